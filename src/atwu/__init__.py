@@ -1,1 +1,50 @@
-"""atwu"""
+"""atwu: make a language model forget, and prove it.
+
+Names are loaded on first use, so that `import atwu` stays cheap.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_EXPORTS = {
+    "Example": "atwu.data.schema",
+    "load_rows": "atwu.data.sources",
+    "METHODS": "atwu.methods",
+    "unlearning_loss": "atwu.objective",
+    "UnlearningLoss": "atwu.objective",
+    "TokenScorer": "atwu.weighting.scorer",
+    "UnlearnConfig": "atwu.training.config",
+    "UnlearnTrainer": "atwu.training.trainer",
+    "FinetuneConfig": "atwu.training.config",
+    "FinetuneTrainer": "atwu.training.finetune",
+    "evaluate": "atwu.evaluation.run",
+}
+
+if TYPE_CHECKING:
+    from atwu.data.schema import Example as Example
+    from atwu.data.sources import load_rows as load_rows
+    from atwu.evaluation.run import evaluate as evaluate
+    from atwu.methods import METHODS as METHODS
+    from atwu.objective import UnlearningLoss as UnlearningLoss
+    from atwu.objective import unlearning_loss as unlearning_loss
+    from atwu.training.config import FinetuneConfig as FinetuneConfig
+    from atwu.training.config import UnlearnConfig as UnlearnConfig
+    from atwu.training.finetune import FinetuneTrainer as FinetuneTrainer
+    from atwu.training.trainer import UnlearnTrainer as UnlearnTrainer
+    from atwu.weighting.scorer import TokenScorer as TokenScorer
+
+__all__ = ["__version__", *_EXPORTS]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module 'atwu' has no attribute {name!r}")
+    return getattr(importlib.import_module(_EXPORTS[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,34 @@
+"""Import of optional packages: one helper whose error names the pip command.
+
+Used inside the function that needs the package, never at module level, so that `import atwu` stays light.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+
+def require(module: str, *, extra: str) -> Any:
+    """Import an optional module.
+
+    Args:
+        module: dotted module name, such as `pyarrow.parquet`.
+        extra: the extra of this package that installs it, such as `parquet`.
+
+    Returns:
+        The imported module.
+
+    Raises:
+        ImportError: when the package is missing, or present but broken; the text names the pip command.
+    """
+    command = f"pip install 'atwu[{extra}]'"
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        package = module.partition(".")[0]
+        if error.name is not None and error.name.partition(".")[0] == package:
+            raise ImportError(f"{package} is needed here and is not installed; run: {command}") from error
+        raise ImportError(f"{module} is installed but cannot be imported ({error}); try: {command}") from error
+    except ImportError as error:
+        raise ImportError(f"{module} is installed but cannot be imported ({error}); try: {command}") from error

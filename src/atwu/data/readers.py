@@ -1,0 +1,140 @@
+"""Files into raw records: JSONL, JSON, CSV and Parquet, each record with its place for error messages.
+
+A reader yields (where, columns) pairs and checks only what the format itself demands; `atwu.data.rows` checks the
+columns. Lines end at `\\n` (or `\\r\\n`) only: U+2028, U+2029 and U+0085 are ordinary characters inside a string.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from atwu._extras import require
+
+Record = tuple[str, Mapping[str, Any]]
+"""Where the record stands (file and line or row), and its columns."""
+
+
+def read_jsonl(path: Path) -> Iterator[Record]:
+    """One JSON object per line; blank lines are skipped."""
+    for number, line in enumerate(path.read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n"), start=1):
+        where = f"{path}, line {number}"
+        text = _decode(line, path, first_line=number).rstrip("\r")
+        if not text.strip(" \t"):
+            continue
+        value = _load_json(text, path, first_line=number)
+        if not isinstance(value, dict):
+            hint = " If the file is one JSON list, name it .json." if isinstance(value, list) else ""
+            raise ValueError(f"{where}: expected one JSON object per line, got {text[:60]!r}.{hint}")
+        yield where, value
+
+
+def read_json(path: Path) -> Iterator[Record]:
+    """One JSON list of objects."""
+    text = _decode(path.read_bytes().removeprefix(codecs.BOM_UTF8), path)
+    if not text.strip():
+        return
+    value = _load_json(text, path)
+    if isinstance(value, dict):
+        lists = [key for key, item in value.items() if isinstance(item, list)]
+        hint = f" It holds a list under {lists[0]!r}: save that list alone." if len(lists) == 1 else ""
+        raise ValueError(f"{path}: expected a list of objects, got one object.{hint} One object per line is .jsonl.")
+    if not isinstance(value, list):
+        raise ValueError(f"{path}: expected a list of objects, got {text.strip()[:60]!r}.")
+    for number, item in enumerate(value, start=1):
+        where = f"{path}, row {number}"
+        if not isinstance(item, dict):
+            raise ValueError(f"{where}: expected an object with columns, got {json.dumps(item)[:60]}.")
+        yield where, item
+
+
+def read_csv(path: Path) -> Iterator[Record]:
+    """Comma-separated values with a header; an empty cell counts as not given. Rows are numbered below the header."""
+    text = _decode(path.read_bytes().removeprefix(codecs.BOM_UTF8), path)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    header: list[str] | None = None
+    number = 0
+    try:
+        for cells in reader:
+            if not cells:
+                continue
+            if header is None:
+                header = cells
+                repeated = sorted({name for name in header if header.count(name) > 1})
+                if repeated:
+                    raise ValueError(f"{path}, header: column {repeated[0]!r} appears more than once.")
+                continue
+            number += 1
+            where = f"{path}, row {number}"
+            if len(cells) != len(header):
+                raise ValueError(
+                    f"{where} (ends on line {reader.line_num}): {len(cells)} fields, the header has {len(header)} "
+                    f"({', '.join(header)}); quote text that holds commas."
+                )
+            yield where, {name: cell or None for name, cell in zip(header, cells, strict=True)}
+    except csv.Error as error:
+        raise ValueError(f"{path}, row {number + 1} (line {reader.line_num}): not valid CSV, {error}.") from error
+
+
+def read_parquet(path: Path) -> Iterator[Record]:
+    """Parquet through pyarrow (extra `parquet`)."""
+    parquet = require("pyarrow.parquet", extra="parquet")
+    arrow = require("pyarrow", extra="parquet")
+    number = 0
+    try:
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=1024):
+                for item in batch.to_pylist():
+                    number += 1
+                    yield f"{path}, row {number}", item
+    except (arrow.ArrowException, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}, after row {number}: not readable as Parquet, {error}.") from error
+
+
+READERS: dict[str, Callable[[Path], Iterator[Record]]] = {
+    ".jsonl": read_jsonl,
+    ".json": read_json,
+    ".csv": read_csv,
+    ".parquet": read_parquet,
+}
+"""File name suffix to reader."""
+
+
+def _decode(data: bytes, path: Path, *, first_line: int = 1) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = first_line + data.count(b"\n", 0, error.start)
+        byte = data[error.start]
+        raise ValueError(
+            f"{path}, line {line}: not valid UTF-8 (byte 0x{byte:02x}, {error.reason}); save the file as UTF-8."
+        ) from error
+
+
+def _load_json(text: str, path: Path, *, first_line: int = 1) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_unique_keys)
+    except json.JSONDecodeError as error:
+        line = first_line + error.lineno - 1
+        raise ValueError(f"{path}, line {line}, column {error.colno}: invalid JSON, {error.msg}.") from error
+    except _RepeatedKeyError as error:
+        place = f", line {first_line}" if path.suffix == ".jsonl" else ""
+        raise ValueError(f"{path}{place}: the key {error.args[0]!r} appears twice in one object.") from error
+
+
+class _RepeatedKeyError(Exception):
+    """A JSON object names one key twice; Python would silently keep the last."""
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in result:
+            raise _RepeatedKeyError(key)
+        result[key] = value
+    return result

@@ -1,0 +1,189 @@
+"""One raw record (a mapping of columns) checked and turned into an `Example`.
+
+Layouts: question/answer, prompt/completion, messages, text. Everything a file, a Hub data set or a Python caller gives
+passes through `parse_row`, so the rest of the package sees only valid rows. Every error starts with `where`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from atwu.data.schema import Example, Message
+
+LAYOUTS: tuple[tuple[str, ...], ...] = (("question", "answer"), ("prompt", "completion"), ("messages",), ("text",))
+"""Columns that hold the row itself; a row uses exactly one of these groups."""
+
+OPTIONAL_COLUMNS = (
+    "forget_spans",
+    "paraphrases",
+    "paraphrased_question",
+    "wrong_answers",
+    "perturbed_answer",
+    "alternate",
+    "subject",
+)
+ROLES = ("system", "user", "assistant")
+_KNOWN = frozenset(name for layout in LAYOUTS for name in layout) | frozenset(OPTIONAL_COLUMNS)
+_LAYOUT_TEXT = "question + answer, prompt + completion, messages, or text"
+
+
+def parse_row(obj: Mapping[str, Any], *, where: str) -> Example:
+    """Check one record and build its `Example`.
+
+    A column that is absent, null, or (for optional columns) an empty string counts as not given. Lists may also come as
+    JSON text, which is how a CSV cell carries them.
+
+    Args:
+        obj: column name to value.
+        where: the record's place, put in front of every error, such as `forget.jsonl, line 12`.
+
+    Returns:
+        The row.
+
+    Raises:
+        ValueError: unknown or ambiguous layout, empty answer, or a malformed column.
+    """
+    if not isinstance(obj, Mapping):
+        raise ValueError(f"{where}: expected an object with columns ({_LAYOUT_TEXT}), got {_kind(obj)}.")
+    layout = _layout(obj, where)
+    if layout == ("messages",):
+        messages, answer = _parse_messages(obj["messages"], where)
+    elif layout == ("text",):
+        messages, answer = (), _string(obj["text"], where, "text")
+    else:
+        question = _string(obj[layout[0]], where, layout[0])
+        messages, answer = (Message("user", question),), _string(obj[layout[1]], where, layout[1])
+    return Example(
+        messages=messages,
+        answer=answer,
+        forget_spans=_parse_spans(obj.get("forget_spans"), answer, where),
+        paraphrases=_strings(obj, "paraphrases", where) + _strings(obj, "paraphrased_question", where, single=True),
+        wrong_answers=_strings(obj, "wrong_answers", where) + _strings(obj, "perturbed_answer", where, single=True),
+        alternate=_optional_string(obj, "alternate", where),
+        subject=_optional_string(obj, "subject", where),
+    )
+
+
+def ignored_columns(obj: Mapping[str, Any]) -> set[str]:
+    """Columns of a record that `parse_row` does not read; keys inside a message are named `messages.KEY`."""
+    ignored = {str(name) for name in obj if name not in _KNOWN}
+    turns = obj.get("messages")
+    if isinstance(turns, list):
+        keys = {key for turn in turns if isinstance(turn, Mapping) for key, value in turn.items() if value is not None}
+        ignored |= {f"messages.{key}" for key in keys - {"role", "content"}}
+    return ignored
+
+
+def fingerprint(rows: Iterable[Example]) -> str:
+    """Sha256 (hex) over the canonical JSON of the rows; equal for equal rows in equal order."""
+    digest = hashlib.sha256()
+    for row in rows:
+        line = json.dumps(asdict(row), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+        digest.update(line.encode("ascii") + b"\n")
+    return digest.hexdigest()
+
+
+def _layout(obj: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    present = [name for layout in LAYOUTS for name in layout if obj.get(name) is not None]
+    used = [layout for layout in LAYOUTS if any(name in present for name in layout)]
+    if not used:
+        columns = ", ".join(str(name) for name in obj) or "none"
+        raise ValueError(f"{where}: no usable columns (found: {columns}); a row has {_LAYOUT_TEXT}.")
+    if len(used) > 1:
+        raise ValueError(
+            f"{where}: columns {', '.join(present)} belong to different layouts; keep one of {_LAYOUT_TEXT}."
+        )
+    for name in used[0]:
+        if name not in present:
+            raise ValueError(f"{where}, column {name!r}: missing or empty; {' and '.join(used[0])} come together.")
+    return used[0]
+
+
+def _parse_messages(value: Any, where: str) -> tuple[tuple[Message, ...], str]:
+    turns = _json_list(value, where, "messages", "a list of {role, content} objects")
+    messages: list[Message] = []
+    for number, turn in enumerate(turns):
+        column = f"messages[{number}]"
+        if not isinstance(turn, Mapping) or turn.get("role") is None or turn.get("content") is None:
+            raise ValueError(f"{where}, column {column!r}: expected an object with role and content, got {turn!r:.80}.")
+        if turn["role"] not in ROLES:
+            raise ValueError(f"{where}, column {column!r}: role {turn['role']!r} is not one of {', '.join(ROLES)}.")
+        if turn["role"] == "system" and number > 0:
+            raise ValueError(f"{where}, column {column!r}: a system turn may only come first.")
+        messages.append(Message(turn["role"], _string(turn["content"], where, f"{column}.content")))
+    roles = [message.role for message in messages]
+    if roles[-2:] != ["user", "assistant"]:
+        raise ValueError(
+            f"{where}, column 'messages': must end with a user turn and then the assistant turn that is the answer; "
+            f"got roles {', '.join(roles) or 'none'}."
+        )
+    return tuple(messages[:-1]), messages[-1].content
+
+
+def _parse_spans(value: Any, answer: str, where: str) -> tuple[tuple[int, int], ...] | None:
+    if value is None or value == "":
+        return None
+    column, expected = "forget_spans", "a list of [start, end] character positions of the answer"
+    spans: list[tuple[int, int]] = []
+    for item in _json_list(value, where, column, expected):
+        pair = list(item) if isinstance(item, list | tuple) else []
+        if len(pair) != 2 or any(type(number) is not int for number in pair):
+            raise ValueError(f"{where}, column {column!r}: {item!r:.80} is not a span; expected {expected} (integers).")
+        start, end = pair
+        if not 0 <= start < end <= len(answer):
+            raise ValueError(
+                f"{where}, column {column!r}: span [{start}, {end}] breaks 0 <= start < end <= {len(answer)} "
+                f"(the answer has {len(answer)} characters)."
+            )
+        if spans and start < spans[-1][1]:
+            raise ValueError(
+                f"{where}, column {column!r}: span [{start}, {end}] overlaps or precedes {list(spans[-1])}; "
+                "sort the spans and merge those that overlap."
+            )
+        spans.append((start, end))
+    return tuple(spans)
+
+
+def _strings(obj: Mapping[str, Any], column: str, where: str, *, single: bool = False) -> tuple[str, ...]:
+    value = obj.get(column)
+    if value is None or value == "":
+        return ()
+    if single and isinstance(value, str) and not value.lstrip().startswith("["):
+        value = [value]
+    items = _json_list(value, where, column, "a list of strings")
+    return tuple(_string(item, where, f"{column}[{number}]") for number, item in enumerate(items))
+
+
+def _optional_string(obj: Mapping[str, Any], column: str, where: str) -> str | None:
+    value = obj.get(column)
+    return None if value is None or value == "" else _string(value, where, column)
+
+
+def _string(value: Any, where: str, column: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{where}, column {column!r}: expected text, got {_kind(value)}: {value!r:.80}.")
+    if not value.strip():
+        raise ValueError(f"{where}, column {column!r}: is empty; give it text or remove the row.")
+    if any("\ud800" <= char <= "\udfff" for char in value):
+        raise ValueError(f"{where}, column {column!r}: holds half of a surrogate pair, which is not valid Unicode text.")
+    return value
+
+
+def _json_list(value: Any, where: str, column: str, expected: str) -> list[Any]:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{where}, column {column!r}: expected {expected} as JSON; {error}.") from error
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"{where}, column {column!r}: expected {expected}, got {_kind(value)}: {value!r:.80}.")
+    return list(value)
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "a list", str: "text", bool: "true/false", type(None): "null"}
+    return names.get(type(value), "a number" if isinstance(value, int | float) else type(value).__name__)

@@ -1,0 +1,246 @@
+"""How well token scores find the secret: AUROC per answer and pooled, and scores of words for display.
+
+Takes scores and 0/1 labels of answer tokens (by default without the terminal token); definitions in methods.md 3.9
+and 2.16. Words are made from an answer and its tokens' character offsets, and know no tokenizer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+from torch import Tensor
+
+Numbers: TypeAlias = "Sequence[float] | Sequence[int] | Sequence[bool] | Tensor | NDArray[Any]"
+"""One number per token, one-dimensional."""
+
+# A word starts with a letter, digit or underscore and may hold combining marks (U+0300.., and the vowel signs that
+# `\w` leaves out), apostrophes and hyphens between letters, and points or commas between digits. Anything else that
+# is not a space is a unit of its own; repeats ("...") and joined emoji stay together.
+_LETTER = r"[\w\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0900-\u0dff\u0e31-\u0e4e\u1ab0-\u1aff]"
+_UNIT = re.compile(
+    rf"{_LETTER}+(?:(?:['’\u2010\u2011-]+(?={_LETTER})|(?<=\d)[.,](?=\d)){_LETTER}+)*"
+    r"|([^\w\s])(?:\1|[\ufe0f\U0001f3fb-\U0001f3ff]|\u200d\S)*"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WordScore:
+    """One word or punctuation mark of an answer with its score."""
+
+    text: str
+    start: int
+    """First character in the answer."""
+    end: int
+    """One past the last character."""
+    score: float | None
+    """Mean over the tokens that overlap the word; None when no token does (the answer was cut)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampleAuroc:
+    """AUROC within each answer, summarised over answers."""
+
+    mean: float | None
+    """Mean over the answers that have both classes, in [0, 1], higher is better; None when there is none."""
+    std: float | None
+    """Standard deviation over those answers (divisor n); None when there is none."""
+    n: int
+    """Answers counted."""
+    skipped: int
+    """Answers left out because all their labels are equal."""
+    values: tuple[float | None, ...]
+    """One value per answer in input order, None where skipped."""
+
+
+class RocCurve(NamedTuple):
+    """ROC curve from (0, 0) to (1, 1), one point per distinct score, highest score first."""
+
+    fpr: NDArray[np.float64]
+    tpr: NDArray[np.float64]
+
+
+def auroc(scores: Numbers, labels: Numbers) -> float:
+    """Probability that a random positive outscores a random negative, ties one half (Mann-Whitney).
+
+    Range [0, 1]; 1 finds every secret token first, .5 is chance or a constant score. Only the order of scores matters.
+
+    Args:
+        scores: one per token, shape (tokens,); infinite values are allowed.
+        labels: 1 (or True) where the token carries the secret, else 0, shape (tokens,).
+
+    Returns:
+        The area under the ROC curve.
+
+    Raises:
+        ValueError: if the lengths differ, a score is NaN, a label is not 0 or 1, or all labels are equal.
+    """
+    values, positive = _checked(scores, labels)
+    positives = int(positive.sum())
+    negatives = len(positive) - positives
+    if positives == 0 or negatives == 0:
+        raise ValueError(
+            f"auroc needs both classes, got {positives} positive and {negatives} negative tokens; "
+            "use per_sample_auroc, which skips and counts such answers."
+        )
+    rank_sum = float(rankdata(values)[positive].sum())
+    return (rank_sum - positives * (positives + 1) / 2) / (positives * negatives)
+
+
+def per_sample_auroc(scores: Sequence[Numbers], labels: Sequence[Numbers]) -> SampleAuroc:
+    """AUROC of each answer on its own, then mean and spread over answers (the paper's figure).
+
+    Args:
+        scores: per answer, one score per token.
+        labels: per answer, one 0/1 label per token.
+
+    Returns:
+        Mean, standard deviation, counts and the single values; answers with one class only are skipped and counted.
+
+    Raises:
+        ValueError: as for `auroc`, with the number of the answer, except for one class.
+    """
+    _same_count(scores, labels)
+    values: list[float | None] = []
+    for index, (row_scores, row_labels) in enumerate(zip(scores, labels, strict=True)):
+        try:
+            _, positive = _checked(row_scores, row_labels)
+        except ValueError as error:
+            raise ValueError(f"answer {index}: {error}") from error
+        both = bool(positive.any()) and not bool(positive.all())
+        values.append(auroc(row_scores, row_labels) if both else None)
+    found = np.array([value for value in values if value is not None], dtype=np.float64)
+    return SampleAuroc(
+        mean=float(found.mean()) if found.size else None,
+        std=float(found.std()) if found.size else None,
+        n=int(found.size),
+        skipped=len(values) - int(found.size),
+        values=tuple(values),
+    )
+
+
+def pooled_auroc(scores: Sequence[Numbers], labels: Sequence[Numbers]) -> float:
+    """AUROC over the tokens of all answers together.
+
+    Not comparable with the mean of `per_sample_auroc`: a score whose level differs between answers loses here.
+
+    Args:
+        scores: per answer, one score per token.
+        labels: per answer, one 0/1 label per token.
+
+    Returns:
+        The area under the pooled curve, in [0, 1].
+
+    Raises:
+        ValueError: as for `auroc`.
+    """
+    return auroc(*_pooled(scores, labels))
+
+
+def pooled_roc(scores: Sequence[Numbers], labels: Sequence[Numbers]) -> RocCurve:
+    """ROC curve over the tokens of all answers together; its trapezoid area is `pooled_auroc`.
+
+    Args:
+        scores: per answer, one score per token.
+        labels: per answer, one 0/1 label per token.
+
+    Returns:
+        False and true positive rates, two arrays of equal length, both rising from 0 to 1.
+
+    Raises:
+        ValueError: as for `auroc`.
+    """
+    values, positive = _pooled(scores, labels)
+    auroc(values, positive)  # for its check that both classes are there
+    order = np.argsort(-values, kind="stable")
+    values, positive = values[order], positive[order]
+    last_of_tie = np.append(values[1:] != values[:-1], True)
+    true = np.cumsum(positive)[last_of_tie]
+    false = np.cumsum(~positive)[last_of_tie]
+    return RocCurve(fpr=np.append(0.0, false / false[-1]), tpr=np.append(0.0, true / true[-1]))
+
+
+def word_scores(
+    answer: str, offsets: Sequence[tuple[int, int] | None], scores: Sequence[float] | Tensor | NDArray[Any]
+) -> list[WordScore]:
+    """Scores of the words of an answer, each the mean over the tokens that overlap it (methods.md 2.16).
+
+    Words are split at white space; punctuation is a unit of its own; apostrophes, hyphens and decimal numbers inside
+    a word stay ("author's", "Yun-Hwa", "3.5"). A script written without spaces comes out as long words.
+
+    Args:
+        answer: the text.
+        offsets: half-open character range of each token in `answer`; None or an empty range for special tokens.
+            A leading space inside a token's range is not counted as overlap.
+        scores: one per token, same length.
+
+    Returns:
+        The words in order; joining `answer[word.start:word.end]` with the gaps between gives the answer back.
+
+    Raises:
+        ValueError: if the lengths differ or a score is NaN.
+    """
+    values = _floats(scores, "scores")
+    if len(values) != len(offsets):
+        raise ValueError(f"{len(values)} scores for {len(offsets)} token offsets; give one score per answer token.")
+    spans = [(match.start(), match.end()) for match in _UNIT.finditer(answer)]
+    collected: list[list[float]] = [[] for _ in spans]
+    for offset, value in zip(offsets, values.tolist(), strict=True):
+        if offset is None:
+            continue
+        text = answer[offset[0] : offset[1]]
+        start = offset[0] + len(text) - len(text.lstrip())
+        end = offset[0] + len(text.rstrip())
+        for place, (word_start, word_end) in enumerate(spans):
+            if start < word_end and word_start < end:
+                collected[place].append(value)
+    return [
+        WordScore(answer[start:end], start, end, sum(found) / len(found) if found else None)
+        for (start, end), found in zip(spans, collected, strict=True)
+    ]
+
+
+def word_labels(words: Sequence[WordScore], spans: Sequence[tuple[int, int]]) -> list[int]:
+    """1 for each word that overlaps one of the half-open character spans, else 0."""
+    return [int(any(word.start < end and start < word.end for start, end in spans)) for word in words]
+
+
+def _pooled(scores: Sequence[Numbers], labels: Sequence[Numbers]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """All answers concatenated."""
+    _same_count(scores, labels)
+    pairs = [_checked(row_scores, row_labels) for row_scores, row_labels in zip(scores, labels, strict=True)]
+    if not pairs:
+        raise ValueError("no answers given; auroc needs at least one positive and one negative token.")
+    return np.concatenate([pair[0] for pair in pairs]), np.concatenate([pair[1] for pair in pairs])
+
+
+def _same_count(scores: Sequence[Numbers], labels: Sequence[Numbers]) -> None:
+    if len(scores) != len(labels):
+        raise ValueError(f"scores for {len(scores)} answers but labels for {len(labels)}; give one of each per answer.")
+
+
+def _checked(scores: Numbers, labels: Numbers) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Scores and labels as arrays of the same length."""
+    values, marks = _floats(scores, "scores"), _floats(labels, "labels")
+    if len(values) != len(marks):
+        raise ValueError(f"{len(values)} scores for {len(marks)} labels; give one label per scored token.")
+    odd = marks[(marks != 0) & (marks != 1)]
+    if odd.size:
+        raise ValueError(f"labels must be 0 or 1, got {odd[0]:g}; drop uncounted tokens first.")
+    return values, marks.astype(np.bool_)
+
+
+def _floats(values: Numbers, name: str) -> NDArray[np.float64]:
+    """Values as float64 on the CPU, without NaN."""
+    array: NDArray[np.float64] = torch.as_tensor(values).detach().to(device="cpu", dtype=torch.float64).numpy()
+    if array.ndim != 1:
+        raise ValueError(f"{name} must be one number per token, shape (tokens,), got shape {array.shape}.")
+    if np.isnan(array).any():
+        raise ValueError(f"{int(np.isnan(array).sum())} of {array.size} {name} are NaN; check the model they come from.")
+    return array

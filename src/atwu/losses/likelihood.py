@@ -1,0 +1,48 @@
+"""Token-wise forget losses that lower the likelihood of the answer.
+
+Each returns one value per token, to be minimised; `weights` says how much a token counts and carries gradient only in a
+scorer step. Shapes are free but equal.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+
+def gradient_ascent(logps: Tensor, weights: Tensor) -> Tensor:
+    """Weighted gradient ascent: `w log p` (Jang et al. 2023 with weights 1). Unbounded below.
+
+    Args:
+        logps: log p(x_t | x_<t) under the current model.
+        weights: token weights in [0, 1].
+    """
+    return weights * logps
+
+
+def saturated_ascent(logps: Tensor, weights: Tensor, *, beta: float, detach_saturation: bool = True) -> Tensor:
+    """SatGA: `w p^beta log p`, whose pull fades as the token is forgotten (WGA: Wang et al. 2025, eq. 9).
+
+    Args:
+        logps: log p(x_t | x_<t) under the current model.
+        weights: token weights in [0, 1].
+        beta: saturation exponent >= 0; larger lets go of a token earlier, 0 is plain gradient ascent.
+        detach_saturation: treat `p^beta` as a constant. With gradient through it the loss has its minimum at
+            p = exp(-1 / beta), 0.87 for beta 7, where the token is still remembered.
+    """
+    return weights * _saturation(beta * logps, detach=detach_saturation) * logps
+
+
+def modulated_ascent(logps: Tensor, weights: Tensor, *, beta: float, detach_saturation: bool = True) -> Tensor:
+    """SatGA+: `w p^(beta w) log p`: tokens of small weight also saturate later (the ATWU paper's headline loss).
+
+    Args:
+        logps: log p(x_t | x_<t) under the current model.
+        weights: token weights in [0, 1].
+        beta: saturation exponent >= 0 of a token of weight 1.
+        detach_saturation: treat `p^(beta w)` as a constant, for the model and for the scorer.
+    """
+    return weights * _saturation(beta * weights * logps, detach=detach_saturation) * logps
+
+
+def _saturation(exponent: Tensor, *, detach: bool) -> Tensor:
+    return (exponent.detach() if detach else exponent).exp()

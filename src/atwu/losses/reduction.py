@@ -1,0 +1,31 @@
+"""From per-token values to one number. Sums and counts travel: a count given from outside spans several micro-batches."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+
+def token_mean(values: Tensor, mask: Tensor, *, count: Tensor | float | None = None) -> Tensor:
+    """Mean of `values` over the counted tokens of the whole batch, a scalar.
+
+    Args:
+        values: one value per token, shape (batch, tokens).
+        mask: True on counted tokens, same shape.
+        count: number of counted tokens to divide by instead of this batch's own (for gradient accumulation).
+    """
+    total = (values * mask).sum()
+    return total / (mask.sum().clamp(min=1) if count is None else count)
+
+
+def selected_mean(values: Tensor, weights: Tensor, mask: Tensor, *, count: Tensor | float | None = None) -> Tensor:
+    """Sum of already weighted `values` over the total weight, at least 1, a scalar.
+
+    Args:
+        values: one weighted value per token, shape (batch, tokens).
+        weights: the 0/1 selection that went into `values`, same shape.
+        mask: True on counted tokens, same shape.
+        count: total weight to divide by instead of this batch's own.
+    """
+    total = (values * mask).sum()
+    selected = (weights * mask).sum() if count is None else count
+    return total / (selected.clamp(min=1) if isinstance(selected, Tensor) else max(selected, 1))

@@ -1,0 +1,228 @@
+"""Log-probability of target tokens straight from hidden states, without the (tokens x vocabulary) logits.
+
+The output layer and the log-sum-exp run block by block over the vocabulary: forward keeps one number per token, backward
+computes each block again and writes its slice of the weight gradient once. No tensor holds more than `block_elements`
+logits at a time, whatever the vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx, once_differentiable
+
+BLOCK_ELEMENTS = 1 << 22
+"""Logits held at once (16 MiB in float32): large enough to keep matrix products efficient, small enough to forget."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputHead:
+    """The map from final hidden states to logits: `softcap(scale * (W h + b))`."""
+
+    weight: Tensor
+    """Shape (vocabulary, hidden)."""
+    bias: Tensor | None = None
+    """Shape (vocabulary,)."""
+    scale: float = 1.0
+    """Constant factor on the logits (Cohere, Granite)."""
+    softcap: float | None = None
+    """`c * tanh(z / c)` on the logits (Gemma 2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadOutputs:
+    """Per-token results of the output layer; every tensor has shape (tokens,)."""
+
+    logps: Tensor
+    """Natural log-probability of the target, float32 or better, differentiable."""
+    predictions: Tensor | None
+    """Index of the largest logit (the first one on ties), or None if not asked for."""
+    entropy: Tensor | None
+    """Entropy in nats of softmax(logits / temperature), without gradient, or None if not asked for."""
+
+
+def target_logps(
+    hidden: Tensor,
+    head: OutputHead,
+    targets: Tensor,
+    *,
+    predictions: bool = False,
+    entropy_temperature: float | None = None,
+    block_elements: int = BLOCK_ELEMENTS,
+) -> HeadOutputs:
+    """Compute log softmax(head(hidden))[target] for every token, exactly and differentiably.
+
+    Under autocast the matrix products run in the autocast dtype, as the model's own output layer would; sums and
+    exponentials are always float32 (float64 for float64 input).
+
+    Args:
+        hidden: states that predict the targets, shape (tokens, hidden).
+        head: the output layer.
+        targets: token ids, shape (tokens,).
+        predictions: also return the greedy token.
+        entropy_temperature: also return the entropy at this temperature > 0.
+        block_elements: upper bound on the number of logits held at once.
+    """
+    device = hidden.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else head.weight.dtype
+    block = max(1, block_elements // max(1, hidden.shape[0]))
+    logps, best, entropy = _TargetLogps.apply(
+        hidden, head.weight, head.bias, targets, head.scale, head.softcap, dtype, block, predictions, entropy_temperature
+    )
+    return HeadOutputs(logps, best if predictions else None, entropy if entropy_temperature is not None else None)
+
+
+def head_of(model: nn.Module) -> tuple[nn.Module, OutputHead] | None:
+    """Return the output layer of a causal model and its description, or None if it has no plain linear one."""
+    getter = getattr(model, "get_output_embeddings", None)
+    layer = getter() if getter is not None else None
+    weight = getattr(layer, "weight", None)
+    if layer is None or not isinstance(weight, Tensor) or weight.dim() != 2:
+        return None
+    config = getattr(model, "config", None)
+    scale = float(getattr(config, "logit_scale", None) or 1.0)
+    if divisor := getattr(config, "logits_scaling", None):
+        scale /= float(divisor)
+    softcap = getattr(config, "final_logit_softcapping", None)
+    return layer, OutputHead(weight, getattr(layer, "bias", None), scale, float(softcap) if softcap else None)
+
+
+def _blocks(size: int, block: int) -> Iterator[tuple[int, int]]:
+    for start in range(0, size, block):
+        yield start, min(start + block, size)
+
+
+def _block_logits(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, span: tuple[int, int], scale: float, softcap: float | None
+) -> Tensor:
+    """Logits of one slice of the vocabulary, in at least float32; `hidden` is already in the product's dtype."""
+    start, stop = span
+    logits = hidden @ weight[start:stop].to(hidden.dtype).T
+    logits = logits if logits.dtype == torch.float64 else logits.float()
+    if bias is not None:
+        logits += bias[start:stop]
+    if scale != 1.0:
+        logits *= scale
+    if softcap is not None:
+        logits = softcap * torch.tanh(logits / softcap)
+    return logits
+
+
+class _TargetLogps(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        scale: float,
+        softcap: float | None,
+        dtype: torch.dtype,
+        block: int,
+        predictions: bool,
+        temperature: float | None,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        n = hidden.shape[0]
+        with torch.autocast(hidden.device.type, enabled=False):
+            states = hidden.to(dtype)
+            acc_dtype = torch.float64 if dtype == torch.float64 else torch.float32
+            chosen = hidden.new_zeros(n, dtype=acc_dtype)
+            peak = hidden.new_full((n,), -torch.inf, dtype=acc_dtype)
+            total = hidden.new_zeros(n, dtype=acc_dtype)
+            best = hidden.new_zeros(n, dtype=torch.long) if predictions else None
+            tempered = _Tempered.start(chosen, temperature) if temperature is not None else None
+            for span in _blocks(weight.shape[0], block):
+                logits = _block_logits(states, weight, bias, span, scale, softcap)
+                _gather_targets(chosen, logits, targets, span)
+                block_peak, block_best = logits.max(dim=-1)
+                if best is not None:
+                    best = torch.where(block_peak > peak, block_best + span[0], best)
+                new_peak = torch.maximum(peak, block_peak)
+                if tempered is not None:
+                    tempered.add(logits, peak, new_peak)
+                total = total * torch.exp(peak - new_peak) + logits.sub_(new_peak[:, None]).exp_().sum(dim=-1)
+                peak = new_peak
+            log_total = peak + torch.log(total)
+            entropy = tempered.entropy(peak) if tempered is not None else None
+        ctx.save_for_backward(hidden, weight, bias, targets, log_total)
+        ctx.scale, ctx.softcap, ctx.dtype, ctx.block = scale, softcap, dtype, block
+        ctx.mark_non_differentiable(*(t for t in (best, entropy) if t is not None))
+        return chosen - log_total, best, entropy
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad: Tensor, *_: FunctionCtx) -> tuple[Tensor | None, ...]:
+        hidden, weight, bias, targets, log_total = ctx.saved_tensors
+        need_hidden, need_weight, need_bias = ctx.needs_input_grad[0], ctx.needs_input_grad[1], ctx.needs_input_grad[2]
+        with torch.autocast(hidden.device.type, enabled=False):
+            states = hidden.to(ctx.dtype)
+            grad = grad.to(log_total.dtype)
+            d_hidden = torch.zeros_like(states, dtype=log_total.dtype) if need_hidden else None
+            d_weight = torch.empty_like(weight) if need_weight else None
+            d_bias = torch.empty_like(bias) if need_bias else None
+            for span in _blocks(weight.shape[0], ctx.block):
+                logits = _block_logits(states, weight, bias, span, ctx.scale, ctx.softcap)
+                slope = None if ctx.softcap is None else 1 - (logits / ctx.softcap) ** 2
+                # d logp / d logit = 1[target] - softmax, times the incoming gradient.
+                d_logits = logits.sub_(log_total[:, None]).exp_().mul_(-grad[:, None])
+                _scatter_targets(d_logits, grad, targets, span)
+                if slope is not None:
+                    d_logits *= slope
+                if ctx.scale != 1.0:
+                    d_logits *= ctx.scale
+                if d_bias is not None:
+                    d_bias[span[0] : span[1]] = d_logits.sum(dim=0)
+                d_logits = d_logits.to(ctx.dtype)
+                rows = weight[span[0] : span[1]].to(ctx.dtype)
+                if d_hidden is not None:
+                    d_hidden += d_logits @ rows
+                if d_weight is not None:
+                    d_weight[span[0] : span[1]] = d_logits.T @ states
+        d_hidden = d_hidden.to(hidden.dtype) if d_hidden is not None else None
+        return (d_hidden, d_weight, d_bias, *(None,) * 7)
+
+
+class _Tempered:
+    """Running sums for the entropy of softmax(logits / temperature), block by block."""
+
+    def __init__(self, temperature: float, total: Tensor, moment: Tensor) -> None:
+        self.temperature, self.total, self.moment = temperature, total, moment
+
+    @classmethod
+    def start(cls, like: Tensor, temperature: float) -> _Tempered:
+        if not temperature > 0:
+            raise ValueError(f"entropy temperature must be > 0, got {temperature}.")
+        return cls(temperature, torch.zeros_like(like), torch.zeros_like(like))
+
+    def add(self, logits: Tensor, peak: Tensor, new_peak: Tensor) -> None:
+        """Take in one block; `peak` is the largest logit before it, `new_peak` after it."""
+        shifted = (logits - new_peak[:, None]) / self.temperature
+        share = shifted.exp()
+        drop = torch.where(torch.isinf(peak), torch.zeros_like(peak), (peak - new_peak) / self.temperature)
+        decay = torch.exp(drop)
+        # The first moment is kept relative to the current peak, so it moves with it.
+        self.moment = decay * (self.moment + drop * self.total) + (share * shifted).sum(dim=-1)
+        self.total = decay * self.total + share.sum(dim=-1)
+
+    def entropy(self, peak: Tensor) -> Tensor:
+        return torch.log(self.total) - self.moment / self.total
+
+
+def _inside(targets: Tensor, span: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    rows = ((targets >= span[0]) & (targets < span[1])).nonzero().squeeze(-1)
+    return rows, targets[rows] - span[0]
+
+
+def _gather_targets(chosen: Tensor, logits: Tensor, targets: Tensor, span: tuple[int, int]) -> None:
+    rows, columns = _inside(targets, span)
+    chosen[rows] = logits[rows, columns]
+
+
+def _scatter_targets(d_logits: Tensor, grad: Tensor, targets: Tensor, span: tuple[int, int]) -> None:
+    rows, columns = _inside(targets, span)
+    d_logits[rows, columns] += grad[rows]

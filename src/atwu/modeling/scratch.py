@@ -1,0 +1,113 @@
+"""A tokenizer and a small Llama built from nothing, for benchmarks that must run without a download.
+
+The tokenizer is byte-level BPE without a chat template, so prompts take the plain `Question: ...` form. The model is a
+randomly initialised `LlamaForCausalLM` with tied embeddings; training it is the trainer's job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+PAD, BOS, EOS = "<|pad|>", "<|bos|>", "<|eos|>"
+SPECIAL_TOKENS = (PAD, BOS, EOS)
+"""In the order of their ids, 0 to 2."""
+
+MIN_VOCAB_SIZE = 256 + len(SPECIAL_TOKENS)
+
+
+@dataclass(frozen=True, slots=True)
+class ScratchShape:
+    """Numbers that fix the size of a scratch model."""
+
+    vocab_size: int
+    hidden_size: int
+    layers: int
+    heads: int
+    intermediate_size: int
+    max_positions: int = 512
+    tie_embeddings: bool = True
+    """Share input and output embeddings: fewer parameters, and small models memorise in fewer epochs."""
+
+    def __post_init__(self) -> None:
+        if self.vocab_size < MIN_VOCAB_SIZE:
+            raise ValueError(f"vocab_size is {self.vocab_size}; byte-level BPE needs at least {MIN_VOCAB_SIZE}.")
+        if self.hidden_size % (2 * self.heads):
+            raise ValueError(
+                f"hidden_size {self.hidden_size} must be a multiple of twice the {self.heads} heads (rotary positions)."
+            )
+
+
+SHAPES: dict[str, ScratchShape] = {
+    "micro": ScratchShape(vocab_size=300, hidden_size=32, layers=2, heads=2, intermediate_size=64),
+    "tofu6m": ScratchShape(vocab_size=4096, hidden_size=256, layers=6, heads=4, intermediate_size=768),
+}
+"""Named shapes; `tofu6m` (about 6.4 M parameters) memorises a few thousand TOFU rows on two cores."""
+
+
+def train_tokenizer(texts: Iterable[str], *, vocab_size: int) -> PreTrainedTokenizerFast:
+    """Train byte-level BPE on `texts`; equal texts in equal order give an equal tokenizer.
+
+    Args:
+        texts: corpus, read once.
+        vocab_size: upper limit, at least 259; a small corpus may yield fewer tokens, so read `len(tokenizer)`.
+    """
+    if vocab_size < MIN_VOCAB_SIZE:
+        raise ValueError(f"vocab_size is {vocab_size}; byte-level BPE needs at least {MIN_VOCAB_SIZE}.")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=list(SPECIAL_TOKENS),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        bos_token=BOS,
+        eos_token=EOS,
+        padding_side="right",
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def scratch_config(shape: str | ScratchShape) -> LlamaConfig:
+    """Llama configuration of a named or explicit shape."""
+    numbers = _resolve(shape)
+    return LlamaConfig(
+        vocab_size=numbers.vocab_size,
+        hidden_size=numbers.hidden_size,
+        num_hidden_layers=numbers.layers,
+        num_attention_heads=numbers.heads,
+        num_key_value_heads=numbers.heads,
+        intermediate_size=numbers.intermediate_size,
+        max_position_embeddings=numbers.max_positions,
+        tie_word_embeddings=numbers.tie_embeddings,
+        pad_token_id=SPECIAL_TOKENS.index(PAD),
+        bos_token_id=SPECIAL_TOKENS.index(BOS),
+        eos_token_id=SPECIAL_TOKENS.index(EOS),
+        attention_dropout=0.0,
+        use_cache=True,
+    )
+
+
+def scratch_model(shape: str | ScratchShape, *, seed: int = 0) -> LlamaForCausalLM:
+    """Randomly initialised float32 model; the global random state is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return LlamaForCausalLM(scratch_config(shape)).float()
+
+
+def _resolve(shape: str | ScratchShape) -> ScratchShape:
+    if isinstance(shape, ScratchShape):
+        return shape
+    if shape not in SHAPES:
+        raise ValueError(f"unknown scratch shape {shape!r}; choose one of {', '.join(SHAPES)}.")
+    return SHAPES[shape]
