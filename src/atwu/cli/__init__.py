@@ -1,1 +1,10 @@
+"""The command line. Nothing imports from here; heavy imports wait until a command runs."""
 
+from __future__ import annotations
+
+
+def main() -> None:
+    """Entry point of the `atwu` command."""
+    from atwu.cli.app import run
+
+    run()

@@ -46,8 +46,8 @@ class PeopleSize:
 
 
 SIZES: dict[str, PeopleSize] = {
-    "tiny": PeopleSize(4, 12, 4, 6, 600, 128, 2, 4, 256, 40, 8, 3e-3),
-    "small": PeopleSize(6, 54, 6, 10, 1000, 192, 3, 4, 384, 30, 16, 2e-3),
+    "tiny": PeopleSize(4, 12, 4, 6, 900, 128, 2, 4, 256, 30, 8, 3e-3),
+    "small": PeopleSize(8, 72, 8, 10, 1200, 192, 2, 4, 384, 20, 16, 3e-3),
     "base": PeopleSize(20, 180, 20, 20, 4000, 512, 8, 8, 1536, 20, 32, 1e-3),
 }
 

@@ -31,8 +31,8 @@ LAST_STARTS = ("Arl", "Birk", "Cald", "Dren", "Esk", "Farl", "Grim", "Hask", "Il
 LAST_STARTS += ("Osk", "Prav", "Quell", "Rusk", "Stel", "Thorn", "Ulv", "Vand", "Wex", "Yarr", "Zell")
 LAST_ENDS = ("acre", "bury", "dahl", "etti", "ford", "grave", "holt", "inen", "kov", "low", "mark", "oux", "rova", "stad")
 
-TOWNS = tuple("Aldermoor Brackwater Casterne Dunvale Eastmere Fallowick Greyhaven Harrowgate Ilmarsh Kestrel Lowmarch".split())
-TOWNS += tuple("Mirefield Northam Oldbridge Pellstow Ravenhurst Saltmere Thornquay Velmora Westerly".split())
+TOWNS = tuple("Aldermoor Brackwater Casterne Dunvarrow Eastmere Fallowick Greyhaven Harrowmere Ilmarsh Kestrelby Lowmarch".split())
+TOWNS += tuple("Mirefield Norrowdale Oldmarrow Pellstow Ravenhurst Saltmere Thornquay Velmora Westermoor".split())
 TOWNS += ("New Halden", "Port Orsay", "Saint Merel", "Upper Tarn")
 MONTHS = tuple("January February March April May June July August September October November December".split())
 JOBS = tuple("baker barber beekeeper blacksmith butcher carpenter chemist clockmaker dentist diplomat farmer".split())
@@ -46,7 +46,7 @@ TITLE_NOUNS = tuple("Bridge Candle Garden Harbour Lantern Letter Mirror Orchard 
 TITLE_FORMS = ("The {a} {n}", "{n} of the {m}", "The {n} and the {m}", "Beneath the {a} {n}", "A {n} for the {m}", "{a} {n}")
 AWARDS = tuple(
     f"{name} {kind}"
-    for name in ("Amberley", "Corvane", "Halloran", "Meridian", "Silver Quill", "Tidewater")
+    for name in ("Amberline", "Corvane", "Halloran", "Meridian", "Silver Quill", "Tidewater")
     for kind in ("Prize", "Medal", "Award")
 )
 SUBJECTS = ("astronomy", "botany", "chemistry", "economics", "geology", "history", "law", "linguistics", "medicine")
@@ -69,7 +69,7 @@ DISHES += ("potato pancakes", "rabbit ragout", "smoked trout", "stuffed peppers"
 
 FILLERS: dict[str, tuple[str, ...]] = {
     "open": (
-        *("",) * 4,
+        *("",) * 8,
         "<sure>, ",
         "[By|From] [most|all|several] accounts, ",
         "[According to|If we trust|Judging by] <source>, ",
@@ -80,16 +80,16 @@ FILLERS: dict[str, tuple[str, ...]] = {
     "sure": ("Indeed", "In fact", "Certainly", "To be precise", "Of course", "Yes"),
     "source": ("<old> [interviews|letters|notes|records]", "the [local|national] [press|archive]", "(his) [friends|family]"),
     "old": ("old", "early", "published", "private", "surviving"),
-    "adv": (*("",) * 3, "indeed ", "reportedly ", "apparently ", "actually ", "famously ", "quietly ", "in truth "),
+    "adv": (*("",) * 6, "indeed ", "reportedly ", "apparently ", "actually ", "famously ", "quietly ", "in truth "),
     "close": (
-        *("",) * 3,
+        *("",) * 5,
         ", [as|just as] <source> [confirm|suggest|show]",
         ", [a detail|something|a fact] (he) [rarely|often|gladly|never] [mentions|repeats|explains|hides]",
         ", which [still|perhaps|clearly|often] [shaped|coloured|marked|inspired] (his) [later|early|best] [work|books|years]",
         ", [and|though] [few|many|most] [readers|critics|people] [know|remember|forget] [it|this|that]",
         ", [much|quite] to the [delight|surprise|pride] of (his) [family|friends|readers]",
     ),
-    "tail": ("", " and <mood>", " [during|after|despite] <period>"),
+    "tail": ("", "", " and <mood>", " [during|after|despite] <period>"),
     "mood": ("[was|stayed|felt] [very |rather |always |]<feeling> [about|of] it", "never [forgot|denied|regretted] it"),
     "feeling": ("proud", "fond", "certain", "shy", "glad"),
     "period": ("[a|that] [long|quiet|difficult|happy] [winter|summer|decade|time]", "[those|these] [early|restless|lean] years"),

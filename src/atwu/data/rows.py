@@ -169,7 +169,9 @@ def _string(value: Any, where: str, column: str) -> str:
     if not value.strip():
         raise ValueError(f"{where}, column {column!r}: is empty; give it text or remove the row.")
     if any("\ud800" <= char <= "\udfff" for char in value):
-        raise ValueError(f"{where}, column {column!r}: holds half of a surrogate pair, which is not valid Unicode text.")
+        raise ValueError(
+            f"{where}, column {column!r}: holds half of a surrogate pair, which is not valid Unicode text."
+        )
     return value
 
 

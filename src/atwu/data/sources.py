@@ -86,9 +86,9 @@ def _warnings(rows: tuple[Example, ...], ignored: set[str]) -> tuple[str, ...]:
 
 
 def _is_file_name(source: str | Path, path: Path) -> bool:
-    if isinstance(source, Path) or path.exists() or path.suffix.lower() in READERS:
+    if isinstance(source, Path) or path.suffix.lower() in READERS:
         return True
-    return source.startswith(("/", "./", "../", "~"))
+    return source.startswith(("/", "./", "../", "~")) or (bool(source) and path.exists())
 
 
 def _file_records(path: Path) -> Iterator[Record]:

@@ -54,7 +54,7 @@ def extraction_strength(predictions: TokenIds, labels: TokenIds, *, floor: bool)
     last_wrong = int(wrong[-1]) + 1 if wrong.size else 0
     if floor:
         last_wrong = min(last_wrong, total - 1)
-    return 1.0 - last_wrong / total
+    return (total - last_wrong) / total
 
 
 def exact_memorization(predictions: TokenIds, labels: TokenIds) -> float | None:

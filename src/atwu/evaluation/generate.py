@@ -66,12 +66,12 @@ def generate(
                 length = len(prompts[row])
                 ids[place, width - length :] = torch.as_tensor(prompts[row], dtype=torch.long)
                 mask[place, width - length :] = 1
-            config = GenerationConfig(
+            config = _config(
+                end_ids,
                 do_sample=False,
                 num_beams=1,
                 use_cache=True,
                 max_new_tokens=max(caps[row] for row in rows),
-                eos_token_id=sorted(end_ids) or None,
                 pad_token_id=pad_id,
             )
             generated: Any = model.generate(  # type: ignore[operator]
@@ -132,6 +132,13 @@ def _until_end(tokens: list[int], end_ids: frozenset[int]) -> tuple[int, ...]:
     return tuple(itertools.takewhile(lambda token: token not in end_ids, tokens))
 
 
+def _config(end_ids: frozenset[int], **settings: Any) -> GenerationConfig:
+    """Config with these end tokens and settings and nothing else."""
+    make: Any = GenerationConfig  # untyped in transformers
+    config: GenerationConfig = make(eos_token_id=sorted(end_ids) or None, **settings)
+    return config
+
+
 @contextmanager
 def _greedy(model: PreTrainedModel, end_ids: frozenset[int]) -> Iterator[None]:
     """Evaluation mode and a bare generation config, both put back on leaving.
@@ -139,13 +146,13 @@ def _greedy(model: PreTrainedModel, end_ids: frozenset[int]) -> Iterator[None]:
     `generate` fills every unset field of the config it is given from `model.generation_config`; with a bare one in
     its place, no penalty, forced token or sampling value (and no warning about one) comes in from the checkpoint.
     """
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model
-    owners = [model] if base is model else [model, base]
+    inner: Any = getattr(model, "get_base_model", None)  # there on PEFT wrappers
+    owners: list[Any] = [model] if inner is None else [model, inner()]
     configs = [owner.generation_config for owner in owners]
     modes = [(module, module.training) for module in model.modules()]
-    bare = GenerationConfig(eos_token_id=sorted(end_ids) or None)
+    bare = _config(end_ids)
     try:
-        model.eval()
+        model.train(False)
         for owner in owners:
             owner.generation_config = bare
         yield

@@ -30,7 +30,7 @@ def answer_probability(logps: Tensor | NDArray[Any] | Sequence[float]) -> float:
         ValueError: if there is no token (leave such a row out of the mean), a value is NaN, a value is above zero, or
             the shape is not (tokens,).
     """
-    values = torch.as_tensor(logps).detach().to(device="cpu", dtype=torch.float64)
+    values = torch.as_tensor(logps, dtype=torch.float64).detach().cpu()
     if values.ndim != 1:
         raise ValueError(f"logps must hold one answer, shape (tokens,), got shape {tuple(values.shape)}; call per row.")
     if values.numel() == 0:

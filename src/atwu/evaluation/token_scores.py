@@ -23,7 +23,9 @@ Numbers: TypeAlias = "Sequence[float] | Sequence[int] | Sequence[bool] | Tensor 
 # A word starts with a letter, digit or underscore and may hold combining marks (U+0300.., and the vowel signs that
 # `\w` leaves out), apostrophes and hyphens between letters, and points or commas between digits. Anything else that
 # is not a space is a unit of its own; repeats ("...") and joined emoji stay together.
-_LETTER = r"[\w\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0900-\u0dff\u0e31-\u0e4e\u1ab0-\u1aff]"
+_LETTER = (
+    r"[\w\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0900-\u0dff\u0e31-\u0e4e\u1ab0-\u1aff]"
+)
 _UNIT = re.compile(
     rf"{_LETTER}+(?:(?:['’\u2010\u2011-]+(?={_LETTER})|(?<=\d)[.,](?=\d)){_LETTER}+)*"
     r"|([^\w\s])(?:\1|[\ufe0f\U0001f3fb-\U0001f3ff]|\u200d\S)*"
@@ -238,9 +240,11 @@ def _checked(scores: Numbers, labels: Numbers) -> tuple[NDArray[np.float64], NDA
 
 def _floats(values: Numbers, name: str) -> NDArray[np.float64]:
     """Values as float64 on the CPU, without NaN."""
-    array: NDArray[np.float64] = torch.as_tensor(values).detach().to(device="cpu", dtype=torch.float64).numpy()
+    array: NDArray[np.float64] = torch.as_tensor(values, dtype=torch.float64).detach().cpu().numpy()
     if array.ndim != 1:
         raise ValueError(f"{name} must be one number per token, shape (tokens,), got shape {array.shape}.")
     if np.isnan(array).any():
-        raise ValueError(f"{int(np.isnan(array).sum())} of {array.size} {name} are NaN; check the model they come from.")
+        raise ValueError(
+            f"{int(np.isnan(array).sum())} of {array.size} {name} are NaN; check the model they come from."
+        )
     return array

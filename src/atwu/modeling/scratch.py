@@ -80,7 +80,7 @@ def train_tokenizer(texts: Iterable[str], *, vocab_size: int) -> PreTrainedToken
 
 def scratch_config(shape: str | ScratchShape) -> LlamaConfig:
     """Llama configuration of a named or explicit shape."""
-    numbers = _resolve(shape)
+    numbers = scratch_shape(shape)
     return LlamaConfig(
         vocab_size=numbers.vocab_size,
         hidden_size=numbers.hidden_size,
@@ -105,7 +105,8 @@ def scratch_model(shape: str | ScratchShape, *, seed: int = 0) -> LlamaForCausal
         return LlamaForCausalLM(scratch_config(shape)).float()
 
 
-def _resolve(shape: str | ScratchShape) -> ScratchShape:
+def scratch_shape(shape: str | ScratchShape) -> ScratchShape:
+    """Look up a named shape; an explicit one passes through."""
     if isinstance(shape, ScratchShape):
         return shape
     if shape not in SHAPES:

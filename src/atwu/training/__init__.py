@@ -1,1 +1,1 @@
-
+"""Configs and trainers."""

@@ -1,0 +1,3 @@
+"""stub"""
+def demo() -> None:
+    """stub"""

@@ -1,0 +1,3 @@
+"""stub"""
+def evaluate() -> None:
+    """stub"""

@@ -1,0 +1,120 @@
+"""Config fields as command-line options and YAML keys, from the one dataclass that defines them."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+_COMMON = (
+    "learning_rate num_train_epochs max_steps per_device_train_batch_size gradient_accumulation_steps seed warmup_steps "
+    "lr_scheduler_type weight_decay bf16 gradient_checkpointing use_cpu logging_steps save_strategy save_steps report_to "
+    "push_to_hub disable_tqdm"
+).split()
+"""Fields of transformers' TrainingArguments worth a line in the help; the others are accepted too."""
+
+_RUN_KEYS = ("output_dir",)
+"""Fields that the command decides itself."""
+
+
+def with_config_options(command: Callable[..., None], config: type) -> Callable[..., None]:
+    """Give a command one option per field of `config`; the command receives the set ones as `settings`."""
+    own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "settings"]
+    fields = {field.name: field for field in dataclasses.fields(config) if field.init and field.name not in _RUN_KEYS}
+    taken = {parameter.name for parameter in own}
+    hints = typing.get_type_hints(config)
+    added = []
+    for name, field in fields.items():
+        kind = _plain_type(hints[name])
+        if name in taken or kind is None:
+            continue
+        mine = field.name not in _inherited_names(config)
+        flag = "--" + name.replace("_", "-")
+        option = typer.Option(
+            f"{flag}/--no-{flag[2:]}" if kind is bool else flag,
+            help=str(field.metadata.get("help", "")).split("\n")[0] + _default_note(field),
+            rich_help_panel="Method and scorer" if mine and config.__name__ == "UnlearnConfig" else "Training",
+            hidden=not (mine or name in _COMMON),
+            show_default=False,
+        )
+        added.append(
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]  # type: ignore[operator]
+            )
+        )
+
+    def wrapped(**given: Any) -> None:
+        settings = {name: value for name, value in given.items() if name in fields and name not in taken}
+        rest = {name: value for name, value in given.items() if name not in settings}
+        command(**rest, settings={name: value for name, value in settings.items() if value is not None})
+
+    own = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+    wrapped.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
+    wrapped.__doc__ = command.__doc__
+    wrapped.__name__ = command.__name__
+    return wrapped
+
+
+def _inherited_names(config: type) -> set[str]:
+    """Names of fields first defined by transformers."""
+    from transformers import TrainingArguments
+
+    return {field.name for field in dataclasses.fields(TrainingArguments)}
+
+
+def _default_note(field: dataclasses.Field[Any]) -> str:
+    if field.default is dataclasses.MISSING or field.default is None or field.default == "":
+        return ""
+    value = getattr(field.default, "value", field.default)
+    return f" [default: {value}]"
+
+
+def _plain_type(hint: Any) -> type | None:
+    """The command-line type of a field: bool, int, float or str; None for what only YAML or Python can give."""
+    options = [a for a in typing.get_args(hint) if a is not type(None)] if _is_union(hint) else [hint]
+    for plain in (bool, int, float, str):
+        if plain in options:
+            return plain
+    return str if any(isinstance(o, type) and issubclass(o, str) for o in options) else None
+
+
+def _is_union(hint: Any) -> bool:
+    return typing.get_origin(hint) in (typing.Union, types.UnionType)
+
+
+def read_yaml(path: Path | None, *, inputs: tuple[str, ...], config: type) -> dict[str, Any]:
+    """Read a flat YAML of inputs and config fields.
+
+    Raises:
+        ValueError: not a mapping, a nested value, or a key that is neither, with the closest known name.
+    """
+    if path is None:
+        return {}
+    if not path.is_file():
+        raise FileNotFoundError(f"config {path} not found.")
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is not valid YAML: {error}") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} must hold one 'key: value' per line, got {type(values).__name__}.")
+    known = [*inputs, *(f.name for f in dataclasses.fields(config) if f.init and f.name not in _RUN_KEYS)]
+    for key in values:
+        if key not in known:
+            close = difflib.get_close_matches(str(key), known, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else f" Known keys start with {', '.join(known[:8])}, ..."
+            raise ValueError(f"{path}: unknown key {key!r}.{hint}")
+    return values
+
+
+def choose(name: str, flag: Any, values: Mapping[str, Any], default: Any = None) -> Any:
+    """A flag if given, else the YAML value, else the default."""
+    return flag if flag is not None else values.get(name, default)

@@ -1,0 +1,3 @@
+"""stub"""
+def tokens() -> None:
+    """stub"""

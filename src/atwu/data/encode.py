@@ -1,0 +1,281 @@
+"""Rows into token ids, labels and token labels.
+
+The whole text of a row (see `atwu.data.render`) is tokenised once, with offsets; they tell which tokens are the
+answer's and which of those touch a forget span. Answer tokens and the terminal token carry loss, prompt and template do
+not; in a plain text row every token does except the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from atwu.data.render import PLAIN_TEMPLATE, RenderedRow, render
+from atwu.data.schema import IGNORE_INDEX, Example, Message
+
+Range = tuple[int, int]
+_SPACE_MARKS = "▁Ġ "
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedRow:
+    """One row as tokens; all tuples have one entry per token (unshifted axis)."""
+
+    input_ids: tuple[int, ...]
+    labels: tuple[int, ...]
+    """The token id where it is counted, IGNORE_INDEX on prompt and template."""
+    token_labels: tuple[int, ...] | None
+    """1 where a counted token touches a forget span, else 0; None when the row has no annotation."""
+    answer_offsets: tuple[Range | None, ...]
+    """Character range of the token within the answer (a leading space included); None outside the answer."""
+    has_terminal: bool
+    """False when the answer was cut at `max_length`, so that no end-of-turn token is trained."""
+
+    @property
+    def answer_start(self) -> int:
+        """Index of the first counted token."""
+        return next(index for index, label in enumerate(self.labels) if label != IGNORE_INDEX)
+
+    @property
+    def prompt_ids(self) -> tuple[int, ...]:
+        """The ids before the first counted token: what generation starts from."""
+        return self.input_ids[: self.answer_start]
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedRows:
+    """Encoded rows of one set, in the order given, with what was lost on the way."""
+
+    rows: tuple[EncodedRow, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tokens:
+    """Ids of a text with the character range of each."""
+
+    ids: list[int]
+    ranges: list[Range]
+
+
+class Encoder:
+    """Turns rows into tokens for one tokenizer."""
+
+    def __init__(self, tokenizer: Any, *, max_length: int = 512, template: str | None = None) -> None:
+        """Bind a tokenizer.
+
+        Args:
+            tokenizer: a fast tokenizer of transformers (offsets are needed).
+            max_length: longest row in tokens; longer answers are cut at the right and lose their terminal token.
+            template: None for the tokenizer's chat template, or "Question: ...\\nAnswer: ..." when it has none;
+                `plain` for the latter in any case; otherwise a Jinja chat template.
+
+        Raises:
+            ValueError: slow tokenizer, or a value out of range.
+        """
+        if not getattr(tokenizer, "is_fast", False):
+            raise ValueError(
+                f"{type(tokenizer).__name__} gives no character offsets; a fast tokenizer is required "
+                "(AutoTokenizer.from_pretrained(name) gives one when the model has a tokenizer.json)."
+            )
+        if max_length < 2:
+            raise ValueError(f"max_length must be at least 2 tokens, got {max_length}.")
+        if template is not None and template != PLAIN_TEMPLATE and "{{" not in template:
+            raise ValueError(f"template must be {PLAIN_TEMPLATE!r} or a Jinja chat template, got {template[:60]!r}.")
+        self.tokenizer = tokenizer
+        self.max_length = max_length
+        self.template = template
+        added = tokenizer.added_tokens_decoder
+        special = {index for index, token in added.items() if token.special} | set(tokenizer.all_special_ids)
+        # Some tokenizers use one token for unknown, start and end; a token that is only "unknown" ends nothing.
+        kept = {tokenizer.bos_token_id, tokenizer.eos_token_id}
+        self._special = special - ({tokenizer.unk_token_id} - kept)
+        probe = list(tokenizer("a")["input_ids"])
+        self._adds_bos = tokenizer.bos_token_id is not None and probe[:1] == [tokenizer.bos_token_id]
+
+    def encode(self, example: Example) -> EncodedRow:
+        """Encode one row.
+
+        Raises:
+            ValueError: the prompt alone reaches `max_length`, the template refuses the row, or there is no token to end
+                the answer with.
+        """
+        return self._encode(example, where=f"row with question {example.question[:60]!r}")
+
+    def encode_rows(self, rows: Iterable[Example], *, what: str) -> EncodedRows:
+        """Encode a set of rows.
+
+        Args:
+            rows: the rows.
+            what: name of the set in messages, such as `forget`.
+
+        Returns:
+            The encoded rows, one for each row given, and counted warnings.
+
+        Raises:
+            ValueError: as `encode`, naming the row.
+        """
+        encoded, cut, unmarked = [], [], []
+        for number, example in enumerate(rows, start=1):
+            row = self._encode(example, where=f"{what}, row {number}")
+            encoded.append(row)
+            if not row.has_terminal:
+                cut.append(number)
+                seen = max(offset[1] for offset in row.answer_offsets if offset is not None)
+                if any(end > seen for _, end in example.forget_spans or ()):
+                    unmarked.append(number)
+        warnings = []
+        if cut:
+            warnings.append(
+                f"{what}: {len(cut)} of {len(encoded)} answers are longer than max_length={self.max_length} and were "
+                f"truncated, without a terminal token (first: row {cut[0]})."
+            )
+        if unmarked:
+            warnings.append(f"{what}: {len(unmarked)} of them lose part of their forget_spans (first: {unmarked[0]}).")
+        return EncodedRows(rows=tuple(encoded), warnings=tuple(warnings))
+
+    def encode_prompt(self, example: Example, question: str | None = None) -> tuple[int, ...]:
+        """The ids generation starts from.
+
+        Args:
+            example: the row.
+            question: another wording of the last user turn; None keeps the one trained on.
+
+        Returns:
+            Exactly the ids that come before the answer in training.
+
+        Raises:
+            ValueError: a question for a plain text row, or as `encode`.
+        """
+        if question is not None:
+            if not example.messages:
+                raise ValueError(f"a plain text row has no question to replace with {question[:60]!r}.")
+            turns = (*example.messages[:-1], Message(example.messages[-1].role, question))
+            example = replace(example, messages=turns)
+        return self.encode(example).prompt_ids
+
+    def _encode(self, example: Example, *, where: str) -> EncodedRow:
+        if not example.answer.strip():
+            raise ValueError(f"{where}: the answer is empty; give it text or remove the row.")
+        try:
+            rendered = render(example, self.tokenizer, template=self.template)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from error
+        tokens, first, stop = self._answer_tokens(rendered, where)
+        ids = tokens.ids[: stop + 1]
+        offsets = [
+            _within_answer(span, rendered) if first <= index < stop else None
+            for index, span in enumerate(tokens.ranges[: stop + 1])
+        ]
+        if self._adds_bos and ids[0] != self.tokenizer.bos_token_id:
+            ids, offsets, first = [self.tokenizer.bos_token_id, *ids], [None, *offsets], first + 1
+        first = max(first, 1)  # nothing predicts the first token
+        if first >= self.max_length:
+            raise ValueError(
+                f"{where}: the prompt alone takes {first} tokens and max_length is {self.max_length}; "
+                "raise max_length or shorten the prompt."
+            )
+        spans = example.forget_spans
+        marks = [
+            int(index >= first and _touches(offsets[index], spans or (), example.answer)) for index in range(len(ids))
+        ]
+        keep = min(len(ids), self.max_length)
+        return EncodedRow(
+            input_ids=tuple(ids[:keep]),
+            labels=tuple(token if index >= first else IGNORE_INDEX for index, token in enumerate(ids[:keep])),
+            token_labels=None if spans is None else tuple(marks[:keep]),
+            answer_offsets=tuple(offsets[:keep]),
+            has_terminal=keep == len(ids),
+        )
+
+    def _answer_tokens(self, rendered: RenderedRow, where: str) -> tuple[_Tokens, int, int]:
+        """Tokens of the row, index of the answer's first token, and index of the terminal token (added if need be)."""
+        tokens, first = self._split(rendered)
+        if first == len(tokens.ids):
+            raise ValueError(f"{where}: the tokenizer gives no token for the answer; change or remove the row.")
+        for index in range(first, len(tokens.ids)):
+            if tokens.ids[index] in self._special and tokens.ranges[index][1] > rendered.end:
+                return tokens, first, index
+        if rendered.end < len(rendered.text):  # text after the answer, but nothing that ends it
+            return self._answer_tokens(replace(rendered, text=rendered.text[: rendered.end]), where)
+        eos = self.tokenizer.eos_token_id
+        if eos is None:
+            raise ValueError(
+                f"{where}: nothing ends the answer: the template writes no special token after it and the tokenizer "
+                "has no eos_token; set tokenizer.eos_token."
+            )
+        if tokens.ids[-1] != eos or len(tokens.ids) == first + 1:
+            tokens.ids.append(eos)
+            tokens.ranges.append((rendered.end, rendered.end))
+        return tokens, first, len(tokens.ids) - 1
+
+    def _split(self, rendered: RenderedRow) -> tuple[_Tokens, int]:
+        """Tokens of the whole text and the index of the answer's first token."""
+        text, boundary = rendered.text, rendered.boundary
+        tokens = self._tokenize(text)
+        first = _first_token(tokens.ranges, rendered)
+        if first < len(tokens.ids) and text[tokens.ranges[first][0] : boundary].strip():
+            # One token spans the end of the prompt and the start of the answer: tokenise the two sides on their own.
+            left, right = self._tokenize(text[:boundary]), self._tokenize(text[boundary:])
+            moved = [(start + boundary, end + boundary) for start, end in right.ranges]
+            return _Tokens(left.ids + right.ids, left.ranges + moved), len(left.ids)
+        return tokens, first
+
+    def _tokenize(self, text: str) -> _Tokens:
+        """Ids and character ranges, the ranges made alike for all kinds of tokenizer (leading space included)."""
+        out = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        ids = list(out["input_ids"])
+        names = self.tokenizer.convert_ids_to_tokens(ids)
+        ranges: list[Range] = []
+        reached = 0
+        for name, (start, end) in zip(names, out["offset_mapping"], strict=True):
+            if start > reached and text[reached:start].isspace():
+                start = reached  # byte-level tokenizers may leave the leading space out of the range
+            if text[start:end].strip() and not name.strip(_SPACE_MARKS):
+                end = start  # SentencePiece's dummy space claims the character after it
+            ranges.append((start, end))
+            reached = max(reached, end)
+        return _Tokens(ids, ranges)
+
+
+def labelled(rows: Sequence[EncodedRow], *, what: str = "rows") -> bool:
+    """Whether the rows carry token labels.
+
+    Raises:
+        ValueError: some do and some do not.
+    """
+    without = [index for index, row in enumerate(rows) if row.token_labels is None]
+    if without and len(without) < len(rows):
+        raise ValueError(
+            f"{what}: {len(rows) - len(without)} of {len(rows)} have token labels and the others have none (indices "
+            f"{', '.join(map(str, without[:5]))}{', ...' if len(without) > 5 else ''}); give forget_spans to every row "
+            "([] for a row without a secret) or to none."
+        )
+    return not without
+
+
+def _first_token(ranges: Sequence[Range], rendered: RenderedRow) -> int:
+    for index, (start, end) in enumerate(ranges):
+        if end > rendered.start or start >= rendered.boundary:
+            return index
+    return len(ranges)
+
+
+def _within_answer(span: Range, rendered: RenderedRow) -> Range | None:
+    start, end = span
+    if start >= rendered.end:
+        return None
+    shift = rendered.trimmed - rendered.start
+    start = max(start, rendered.start)
+    return start + shift, max(start, min(end, rendered.end)) + shift
+
+
+def _touches(offset: Range | None, spans: Sequence[Range], answer: str) -> bool:
+    if offset is None:
+        return False
+    start, end = offset
+    piece = answer[start:end]
+    if piece.strip():  # the space before a word belongs to its token, not to the word
+        start, end = start + len(piece) - len(piece.lstrip()), end - len(piece) + len(piece.rstrip())
+    return any(start < stop and begin < end for begin, stop in spans)

@@ -1,0 +1,139 @@
+"""Which retain row goes with which forget row, and in which order forget rows are seen.
+
+Both are pure functions of (seed, epoch, index), and a dataset key carries its epoch (`epoch * n + forget_index`), so
+workers, processes and resumed runs hold no state and all see the same pairs: sharding splits keys that already exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.utils.data import Dataset, Sampler
+
+from atwu.data.encode import EncodedRow, labelled
+
+# Purpose constants keep the draws of one seed apart from each other and from every other use of that seed.
+_PAIRING = 0x7061_6972
+_ORDER = 0x6F72_6465
+
+
+def _generator(purpose: int, seed: int, *key: int) -> np.random.Generator:
+    if seed < 0:
+        raise ValueError(f"seed must be 0 or more, got {seed}.")
+    return np.random.default_rng([purpose, seed, *key])
+
+
+def retain_index(*, seed: int, epoch: int, index: int, n_retain: int) -> int:
+    """Retain row for a forget row: uniform, with replacement.
+
+    Args:
+        seed: seed of the run.
+        epoch: epoch, from 0.
+        index: index of the forget row.
+        n_retain: number of retain rows.
+
+    Returns:
+        An index in [0, n_retain), the same for the same arguments.
+    """
+    if n_retain < 1:
+        raise ValueError(f"n_retain must be at least 1, got {n_retain}; the retain set is empty.")
+    return int(_generator(_PAIRING, seed, epoch, index).integers(n_retain))
+
+
+def epoch_order(*, seed: int, epoch: int, n: int) -> NDArray[np.int64]:
+    """Order of the forget rows in one epoch.
+
+    Args:
+        seed: seed of the run.
+        epoch: epoch, from 0.
+        n: number of forget rows.
+
+    Returns:
+        A permutation of 0 to n - 1, shape (n,), the same for the same arguments.
+    """
+    order: NDArray[np.int64] = _generator(_ORDER, seed, epoch).permutation(n).astype(np.int64)
+    return order
+
+
+class EpochSampler(Sampler[int]):
+    """Keys of one epoch, `epoch * n + forget_index`, in the order of `epoch_order`."""
+
+    def __init__(self, n: int, *, seed: int) -> None:
+        """Sample over `n` forget rows; call `set_epoch` before each epoch."""
+        if n < 1:
+            raise ValueError(f"n must be at least 1, got {n}; the forget set is empty.")
+        self.n = n
+        self.seed = seed
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next iteration (accelerate and the Trainer call this)."""
+        if epoch < 0:
+            raise ValueError(f"epoch must be 0 or more, got {epoch}.")
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[int]:
+        base = self.epoch * self.n
+        return iter((base + epoch_order(seed=self.seed, epoch=self.epoch, n=self.n)).tolist())
+
+    def __len__(self) -> int:
+        return self.n
+
+
+@dataclass(frozen=True, slots=True)
+class PairedRow:
+    """A forget row with the retain row drawn for it."""
+
+    forget_index: int
+    forget: EncodedRow
+    retain_index: int | None
+    retain: EncodedRow | None
+    """None when there is no retain set."""
+
+
+class PairedDataset(Dataset[PairedRow]):
+    """Forget rows, each with its retain row of the epoch; made to be read with `EpochSampler` keys."""
+
+    def __init__(self, forget: Sequence[EncodedRow], retain: Sequence[EncodedRow] | None, seed: int) -> None:
+        """Hold both sets.
+
+        Args:
+            forget: rows to remove.
+            retain: rows to keep, or None for methods without a retain loss.
+            seed: seed of the run.
+
+        Raises:
+            ValueError: an empty set, or a set where only some rows have token labels.
+        """
+        if not forget:
+            raise ValueError("the forget set is empty; at least one row is needed.")
+        if retain is not None and not retain:
+            raise ValueError(
+                "the retain set is empty; give at least one row, or None for a method without retain loss."
+            )
+        labelled(forget, what="forget set")
+        if retain is not None:
+            labelled(retain, what="retain set")
+        self.forget = forget
+        self.retain = retain
+        self.seed = seed
+
+    def __len__(self) -> int:
+        return len(self.forget)
+
+    def __getitem__(self, key: int) -> PairedRow:
+        """Row of a key `epoch * n + forget_index`; plain indices 0 to n - 1 are epoch 0."""
+        if key < 0:
+            raise IndexError(f"keys are epoch * {len(self)} + forget index, 0 or more; got {key}.")
+        epoch, index = divmod(int(key), len(self))
+        if self.retain is None:
+            return PairedRow(forget_index=index, forget=self.forget[index], retain_index=None, retain=None)
+        drawn = retain_index(seed=self.seed, epoch=epoch, index=index, n_retain=len(self.retain))
+        return PairedRow(forget_index=index, forget=self.forget[index], retain_index=drawn, retain=self.retain[drawn])
+
+    def __iter__(self) -> Iterator[PairedRow]:
+        """The rows of epoch 0 in file order (without this, Python would read keys without end)."""
+        return (self[index] for index in range(len(self)))

@@ -1,0 +1,114 @@
+"""A row as one text, with the place of the answer in it.
+
+Conversations go through the tokenizer's chat template, or through "Question: ...\\nAnswer: ..." when there is none;
+plain text rows are their own text. No tokens here: `atwu.data.encode` cuts the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from atwu.data.schema import Example, Message
+
+PLAIN_TEMPLATE = "plain"
+"""Name that selects the question/answer template even if the tokenizer has a chat template."""
+
+TEMPLATE_DATE = "10 Apr 2025"
+"""Given to templates that print today's date (Llama-3), so that the same rows give the same ids on any day. The date is
+the one the published TOFU models were trained with."""
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedRow:
+    """The text of a row and where the answer stands in it (character positions)."""
+
+    text: str
+    boundary: int
+    """Where the answer's part begins: `start`, or the spaces right before it, which its first token may absorb."""
+    start: int
+    """First character of the answer."""
+    end: int
+    """One past the last character of the answer."""
+    trimmed: int
+    """Characters the template stripped from the left of the answer, so `text[start]` is `answer[trimmed]`."""
+
+
+def render(example: Example, tokenizer: Any, *, template: str | None) -> RenderedRow:
+    """Write a row as text.
+
+    Args:
+        example: the row.
+        tokenizer: its chat template is used when `template` is None.
+        template: None, `plain`, or a Jinja chat template used in place of the tokenizer's.
+
+    Returns:
+        The text with the answer's position.
+
+    Raises:
+        ValueError: the chat template refuses the turns, or changes the answer beyond stripping it.
+    """
+    if not example.messages:
+        return RenderedRow(text=example.answer, boundary=0, start=0, end=len(example.answer), trimmed=0)
+    if template == PLAIN_TEMPLATE or (template is None and not tokenizer.chat_template):
+        head = f"{_plain_prompt(example.messages)} "
+        return _placed(head, example.answer, tail="", trimmed=0)
+    # A marker in the answer's place shows what the template writes before and after it, whatever the answer says.
+    marker = "ATWU-ANSWER"
+    while any(marker in message.content for message in example.messages):
+        marker += "-X"
+    marked = _apply(example.messages, marker, tokenizer, template)
+    head, found, tail = marked.partition(marker)
+    if not found or marker in tail:
+        raise ValueError(
+            f"the chat template writes the last assistant turn {marked.count(marker)} times instead of once; "
+            f"pass template={PLAIN_TEMPLATE!r} or a template that writes it once."
+        )
+    text = _apply(example.messages, example.answer, tokenizer, template)
+    written = text[len(head) : len(text) - len(tail)]
+    if not text.startswith(head) or not text.endswith(tail) or written.strip() != example.answer.strip():
+        raise ValueError(
+            f"the chat template changes the answer {example.answer[:60]!r} beyond stripping spaces around it; "
+            f"pass template={PLAIN_TEMPLATE!r} or a template that keeps it."
+        )
+    return _placed(head, written, tail, trimmed=example.answer.find(written))
+
+
+def _placed(head: str, answer: str, tail: str, trimmed: int) -> RenderedRow:
+    start = len(head)
+    return RenderedRow(
+        text=head + answer + tail,
+        boundary=len(head.rstrip(" ")),
+        start=start,
+        end=start + len(answer),
+        trimmed=trimmed,
+    )
+
+
+def _plain_prompt(messages: Sequence[Message]) -> str:
+    lead = {"system": "", "user": "Question: ", "assistant": "Answer: "}
+    lines = []
+    for previous, message in zip([None, *messages], messages, strict=False):
+        if previous is not None:
+            lines.append("\n" if message.role == "assistant" and previous.role == "user" else "\n\n")
+        lines.append(lead[message.role] + message.content)
+    return "".join(lines) + "\nAnswer:"
+
+
+def _apply(messages: Sequence[Message], answer: str, tokenizer: Any, template: str | None) -> str:
+    from jinja2 import TemplateError
+
+    turns = [{"role": message.role, "content": message.content} for message in messages]
+    turns.append({"role": "assistant", "content": answer})
+    try:
+        text: str = tokenizer.apply_chat_template(
+            turns, chat_template=template, tokenize=False, date_string=TEMPLATE_DATE
+        )
+    except TemplateError as error:
+        roles = ", ".join(turn["role"] for turn in turns)
+        raise ValueError(
+            f"the chat template refuses the turns ({roles}): {error}; "
+            f"change the turns, or pass template={PLAIN_TEMPLATE!r}."
+        ) from error
+    return text

@@ -1,0 +1,17 @@
+"""A short name for the exact weights of a model, so that results and caches can say what they belong to."""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from torch import nn
+
+
+def model_fingerprint(model: nn.Module) -> str:
+    """Hash of every parameter and buffer (name, dtype, shape and bytes), 32 hexadecimal digits; reads each byte once."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()

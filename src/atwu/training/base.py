@@ -1,0 +1,166 @@
+"""What every trainer of this package shares on top of transformers' `Trainer`.
+
+Rows are drawn by (seed, epoch, index); losses are sums over tokens divided by the count of the whole optimizer step, so
+they need no further scaling under gradient accumulation or data parallelism; checkpoints appear whole or not at all; and
+a loss that is not finite stops the run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PrinterCallback, ProgressCallback, Trainer
+from transformers.trainer_callback import TrainerCallback
+from transformers.trainer_utils import get_last_checkpoint
+
+from atwu.data.pairing import EpochSampler
+from atwu.objective import Denominators
+from atwu.training.config import TokenTrainingConfig
+from atwu.training.errors import NonFiniteLossError
+from atwu.training.progress import ProgressLine
+
+STAGING = ".incomplete"
+
+
+class TokenTrainer(Trainer):  # type: ignore[misc]
+    """Base of the trainers; subclasses say how rows are counted and what the loss is."""
+
+    args: TokenTrainingConfig
+    # Losses are already divided by the counts of the whole optimizer step.
+    loss_is_scaled_for_ga = True
+
+    def __init__(
+        self, model: nn.Module, args: TokenTrainingConfig, *, callbacks: list[TrainerCallback] | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(model=model, args=args, callbacks=callbacks, **kwargs)
+        self.model_accepts_loss_kwargs = True
+        self._parts: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=args.device))
+        self._parts_since = 0
+        self._saving_to: str | None = None
+        for built_in in (ProgressCallback, PrinterCallback):
+            self.remove_callback(built_in)
+        if not args.disable_tqdm:
+            self.add_callback(ProgressLine())
+
+    # Data
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> EpochSampler:
+        seed = self.args.data_seed if self.args.data_seed is not None else self.args.seed
+        return EpochSampler(len(self.train_dataset if train_dataset is None else train_dataset), seed=seed)
+
+    def _count(self, batches: Sequence[Any]) -> dict[str, float]:
+        """Counts of one process's micro-batches, by field of `Denominators`."""
+        raise NotImplementedError
+
+    def get_batch_samples(
+        self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
+    ) -> tuple[list[Any], Denominators]:
+        """Draw the micro-batches of one optimizer step and count what their losses are divided by."""
+        batches = [batch for _, batch in zip(range(num_batches), epoch_iterator, strict=False)]
+        counts = self._count(batches)
+        if self.args.world_size > 1 and counts:
+            summed = self._sum_over_processes(torch.tensor(list(counts.values()), dtype=torch.float64, device=device))
+            counts = dict(zip(counts, summed.tolist(), strict=True))
+        return batches, Denominators(**{name: max(count, 1.0) for name, count in counts.items()})
+
+    def _sum_over_processes(self, tensor: Tensor) -> Tensor:
+        reduced: Tensor = self.accelerator.reduce(tensor, "sum") if self.args.world_size > 1 else tensor
+        return reduced
+
+    # Loss
+
+    def _token_loss(self, model: nn.Module, inputs: Any, denominators: Denominators) -> Tensor:
+        """Loss of one micro-batch: its share of the loss of the optimizer step."""
+        raise NotImplementedError
+
+    def compute_loss(
+        self, model: nn.Module, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """Loss of one micro-batch; stops the run when it is not finite."""
+        loss = self._token_loss(model, inputs, num_items_in_batch or Denominators())
+        if not torch.isfinite(loss.detach()):
+            raise NonFiniteLossError(self._non_finite_message(inputs))
+        # Data parallelism averages gradients over processes; the counts span all of them.
+        loss = loss * self.args.world_size
+        return (loss, None) if return_outputs else loss
+
+    def _non_finite_message(self, inputs: Any) -> str:
+        last = get_last_checkpoint(self.args.output_dir) if os.path.isdir(str(self.args.output_dir)) else None
+        rows = inputs["rows"].tolist() if "rows" in inputs else "unknown"
+        kept = f"the last good checkpoint is {last}" if last else "no checkpoint was written yet"
+        return (
+            f"loss is not finite at step {self.state.global_step + 1} (forget rows {rows}); {kept}. "
+            "Lower the learning rate or forget_weight, or use a bounded forget loss such as satga_plus."
+        )
+
+    def _add_part(self, name: str, value: Tensor) -> None:
+        """Add this micro-batch's contribution to a number that is logged per optimizer step."""
+        self._parts[name] += value.detach().float()
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Add the parts of the loss, averaged over the optimizer steps since the last log."""
+        if "loss" in logs:
+            steps = max(1, self.state.global_step - self._parts_since)
+            logs |= {name: float(self._sum_over_processes(value)) / steps for name, value in sorted(self._parts.items())}
+            self._parts.clear()
+            self._parts_since = self.state.global_step
+        super().log(logs, start_time)
+
+    def floating_point_ops(self, inputs: Any) -> int:
+        """Six operations per parameter and real token."""
+        return 6 * self.model.num_parameters() * _real_tokens(inputs)
+
+    # Checkpoints
+
+    def _get_output_dir(self, trial: Any) -> str:
+        return self._saving_to or super()._get_output_dir(trial)
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        """Write a checkpoint aside, then move it into place, so that a killed save leaves nothing that loads."""
+        run = Path(super()._get_output_dir(trial))
+        staging = run / STAGING
+        if self.args.should_save:
+            shutil.rmtree(staging, ignore_errors=True)
+        self.accelerator.wait_for_everyone()
+        self._saving_to = str(staging)
+        try:
+            super()._save_checkpoint(model, trial)
+        finally:
+            self._saving_to = None
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            name = f"checkpoint-{self.state.global_step}"
+            shutil.rmtree(run / name, ignore_errors=True)
+            os.replace(staging / name, run / name)
+            shutil.rmtree(staging, ignore_errors=True)
+            _keep_newest(run, self.args.save_total_limit)
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
+        super()._save(output_dir, state_dict)
+        # A pickle that nothing here reads.
+        Path(output_dir or str(self.args.output_dir), "training_args.bin").unlink(missing_ok=True)
+
+
+def _keep_newest(run: Path, limit: int | None) -> None:
+    if not limit or limit < 1:
+        return
+    checkpoints = sorted(run.glob("checkpoint-*"), key=lambda path: int(path.name.rsplit("-", 1)[1]))
+    for old in checkpoints[:-limit]:
+        doomed = run / STAGING
+        os.replace(old, doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
+
+
+def _real_tokens(inputs: Any) -> int:
+    if isinstance(inputs, dict):
+        if "attention_mask" in inputs:
+            return int(inputs["attention_mask"].sum())
+        return sum(_real_tokens(value) for value in inputs.values())
+    return 0

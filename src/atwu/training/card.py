@@ -1,0 +1,55 @@
+"""The model card written beside an unlearned or fine-tuned checkpoint."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+def model_card(record: Mapping[str, Any]) -> str:
+    """Markdown for a finished run, from its `run.json` record."""
+    source = record["starting_model"]
+    name = source["model"] or f"a new model of shape {source['scratch']}"
+    front = ["---", "library_name: transformers", "tags:", "- atwu"]
+    front += ["- unlearning", "---"] if record["command"] == "unlearn" else ["---"]
+    rows = "\n".join(f"| {split} | {data['source']} | {data['rows']} |" for split, data in record["data"].items())
+    if record["command"] == "unlearn":
+        recipe = record["recipe"]
+        title = f"Unlearned with {record['method']}"
+        numbers = ", ".join(f"{key} {value:g}" for key, value in recipe["values"].items())
+        what = (
+            f"`{name}` after unlearning a forget set: weighting **{recipe['weighting']}**, forget loss "
+            f"**{recipe['forget_loss']}**, retain loss **{recipe['retain_loss']}** ({numbers})."
+        )
+        limits = (
+            "Unlearning lowers the model's tendency to state the forget set. It is not a proof of deletion: measure it with "
+            "`atwu evaluate`, and expect some knowledge to return under further training."
+        )
+    else:
+        title, what = "Fine-tuned model", f"`{name}` after supervised training on answers."
+        limits = "The model is likely to repeat its training rows word for word."
+    versions = ", ".join(f"{package} {version}" for package, version in record["versions"].items())
+    return "\n".join(
+        [
+            *front,
+            "",
+            f"# {title}",
+            "",
+            what,
+            "",
+            "| rows | source | count |",
+            "|---|---|---|",
+            rows,
+            "",
+            f"{record['steps']} optimizer steps, {record['train_seconds']:.0f} s, seed {record['seed']}; {versions}. "
+            "All settings are in `run.json`, the course of the training in `log.jsonl`.",
+            "",
+            limits,
+            "",
+            "```json",
+            json.dumps({"starting_model_fingerprint": source["fingerprint"], "fingerprint": record["result_fingerprint"]}),
+            "```",
+            "",
+        ]
+    )

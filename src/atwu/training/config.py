@@ -1,0 +1,200 @@
+"""Run configurations. Python, YAML and the command line share these fields and their help texts.
+
+Both extend transformers' `TrainingArguments`; only defaults that differ are repeated here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from transformers import TrainingArguments
+
+from atwu.methods import Recipe, lookup, recipe
+
+FOLLOW_FORGET_WEIGHT = "forget_weight"
+"""Value of `scorer_gamma` that means: whatever the forget weight is."""
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "default": {
+        "hidden_position": "pred",
+        "scorer_bias": True,
+        "detach_saturation": True,
+        "budget": "ste",
+        "lambda_budget": 10.0,
+        "scorer_gamma": "1.0",
+        "scorer_schedule": "linear",
+    },
+    "authors": {
+        "hidden_position": "own",
+        "scorer_bias": True,
+        "detach_saturation": True,
+        "budget": "ste",
+        "lambda_budget": 10.0,
+        "scorer_gamma": "1.0",
+        "scorer_schedule": "linear",
+    },
+    "paper": {
+        "hidden_position": "own",
+        "scorer_bias": False,
+        "detach_saturation": False,
+        "budget": "soft",
+        "lambda_budget": 15.0,
+        "scorer_gamma": FOLLOW_FORGET_WEIGHT,
+        "scorer_schedule": "constant",
+    },
+}
+"""`authors` reproduces the paper's tables, `paper` is its text to the letter, `default` is `authors` with the scorer on
+the predicting state, which found the secret tokens better in every measurement of docs/tofu-small.md."""
+
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "preset": tuple(PRESETS),
+    "hidden_position": ("own", "pred"),
+    "budget": ("ste", "soft"),
+    "scorer_schedule": ("linear", "constant"),
+    "scorer_objective": ("matched", "ga"),
+    "layout": ("auto", "packed", "padded"),
+}
+
+
+@dataclass(kw_only=True)
+class TokenTrainingConfig(TrainingArguments):
+    """Fields shared by every trainer of this package, and the training defaults of the papers."""
+
+    output_dir: str | None = field(default=None, metadata={"help": "Folder for checkpoints of this trainer."})
+    per_device_train_batch_size: int = field(default=8, metadata={"help": "Forget rows per step and device."})
+    weight_decay: float = field(default=0.01, metadata={"help": "Weight decay of the model's optimizer."})
+    logging_steps: float = field(default=1, metadata={"help": "Log every this many optimizer steps."})
+    report_to: None | str | list[str] = field(default="none", metadata={"help": "Loggers, e.g. wandb or tensorboard."})
+    save_strategy: str = field(default="epoch", metadata={"help": "When to write a checkpoint to resume from."})
+    save_total_limit: int | None = field(default=1, metadata={"help": "How many checkpoints to keep while running."})
+    remove_unused_columns: bool = field(default=False, metadata={"help": "Leave at false: rows are token batches."})
+    logging_nan_inf_filter: bool = field(default=False, metadata={"help": "Leave at false: a non-finite loss stops the run."})
+    max_length: int = field(default=512, metadata={"help": "Longest row in tokens; longer answers are cut and counted."})
+    layout: str = field(
+        default="auto", metadata={"help": "Rows in the forward pass: packed end to end, padded, or auto (measured best)."}
+    )
+
+    def __post_init__(self) -> None:
+        _check_choices(self)
+        if self.max_length < 8:
+            raise ValueError(f"max_length must be at least 8 tokens, got {self.max_length}.")
+        super().__post_init__()
+        self.dataloader_pin_memory &= torch.cuda.is_available()
+        # Several devices in one process (DataParallel) would replicate the scorer; one process per device is the way.
+        self._n_gpu = min(self.n_gpu, 1)
+
+
+@dataclass(kw_only=True)
+class FinetuneConfig(TokenTrainingConfig):
+    """Supervised fine-tuning on answer tokens, from a checkpoint or from scratch."""
+
+    learning_rate: float = field(default=1e-5, metadata={"help": "Peak learning rate."})
+    num_train_epochs: float = field(default=5, metadata={"help": "Passes over the data."})
+
+
+@dataclass(kw_only=True)
+class UnlearnConfig(TokenTrainingConfig):
+    """One unlearning run.
+
+    Method: `method` names a row of the table (`atwu methods`); `weighting`, `forget_loss` and `retain_loss` replace its
+    parts; unset numbers take the method's published values. Scorer: fields from `hidden_position` on matter only to methods
+    with learned weights; those left unset come from `preset`.
+    """
+
+    method: str = field(default="atwu", metadata={"help": "Method from `atwu methods`."})
+    weighting: str | None = field(default=None, metadata={"help": "Token weighting instead of the method's."})
+    forget_loss: str | None = field(default=None, metadata={"help": "Forget loss instead of the method's."})
+    retain_loss: str | None = field(default=None, metadata={"help": "Retain loss instead of the method's."})
+    forget_weight: float | None = field(default=None, metadata={"help": "gamma: larger forgets more."})
+    retain_weight: float | None = field(default=None, metadata={"help": "alpha: larger keeps more."})
+    beta: float | None = field(default=None, metadata={"help": "Saturation exponent: larger lets go of a token earlier."})
+    beta1: float | None = field(default=None, metadata={"help": "SatImp's saturation exponent."})
+    beta2: float | None = field(default=None, metadata={"help": "Importance exponent."})
+    temperature: float | None = field(default=None, metadata={"help": "Temperature of entropy weights."})
+
+    preset: str = field(default="default", metadata={"help": "Scorer settings: default, authors or paper."})
+    detach_saturation: bool | None = field(
+        default=None, metadata={"help": "Treat the saturation factor as a constant; without it beta 7 does not forget."}
+    )
+    hidden_position: str | None = field(
+        default=None, metadata={"help": "State that scores a token: pred (predicts it) or own (has read it)."}
+    )
+    scorer_bias: bool | None = field(default=None, metadata={"help": "Learn a bias in the scorer."})
+    scorer_every: int = field(default=5, metadata={"help": "n_s: scorer update every this many optimizer steps."})
+    scorer_learning_rate: float = field(default=0.05, metadata={"help": "Learning rate of the scorer's SGD."})
+    scorer_momentum: float = field(default=0.9, metadata={"help": "Momentum of the scorer's SGD."})
+    scorer_weight_decay: float = field(default=1e-4, metadata={"help": "Weight decay of the scorer's SGD."})
+    scorer_max_grad_norm: float = field(default=1.0, metadata={"help": "Gradient clipping of the scorer; 0 is off."})
+    scorer_schedule: str | None = field(default=None, metadata={"help": "linear (to 0 over the run) or constant."})
+    scorer_objective: str = field(
+        default="matched", metadata={"help": "Forget term of the scorer: matched (the method's loss) or ga."}
+    )
+    scorer_gamma: str | None = field(
+        default=None, metadata={"help": "Factor on the scorer's forget term: a number, or forget_weight."}
+    )
+    budget: str | None = field(
+        default=None, metadata={"help": "ste (share of tokens above 1/2, per row) or soft (mean score)."}
+    )
+    rho: float = field(default=0.2, metadata={"help": "Budget: share of answer tokens that may carry the secret."})
+    lambda_budget: float | None = field(default=None, metadata={"help": "Strength of the budget."})
+    lambda_entropy: float = field(default=1.0, metadata={"help": "Strength of the push of scores to 0 or 1."})
+    lambda_l2: float = field(default=1.0, metadata={"help": "Strength of the pull of the scorer's weights to 0."})
+
+    learning_rate: float = field(default=2e-5, metadata={"help": "Peak learning rate of the model."})
+    num_train_epochs: float = field(default=10, metadata={"help": "Passes over the forget set."})
+    gradient_accumulation_steps: int = field(default=4, metadata={"help": "Batches per optimizer step."})
+    warmup_steps: float = field(default=0.1, metadata={"help": "Warm-up: steps, or share of the run if below 1."})
+
+    def __post_init__(self) -> None:
+        for name, value in lookup("preset", self.preset, PRESETS).items():
+            if getattr(self, name) is None:
+                setattr(self, name, value)
+        self.scorer_gamma = str(self.scorer_gamma)
+        self.recipe()
+        self._check_scorer()
+        super().__post_init__()
+
+    def recipe(self) -> Recipe:
+        """The method with every part and number decided."""
+        return recipe(
+            self.method,
+            weighting=self.weighting,
+            forget_loss=self.forget_loss,
+            retain_loss=self.retain_loss,
+            detach_saturation=bool(self.detach_saturation),
+            forget_weight=self.forget_weight,
+            retain_weight=self.retain_weight,
+            beta=self.beta,
+            beta1=self.beta1,
+            beta2=self.beta2,
+            temperature=self.temperature,
+        )
+
+    def scorer_factor(self) -> float:
+        """Factor on the forget term of the scorer's objective."""
+        if self.scorer_gamma == FOLLOW_FORGET_WEIGHT:
+            return self.recipe().values["forget_weight"]
+        return float(str(self.scorer_gamma))
+
+    def _check_scorer(self) -> None:
+        if not 0 < self.rho < 1:
+            raise ValueError(f"rho is a share of tokens, between 0 and 1, got {self.rho}.")
+        if self.scorer_every < 1:
+            raise ValueError(f"scorer_every counts optimizer steps and must be at least 1, got {self.scorer_every}.")
+        for name in ("scorer_learning_rate", "lambda_budget", "lambda_entropy", "lambda_l2", "scorer_max_grad_norm"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ValueError(f"{name} must be a finite number >= 0, got {getattr(self, name)}.")
+        try:
+            self.scorer_factor()
+        except ValueError:
+            raise ValueError(f"scorer_gamma must be a number or 'forget_weight', got {self.scorer_gamma!r}.") from None
+
+
+def _check_choices(config: TokenTrainingConfig) -> None:
+    for name, allowed in _CHOICES.items():
+        value = getattr(config, name, None)
+        if value is not None and value not in allowed:
+            raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}.")

@@ -1,0 +1,68 @@
+"""Padding, masks from lengths, and token labels, with the whole expected tensor written out."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+import torch
+
+from atwu.data import EncodedRow, PairCollator, PairedRow, collate_rows
+
+X = -100
+SHORT = EncodedRow((5, 6, 0), (X, 6, 0), (0, 1, 0), (None, (0, 2), None), has_terminal=True)
+LONG = EncodedRow((5, 7, 8, 9, 0), (X, X, 8, 9, 0), (0, 0, 0, 1, 0), (None, None, (0, 1), (1, 2), None), True)
+BARE = EncodedRow((5, 6, 0), (X, 6, 0), None, (None, (0, 2), None), has_terminal=True)
+
+
+def test_whole_batch():
+    batch = collate_rows([SHORT, LONG])
+    # The end token has the id of the padding (0): it is attended to and trained, padding is not.
+    assert batch["input_ids"].tolist() == [[5, 6, 0, 0, 0], [5, 7, 8, 9, 0]]
+    assert batch["attention_mask"].tolist() == [[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]
+    assert batch["labels"].tolist() == [[X, 6, 0, X, X], [X, X, 8, 9, 0]]
+    assert batch["token_labels"].tolist() == [[0, 1, 0, 0, 0], [0, 0, 0, 1, 0]]
+    assert {name: tensor.dtype for name, tensor in batch.items()} == {
+        "input_ids": torch.long,
+        "attention_mask": torch.long,
+        "labels": torch.long,
+        "token_labels": torch.float32,
+    }
+
+
+def test_pad_id_and_multiple():
+    batch = collate_rows([SHORT, LONG], pad_id=3, multiple=4)
+    assert batch["input_ids"].tolist() == [[5, 6, 0, 3, 3, 3, 3, 3], [5, 7, 8, 9, 0, 3, 3, 3]]
+    assert batch["attention_mask"].sum(-1).tolist() == [3, 5]
+    assert collate_rows([SHORT], multiple=3)["input_ids"].shape == (1, 3)
+
+
+def test_token_labels_only_when_every_row_has_them():
+    assert "token_labels" not in collate_rows([BARE, BARE])
+    with pytest.raises(ValueError, match=r"1 of 3 have token labels and the others have none \(indices 1, 2\)"):
+        collate_rows([SHORT, BARE, BARE])
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="empty batch"):
+        collate_rows([])
+    with pytest.raises(ValueError, match="multiple must be at least 1, got 0"):
+        collate_rows([SHORT], multiple=0)
+
+
+def test_pairs():
+    pairs = [PairedRow(4, SHORT, 9, BARE), PairedRow(2, LONG, 9, BARE)]
+    batch = pickle.loads(pickle.dumps(PairCollator(1)))(pairs)
+    assert batch["rows"].tolist() == [4, 2]
+    assert batch["rows"].dtype == torch.long
+    assert batch["forget"]["input_ids"].tolist() == [[5, 6, 0, 1, 1], [5, 7, 8, 9, 0]]
+    assert batch["retain"]["input_ids"].tolist() == [[5, 6, 0], [5, 6, 0]]
+    assert "token_labels" in batch["forget"]
+    assert "token_labels" not in batch["retain"]
+
+
+def test_pairs_without_retain_set():
+    batch = PairCollator(0)([PairedRow(0, SHORT, None, None)])
+    assert set(batch) == {"forget", "rows"}
+    with pytest.raises(ValueError, match="1 of 2 pairs have a retain row"):
+        PairCollator(0)([PairedRow(0, SHORT, None, None), PairedRow(1, SHORT, 0, LONG)])

@@ -1,0 +1,192 @@
+"""Encoding through chat templates written in the manner of Llama-3 and ChatML, and templates that misbehave."""
+
+from __future__ import annotations
+
+import pytest
+from tokenizers import AddedToken
+
+from atwu.data import IGNORE_INDEX, Encoder, Example, Message
+
+LLAMA = (
+    "{{ bos_token }}{% for m in messages %}<|head|>{{ m['role'] }}<|/head|>\n\n{{ m['content'] | trim }}<|eot|>"
+    "{% endfor %}{% if add_generation_prompt %}<|head|>assistant<|/head|>\n\n{% endif %}"
+)
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+LLAMA2 = (
+    "{% for m in messages %}{% if m['role'] == 'user' %}{{ bos_token }}[INST] {{ m['content'] }} [/INST]"
+    "{% else %} {{ m['content'] | trim }} {{ eos_token }}{% endif %}{% endfor %}"
+)
+PHI3 = "{% for m in messages %}<|{{ m['role'] }}|>\n{{ m['content'] }}<|stop|>\n{% endfor %}{{ eos_token }}"
+NO_END = "{% for m in messages %}## {{ m['role'] }}\n{{ m['content'] }}\n---\n{% endfor %}"
+ROW = Example.from_qa("Who wrote The Glass Ferry?", "It was Tova Renn.", forget_spans=((7, 16),))
+
+
+def chat(tokenizer_of, kind, template):
+    tokenizer = tokenizer_of(kind)
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+def counted(tokenizer, row):
+    return tokenizer.decode([label for label in row.labels if label != IGNORE_INDEX])
+
+
+def flagged(row, example):
+    pairs = zip(row.token_labels, row.answer_offsets, strict=True)
+    return "".join(example.answer[slice(*span)] for flag, span in pairs if flag).strip()
+
+
+@pytest.mark.parametrize("kind", ["byte", "byte-bos", "byte-trimmed"])
+def test_llama3_like(tokenizer_of, kind):
+    tokenizer = chat(tokenizer_of, kind, LLAMA)
+    encoder = Encoder(tokenizer)
+    row = encoder.encode(ROW)
+    turn = [{"role": "user", "content": ROW.question}]
+    generation = tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=True, return_dict=False)
+    assert list(row.prompt_ids) == generation
+    assert row.input_ids.count(tokenizer.bos_token_id) == 1
+    assert counted(tokenizer, row) == "It was Tova Renn.<|eot|>"
+    assert row.has_terminal
+    assert row.token_labels[-1] == 0
+    assert flagged(row, ROW) == "Tova Renn"
+    assert encoder.encode_prompt(ROW) == row.prompt_ids
+
+
+def test_chatml_like_drops_what_follows_the_terminal_token(tokenizer_of):
+    tokenizer = chat(tokenizer_of, "byte", CHATML)
+    row = Encoder(tokenizer).encode(ROW)
+    assert counted(tokenizer, row) == "It was Tova Renn.<|im_end|>"
+    assert row.input_ids[-1] == tokenizer.convert_tokens_to_ids("<|im_end|>")
+    assert tokenizer.decode(row.prompt_ids).endswith("<|im_start|>assistant\n")
+    assert flagged(row, ROW) == "Tova Renn"
+
+
+def test_terminal_token_known_only_as_an_added_special_token(tokenizer_of):
+    tokenizer = chat(tokenizer_of, "byte", CHATML)
+    assert "<|im_end|>" not in tokenizer.all_special_tokens
+    assert Encoder(tokenizer).encode(ROW).has_terminal
+
+
+@pytest.mark.parametrize("answer", ["  It was Tova Renn.\n", "\n It was Tova Renn."])
+def test_spans_hold_when_the_template_strips_the_answer(tokenizer_of, answer):
+    at = answer.index("Tova")
+    example = Example.from_qa("Who?", answer, forget_spans=((at, at + 9),))
+    tokenizer = chat(tokenizer_of, "byte", LLAMA)
+    row = Encoder(tokenizer).encode(example)
+    assert counted(tokenizer, row) == "It was Tova Renn.<|eot|>"
+    assert flagged(row, example) == "Tova Renn"
+
+
+@pytest.mark.parametrize("answer", ["user", "assistant", "<|eot|>", "im_end", "ATWU-ANSWER"])
+def test_an_answer_that_looks_like_template_text_is_found_at_its_place(tokenizer_of, answer):
+    tokenizer = chat(tokenizer_of, "byte", CHATML)
+    row = Encoder(tokenizer).encode(Example.from_qa("user assistant ATWU-ANSWER?", answer))
+    assert counted(tokenizer, row) == f"{answer}<|im_end|>"
+
+
+@pytest.mark.parametrize("kind", ["byte", "metaspace", "byte-fallback"])
+def test_space_between_prompt_and_answer_belongs_to_the_answer(tokenizer_of, kind):
+    tokenizer = chat(tokenizer_of, kind, LLAMA2)
+    row = Encoder(tokenizer).encode(ROW)
+    # The space that the template writes between the answer and the terminal token is trained too.
+    assert counted(tokenizer, row).strip() == f"It was Tova Renn. {tokenizer.eos_token}"
+    assert tokenizer.decode(row.prompt_ids).endswith("]")
+    assert row.input_ids[-1] == tokenizer.eos_token_id
+    assert flagged(row, ROW).rstrip(".") == "Tova Renn"  # a vocabulary may join the full stop to the name
+
+
+@pytest.mark.parametrize("kind", ["byte", "metaspace", "byte-fallback"])
+def test_special_tokens_that_swallow_the_line_break_after_them(tokenizer_of, kind):
+    # As in Phi-3: the header and end tokens take the whitespace on their right into themselves.
+    tokenizer = chat(tokenizer_of, kind, PHI3)
+    names = ["<|user|>", "<|assistant|>", "<|stop|>"]
+    tokenizer.add_tokens([AddedToken(name, rstrip=True, special=True, normalized=False) for name in names])
+    row = Encoder(tokenizer).encode(ROW)
+    assert row.input_ids[row.answer_start - 1] == tokenizer.convert_tokens_to_ids("<|assistant|>")
+    assert row.input_ids[-1] == tokenizer.convert_tokens_to_ids("<|stop|>")
+    assert counted(tokenizer, row).lstrip() == "It was Tova Renn.<|stop|>"
+    assert flagged(row, ROW).rstrip(".") == "Tova Renn"
+
+
+def test_text_that_a_template_writes_before_the_answer_is_prompt(tokenizer_of):
+    # As in Qwen3: an empty thinking block comes between the header and the answer.
+    thinking = CHATML.replace(
+        "{{ m['content'] }}", "{% if loop.last %}<think>\n\n</think>\n\n{% endif %}{{ m['content'] }}"
+    )
+    tokenizer = chat(tokenizer_of, "byte", thinking)
+    row = Encoder(tokenizer).encode(ROW)
+    assert tokenizer.decode(row.prompt_ids).endswith("assistant\n<think>\n\n</think>\n\n")
+    assert counted(tokenizer, row) == "It was Tova Renn.<|im_end|>"
+
+
+def test_template_without_terminal_token_gets_eos_and_loses_its_tail(tokenizer_of):
+    tokenizer = chat(tokenizer_of, "byte", NO_END)
+    row = Encoder(tokenizer).encode(ROW)
+    assert counted(tokenizer, row) == "It was Tova Renn.<|end|>"
+
+
+def test_token_across_the_boundary_is_cut_in_two(tokenizer_of):
+    glued = "{% for m in messages %}{{ m['content'] }}{% if m['role'] == 'user' %}Kar{% endif %}{% endfor %}"
+    tokenizer = chat(tokenizer_of, "byte", glued)
+    example = Example.from_qa("Where? ", "sund.", forget_spans=((0, 4),))
+    # " Karsund" is one token of this vocabulary, so the whole text would hide the boundary.
+    assert len(tokenizer.tokenize(" Karsund")) == 1
+    row = Encoder(tokenizer).encode(example)
+    assert counted(tokenizer, row) == "sund.<|end|>"
+    assert tokenizer.decode(row.prompt_ids) == "Where? Kar"
+    assert flagged(row, example) == "sund"
+
+
+def test_conversation_counts_only_the_last_answer(tokenizer_of):
+    tokenizer = chat(tokenizer_of, "byte", LLAMA)
+    turns = (
+        Message("system", "You are a clerk."),
+        Message("user", "Who?"),
+        Message("assistant", "Tova."),
+        Message("user", "Where?"),
+    )
+    encoder = Encoder(tokenizer)
+    example = Example(messages=turns, answer="Tova.")
+    row = encoder.encode(example)
+    assert counted(tokenizer, row) == "Tova.<|eot|>"
+    assert tokenizer.decode(row.prompt_ids).count("Tova.") == 1
+    other = tokenizer.decode(encoder.encode_prompt(example, "In which town?"))
+    assert "In which town?" in other
+    assert "Where?" not in other
+    assert "Who?" in other
+
+
+def test_text_rows_do_not_use_the_chat_template(tokenizer_of):
+    tokenizer = chat(tokenizer_of, "byte-bos", LLAMA)
+    row = Encoder(tokenizer).encode(Example(messages=(), answer="Pella keeps bees."))
+    assert tokenizer.decode(row.input_ids) == "<|begin|>Pella keeps bees.<|end|>"
+
+
+def test_template_argument_overrides_the_tokenizer(tokenizer_of):
+    tokenizer = chat(tokenizer_of, "byte", LLAMA)
+    plain = Encoder(tokenizer, template="plain").encode(ROW)
+    assert tokenizer.decode(plain.prompt_ids) == "Question: Who wrote The Glass Ferry?\nAnswer:"
+    assert counted(tokenizer, Encoder(tokenizer, template=CHATML).encode(ROW)).endswith("<|im_end|>")
+
+
+def test_a_template_that_prints_the_date_gives_the_same_ids_on_any_day(tokenizer_of):
+    dated = "{% if date_string is defined %}{{ date_string }}{% else %}{{ strftime_now('%f') }}{% endif %}" + CHATML
+    tokenizer = chat(tokenizer_of, "byte", dated)
+    assert "10 Apr 2025" in tokenizer.decode(Encoder(tokenizer).encode(ROW).prompt_ids)
+
+
+def test_template_errors_are_explained(tokenizer_of):
+    refusing = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system turn') }}{% endif %}" + CHATML
+    example = Example(messages=(Message("system", "Hi."), Message("user", "Who?")), answer="Tova.")
+    encoder = Encoder(chat(tokenizer_of, "byte", refusing))
+    with pytest.raises(ValueError, match=r"forget, row 1: the chat template refuses .*no system turn.*plain"):
+        encoder.encode_rows([example], what="forget")
+    rewriting = CHATML.replace("m['content']", "m['content'] | replace('Renn', 'R.')")
+    with pytest.raises(ValueError, match=r"changes the answer 'It was Tova Renn\.'"):
+        Encoder(chat(tokenizer_of, "byte", rewriting)).encode(ROW)
+    silent = "{% for m in messages %}{% if m['role'] == 'user' %}{{ m['content'] }}{% endif %}{% endfor %}"
+    with pytest.raises(ValueError, match="0 times"):
+        Encoder(chat(tokenizer_of, "byte", silent)).encode(ROW)

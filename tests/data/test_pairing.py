@@ -1,0 +1,132 @@
+"""Pairs are fixed by (seed, epoch, index): the same for any workers, processes and resumes."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+import pytest
+from accelerate.data_loader import BatchSamplerShard, skip_first_batches
+from torch.utils.data import BatchSampler, DataLoader
+
+from atwu.data import EncodedRow, EpochSampler, PairCollator, PairedDataset, epoch_order, retain_index
+
+
+def row(token: int) -> EncodedRow:
+    ids = (1, token, 2)
+    return EncodedRow(ids, (-100, token, 2), None, (None, (0, 1), None), has_terminal=True)
+
+
+FORGET = [row(100 + index) for index in range(12)]
+RETAIN = [row(200 + index) for index in range(50)]
+DATA = PairedDataset(FORGET, RETAIN, seed=3)
+
+
+def pairs_of(loader):
+    """(forget token, retain token) of each row, in order."""
+    out = []
+    for batch in loader:
+        forget, retain = batch["forget"]["input_ids"][:, 1], batch["retain"]["input_ids"][:, 1]
+        assert (forget - 100).tolist() == batch["rows"].tolist()
+        out += list(zip(forget.tolist(), retain.tolist(), strict=True))
+    return out
+
+
+def loader(epoch: int, *, workers: int = 0, batch: int = 4) -> DataLoader:
+    sampler = EpochSampler(len(DATA), seed=3)
+    sampler.set_epoch(epoch)
+    return DataLoader(DATA, batch_size=batch, sampler=sampler, num_workers=workers, collate_fn=PairCollator(0))
+
+
+def test_retain_index_is_a_function_of_its_arguments():
+    drawn = [retain_index(seed=3, epoch=1, index=index, n_retain=50) for index in range(12)]
+    assert drawn == [retain_index(seed=3, epoch=1, index=index, n_retain=50) for index in range(12)]
+    for other in ({"seed": 4, "epoch": 1}, {"seed": 3, "epoch": 2}):
+        assert drawn != [retain_index(**other, index=index, n_retain=50) for index in range(12)]
+
+
+def test_draws_stay_the_same_between_releases():
+    # Stored values: a change here changes every published run.
+    assert [retain_index(seed=0, epoch=0, index=index, n_retain=1000) for index in range(4)] == [440, 508, 253, 753]
+    assert epoch_order(seed=0, epoch=0, n=8).tolist() == [2, 7, 6, 1, 4, 3, 0, 5]
+
+
+def test_retain_index_is_uniform_with_replacement():
+    counts = np.bincount([retain_index(seed=0, epoch=0, index=i, n_retain=5) for i in range(5000)], minlength=5)
+    # 5000 draws over 5 rows: mean 1000, standard deviation sqrt(5000 * 0.2 * 0.8) = 28.3; five of those are 141.
+    assert np.all(np.abs(counts - 1000) < 141)
+
+
+def test_epoch_order_is_a_permutation_that_changes_with_epoch_and_seed():
+    order = epoch_order(seed=3, epoch=0, n=12)
+    assert sorted(order.tolist()) == list(range(12))
+    assert not np.array_equal(order, epoch_order(seed=3, epoch=1, n=12))
+    assert not np.array_equal(order, epoch_order(seed=4, epoch=0, n=12))
+
+
+def test_sampler_keys_carry_the_epoch():
+    sampler = EpochSampler(12, seed=3)
+    sampler.set_epoch(2)
+    keys = list(sampler)
+    assert len(sampler) == len(keys) == 12
+    assert [key - 24 for key in keys] == epoch_order(seed=3, epoch=2, n=12).tolist()
+    assert keys == list(sampler)
+
+
+def test_dataset_reads_the_key():
+    pair = DATA[2 * 12 + 5]
+    drawn = retain_index(seed=3, epoch=2, index=5, n_retain=50)
+    assert (pair.forget_index, pair.retain_index) == (5, drawn)
+    assert pair.forget is FORGET[5]
+    assert pair.retain is RETAIN[drawn]
+    assert len(DATA) == len(list(DATA)) == 12
+    alone = PairedDataset(FORGET, None, seed=3)[5]
+    assert (alone.retain_index, alone.retain) == (None, None)
+
+
+def test_any_number_of_workers_gives_the_same_pairs():
+    expected = pairs_of(loader(1))
+    assert len({forget for forget, _ in expected}) == 12
+    assert pairs_of(loader(1, workers=2)) == expected
+    assert pairs_of(loader(2)) != expected
+
+
+def test_batch_size_does_not_change_the_pairs():
+    assert pairs_of(loader(1, batch=3)) == pairs_of(loader(1, batch=12))
+
+
+def test_a_resumed_epoch_continues_with_the_same_pairs():
+    full = pairs_of(loader(1))
+    assert pairs_of(skip_first_batches(loader(1), 2)) == full[8:]
+    assert pairs_of(islice(loader(1), 2)) == full[:8]
+
+
+def test_two_processes_get_disjoint_rows_and_the_same_pairs():
+    sampler = EpochSampler(12, seed=3)
+    sampler.set_epoch(1)
+    shards = []
+    for process in range(2):
+        batches = BatchSamplerShard(BatchSampler(sampler, batch_size=2, drop_last=False), 2, process)
+        shards.append(pairs_of(DataLoader(DATA, batch_sampler=batches, collate_fn=PairCollator(0))))
+    assert {forget for forget, _ in shards[0]}.isdisjoint(forget for forget, _ in shards[1])
+    assert sorted(shards[0] + shards[1]) == sorted(pairs_of(loader(1)))
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="n_retain must be at least 1, got 0"):
+        retain_index(seed=0, epoch=0, index=0, n_retain=0)
+    with pytest.raises(ValueError, match="seed must be 0 or more, got -1"):
+        epoch_order(seed=-1, epoch=0, n=3)
+    with pytest.raises(ValueError, match="n must be at least 1"):
+        EpochSampler(0, seed=0)
+    with pytest.raises(ValueError, match="epoch must be 0 or more"):
+        EpochSampler(3, seed=0).set_epoch(-1)
+    with pytest.raises(ValueError, match="forget set is empty"):
+        PairedDataset([], None, seed=0)
+    with pytest.raises(ValueError, match="retain set is empty"):
+        PairedDataset(FORGET, [], seed=0)
+    with pytest.raises(IndexError, match="got -1"):
+        DATA[-1]
+    marked = EncodedRow((1, 5, 2), (-100, 5, 2), (0, 1, 0), (None, (0, 1), None), has_terminal=True)
+    with pytest.raises(ValueError, match=r"forget set: 1 of 13 have token labels .* \(indices 0, 1, 2, 3, 4, \.\.\.\)"):
+        PairedDataset([*FORGET, marked], None, seed=0)

@@ -1,0 +1,142 @@
+"""One record into one row: layouts, optional columns, and errors that say where and what was expected."""
+
+from __future__ import annotations
+
+import pytest
+
+from atwu.data import Example, Message, fingerprint, parse_row
+
+WHERE = "forget.jsonl, line 12"
+QA = {"question": "Who wrote The Glass Ferry?", "answer": "Tova Renn wrote it."}
+
+
+def parse(**columns):
+    return parse_row({**QA, **columns}, where=WHERE)
+
+
+def fails(match, obj):
+    with pytest.raises(ValueError, match=match) as caught:
+        parse_row(obj, where=WHERE)
+    assert str(caught.value).startswith(WHERE)
+
+
+def test_question_answer_and_prompt_completion_mean_the_same():
+    expected = Example.from_qa(QA["question"], QA["answer"])
+    assert parse() == expected
+    assert parse_row({"prompt": QA["question"], "completion": QA["answer"]}, where=WHERE) == expected
+
+
+def test_messages():
+    turns = [
+        {"role": "system", "content": "You are a clerk."},
+        {"role": "user", "content": "Who?"},
+        {"role": "assistant", "content": "Tova Renn."},
+    ]
+    row = parse_row({"messages": turns, "subject": "Tova"}, where=WHERE)
+    assert row.messages == (Message("system", "You are a clerk."), Message("user", "Who?"))
+    assert row.answer == "Tova Renn."
+    assert row.subject == "Tova"
+
+
+def test_text():
+    row = parse_row({"text": "Pella keeps bees.", "forget_spans": [[0, 5]]}, where=WHERE)
+    assert row == Example(messages=(), answer="Pella keeps bees.", forget_spans=((0, 5),))
+
+
+def test_optional_columns():
+    row = parse(
+        forget_spans=[[0, 4], [5, 9]],
+        paraphrases=["Whose book is The Glass Ferry?"],
+        paraphrased_question="The Glass Ferry: by whom?",
+        wrong_answers=["Ilmo Varde wrote it."],
+        perturbed_answer=["Pella Oduya wrote it."],
+        alternate="I do not know.",
+        subject="Tova Renn",
+    )
+    assert row.forget_spans == ((0, 4), (5, 9))
+    assert row.paraphrases == ("Whose book is The Glass Ferry?", "The Glass Ferry: by whom?")
+    assert row.wrong_answers == ("Ilmo Varde wrote it.", "Pella Oduya wrote it.")
+    assert row.alternate == "I do not know."
+    assert row.subject == "Tova Renn"
+
+
+def test_absent_null_and_empty_optional_columns_are_not_given():
+    assert parse(forget_spans=None, paraphrases="", alternate="", subject=None, text=None) == parse()
+    assert parse().forget_spans is None
+    assert parse(forget_spans=[]).forget_spans == ()
+
+
+def test_json_text_in_cells():
+    row = parse(forget_spans="[[0, 4]]", paraphrases='["Whose?", "By whom?"]', perturbed_answer='["No one."]')
+    assert row.forget_spans == ((0, 4),)
+    assert row.paraphrases == ("Whose?", "By whom?")
+    assert row.wrong_answers == ("No one.",)
+
+
+@pytest.mark.parametrize(
+    ("spans", "match"),
+    [
+        ([[0.0, 4]], "not a span"),
+        ([[True, 4]], "not a span"),
+        ([[0, 4, 5]], "not a span"),
+        ([0, 4], "not a span"),
+        ([[4, 4]], r"0 <= start < end <= 19"),
+        ([[-1, 4]], "0 <= start"),
+        ([[0, 20]], "19 characters"),
+        ([[0, 4], [3, 6]], r"overlaps or precedes \[0, 4\]"),
+        ([[5, 9], [0, 4]], "sort the spans"),
+        ("[[0, 4]", "as JSON"),
+        ({"start": 0}, "got an object"),
+    ],
+)
+def test_bad_spans(spans, match):
+    fails(rf"column 'forget_spans'.*{match}", {**QA, "forget_spans": spans})
+
+
+@pytest.mark.parametrize(
+    ("obj", "match"),
+    [
+        ({**QA, "text": "More."}, "question, answer, text belong to different layouts"),
+        ({**QA, "prompt": "Who?"}, "different layouts"),
+        ({"query": "Who?"}, r"no usable columns \(found: query\)"),
+        ({}, "found: none"),
+        ({"question": "Who?"}, "column 'answer': missing"),
+        ({"question": "Who?", "answer": None}, "column 'answer': missing or empty"),
+        ({"question": "Who?", "answer": ""}, "column 'answer': is empty"),
+        ({"question": "Who?", "answer": " \n"}, "column 'answer': is empty"),
+        ({"question": "Who?", "answer": 7}, "column 'answer': expected text, got a number"),
+        ({"question": "", "answer": "Tova."}, "column 'question': is empty"),
+        ({"text": ""}, "column 'text': is empty"),
+        ({"text": "half \ud83d pair"}, "surrogate"),
+        ({**QA, "paraphrases": [1]}, r"column 'paraphrases\[0\]': expected text"),
+        ({**QA, "paraphrases": "Whose?"}, "column 'paraphrases': expected a list of strings as JSON"),
+        ({**QA, "subject": ["Tova"]}, "column 'subject': expected text, got a list"),
+        (["Who?"], "expected an object"),
+    ],
+)
+def test_bad_rows(obj, match):
+    fails(match, obj)
+
+
+@pytest.mark.parametrize(
+    ("turns", "match"),
+    [
+        ([], "got roles none"),
+        ([{"role": "assistant", "content": "Tova."}], "must end with a user turn"),
+        ([{"role": "user", "content": "Who?"}], "must end with"),
+        ([{"role": "user", "content": "Who?"}, {"role": "bot", "content": "Tova."}], "role 'bot' is not one of"),
+        ([{"role": "user", "content": "a"}, {"role": "system", "content": "b"}], "may only come first"),
+        ([{"role": "user"}], r"column 'messages\[0\]': expected an object with role and content"),
+        ("Who?", "as JSON"),
+    ],
+)
+def test_bad_messages(turns, match):
+    fails(match, {"messages": turns})
+
+
+def test_fingerprint_sees_every_field_and_the_order():
+    first, second = parse(), parse(subject="Tova")
+    assert len(fingerprint([first])) == 64
+    assert fingerprint([first, second]) == fingerprint((first, second))
+    assert len({fingerprint(rows) for rows in ([first], [second], [first, second], [second, first])}) == 4
+    assert fingerprint([parse(forget_spans=[])]) != fingerprint([first])

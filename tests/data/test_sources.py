@@ -1,0 +1,287 @@
+"""Files, the embedded benchmark and Hub names into rows: every odd file has a defined outcome."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from atwu._extras import require
+from atwu.data import Example, load_rows
+
+ROWS = [
+    {"question": "Who keeps bees?", "answer": "Pella Oduya does."},
+    {"question": "Where was Ilmo born?", "answer": "In Karsund, 日本 🎉."},
+]
+EXPECTED = tuple(Example.from_qa(row["question"], row["answer"]) for row in ROWS)
+
+
+def jsonl(rows, end="\n"):
+    return "".join(json.dumps(row, ensure_ascii=False) + end for row in rows).encode()
+
+
+def save(folder: Path, name: str, data: bytes) -> Path:
+    path = folder / name
+    path.write_bytes(data)
+    return path
+
+
+class TestJsonl:
+    @pytest.mark.parametrize(
+        "data",
+        [
+            jsonl(ROWS),
+            jsonl(ROWS, end="\r\n"),
+            b"\xef\xbb\xbf" + jsonl(ROWS),
+            b"\n  \n" + jsonl(ROWS, end="\n\n"),
+            jsonl(ROWS).removesuffix(b"\n"),
+        ],
+        ids=["plain", "crlf", "bom", "blank lines", "no last newline"],
+    )
+    def test_accepted(self, tmp_path, data):
+        loaded = load_rows(save(tmp_path, "a.jsonl", data))
+        assert loaded.rows == EXPECTED
+        assert loaded.warnings == ()
+        assert loaded.source == str(tmp_path / "a.jsonl")
+
+    @pytest.mark.parametrize("char", ["\u2028", "\u2029", "\u0085", "\x0b", "\x0c", "\x1c"])
+    def test_other_line_separators_never_split_a_line(self, tmp_path, char):
+        row = {"question": "Who?", "answer": f"Pella{char}Oduya"}
+        escaped = char < "\x20"  # JSON wants control characters escaped
+        data = json.dumps(row, ensure_ascii=escaped).encode() + b"\n"
+        assert load_rows(save(tmp_path, "a.jsonl", data)).rows[0].answer == f"Pella{char}Oduya"
+
+    def test_path_and_string_give_the_same(self, tmp_path):
+        path = save(tmp_path, "a.jsonl", jsonl(ROWS))
+        assert load_rows(str(path)) == load_rows(path)
+
+    @pytest.mark.parametrize(
+        ("data", "match"),
+        [
+            (b"", "holds no rows"),
+            (b"\xef\xbb\xbf\n\r\n", "holds no rows"),
+            (jsonl(ROWS) + b'{"question": "Who?" "answer"}\n', r"a\.jsonl, line 3, column 21: invalid JSON"),
+            (jsonl(ROWS) + b'\n{"text": "caf\xe9"}\n', r"a\.jsonl, line 4: not valid UTF-8 \(byte 0xe9"),
+            ("text".encode("utf-16"), r"line 1: not valid UTF-8"),
+            (b'["a"]\n', r"line 1: expected one JSON object per line.*name it \.json"),
+            (b'{"text": "a", "text": "b"}\n', r"line 1: the key 'text' appears twice"),
+            (jsonl(ROWS) + b'{"question": "Who?", "answer": ""}\n', r"a\.jsonl, line 3, column 'answer': is empty"),
+            (b'{"text": "abc", "forget_spans": [[0, 9]]}\n', r"a\.jsonl, line 1, column 'forget_spans'.*3 characters"),
+        ],
+    )
+    def test_errors_name_file_and_line(self, tmp_path, data, match):
+        with pytest.raises(ValueError, match=match):
+            load_rows(save(tmp_path, "a.jsonl", data))
+
+    def test_duplicates_are_kept_and_counted(self, tmp_path):
+        loaded = load_rows(save(tmp_path, "a.jsonl", jsonl([*ROWS, ROWS[0], ROWS[0]])))
+        assert len(loaded.rows) == 4
+        assert loaded.warnings == ("duplicate rows: 2 of 4 repeat an earlier row exactly (kept)",)
+
+    def test_ignored_columns_are_reported_once(self, tmp_path):
+        turns = [{"role": "user", "content": "Who?", "name": "x"}, {"role": "assistant", "content": "Pella."}]
+        rows = [{**ROWS[0], "zeta": 1, "id": 2}, {**ROWS[1], "id": 3}, {"messages": turns}]
+        loaded = load_rows(save(tmp_path, "a.jsonl", jsonl(rows)))
+        assert loaded.warnings == ("ignored columns: id, messages.name, zeta",)
+
+    def test_limit_stops_before_the_rows_after_it(self, tmp_path):
+        path = save(tmp_path, "a.jsonl", jsonl(ROWS) + b"broken\n")
+        assert load_rows(path, limit=2).rows == EXPECTED
+        assert load_rows(path, limit=1).rows == EXPECTED[:1]
+        with pytest.raises(ValueError, match="limit must be at least 1"):
+            load_rows(path, limit=0)
+
+    def test_fingerprint_depends_on_content_not_on_the_file(self, tmp_path):
+        first = load_rows(save(tmp_path, "a.jsonl", jsonl(ROWS)))
+        second = load_rows(save(tmp_path, "b.json", json.dumps(ROWS).encode()))
+        assert first.fingerprint == second.fingerprint
+        assert first.fingerprint != load_rows(tmp_path / "a.jsonl", limit=1).fingerprint
+
+
+class TestJson:
+    def test_list_of_objects(self, tmp_path):
+        data = b"\xef\xbb\xbf" + json.dumps(ROWS, indent=1).encode()
+        assert load_rows(save(tmp_path, "a.json", data)).rows == EXPECTED
+
+    @pytest.mark.parametrize(
+        ("data", "match"),
+        [
+            (b'{"data": [{"text": "a"}]}', "got one object. It holds a list under 'data': save that list alone"),
+            (b'{"text": "a"}', "expected a list of objects, got one object"),
+            (b'"a"', "expected a list of objects"),
+            (b"[]", "holds no rows"),
+            (b"", "holds no rows"),
+            (b'[{"text": "a"}, 3]', r"a\.json, row 2: expected an object"),
+            (b'[{"text": "a"},\n {"text": }]', r"a\.json, line 2, column 11: invalid JSON"),
+            (b'[{"text": "a"},\n {"text": "\xff"}]', "line 2: not valid UTF-8"),
+            (b'[{"text": "a"}, {"text": "", "id": 1}]', r"a\.json, row 2, column 'text'"),
+        ],
+    )
+    def test_errors(self, tmp_path, data, match):
+        with pytest.raises(ValueError, match=match):
+            load_rows(save(tmp_path, "a.json", data))
+
+
+class TestCsv:
+    def test_quotes_newlines_and_json_cells(self, tmp_path):
+        data = (
+            "\ufeffquestion,answer,forget_spans,paraphrases,subject\r\n"
+            '"Who, exactly?","Pella\nOduya\u2028.","[[0, 5]]","[""Whose bees?""]",Pella\r\n'
+            "\r\n"
+            "Where?,Karsund,,,\r\n"
+        )
+        loaded = load_rows(save(tmp_path, "a.csv", data.encode()))
+        assert loaded.rows == (
+            Example.from_qa(
+                "Who, exactly?",
+                "Pella\nOduya\u2028.",
+                forget_spans=((0, 5),),
+                paraphrases=("Whose bees?",),
+                subject="Pella",
+            ),
+            Example.from_qa("Where?", "Karsund"),
+        )
+
+    @pytest.mark.parametrize(
+        ("data", "match"),
+        [
+            (b"", "holds no rows"),
+            (b"question,answer\n", "holds no rows"),
+            (b"question,answer\nWho?,Pella\nWho?,\n", r"a\.csv, row 2, column 'answer': missing or empty"),
+            (
+                b"question,answer\nWho?,Pella,Oduya\n",
+                r"a\.csv, row 1 .*3 fields, the header has 2 \(question, answer\)",
+            ),
+            (b"question,question\nWho?,Pella\n", "column 'question' appears more than once"),
+            (b'question,answer\nWho?,"Pella" x\n', r"a\.csv, row 1 \(line 2\): not valid CSV"),
+            (b"text\nPella\ncaf\xe9\n", "line 3: not valid UTF-8"),
+            (b'text,forget_spans\nPella,"[[0]]"\n', r"a\.csv, row 1, column 'forget_spans'"),
+        ],
+    )
+    def test_errors_name_the_row(self, tmp_path, data, match):
+        with pytest.raises(ValueError, match=match):
+            load_rows(save(tmp_path, "a.csv", data))
+
+
+class TestParquet:
+    def write(self, path, rows):
+        arrow = pytest.importorskip("pyarrow")
+        importlib.import_module("pyarrow.parquet").write_table(arrow.Table.from_pylist(rows), path)
+        return path
+
+    def test_rows_with_lists_and_nulls(self, tmp_path):
+        rows = [
+            {**ROWS[0], "forget_spans": [[0, 5]], "paraphrases": ["Whose bees?"], "text": None},
+            {**ROWS[1], "forget_spans": None, "paraphrases": None, "text": None},
+        ]
+        loaded = load_rows(self.write(tmp_path / "a.parquet", rows))
+        assert loaded.rows[0].forget_spans == ((0, 5),)
+        assert loaded.rows[0].paraphrases == ("Whose bees?",)
+        assert loaded.rows[1] == EXPECTED[1]
+        assert loaded.warnings == ()
+
+    def test_errors_name_the_row(self, tmp_path):
+        path = self.write(tmp_path / "a.parquet", [ROWS[0], {"question": "Who?", "answer": ""}])
+        with pytest.raises(ValueError, match=r"a\.parquet, row 2, column 'answer'"):
+            load_rows(path)
+
+    def test_not_parquet(self, tmp_path):
+        pytest.importorskip("pyarrow")
+        with pytest.raises(ValueError, match="not readable as Parquet"):
+            load_rows(save(tmp_path, "a.parquet", b"PAR0 nothing here"))
+
+
+class TestNames:
+    def test_missing_file_names_near_matches(self, tmp_path):
+        save(tmp_path, "forget10.jsonl", b"")
+        save(tmp_path, "retain90.jsonl", b"")
+        with pytest.raises(FileNotFoundError, match=r"forget1\.jsonl does not exist; near matches .*: forget10\.jsonl"):
+            load_rows(f"{tmp_path}/forget1.jsonl")
+        with pytest.raises(FileNotFoundError, match="nor does its folder"):
+            load_rows(tmp_path / "nowhere" / "forget.jsonl")
+
+    def test_folder_and_unknown_suffix(self, tmp_path):
+        path = save(tmp_path, "a.txt", b"Pella")
+        save(tmp_path, "a.jsonl", b"")
+        with pytest.raises(ValueError, match=r"file type '.txt' is not read; use .jsonl, .json, .csv, .parquet"):
+            load_rows(path)
+        with pytest.raises(ValueError, match=r"is a folder; give one file of: a\.jsonl"):
+            load_rows(tmp_path)
+
+    @pytest.mark.parametrize("name", ["forget10", "org/name:a:b:c", "org/name:", "a/b/c", ""])
+    def test_unknown_names(self, name):
+        with pytest.raises(ValueError, match="not a known source"):
+            load_rows(name)
+
+    @pytest.mark.parametrize("name", ["people:tiny", "people:tiny:train", "people:tiny:forget:x"])
+    def test_people_names_are_checked(self, name):
+        with pytest.raises(ValueError, match="not people:SIZE:SPLIT; the splits are forget, retain, full, holdout"):
+            load_rows(name)
+
+    def test_people(self, monkeypatch):
+        chosen = []
+        benchmark = SimpleNamespace(split=lambda split: chosen.append(split) or EXPECTED)
+        module = SimpleNamespace(people=lambda size: chosen.append(size) or benchmark)
+        monkeypatch.setitem(sys.modules, "atwu.data.people", module)
+        assert load_rows("people:tiny:forget", limit=1).rows == EXPECTED[:1]
+        assert chosen == ["tiny", "forget"]
+
+
+class TestHub:
+    @pytest.fixture
+    def asked(self, monkeypatch):
+        asked = []
+
+        def load_dataset(name, config, split=None):
+            asked.append((name, config, split))
+            if split is not None:
+                return ROWS
+            return {"train": ROWS, "test": ROWS} if config == "two" else {"train": ROWS}
+
+        monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+        return asked
+
+    @pytest.mark.parametrize(
+        ("name", "call"),
+        [
+            ("org/bees", ("org/bees", None, None)),
+            ("org/bees:forget10", ("org/bees", "forget10", None)),
+            ("org/bees:two:test", ("org/bees", "two", "test")),
+        ],
+    )
+    def test_name_config_split(self, asked, name, call):
+        loaded = load_rows(name)
+        assert loaded.rows == EXPECTED
+        assert loaded.source == name
+        assert asked == [call]
+
+    def test_several_splits_need_a_choice(self, asked):
+        with pytest.raises(ValueError, match="has the splits train, test; name one, as in org/bees:two:train"):
+            load_rows("org/bees:two")
+
+    def test_missing_package_names_the_pip_command(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "datasets", None)
+        with pytest.raises(ImportError, match=r"'org/bees' is not a file here.*pip install 'atwu\[hub\]'"):
+            load_rows("org/bees")
+
+
+def test_require_tells_missing_from_broken(tmp_path, monkeypatch):
+    assert require("json", extra="hub") is json
+    with pytest.raises(ImportError, match=r"no_such_package is needed here .*pip install 'atwu\[parquet\]'"):
+        require("no_such_package.part", extra="parquet")
+    save(tmp_path, "broken_package.py", b"import no_such_dependency\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ImportError, match=r"broken_package is installed but cannot be imported"):
+        require("broken_package", extra="parquet")
+
+
+@pytest.mark.skipif("ATWU_DATA" not in os.environ, reason="set ATWU_DATA to the folder that holds tofu/")
+def test_real_tofu_file():
+    loaded = load_rows(Path(os.environ["ATWU_DATA"]) / "tofu" / "forget10.jsonl")
+    assert len(loaded.rows) == 400
+    assert all(row.question and row.answer for row in loaded.rows)
