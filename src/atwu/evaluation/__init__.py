@@ -1,1 +1,1 @@
-
+"""Metrics on any checkpoint, without the trainer."""

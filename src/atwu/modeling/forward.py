@@ -176,7 +176,8 @@ def _run_plain(
     temperature: float | None,
 ) -> tuple[Tensor, HeadOutputs]:
     inputs = {key: value for key, value in inputs.items() if key != "position_ids"}
-    outputs = model(**inputs, output_hidden_states=hasattr(unwrap(model), "config"))
+    wanted = {"output_hidden_states": True} if hasattr(unwrap(model), "config") else {}
+    outputs = model(**inputs, **wanted)
     logits = outputs.logits.flatten(0, 1)[predicting]
     logits = logits if logits.dtype == torch.float64 else logits.float()
     states = getattr(outputs, "hidden_states", None)

@@ -81,6 +81,8 @@ class TokenTrainingConfig(TrainingArguments):
         _check_choices(self)
         if self.max_length < 8:
             raise ValueError(f"max_length must be at least 8 tokens, got {self.max_length}.")
+        # transformers would switch the bar off together with its own log lines.
+        self.disable_tqdm = bool(self.disable_tqdm)
         super().__post_init__()
         self.dataloader_pin_memory &= torch.cuda.is_available()
         # Several devices in one process (DataParallel) would replicate the scorer; one process per device is the way.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,12 @@ class ProgressLine(TrainerCallback):  # type: ignore[misc]
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero:
             self._bar = tqdm(
-                total=state.max_steps, initial=state.global_step, desc=self._description, unit="step", dynamic_ncols=True
+                total=state.max_steps,
+                initial=state.global_step,
+                desc=self._description,
+                unit="step",
+                dynamic_ncols=True,
+                mininterval=0.2 if sys.stderr.isatty() else 15,  # a log file wants few lines
             )
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:

@@ -162,3 +162,8 @@ def scorer_objective(
         penalty = each.sum() / float(each.numel() if sequences is None else sequences)
     penalty = lambda_budget * penalty
     return ScorerTerms(forget + entropy + penalty, forget, entropy, penalty)
+
+
+def find_scorer(folder: str | Path) -> TokenScorer | None:
+    """The scorer of an unlearned model folder, or None where there is none."""
+    return TokenScorer.from_pretrained(folder) if (Path(folder) / CONFIG_NAME).is_file() else None

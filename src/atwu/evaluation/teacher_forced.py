@@ -1,0 +1,119 @@
+"""One teacher-forced pass over a set of rows, shared by every metric that needs no generation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from tqdm.auto import tqdm
+
+from atwu.data.collate import collate_rows
+from atwu.data.encode import EncodedRow
+from atwu.modeling.forward import forward_tokens
+from atwu.weighting.scorer import TokenScorer
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    """What a model says about the counted tokens of one row; every array has shape (tokens,)."""
+
+    targets: IntArray
+    predictions: IntArray
+    """Greedy token before each target."""
+    logps: FloatArray
+    entropy: FloatArray
+    """Of the next-token distribution, in nats."""
+    scores: FloatArray | None
+    """The scorer's scores, or None without a scorer."""
+    labels: IntArray | None
+    """1 on secret tokens, or None without annotation."""
+    offsets: tuple[tuple[int, int] | None, ...]
+    """Character range in the answer; None for the terminal token and template white space."""
+
+    @property
+    def content(self) -> NDArray[np.bool_]:
+        """True on tokens of the answer's text."""
+        return np.array([offset is not None for offset in self.offsets], dtype=bool)
+
+
+@torch.no_grad()
+def read_tokens(
+    model: nn.Module,
+    rows: Sequence[EncodedRow],
+    *,
+    scorer: TokenScorer | None = None,
+    batch_tokens: int = 4096,
+    progress: str | None = None,
+) -> list[TokenRow]:
+    """Read every row once.
+
+    Args:
+        model: causal language model; its train/eval state is put back.
+        rows: encoded rows.
+        scorer: also score every counted token.
+        batch_tokens: real tokens per forward pass.
+        progress: label of a progress bar, or None for none.
+
+    Returns:
+        One entry per row, in order.
+    """
+    results: list[TokenRow | None] = [None] * len(rows)
+    device = next(model.parameters()).device
+    if scorer is not None:
+        scorer = scorer.to(device)
+    was_training = model.training
+    model.eval()
+    try:
+        with tqdm(total=len(rows), desc=progress, unit="row", disable=progress is None) as bar:
+            for batch in _batches(rows, batch_tokens):
+                tensors = {k: v.to(device) for k, v in collate_rows([_plain(rows[i]) for i in batch]).items()}
+                (out,) = forward_tokens(model, [tensors], predictions=True, entropy_temperature=1.0)
+                assert out.predictions is not None
+                assert out.entropy is not None
+                scores = out.spread(scorer(out.hidden(scorer.hidden_position))) if scorer is not None else None
+                mask = out.mask.cpu().numpy()
+                for place, index in enumerate(batch):
+                    kept = mask[place]
+                    row = rows[index]
+                    where = np.flatnonzero(kept) + 1
+                    results[index] = TokenRow(
+                        targets=np.asarray(row.labels, dtype=np.int64)[where],
+                        predictions=out.predictions[place].cpu().numpy()[kept],
+                        logps=out.logps[place].double().cpu().numpy()[kept],
+                        entropy=out.entropy[place].double().cpu().numpy()[kept],
+                        scores=None if scores is None else scores[place].double().cpu().numpy()[kept],
+                        labels=None if row.token_labels is None else np.asarray(row.token_labels, dtype=np.int64)[where],
+                        offsets=tuple(row.answer_offsets[position] for position in where),
+                    )
+                bar.update(len(batch))
+    finally:
+        model.train(was_training)
+    return [row for row in results if row is not None]
+
+
+def _plain(row: EncodedRow) -> EncodedRow:
+    return row if row.token_labels is None else EncodedRow(
+        row.input_ids, row.labels, None, row.answer_offsets, row.has_terminal
+    )
+
+
+def _batches(rows: Sequence[EncodedRow], budget: int) -> Iterator[list[int]]:
+    """Rows of similar length together, at most `budget` tokens a batch (a longer row is alone)."""
+    batch: list[int] = []
+    used = 0
+    for index in sorted(range(len(rows)), key=lambda index: len(rows[index].input_ids), reverse=True):
+        size = len(rows[index].input_ids)
+        if batch and used + size > budget:
+            yield batch
+            batch, used = [], 0
+        batch.append(index)
+        used += size
+    if batch:
+        yield batch

@@ -1,0 +1,96 @@
+"""One row of a forget set with the word scores of several methods, ready to be shown.
+
+Also cuts an answer into the pieces a page or a terminal prints: words with score and label, and the gaps between.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from atwu.evaluation.token_scores import WordScore, auroc, word_labels
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredRow:
+    """A question, its answer, and what each method thinks of the answer's words."""
+
+    question: str
+    answer: str
+    words: Mapping[str, tuple[WordScore, ...]]
+    """Method name to the words of `answer` in order, scores in [0, 1] (higher: more likely to carry the secret)."""
+    forget_spans: tuple[tuple[int, int], ...] | None
+    """Half-open character ranges of `answer` that carry the secret; None when the row has no annotation."""
+    index: int
+    """Number of the row in its file, from 0."""
+
+    def __post_init__(self) -> None:
+        for method, words in self.words.items():
+            end = 0
+            for word in words:
+                if word.start < end or self.answer[word.start : word.end] != word.text:
+                    raise ValueError(
+                        f"row {self.index}, method {method!r}: word {word.text!r} is not at {word.start}-{word.end} "
+                        "of the answer; make the words with word_scores(answer, ...) from the same text."
+                    )
+                if word.score is not None and not 0.0 <= word.score <= 1.0:
+                    raise ValueError(
+                        f"row {self.index}, method {method!r}: the score of {word.text!r} is {word.score:g}, outside "
+                        "[0, 1]; rescale the scores first, for example by the largest of the row."
+                    )
+                end = word.end
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of the answer: a word, or (with `word` None) what stands between two words."""
+
+    text: str
+    word: WordScore | None
+    secret: bool
+
+
+def pieces(row: ScoredRow, method: str) -> Iterator[Piece]:
+    """Cut the answer at the words of one method; the texts joined give the answer, made printable."""
+    words = row.words[method]
+    end = 0
+    for word, secret in zip(words, word_labels(words, row.forget_spans or ()), strict=True):
+        if word.start > end:
+            yield Piece(printable(row.answer[end : word.start]), None, False)
+        yield Piece(printable(word.text), word, bool(secret))
+        end = word.end
+    if end < len(row.answer):
+        yield Piece(printable(row.answer[end:]), None, False)
+
+
+def word_auroc(row: ScoredRow, method: str) -> float | None:
+    """AUROC of the word scores against the secret words, in [0, 1]; None without both kinds of word."""
+    if row.forget_spans is None:
+        return None
+    words = row.words[method]
+    labels = word_labels(words, row.forget_spans)
+    known = [(word.score, label) for word, label in zip(words, labels, strict=True) if word.score is not None]
+    if len({label for _, label in known}) < 2:
+        return None
+    return auroc([score for score, _ in known], [label for _, label in known])
+
+
+def methods_of(rows: Sequence[ScoredRow]) -> list[str]:
+    """Names of all methods in the order they first appear."""
+    return list(dict.fromkeys(method for row in rows for method in row.words))
+
+
+def percent(score: float) -> int:
+    """A score in [0, 1] as the whole number shown for it, 0 to 100, halves up."""
+    return int(100 * score + 0.5)
+
+
+def printable(text: str) -> str:
+    """Text without control characters and lone surrogates, which terminals obey and HTML forbids."""
+    plain = text.replace("\r\n", "\n").replace("\r", "\n").replace("\u2028", "\n").replace("\u2029", "\n")
+    return "".join("\ufffd" if _unprintable(char) else char for char in plain)
+
+
+def _unprintable(char: str) -> bool:
+    return char not in "\n\t" and unicodedata.category(char) in ("Cc", "Cs")

@@ -1,0 +1,101 @@
+"""Shared pieces: a tiny real model, token batches made by hand, and the specification's running example."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+RUNNING_P = (0.9, 0.2, 0.6, 0.5)
+RETAIN_P = (0.8, 0.7, 0.5)
+SCORES = (0.1, 0.8, 0.5, 0.2)
+
+
+@pytest.fixture
+def tiny_llama() -> Callable[..., LlamaForCausalLM]:
+    """Builds equal tiny models: a few thousand parameters, grouped-query attention, untied head."""
+
+    def build(seed: int = 0, **changes: object) -> LlamaForCausalLM:
+        settings = {
+            "vocab_size": 64,
+            "hidden_size": 32,
+            "intermediate_size": 48,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "max_position_embeddings": 64,
+        } | changes
+        torch.manual_seed(seed)
+        return LlamaForCausalLM(LlamaConfig(**settings))
+
+    return build
+
+
+@pytest.fixture
+def batch() -> Callable[..., dict[str, Tensor]]:
+    """Builds random token batches with prompts, unequal lengths and padding on a chosen side."""
+
+    def build(
+        rows: int = 4, length: int = 12, seed: int = 0, vocab: int = 64, left_padded: bool = False
+    ) -> dict[str, Tensor]:
+        generator = torch.Generator().manual_seed(seed)
+        ids = torch.randint(3, vocab, (rows, length), generator=generator)
+        mask = torch.ones(rows, length, dtype=torch.long)
+        labels = ids.clone()
+        token_labels = (torch.rand(rows, length, generator=generator) < 0.4).float()
+        for row in range(rows):
+            size = int(torch.randint(6, length + 1, (1,), generator=generator))
+            prompt = int(torch.randint(1, size - 2, (1,), generator=generator))
+            start = length - size if left_padded else 0
+            mask[row] = 0
+            mask[row, start : start + size] = 1
+            labels[row, : start + prompt] = -100
+        labels[mask == 0] = -100
+        ids[mask == 0] = 0
+        return {
+            "input_ids": ids,
+            "attention_mask": mask,
+            "labels": labels,
+            "token_labels": token_labels * (labels != -100),
+        }
+
+    return build
+
+
+@pytest.fixture
+def plain_logps() -> Callable[..., tuple[Tensor, Tensor]]:
+    """An independent, plain computation: full logits, full log-softmax, explicit loops over rows and positions."""
+
+    def compute(model: torch.nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        mask = batch["attention_mask"]
+        positions = (mask.cumsum(1) - 1).clamp(min=0)
+        logits = model(input_ids=batch["input_ids"], attention_mask=mask, position_ids=positions).logits
+        everything = torch.log_softmax(logits.double(), dim=-1)
+        rows, length = batch["input_ids"].shape
+        counted = torch.zeros(rows, length - 1, dtype=torch.bool)
+        values = []
+        for row in range(rows):
+            for column in range(1, length):
+                label = int(batch["labels"][row, column])
+                if label != -100 and mask[row, column] and mask[row, column - 1]:
+                    counted[row, column - 1] = True
+                    values.append(everything[row, column - 1, label])
+        return torch.stack(values), counted
+
+    return compute
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """Folder with real benchmark rows; tests that need it skip where it is absent."""
+    folder = os.environ.get("ATWU_DATA")
+    if not folder or not (Path(folder) / "tofu" / "forget10.jsonl").is_file():
+        pytest.skip("ATWU_DATA names no folder with tofu/forget10.jsonl")
+    return Path(folder)

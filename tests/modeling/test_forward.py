@@ -1,0 +1,168 @@
+"""One packed forward pass equals the plain padded computation, row by row, for every architecture it claims to."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import transformers
+
+from atwu.modeling.batches import TokenBatch
+from atwu.modeling.forward import abilities_of, forward_tokens
+
+SMALL = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+ENDS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+# name, config class, its arguments, packed rows expected
+ARCHITECTURES = [
+    ("Llama", "LlamaConfig", SMALL, True),
+    ("Llama", "LlamaConfig", SMALL | {"tie_word_embeddings": True}, True),
+    ("Qwen2", "Qwen2Config", SMALL | ENDS, True),
+    ("Phi3", "Phi3Config", SMALL | ENDS, True),
+    ("Cohere", "CohereConfig", SMALL | ENDS, True),  # scales its logits
+    ("Gemma2", "Gemma2Config", SMALL | {"head_dim": 8}, False),  # caps its logits, eager attention
+    ("GPT2LMHead", "GPT2Config", {"vocab_size": 64, "n_embd": 32, "n_layer": 2, "n_head": 4} | ENDS, True),
+    ("Mamba", "MambaConfig", {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 4}, False),
+]
+
+
+def build(name, config, arguments):
+    torch.manual_seed(0)
+    model_class = getattr(transformers, name + ("Model" if name == "GPT2LMHead" else "ForCausalLM"))
+    return model_class(getattr(transformers, config)(**arguments)).eval()
+
+
+@pytest.mark.parametrize(("name", "config", "arguments", "packs"), ARCHITECTURES)
+def test_equals_the_plain_padded_computation(name, config, arguments, packs, batch, plain_logps):
+    model = build(name, config, arguments)
+    first, second = batch(rows=3, seed=1), batch(rows=2, length=9, seed=2)
+    expected = [plain_logps(model, one) for one in (first, second)]
+    weights = [torch.rand(counted.shape, generator=torch.Generator().manual_seed(5)) for _, counted in expected]
+    total = sum((values * w[counted]).sum() for (values, counted), w in zip(expected, weights, strict=True))
+    wanted = torch.autograd.grad(total, list(model.parameters()), allow_unused=True)
+    assert abilities_of(model, torch.device("cpu")).fused_head
+    assert abilities_of(model, torch.device("cpu")).packed == packs
+    for layout in ("packed", "padded") if packs else ("padded",):
+        outputs = forward_tokens(model, [first, second], layout=layout)
+        for out, (values, counted) in zip(outputs, expected, strict=True):
+            assert torch.equal(out.mask, counted)
+            torch.testing.assert_close(out.logps[counted], values.float(), atol=3e-6, rtol=1e-5)
+            assert not out.logps[~counted].any()
+        total = sum((out.logps * w).sum() for out, w in zip(outputs, weights, strict=True))
+        got = torch.autograd.grad(total, list(model.parameters()), allow_unused=True)
+        for left, right in zip(got, wanted, strict=True):
+            if right is not None:
+                torch.testing.assert_close(left, right, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("layout", ["packed", "padded"])
+def test_padding_side_and_width_change_nothing(layout, tiny_llama, batch):
+    model = tiny_llama().eval()
+    plain = batch(rows=3, seed=4)
+    wide = {k: torch.nn.functional.pad(v, (5, 3), value=-100 if k == "labels" else 0) for k, v in plain.items()}
+    (narrow,) = forward_tokens(model, [plain], layout=layout)
+    (padded,) = forward_tokens(model, [wide], layout=layout)
+    torch.testing.assert_close(padded.logps[padded.mask], narrow.logps[narrow.mask], atol=1e-6, rtol=1e-6)
+    assert torch.equal(padded.logps[:, 5 : 5 + narrow.logps.shape[1]] != 0, narrow.logps != 0)
+
+
+def test_rows_alone_give_the_same_as_rows_together(tiny_llama, batch):
+    model = tiny_llama().eval()
+    rows = batch(rows=4, seed=7, left_padded=True)
+    (together,) = forward_tokens(model, [rows])
+    for index in range(4):
+        (alone,) = forward_tokens(model, [{k: v[index : index + 1] for k, v in rows.items()}])
+        torch.testing.assert_close(alone.logps[0], together.logps[index], atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("layout", ["packed", "padded"])
+def test_hidden_states_are_those_of_the_model(layout, tiny_llama, batch):
+    model = tiny_llama().eval()
+    rows = batch(rows=3, seed=8)
+    (out,) = forward_tokens(model, [rows], layout=layout)
+    states = model(
+        input_ids=rows["input_ids"], attention_mask=rows["attention_mask"], output_hidden_states=True
+    ).hidden_states[-1]
+    torch.testing.assert_close(out.hidden("pred"), states[:, :-1][out.mask], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(out.hidden("own"), states[:, 1:][out.mask], atol=1e-5, rtol=1e-5)
+    assert not out.hidden("own").requires_grad
+
+
+def test_predictions_and_entropy_on_request(tiny_llama, batch):
+    model = tiny_llama().eval()
+    rows = batch(rows=3, seed=9)
+    (out,) = forward_tokens(model, [rows], predictions=True, entropy_temperature=0.5)
+    logits = model(input_ids=rows["input_ids"], attention_mask=rows["attention_mask"]).logits[:, :-1]
+    assert torch.equal(out.predictions[out.mask], logits.argmax(-1)[out.mask])
+    expected = torch.distributions.Categorical(logits=logits / 0.5).entropy()
+    torch.testing.assert_close(out.entropy[out.mask], expected[out.mask], atol=1e-5, rtol=1e-5)
+    (bare,) = forward_tokens(model, [rows])
+    assert bare.predictions is None
+    assert bare.entropy is None
+
+
+def test_gradient_checkpointing_gives_the_same_gradients(tiny_llama, batch):
+    rows = batch(rows=3, seed=10)
+    gradients = []
+    for checkpointed in (False, True):
+        model = tiny_llama().train()
+        if checkpointed:
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        (out,) = forward_tokens(model, [rows], layout="packed")
+        out.logps.sum().backward()
+        gradients.append([p.grad for p in model.parameters()])
+    for left, right in zip(*gradients, strict=True):
+        torch.testing.assert_close(left, right, atol=1e-6, rtol=1e-5)
+
+
+def test_a_model_without_an_output_layer_goes_through_its_logits(batch):
+    class Bigrams(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = torch.nn.Embedding(64, 64)
+
+        def forward(self, input_ids, attention_mask=None):
+            return transformers.modeling_outputs.CausalLMOutput(logits=self.table(input_ids))
+
+    torch.manual_seed(0)
+    model, rows = Bigrams(), batch(rows=3, seed=11)
+    (out,) = forward_tokens(model, [rows])
+    expected = model.table(rows["input_ids"])[:, :-1].log_softmax(-1)
+    expected = expected.gather(2, rows["labels"][:, 1:].clamp(min=0)[..., None])[..., 0]
+    torch.testing.assert_close(out.logps[out.mask], expected[out.mask])
+    assert not abilities_of(model, torch.device("cpu")).fused_head
+
+
+def test_the_model_still_generates_after_packing(tiny_llama, batch):
+    model, untouched = tiny_llama().eval(), tiny_llama().eval()
+    forward_tokens(model, [batch()], layout="packed")
+    prompt = torch.tensor([[5, 9, 13], [0, 7, 21]])
+    mask = torch.tensor([[1, 1, 1], [0, 1, 1]])
+    settings = {"attention_mask": mask, "max_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
+    assert torch.equal(model.generate(prompt, **settings), untouched.generate(prompt, **settings))
+
+
+def test_a_packed_model_saves_a_plain_config(tiny_llama, batch, tmp_path):
+    model = tiny_llama()
+    forward_tokens(model, [batch()], layout="packed")
+    model.save_pretrained(tmp_path)
+    assert "atwu" not in (tmp_path / "config.json").read_text()
+
+
+def test_missing_and_mismatched_tensors_are_named(batch):
+    rows = batch()
+    with pytest.raises(ValueError, match="forget lacks labels; it has attention_mask, input_ids"):
+        TokenBatch.of({k: rows[k] for k in ("input_ids", "attention_mask")}, name="forget")
+    with pytest.raises(ValueError, match="must share one"):
+        TokenBatch.of(rows | {"labels": rows["labels"][:, 1:]})
+
+
+def test_packing_is_refused_where_it_would_change_numbers(batch):
+    model = build("Mamba", "MambaConfig", ARCHITECTURES[-1][2])
+    with pytest.raises(ValueError, match="layout='padded'"):
+        forward_tokens(model, [batch()], layout="packed")

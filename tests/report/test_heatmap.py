@@ -1,0 +1,230 @@
+"""Heat maps: what the terminal shows with and without colour, and that the page is valid, safe and self-contained."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from atwu.evaluation.token_scores import WordScore, word_scores
+from atwu.report.colour_scale import LEVELS, background, contrast, css, ink, level, luminance
+from atwu.report.heatmap import ScoredRow, render_html, render_terminal, write_html
+from atwu.report.scored_row import pieces, word_auroc
+
+VOID = {"meta", "input", "br", "link", "img", "hr"}
+
+
+def _words(answer: str, scores: list[float]) -> tuple[WordScore, ...]:
+    spans = [(word.start, word.end) for word in word_scores(answer, [], [])]
+    return tuple(word_scores(answer, spans[: len(scores)], scores))
+
+
+ANSWER = "It is Bel Torvay."
+ROW = ScoredRow(
+    question="Who paints the boats?",
+    answer=ANSWER,
+    words={"atwu": _words(ANSWER, [0.0, 0.1, 0.93, 0.5, 0.04]), "wga": _words(ANSWER, [1.0, 0.6, 0.2, 0.3, 0.1])},
+    forget_spans=((6, 16),),
+    index=3,
+)
+
+
+class Page(HTMLParser):
+    """Checks nesting and collects elements and text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[tuple[str, str]] = []
+        self.feed(html)
+        self.close()
+        assert self.open == [], f"never closed: {self.open}"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = [name for name, _ in attrs]
+        assert len(names) == len(set(names)), f"attribute twice in <{tag}>"
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> without start"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append((self.open[-1] if self.open else "", data))
+
+    def classed(self, name: str) -> list[dict[str, str | None]]:
+        return [attrs for _, attrs in self.elements if name in (attrs.get("class") or "").split()]
+
+    @property
+    def visible(self) -> str:
+        return "".join(text for tag, text in self.texts if tag not in ("style", "script"))
+
+
+def _terminal(rows: list[ScoredRow], **settings: object) -> str:
+    out = io.StringIO()
+    render_terminal(rows, Console(file=out, width=100, legacy_windows=False, _environ={}, **settings))  # type: ignore[arg-type]
+    return out.getvalue()
+
+
+def test_terminal_without_colour_marks_scores_and_secrets() -> None:
+    lines = _terminal([ROW], color_system=None).splitlines()
+    assert lines[0].split(maxsplit=1) == ["3", "Who paints the boats?"]
+    assert lines[1].split(maxsplit=2) == ["atwu", "100", "It is [_Bel_:93] [_Torvay_:50]."]
+    assert lines[2].split(maxsplit=2) == ["wga", "33", "[It:100] [is:60] _Bel_ _Torvay_."]
+    assert "_word_ = secret word" in lines[-1]
+
+
+@pytest.mark.parametrize("settings", [{"no_color": True}, {"color_system": "standard"}])
+def test_terminals_with_few_colours_use_marks(settings: dict[str, object]) -> None:
+    assert "[_Bel_:93]" in _terminal([ROW], force_terminal=True, **settings)
+
+
+def test_terminal_with_colour_uses_background_and_underline() -> None:
+    shown = _terminal([ROW], force_terminal=True, color_system="truecolor")
+    assert "[_Bel_" not in shown
+    styles = dict(re.findall(r"\x1b\[([0-9;]+)m([^\x1b]+)\x1b\[0m", shown)[i][::-1] for i in range(8))
+    red, green, blue = background(0.93, dark=True)
+    assert f"48;2;{red};{green};{blue}" in styles["Bel"]
+    assert styles["Bel"].startswith("4;")
+    assert not styles["It"].startswith("4;")
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+    assert "It is Bel Torvay." in plain
+    assert " 0  20  40  60  80  100 " in plain
+    assert "secret word" in plain
+
+
+def test_terminal_obeys_no_control_characters_of_the_data() -> None:
+    answer = "bad \x1b[31mred\x07 [bold]x[/bold]"
+    row = ScoredRow("q \x1b]0;title\x07", answer, {"m": _words(answer, [])}, None, 0)
+    shown = _terminal([row], color_system=None)
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+    assert "[bold]x[/bold]" in shown
+
+
+def test_rows_without_annotation_promise_no_secrets() -> None:
+    row = ScoredRow("q", ANSWER, ROW.words, None, 0)
+    assert word_auroc(row, "atwu") is None
+    assert "secret" not in _terminal([row], color_system=None)
+    page = Page(render_html([row], title="t"))
+    assert not page.classed("secret")
+    assert not page.classed("summary")
+
+
+def test_auroc_of_words() -> None:
+    assert word_auroc(ROW, "atwu") == 1.0
+    assert word_auroc(ROW, "wga") == pytest.approx(2 / 6)
+    everything = ScoredRow("q", ANSWER, ROW.words, ((0, len(ANSWER)),), 0)
+    assert word_auroc(everything, "atwu") is None
+
+
+def test_pieces_give_the_answer_back() -> None:
+    answer = "  «Ana-Mae», she said:\n  3.5 boats…  "
+    row = ScoredRow("q", answer, {"m": _words(answer, [0.1, 0.2])}, ((3, 10),), 0)
+    cut = list(pieces(row, "m"))
+    assert "".join(piece.text for piece in cut) == answer
+    assert [piece.text for piece in cut if piece.secret] == ["Ana-Mae"]
+
+
+def test_page_has_every_word_with_its_number() -> None:
+    page = Page(render_html([ROW], title="Scores"))
+    words = page.classed("w")
+    assert [word["data-v"] for word in words] == ["0", "10", "93", "50", "4", "100", "60", "20", "30", "10"]
+    assert [word["tabindex"] for word in words] == ["0", "-1", "-1", "-1", "-1"] * 2
+    assert ["secret" in (word["class"] or "") for word in words] == [False, False, True, True, False] * 2
+    assert f"s{level(0.93)}" in (words[2]["class"] or "").split()
+    assert "It (0)  is (10)  Bel (93, secret)  Torvay (50, secret) . (4)" in page.visible
+    assert "Who paints the boats?" in page.visible
+    assert "AUROC 100" in page.visible
+    assert "AUROC 33" in page.visible
+
+
+def test_page_is_a_complete_self_contained_document() -> None:
+    html = render_html([ROW, ROW], title="Scores")
+    page = Page(html)
+    assert html.startswith("<!DOCTYPE html>")
+    assert [attrs for tag, attrs in page.elements if tag == "html"] == [{"lang": "en"}]
+    assert {"charset": "utf-8"} in [attrs for tag, attrs in page.elements if tag == "meta"]
+    ids = [attrs["id"] for _, attrs in page.elements if "id" in attrs]
+    assert len(ids) == len(set(ids)), "the same row twice must not repeat an id"
+    for _, attrs in page.elements:
+        assert "src" not in attrs
+        assert (attrs.get("href") or "#").startswith("#")
+    assert "http" not in html
+    assert "@import" not in html
+    assert "url(" not in html
+    assert html.count("prefers-color-scheme:dark") >= 1
+    assert "@media print" in html
+    assert [attrs for tag, attrs in page.elements if tag == "form"][0].get("hidden", "absent") is None
+    boxes = [attrs["value"] for tag, attrs in page.elements if tag == "input" and "value" in attrs]
+    assert [f"m{n}" for n in range(2)] == boxes[:2]
+    assert len(page.classed("m0")) == len(page.classed("m1")) == 2
+
+
+def test_page_escapes_everything() -> None:
+    evil = "</script><script>alert('x')</script>&amp;\x00\x1b\ud800"
+    answer = f"a {evil} b"
+    row = ScoredRow(evil, answer, {evil: _words(answer, [0.5] * 40)}, ((2, 9),), 0)
+    html = render_html([row], title=evil)
+    page = Page(html)
+    assert [tag for tag, _ in page.elements].count("script") == 1
+    assert "alert('x')" not in html
+    assert "&lt;/script&gt;" in html
+    assert "&amp;amp;" in html
+    assert not re.search(r"[\x00\x1b\ud800]", html)
+    html.encode("utf-8")
+
+
+def test_words_without_score_and_rows_without_methods_are_plain() -> None:
+    cut = ScoredRow("q", ANSWER, {"m": _words(ANSWER, [0.5])}, ((6, 16),), 0)
+    bare = ScoredRow("", "Nothing scored.", {}, None, 1)
+    page = Page(render_html([cut, bare], title="t"))
+    assert len(page.classed("w")) == 1
+    assert "Nothing scored." in page.visible
+    assert "(no question)" in page.visible
+    assert "It is Bel Torvay." in " ".join(_terminal([cut, bare], color_system=None).replace("_", "").split()).replace(
+        "[It:50]", "It"
+    )
+    Page(render_html([], title="empty"))
+
+
+def test_scores_and_words_are_checked() -> None:
+    with pytest.raises(ValueError, match=r"row 0, method 'm': the score of 'It' is 1.5, outside \[0, 1\]"):
+        ScoredRow("q", ANSWER, {"m": (WordScore("It", 0, 2, 1.5),)}, None, 0)
+    with pytest.raises(ValueError, match="not at 1-3 of the answer"):
+        ScoredRow("q", ANSWER, {"m": (WordScore("It", 1, 3, 0.5),)}, None, 0)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_colour_scale_is_ordered_by_lightness_and_readable(dark: bool) -> None:
+    papers = [background(step / (LEVELS - 1), dark=dark) for step in range(LEVELS)]
+    shades = [luminance(paper) for paper in papers]
+    assert all((a < b) == dark and a != b for a, b in pairwise(shades))
+    assert min(contrast(ink(paper), paper) for paper in papers) >= 4.5
+    assert contrast((0, 0, 0), (255, 255, 255)) == pytest.approx(21)
+    assert css((250, 10, 0)) == "#fa0a00"
+
+
+def test_write_is_atomic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "new" / "scores.html"
+    assert write_html(target, [ROW], title="one") == target
+    before = target.read_text(encoding="utf-8")
+    assert before == render_html([ROW], title="one")
+
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_html(target, [ROW], title="two")
+    assert target.read_text(encoding="utf-8") == before
+    assert list(target.parent.iterdir()) == [target]

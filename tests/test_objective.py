@@ -1,0 +1,166 @@
+"""`unlearning_loss`: worked examples through a model with known probabilities, and every method against plain code."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers.modeling_outputs import CausalLMOutput
+
+import atwu
+from atwu.methods import METHODS
+from atwu.objective import Denominators, recipe_loss
+from atwu.weighting.scorer import TokenScorer
+
+RUNNING_P, RETAIN_P, SCORES = (0.9, 0.2, 0.6, 0.5), (0.8, 0.7, 0.5), (0.1, 0.8, 0.5, 0.2)
+
+
+class FixedProbabilities(torch.nn.Module):
+    """A model that gives token t of the sequence 0, 1, 2, ... the probability asked for; the rest goes to token 9."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        forget = torch.tensor(RUNNING_P, dtype=torch.float64)
+        retain = torch.tensor(RETAIN_P, dtype=torch.float64)
+        logits = torch.full((20, 20), -1e9, dtype=torch.float64)
+        for start, probabilities in ((0, forget), (10, retain)):
+            for index, p in enumerate(probabilities):
+                logits[start + index, start + index + 1] = p.log()
+                logits[start + index, 9] = (1 - p).log()
+        self.logits = torch.nn.Parameter(logits)
+
+    def forward(self, input_ids, attention_mask=None):
+        return CausalLMOutput(logits=self.logits[input_ids])
+
+
+def row(*ids):
+    tokens = torch.tensor([ids])
+    return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), "labels": torch.tensor([[-100, *ids[1:]]])}
+
+
+FORGET, RETAIN = row(0, 1, 2, 3, 4), row(10, 11, 12, 13)
+WEIGHTS = torch.tensor([[0.0, *SCORES]])
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "forget", "total"),
+    [
+        ("grad_ascent", {"forget_weight": 1.0}, -0.729693, -0.729693),
+        ("grad_diff", {"forget_weight": 0.12, "retain_weight": 0.8}, -0.729693, 0.251894),
+        ("wga", {"beta": 2.14, "forget_weight": 1.0, "retain_weight": 1.0}, -0.115987, -0.115987 + 0.424322),
+        ("satga", {"beta": 1.0, "forget_weight": 1.0, "retain_weight": 1.0}, -0.267445, -0.267445 + 0.424322),
+        ("satimp", {"beta1": 5, "beta2": 1, "forget_weight": 1, "retain_weight": 1}, -0.008338, 0.424322 - 0.008338),
+        ("atwu_ga", {"token_weights": WEIGHTS}, -0.423032, 3 * -0.423032 + 0.5 * 0.424322),
+        ("atwu_satga", {"token_weights": WEIGHTS}, -0.003322, 3 * -0.003322 + 0.5 * 0.424322),
+        ("atwu", {"token_weights": WEIGHTS, "beta": 7}, -0.026302, 0.133255),
+        ("atwu", {"token_weights": WEIGHTS, "beta": 2.25}, -0.081650, 3 * -0.081650 + 0.5 * 0.424322),
+        ("atwu", {}, -0.028170, 3 * -0.028170 + 0.5 * 0.424322),  # an untrained scorer weighs everything 1/2
+        ("gt_ga", {"token_weights": (WEIGHTS > 0.4).double()}, -(1.609438 + 0.510826) / 2, None),
+    ],
+)
+def test_worked_examples(method, options, forget, total):
+    out = atwu.unlearning_loss(FixedProbabilities(), FORGET, RETAIN, method=method, **options)
+    assert out.forget.item() == pytest.approx(forget, abs=1e-6)
+    if total is not None:
+        assert out.loss.item() == pytest.approx(total, abs=3e-6)
+    assert out.logps.exp()[0].tolist() == pytest.approx(list(RUNNING_P), abs=1e-6)
+    assert (out.retain is None) == (method == "grad_ascent")
+
+
+def plain_loss(method, logps, weights_of, gamma, alpha, retain, numbers):
+    """Every method written out token by token, sharing nothing with the library."""
+    total, count, selected = 0.0, 0, 0.0
+    for lp, w in zip(logps, weights_of, strict=True):
+        p = lp.exp().detach()
+        value = {
+            "grad_ascent": lambda: lp,
+            "grad_diff": lambda: lp,
+            "wga": lambda: p ** numbers["beta"] * lp,
+            "satga": lambda: p ** numbers["beta"] * lp,
+            "satimp": lambda: p ** numbers["beta1"] * (1 - p) ** numbers["beta2"] * lp,
+            "gt_ga": lambda: w * lp,
+            "gt_satga": lambda: w * p ** numbers["beta"] * lp,
+            "atwu_ga": lambda: w * lp,
+            "atwu_satga": lambda: w * p ** numbers["beta"] * lp,
+            "atwu": lambda: w * p ** (numbers["beta"] * w) * lp,
+        }[method]()
+        total, count, selected = total + value, count + 1, selected + float(w)
+    forget = total / (max(selected, 1.0) if method == "gt_ga" else count)
+    return gamma * forget + (alpha * -retain.mean() if method != "grad_ascent" else 0.0)
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_every_method_equals_plain_code_in_value_and_gradient(method, tiny_llama, batch, plain_logps):
+    model = tiny_llama().double().eval()
+    forget, retain = batch(rows=3, seed=1), batch(rows=3, seed=2)
+    scorer = TokenScorer(32, hidden_position="own")
+    torch.nn.init.normal_(scorer.linear.weight, generator=torch.Generator().manual_seed(1))
+    values, counted = plain_logps(model, forget)
+    kept, _ = plain_logps(model, retain)
+    states = model(input_ids=forget["input_ids"], attention_mask=forget["attention_mask"], output_hidden_states=True)
+    learned = torch.sigmoid(states.hidden_states[-1][:, 1:][counted].detach().float() @ scorer.linear.weight[0])
+    weights = forget["token_labels"][:, 1:][counted] if method.startswith("gt") else learned.detach()
+    out = atwu.unlearning_loss(model, forget, retain, method=method, scorer=scorer)
+    numbers = atwu.METHODS[method].defaults | {}
+    gamma, alpha = numbers.get("forget_weight", 1.0), numbers.get("retain_weight", 1.0)
+    if METHODS[method].forget_loss != "ga" or method == "wga":
+        numbers.setdefault("beta", 7.0)
+    expected = plain_loss(method, values, weights, gamma, alpha, kept, numbers)
+    assert out.loss.item() == pytest.approx(expected.item(), abs=1e-7)
+    wanted = torch.autograd.grad(expected, list(model.parameters()))
+    got = torch.autograd.grad(out.loss, list(model.parameters()))
+    for left, right in zip(got, wanted, strict=True):
+        torch.testing.assert_close(left, right, atol=1e-7, rtol=1e-6)
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_micro_batches_with_shared_counts_add_up(method, tiny_llama, batch):
+    from atwu.methods import recipe
+
+    model, decided = tiny_llama().double().eval(), recipe(method)
+    forget, retain = batch(rows=4, seed=3), batch(rows=4, seed=4)
+    whole = recipe_loss(model, forget, retain, decided)
+    counts = Denominators(
+        forget_tokens=float(whole.mask.sum()),
+        retain_tokens=float((retain["labels"][:, 1:] != -100).sum()),
+        selected=float((forget["token_labels"][:, 1:] * whole.mask).sum()),
+    )
+    pieces = [
+        recipe_loss(
+            model,
+            {k: v[index : index + 1] for k, v in forget.items()},
+            {k: v[index : index + 1] for k, v in retain.items()},
+            decided,
+            denominators=counts,
+        ).loss
+        for index in range(4)
+    ]
+    torch.testing.assert_close(sum(pieces), whole.loss, atol=1e-10, rtol=1e-8)
+
+
+def test_order_of_rows_and_longer_prompts_change_nothing(tiny_llama, batch):
+    model = tiny_llama().double().eval()
+    forget, retain = batch(rows=4, seed=5), batch(rows=4, seed=6)
+    turned = {k: v.flip(0) for k, v in forget.items()}
+    one = atwu.unlearning_loss(model, forget, retain, method="wga").loss
+    other = atwu.unlearning_loss(model, turned, retain, method="wga").loss
+    torch.testing.assert_close(one, other)
+
+
+def test_entropy_weights_sum_to_the_row_length(tiny_llama, batch):
+    forget = batch(rows=4, seed=7)
+    out = atwu.unlearning_loss(
+        tiny_llama(), forget, batch(seed=8), method="grad_diff", weighting="entropy", forget_loss="satga", beta=1.0
+    )
+    torch.testing.assert_close(out.token_weights.sum(-1), out.mask.sum(-1).float(), atol=1e-4, rtol=1e-4)
+    assert not out.token_weights.requires_grad
+
+
+def test_missing_inputs_are_named(tiny_llama, batch):
+    model, forget = tiny_llama(), batch()
+    unlabelled = {k: v for k, v in forget.items() if k != "token_labels"}
+    with pytest.raises(ValueError, match="'grad_diff' needs a retain batch"):
+        atwu.unlearning_loss(model, forget, method="grad_diff")
+    with pytest.raises(ValueError, match="'labels' needs `token_labels`"):
+        atwu.unlearning_loss(model, unlabelled, batch(), method="gt_ga")
+    with pytest.raises(ValueError, match=r"labels' shape \(4, 12\), got \(4, 11\)"):
+        atwu.unlearning_loss(model, forget, batch(), method="atwu", token_weights=torch.ones(4, 11))
