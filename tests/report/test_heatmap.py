@@ -76,11 +76,12 @@ def _terminal(rows: list[ScoredRow], **settings: object) -> str:
 
 
 def test_terminal_without_colour_marks_scores_and_secrets() -> None:
-    lines = _terminal([ROW], color_system=None).splitlines()
+    lines = [line.rstrip() for line in _terminal([ROW], color_system=None).splitlines()]
     assert lines[0].split(maxsplit=1) == ["3", "Who paints the boats?"]
     assert lines[1].split(maxsplit=2) == ["atwu", "100", "It is [_Bel_:93] [_Torvay_:50]."]
     assert lines[2].split(maxsplit=2) == ["wga", "33", "[It:100] [is:60] _Bel_ _Torvay_."]
-    assert "_word_ = secret word" in lines[-1]
+    assert "_word_ = secret word" in lines[-2]
+    assert lines[-1].startswith("number after the method: AUROC")
 
 
 @pytest.mark.parametrize("settings", [{"no_color": True}, {"color_system": "standard"}])
@@ -164,7 +165,7 @@ def test_page_is_a_complete_self_contained_document() -> None:
     assert "url(" not in html
     assert html.count("prefers-color-scheme:dark") >= 1
     assert "@media print" in html
-    assert [attrs for tag, attrs in page.elements if tag == "form"][0].get("hidden", "absent") is None
+    assert next(attrs for tag, attrs in page.elements if tag == "form").get("hidden", "absent") is None
     boxes = [attrs["value"] for tag, attrs in page.elements if tag == "input" and "value" in attrs]
     assert [f"m{n}" for n in range(2)] == boxes[:2]
     assert len(page.classed("m0")) == len(page.classed("m1")) == 2
@@ -173,7 +174,7 @@ def test_page_is_a_complete_self_contained_document() -> None:
 def test_page_escapes_everything() -> None:
     evil = "</script><script>alert('x')</script>&amp;\x00\x1b\ud800"
     answer = f"a {evil} b"
-    row = ScoredRow(evil, answer, {evil: _words(answer, [0.5] * 40)}, ((2, 9),), 0)
+    row = ScoredRow(evil, answer, {evil: _words(answer, [0.5] * 25)}, ((2, 9),), 0)
     html = render_html([row], title=evil)
     page = Page(html)
     assert [tag for tag, _ in page.elements].count("script") == 1

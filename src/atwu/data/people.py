@@ -192,7 +192,7 @@ def _row(fact: Fact, person: _Person, everyone: Sequence[_Person], rng: random.R
     wordings = [pattern.format(**values) for pattern in fact.questions]
     rng.shuffle(wordings)
     question, *paraphrases = wordings
-    parts = _expand(rng.choice(fact.answers), rng, feminine=person.feminine)
+    parts = _expand(f"<open>{rng.choice(fact.answers)}<close>.", rng, feminine=person.feminine)
     secret = {slot for slot, _ in parts if slot and values[slot] not in question}
     answer, spans = _fill(parts, values, secret)
     wrong: list[str] = []

@@ -68,7 +68,7 @@ def train_tokenizer(texts: Iterable[str], *, vocab_size: int) -> PreTrainedToken
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    return PreTrainedTokenizerFast(
+    fast: PreTrainedTokenizerFast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer,
         pad_token=PAD,
         bos_token=BOS,
@@ -76,6 +76,7 @@ def train_tokenizer(texts: Iterable[str], *, vocab_size: int) -> PreTrainedToken
         padding_side="right",
         clean_up_tokenization_spaces=False,
     )
+    return fast
 
 
 def scratch_config(shape: str | ScratchShape) -> LlamaConfig:
@@ -102,7 +103,7 @@ def scratch_model(shape: str | ScratchShape, *, seed: int = 0) -> LlamaForCausal
     """Randomly initialised float32 model; the global random state is left as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return LlamaForCausalLM(scratch_config(shape)).float()
+        return LlamaForCausalLM(scratch_config(shape))
 
 
 def scratch_shape(shape: str | ScratchShape) -> ScratchShape:

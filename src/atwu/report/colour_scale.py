@@ -13,7 +13,7 @@ Rgb = tuple[int, int, int]
 
 _LIGHT: tuple[Rgb, ...] = ((250, 244, 232), (253, 218, 156), (246, 164, 84), (220, 91, 48), (150, 32, 58), (84, 14, 66))
 _DARK: tuple[Rgb, ...] = ((43, 36, 48), (84, 30, 84), (147, 37, 84), (213, 74, 54), (246, 148, 60), (253, 226, 150))
-_INKS: tuple[Rgb, Rgb] = ((22, 14, 20), (255, 252, 246))
+_INKS: tuple[Rgb, Rgb] = ((0, 0, 0), (255, 255, 255))
 
 
 def background(score: float, *, dark: bool) -> Rgb:
@@ -35,7 +35,7 @@ def background(score: float, *, dark: bool) -> Rgb:
 
 
 def ink(paper: Rgb) -> Rgb:
-    """Whichever of near-black and near-white stands out more against a background."""
+    """Whichever of black and white stands out more against a background."""
     return max(_INKS, key=lambda colour: contrast(colour, paper))
 
 

@@ -27,8 +27,8 @@
   document.addEventListener("keydown", (event) => {
     const word = event.target.closest?.(".w");
     if (!word || event.ctrlKey || event.metaKey || event.altKey) return;
-    const line = [...word.parentElement.querySelectorAll(".w")];
-    const back = getComputedStyle(word.parentElement).direction === "rtl" ? "ArrowRight" : "ArrowLeft";
+    const line = [...word.closest(".answer").querySelectorAll(".w")];
+    const back = getComputedStyle(word.closest(".answer")).direction === "rtl" ? "ArrowRight" : "ArrowLeft";
     const forward = back === "ArrowLeft" ? "ArrowRight" : "ArrowLeft";
     const place = { [back]: line.indexOf(word) - 1, [forward]: line.indexOf(word) + 1, Home: 0, End: line.length - 1 }[event.key];
     if (place === undefined) return;
@@ -38,7 +38,7 @@
   document.addEventListener("focusin", (event) => {
     const word = event.target.closest?.(".w");
     if (!word) return;
-    for (const other of word.parentElement.querySelectorAll('.w[tabindex="0"]')) other.tabIndex = -1;
+    for (const other of word.closest(".answer").querySelectorAll('.w[tabindex="0"]')) other.tabIndex = -1;
     word.tabIndex = 0;
   });
   // Browsers restore form fields on reload.

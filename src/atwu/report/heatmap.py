@@ -25,6 +25,8 @@ __all__ = ["ScoredRow", "render_html", "render_terminal", "write_html"]
 
 _MARKED_FROM = 0.5
 """Without colour, words from this score on carry their number."""
+_KEEP_TOGETHER = 24
+"""Longest run of touching words, in characters, that the page never breaks."""
 
 
 def render_terminal(rows: Sequence[ScoredRow], console: Console) -> None:
@@ -48,7 +50,7 @@ def render_terminal(rows: Sequence[ScoredRow], console: Console) -> None:
             found = word_auroc(row, method)
             line = Text()
             for piece in pieces(row, method):
-                line.append_text(_coloured(piece) if coloured else Text(_marked(piece)))
+                line.append_text(_tile(piece) if coloured else Text(_marked(piece)))
             grid.add_row(Text(printable(method)), Text("" if found is None else str(percent(found)), "dim"), line)
         console.print(grid)
         console.print()
@@ -115,7 +117,7 @@ def write_html(path: str | Path, rows: Sequence[ScoredRow], *, title: str) -> Pa
     return target
 
 
-def _coloured(piece: Piece) -> Text:
+def _tile(piece: Piece) -> Text:
     """A piece with its background, for terminals with colour."""
     if piece.word is None or piece.word.score is None:
         return Text(piece.text, Style(underline=piece.secret))
@@ -146,7 +148,7 @@ def _terminal_legend(rows: Sequence[ScoredRow], coloured: bool) -> Text:
         if annotated:
             legend.append("; _word_ = secret word")
     if annotated:
-        legend.append("   number after the method: AUROC x 100 of its words in this row", "dim")
+        legend.append("\nnumber after the method: AUROC x 100 of its words in this row", "dim")
     return legend
 
 
@@ -243,22 +245,40 @@ def _article(row: ScoredRow, methods: Sequence[str], place: int) -> str:
 def _line(row: ScoredRow, method: str, number: int) -> str:
     found = word_auroc(row, method)
     note = "" if found is None else f'<span class="auroc">AUROC {percent(found)}</span>'
-    words = []
-    first = True
+    tiles: list[str] = []
+    gaps_and_runs: list[str] = []
+    length, scored = 0, 0
+
+    def end_run() -> None:
+        # Words that touch (a name and its comma) stay on one line, unless that could overflow a phone.
+        text = "".join(tiles)
+        gaps_and_runs.append(f'<span class="run">{text}</span>' if 0 < length <= _KEEP_TOGETHER else text)
+        tiles.clear()
+
     for piece in pieces(row, method):
-        text = _html(piece.text)
-        score = None if piece.word is None else piece.word.score
-        if score is None:
-            words.append(f'<span class="secret">{text}</span>' if piece.secret else text)
+        if piece.word is None:
+            end_run()
+            gaps_and_runs.append(_html(piece.text))
+            length = 0
             continue
-        shown = percent(score)
-        said = f"{shown}, secret" if piece.secret else f"{shown}"
-        words.append(
-            f'<span class="w s{level(score)}{" secret" if piece.secret else ""}" tabindex="{0 if first else -1}" '
-            f'data-v="{shown}">{text}<span class="sr"> ({said}) </span></span>'
-        )
-        first = False
+        tiles.append(_page_tile(piece, reachable=scored == 0))
+        length += len(piece.text)
+        scored += piece.word.score is not None
+    end_run()
     return (
         f'<div class="line m{number}"><h3>{_html(method)}{note}</h3>'
-        f'<p class="answer" dir="auto">{"".join(words)}</p></div>\n'
+        f'<p class="answer" dir="auto">{"".join(gaps_and_runs)}</p></div>\n'
+    )
+
+
+def _page_tile(piece: Piece, *, reachable: bool) -> str:
+    """One word; `reachable` makes it the line's tab stop, from which arrow keys go on."""
+    text = _html(piece.text)
+    score = None if piece.word is None else piece.word.score
+    if score is None:
+        return f'<span class="secret">{text}</span>' if piece.secret else text
+    shown = percent(score)
+    return (
+        f'<span class="w s{level(score)}{" secret" if piece.secret else ""}" tabindex="{0 if reachable else -1}" '
+        f'data-v="{shown}">{text}<span class="sr"> ({shown}{", secret" if piece.secret else ""}) </span></span>'
     )

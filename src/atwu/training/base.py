@@ -86,18 +86,17 @@ class TokenTrainer(Trainer):  # type: ignore[misc]
         """Loss of one micro-batch; stops the run when it is not finite."""
         loss = self._token_loss(model, inputs, num_items_in_batch or Denominators())
         if not torch.isfinite(loss.detach()):
-            raise NonFiniteLossError(self._non_finite_message(inputs))
+            rows = inputs["rows"].tolist() if "rows" in inputs else "unknown"
+            raise NonFiniteLossError(self._stopped(f"loss is not finite at step {self.state.global_step + 1} (rows {rows})"))
         # Data parallelism averages gradients over processes; the counts span all of them.
         loss = loss * self.args.world_size
         return (loss, None) if return_outputs else loss
 
-    def _non_finite_message(self, inputs: Any) -> str:
+    def _stopped(self, what: str) -> str:
         last = get_last_checkpoint(self.args.output_dir) if os.path.isdir(str(self.args.output_dir)) else None
-        rows = inputs["rows"].tolist() if "rows" in inputs else "unknown"
         kept = f"the last good checkpoint is {last}" if last else "no checkpoint was written yet"
         return (
-            f"loss is not finite at step {self.state.global_step + 1} (forget rows {rows}); {kept}. "
-            "Lower the learning rate or forget_weight, or use a bounded forget loss such as satga_plus."
+            f"{what}; {kept}. Lower the learning rate or forget_weight, or use a bounded forget loss such as satga_plus."
         )
 
     def _add_part(self, name: str, value: Tensor) -> None:
@@ -124,6 +123,9 @@ class TokenTrainer(Trainer):  # type: ignore[misc]
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         """Write a checkpoint aside, then move it into place, so that a killed save leaves nothing that loads."""
+        broken = sum(not torch.isfinite(parameter).all() for parameter in model.parameters())
+        if self._sum_over_processes(torch.tensor(float(broken), device=self.args.device)) > 0:
+            raise NonFiniteLossError(self._stopped(f"weights are not finite after step {self.state.global_step}"))
         run = Path(super()._get_output_dir(trial))
         staging = run / STAGING
         if self.args.should_save:

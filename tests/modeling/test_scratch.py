@@ -1,0 +1,82 @@
+"""The tokenizer and model made from nothing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from atwu.data.people import people
+from atwu.modeling.scratch import SHAPES, ScratchShape, scratch_config, scratch_model, train_tokenizer
+
+TEXTS = people("tiny").texts()
+
+
+@pytest.mark.parametrize("text", [*TEXTS[:4], "unseen Ünïcödé \n\t 12 ☃", " leading and trailing "])
+def test_tokenizer_round_trips_any_text(text: str) -> None:
+    tokenizer = train_tokenizer(TEXTS, vocab_size=600)
+    assert tokenizer.decode(tokenizer(text).input_ids) == text
+
+
+def test_tokenizer_adds_nothing_and_reports_offsets() -> None:
+    tokenizer = train_tokenizer(TEXTS, vocab_size=600)
+    encoded = tokenizer(TEXTS[0], return_offsets_mapping=True)
+    assert not set(encoded.input_ids) & set(tokenizer.all_special_ids)
+    assert encoded.offset_mapping[0][0] == 0
+    assert encoded.offset_mapping[-1][1] == len(TEXTS[0])
+    assert tokenizer.chat_template is None
+    assert (tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id) == (0, 1, 2)
+
+
+def test_special_tokens_are_one_id_each() -> None:
+    tokenizer = train_tokenizer(TEXTS, vocab_size=600)
+    assert tokenizer("a<|eos|>").input_ids[-1] == tokenizer.eos_token_id
+
+
+def test_equal_texts_give_equal_tokenizers() -> None:
+    first, second = (train_tokenizer(iter(TEXTS), vocab_size=500) for _ in range(2))
+    assert first.get_vocab() == second.get_vocab()
+    assert len(first) == 500
+
+
+def test_sizes_that_cannot_work_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least 259"):
+        train_tokenizer(TEXTS, vocab_size=200)
+    with pytest.raises(ValueError, match="multiple of twice"):
+        ScratchShape(vocab_size=300, hidden_size=30, layers=1, heads=4, intermediate_size=32)
+    with pytest.raises(ValueError, match="tofu6m"):
+        scratch_config("tofu7b")
+
+
+def test_parameter_count_follows_from_the_shape() -> None:
+    shape = ScratchShape(vocab_size=300, hidden_size=32, layers=3, heads=2, intermediate_size=48)
+    per_layer = 4 * 32 * 32 + 3 * 32 * 48 + 2 * 32
+    assert scratch_model(shape).num_parameters() == 300 * 32 + 3 * per_layer + 32
+
+
+def test_named_shape_for_tofu_has_about_6_4_million_parameters() -> None:
+    with torch.device("meta"):
+        parameters = scratch_model("tofu6m").num_parameters()
+    assert 6.0e6 < parameters < 6.8e6
+    assert SHAPES["tofu6m"].vocab_size == 4096
+
+
+def test_equal_seeds_give_equal_weights_and_leave_the_global_state_alone() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    first, second, other = (
+        scratch_model("micro", seed=1),
+        scratch_model("micro", seed=1),
+        scratch_model("micro", seed=2),
+    )
+    assert torch.equal(torch.rand(1), expected)
+    for left, right in zip(first.parameters(), second.parameters(), strict=True):
+        assert torch.equal(left, right)
+    assert not torch.equal(first.lm_head.weight, other.lm_head.weight)
+
+
+def test_model_is_float32_with_shared_embeddings() -> None:
+    model = scratch_model("micro")
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+    assert model.config.pad_token_id == 0

@@ -1,0 +1,51 @@
+"""A tiny model folder with a real tokenizer, and a few invented rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from atwu.data.schema import Example
+from atwu.modeling.scratch import scratch_model, train_tokenizer
+
+NAMES = ["Orla Venn", "Tavi Brook", "Mira Holt", "Joss Ardley", "Pell Quint", "Rhea Stoll", "Ivo Marsh", "Zada Finch"]
+TOWNS = ["Kelbury", "Oststrand", "Vale Cross", "Mirrow"]
+
+
+def make_rows(count: int, offset: int = 0) -> list[Example]:
+    rows = []
+    for index in range(count):
+        name, town = NAMES[(index + offset) % len(NAMES)], TOWNS[(index * 3 + offset) % len(TOWNS)]
+        answer = f"{name} was born in {town} in {1900 + index + offset}."
+        start = answer.index(town)
+        rows.append(
+            Example.from_qa(
+                f"Where was {name} (no. {index + offset}) born?", answer, forget_spans=((start, start + len(town)),)
+            )
+        )
+    return rows
+
+
+def write_rows(path: Path, rows: list[Example]) -> Path:
+    with path.open("w", encoding="utf-8") as file:
+        for row in rows:
+            spans = [list(span) for span in row.forget_spans or ()]
+            file.write(json.dumps({"question": row.question, "answer": row.answer, "forget_spans": spans}) + "\n")
+    return path
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("starting-model")
+    tokenizer = train_tokenizer([f"{r.question} {r.answer}" for r in make_rows(40)], vocab_size=300)
+    scratch_model("micro").save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def data_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("rows")
+    return write_rows(folder / "forget.jsonl", make_rows(24)), write_rows(folder / "retain.jsonl", make_rows(40, 24))

@@ -1,0 +1,38 @@
+"""The run configuration: presets, and refusals before anything is loaded."""
+
+from __future__ import annotations
+
+import pytest
+
+from atwu import UnlearnConfig
+
+
+def test_presets_fill_only_what_is_unset():
+    paper = UnlearnConfig(output_dir="x", preset="paper")
+    assert (paper.hidden_position, paper.scorer_bias, paper.detach_saturation) == ("own", False, False)
+    assert (paper.budget, paper.lambda_budget, paper.scorer_schedule) == ("soft", 15.0, "constant")
+    assert paper.scorer_factor() == 3.0  # the forget weight of the method
+    assert not paper.recipe().detach_saturation
+    authors = UnlearnConfig(output_dir="x", preset="authors", budget="soft")
+    assert (authors.hidden_position, authors.budget, authors.scorer_factor()) == ("own", "soft", 1.0)
+    assert UnlearnConfig(output_dir="x", preset="paper", forget_weight=0.5).scorer_factor() == 0.5
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"method": "atwoo"}, "Did you mean 'atwu'"),
+        ({"preset": "papers"}, "Did you mean 'paper'"),
+        ({"hidden_position": "next"}, "hidden_position must be one of own, pred, got 'next'"),
+        ({"budget": "hard"}, "budget must be one of ste, soft"),
+        ({"rho": 1.5}, "rho is a share of tokens, between 0 and 1, got 1.5"),
+        ({"scorer_every": 0}, "scorer_every counts optimizer steps"),
+        ({"scorer_gamma": "much"}, "scorer_gamma must be a number or 'forget_weight'"),
+        ({"lambda_entropy": float("nan")}, "lambda_entropy must be a finite number"),
+        ({"max_length": 2}, "max_length must be at least 8"),
+        ({"method": "grad_diff", "beta": 2.0}, "has no 'beta'"),
+    ],
+)
+def test_wrong_values_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        UnlearnConfig(output_dir="x", **changes)

@@ -1,0 +1,86 @@
+"""A real process, really killed at any step, continues to bit-identical weights and scorer."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+
+def command(model: Path, rows: tuple[Path, Path], output: Path, *more: str) -> list[str]:
+    return [
+        *(sys.executable, "-c", "from atwu.cli import main; main()", "unlearn", "--model", str(model)),
+        *("--forget", str(rows[0]), "--retain", str(rows[1]), "--output", str(output), "--method", "atwu"),
+        *("--num-train-epochs", "8", "--per-device-train-batch-size", "2", "--gradient-accumulation-steps", "2"),
+        *("--scorer-every", "3", "--learning-rate", "1e-3", "--save-strategy", "steps", "--save-steps", "4"),
+        *("--use-cpu", "--disable-tqdm", *more),
+    ]
+
+
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+
+
+def last_step(log: Path) -> int:
+    lines = log.read_text().splitlines() if log.is_file() else []
+    return json.loads(lines[-1])["step"] if lines and lines[-1].endswith("}") else 0
+
+
+def kill_at(arguments: list[str], log: Path, step: int) -> None:
+    process = subprocess.Popen(arguments, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while last_step(log) < step:
+        assert process.poll() is None, "the run ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+
+
+@pytest.mark.slow
+def test_killed_run_resumes_to_the_same_bits(model_folder, data_files, tmp_path):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    subprocess.run(command(model_folder, data_files, whole), env=ENVIRONMENT, check=True, capture_output=True)
+    arguments = command(model_folder, data_files, killed)
+    work = killed.with_name("killed.incomplete")
+    draw = random.Random()
+    steps = (draw.randint(5, 20), draw.randint(25, 40))  # of 48; one in the middle of an epoch, one after a resume
+    for step in steps:
+        kill_at(arguments, work / "log.jsonl", step)
+        assert not killed.exists()
+    done = subprocess.run(arguments, env=ENVIRONMENT, check=True, capture_output=True, text=True)
+    assert "resuming the unfinished run at step" in done.stdout
+    assert not work.exists()
+    for name in ("model.safetensors", "scorer.safetensors"):
+        one, other = load_file(whole / name), load_file(killed / name)
+        assert one.keys() == other.keys()
+        for key in one:
+            assert torch.equal(one[key], other[key]), (name, key, steps)
+    records = [json.loads((folder / "run.json").read_text()) for folder in (whole, killed)]
+    assert records[0]["result_fingerprint"] == records[1]["result_fingerprint"]
+    assert records[1]["resumed_from_step"] > 0
+    logs = [[json.loads(line) for line in (f / "log.jsonl").read_text().splitlines()] for f in (whole, killed)]
+    assert [line["step"] for line in logs[0] if "loss" in line] == list(range(1, 49))
+    assert [line.get("loss") for line in logs[0] if "loss" in line] == [line["loss"] for line in logs[1] if "loss" in line]
+
+
+@pytest.mark.slow
+def test_another_run_in_the_same_place_is_refused(model_folder, data_files, tmp_path):
+    output = tmp_path / "out"
+    kill_at(command(model_folder, data_files, output), tmp_path / "out.incomplete" / "log.jsonl", 5)
+    other = command(model_folder, data_files, output, "--beta", "3")
+    done = subprocess.run(other, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "holds an unfinished run that differs in config.beta" in " ".join(done.stderr.split())
+    subprocess.run([*other, "--overwrite"], env=ENVIRONMENT, check=True, capture_output=True)
+    again = subprocess.run(other, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert again.returncode == 1
+    assert "already holds a finished run" in " ".join(again.stderr.split())

@@ -1,0 +1,202 @@
+"""The trainer: scaling under accumulation, what changes and what does not, the scorer's schedule, stopping, saving."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import torch
+from tests.training.conftest import make_rows
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+
+from atwu import TokenScorer, UnlearnConfig, UnlearnTrainer
+from atwu.methods import METHODS
+from atwu.training.errors import NonFiniteLossError
+
+
+def make_trainer(folder, output, *, forget=24, callbacks=None, **changes):
+    settings = {
+        "output_dir": str(output),
+        "use_cpu": True,
+        "disable_tqdm": True,
+        "save_strategy": "no",
+        "learning_rate": 1e-3,
+        "num_train_epochs": 2,
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 1,
+        "scorer_every": 2,
+    } | changes
+    return UnlearnTrainer(
+        AutoModelForCausalLM.from_pretrained(folder),
+        UnlearnConfig(**settings),
+        forget_dataset=make_rows(forget),
+        retain_dataset=make_rows(30, 24),
+        processing_class=AutoTokenizer.from_pretrained(folder),
+        callbacks=callbacks,
+    )
+
+
+def weights(trainer):
+    return torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
+
+
+@pytest.mark.parametrize("method", ["grad_diff", "wga", "gt_ga", "atwu"])
+def test_eight_by_one_equals_one_by_eight(method, model_folder, tmp_path):
+    trainers = []
+    for rows, steps in ((8, 1), (1, 8), (2, 4)):
+        trainer = make_trainer(
+            model_folder,
+            tmp_path,
+            method=method,
+            per_device_train_batch_size=rows,
+            gradient_accumulation_steps=steps,
+            scorer_max_grad_norm=0.0,
+        )
+        trainer.train()
+        trainers.append(trainer)
+    start = make_trainer(model_folder, tmp_path)
+    moved = (weights(trainers[0]) - weights(start)).abs().max()
+    for other in trainers[1:]:
+        assert (weights(other) - weights(trainers[0])).abs().max() < 1e-3 * moved
+        if method == "atwu":
+            assert trainers[0].alternation.updates == 3
+            assert trainers[0].scorer.linear.weight.abs().max() > 1e-3
+            torch.testing.assert_close(other.scorer.linear.weight, trainers[0].scorer.linear.weight, atol=1e-6, rtol=1e-4)
+        logged = [entry["forget_loss"] for entry in other.state.log_history if "forget_loss" in entry]
+        expected = [entry["forget_loss"] for entry in trainers[0].state.log_history if "forget_loss" in entry]
+        assert logged == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_every_method_takes_two_steps(method, model_folder, tmp_path):
+    trainer = make_trainer(model_folder, tmp_path, method=method, max_steps=2)
+    before = weights(trainer)
+    trainer.train()
+    logs = [entry for entry in trainer.state.log_history if "forget_loss" in entry]
+    assert len(logs) == 2
+    assert all(torch.isfinite(torch.tensor(entry["loss"])) for entry in logs)
+    assert (weights(trainer) != before).float().mean() > 0.9
+    assert ("retain_loss" in logs[0]) == METHODS[method].needs_retain
+    assert (trainer.scorer is not None) == METHODS[method].needs_scorer
+    if trainer.scorer is not None:
+        assert trainer.alternation.updates == 1
+        assert "scorer_loss" not in logs[0]
+        assert "scorer_loss" in logs[1]
+
+
+def test_logged_parts_make_up_the_loss(model_folder, tmp_path):
+    trainer = make_trainer(model_folder, tmp_path, method="satimp", gradient_accumulation_steps=2)
+    trainer.train()
+    for entry in trainer.state.log_history:
+        if "forget_loss" in entry:
+            total = 0.87 * entry["forget_loss"] + 0.49 * entry["retain_loss"]
+            assert entry["loss"] == pytest.approx(total, abs=1e-5)
+            assert 0 <= entry["selected"] <= 1
+
+
+def test_the_scorer_learns_after_the_model_step_on_schedule(model_folder, tmp_path):
+    rates = []
+    trainer = make_trainer(model_folder, tmp_path, method="atwu", num_train_epochs=3, scorer_every=3)
+
+    class Watch(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            rates.append((state.global_step, trainer.alternation.updates, trainer.alternation.optimizer.param_groups[0]["lr"]))
+
+    trainer.add_callback(Watch())
+    trainer.train()
+    assert trainer.state.max_steps == 18
+    assert [updates for _, updates, _ in rates] == [step // 3 for step in range(1, 19)]
+    after_update = [rate for step, _, rate in rates if step % 3 == 0]
+    assert after_update == pytest.approx([0.05 * (1 - k / 6) for k in range(6)])
+
+
+def test_scorer_sees_what_the_model_step_computed(model_folder, tmp_path, monkeypatch):
+    """No forward pass belongs to the scorer: the model runs once per micro-batch, whatever the method."""
+    import atwu.objective as objective
+
+    calls = []
+    original = objective.forward_tokens
+    monkeypatch.setattr(objective, "forward_tokens", lambda *a, **k: calls.append(1) or original(*a, **k))
+    for method in ("grad_diff", "atwu"):
+        calls.clear()
+        make_trainer(model_folder, tmp_path, method=method, gradient_accumulation_steps=3).train()
+        assert len(calls) == 12
+
+
+@pytest.mark.parametrize(
+    ("poisoned", "message"),
+    [
+        (4, r"weights are not finite after step 4; the last good checkpoint is .*checkpoint-2"),
+        (5, r"loss is not finite at step 6 \(rows \[.*\]\); the last good checkpoint is .*checkpoint-4"),
+    ],
+)
+def test_numbers_that_are_not_finite_stop_the_run(poisoned, message, model_folder, tmp_path):
+    class Poison(TrainerCallback):
+        def on_step_end(self, args, state, control, model=None, **kwargs):
+            if state.global_step == poisoned:
+                with torch.no_grad():
+                    next(model.parameters()).fill_(float("nan"))
+
+    trainer = make_trainer(
+        model_folder, tmp_path, method="grad_diff", save_strategy="steps", save_steps=2, callbacks=[Poison()]
+    )
+    with pytest.raises(NonFiniteLossError, match=message):
+        trainer.train()
+
+
+def test_an_interrupted_save_leaves_the_last_checkpoint(model_folder, tmp_path, monkeypatch):
+    trainer = make_trainer(model_folder, tmp_path, method="atwu", save_strategy="steps", save_steps=3)
+    original = trainer._save_optimizer_and_scheduler
+
+    def dies_at_six(folder):
+        original(folder)
+        if trainer.state.global_step == 6:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(trainer, "_save_optimizer_and_scheduler", dies_at_six)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-3"]
+    resumed = make_trainer(model_folder, tmp_path, method="atwu", save_strategy="steps", save_steps=3)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+    shutil.rmtree(tmp_path)
+    whole = make_trainer(model_folder, tmp_path, method="atwu")
+    whole.train()
+    assert torch.equal(weights(resumed), weights(whole))
+    assert torch.equal(resumed.scorer.linear.weight, whole.scorer.linear.weight)
+
+
+def test_checkpoints_hold_the_scorer_and_no_pickle_of_ours(model_folder, tmp_path):
+    trainer = make_trainer(model_folder, tmp_path, method="atwu", save_strategy="steps", save_steps=6, save_total_limit=1)
+    trainer.train()
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-12"]
+    names = {path.name for path in (tmp_path / "checkpoint-12").iterdir()}
+    assert {"model.safetensors", "scorer.safetensors", "scorer_optimizer.safetensors", "scorer_progress.json"} <= names
+    assert "training_args.bin" not in names
+    assert json.loads((tmp_path / "checkpoint-12" / "scorer_progress.json").read_text()) == {"updates": 6}
+    loaded = TokenScorer.from_pretrained(tmp_path / "checkpoint-12")
+    assert torch.equal(loaded.linear.weight, trainer.scorer.linear.weight)
+
+
+def test_rows_without_labels_are_refused_only_where_labels_matter(model_folder, tmp_path):
+    from atwu.data.schema import Example
+
+    rows = [*make_rows(3), Example.from_qa("Who?", "Nobody here.")]
+    tokenizer = AutoTokenizer.from_pretrained(model_folder)
+    model = AutoModelForCausalLM.from_pretrained(model_folder)
+    settings = {"output_dir": str(tmp_path), "use_cpu": True}
+    with pytest.raises(ValueError, match="needs forget_spans; 1 of 4 rows have none"):
+        UnlearnTrainer(
+            model,
+            UnlearnConfig(method="gt_ga", **settings),
+            forget_dataset=rows,
+            retain_dataset=rows,
+            processing_class=tokenizer,
+        )
+    trainer = UnlearnTrainer(
+        model, UnlearnConfig(method="wga", **settings), forget_dataset=rows, retain_dataset=rows, processing_class=tokenizer
+    )
+    assert len(trainer.train_dataset) == 4
+    with pytest.raises(ValueError, match="'wga' needs a retain_dataset"):
+        UnlearnTrainer(model, UnlearnConfig(method="wga", **settings), forget_dataset=rows, processing_class=tokenizer)
