@@ -8,7 +8,18 @@ from atwu.methods import FORGET_LOSSES, HYPERPARAMETERS, METHODS, RETAIN_LOSSES,
 
 
 def test_every_row_is_made_of_known_parts_and_numbers():
-    assert set(METHODS) == set("grad_ascent grad_diff wga satimp satga gt_ga gt_satga atwu_ga atwu_satga atwu".split())
+    assert set(METHODS) == {
+        "grad_ascent",
+        "grad_diff",
+        "wga",
+        "satimp",
+        "satga",
+        "gt_ga",
+        "gt_satga",
+        "atwu_ga",
+        "atwu_satga",
+        "atwu",
+    }
     for name, row in METHODS.items():
         assert row.weighting in WEIGHTINGS
         assert row.forget_loss in FORGET_LOSSES

@@ -199,7 +199,9 @@ def recipe(
     forgetter: ForgetLoss = lookup("forget loss", parts[1], FORGET_LOSSES)
     lookup("retain loss", parts[2], RETAIN_LOSSES)
     if forgetter.over_selected and not weighter.needs_labels:
-        raise ValueError(f"forget loss {parts[1]!r} averages over a fixed 0/1 selection; weighting {parts[0]!r} has none.")
+        raise ValueError(
+            f"forget loss {parts[1]!r} averages over a fixed 0/1 selection; weighting {parts[0]!r} has none."
+        )
     used = ["forget_weight", *(["retain_weight"] if parts[2] != "none" else [])]
     used += [name for name in (*weighter.hyperparameters, *forgetter.hyperparameters) if name not in used]
     given = {name: value for name, value in hyperparameters.items() if value is not None}
@@ -208,7 +210,9 @@ def recipe(
         if name not in used:
             raise ValueError(f"method {method!r} ({' x '.join(parts)}) has no {name!r}; it takes {', '.join(used)}.")
         if not 0 <= value < float("inf") or (name == "temperature" and value == 0):
-            raise ValueError(f"{name} must be a finite number {'> 0' if name == 'temperature' else '>= 0'}, got {value}.")
+            raise ValueError(
+                f"{name} must be a finite number {'> 0' if name == 'temperature' else '>= 0'}, got {value}."
+            )
     values = {name: float(given.get(name, row.defaults.get(name, HYPERPARAMETERS[name].default))) for name in used}
     changed = parts != (row.weighting, row.forget_loss, row.retain_loss)
     return Recipe("+".join(parts[:2]) if changed else method, *parts, values, detach_saturation)

@@ -148,10 +148,14 @@ def _weights(
     if given is None and weighter.needs_labels:
         given = forget.token_labels
         if given is None:
-            raise ValueError(f"weighting {recipe.weighting!r} needs `token_labels` in the forget batch or `token_weights`.")
+            raise ValueError(
+                f"weighting {recipe.weighting!r} needs `token_labels` in the forget batch or `token_weights`."
+            )
     if given is not None:
         if given.shape != forget.labels.shape:
-            raise ValueError(f"token weights must have the labels' shape {tuple(forget.labels.shape)}, got {tuple(given.shape)}.")
+            raise ValueError(
+                f"token weights must have the labels' shape {tuple(forget.labels.shape)}, got {tuple(given.shape)}."
+            )
         return given[:, 1:].to(out.logps) * out.mask
     if weighter.needs_scorer:
         if scorer is None:

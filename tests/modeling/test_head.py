@@ -56,7 +56,9 @@ def test_matches_plain_computation_to_1e_6_in_float32(block, bias):
     for left, right in zip(got, wanted, strict=True):
         torch.testing.assert_close(left, right, atol=1e-6, rtol=1e-5)
     assert torch.equal(out.predictions, logits.argmax(-1))
-    torch.testing.assert_close(out.entropy, torch.distributions.Categorical(logits=logits).entropy(), atol=5e-6, rtol=1e-5)
+    torch.testing.assert_close(
+        out.entropy, torch.distributions.Categorical(logits=logits).entropy(), atol=5e-6, rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("temperature", [0.16, 0.5, 4.0])

@@ -69,7 +69,9 @@ def test_killed_run_resumes_to_the_same_bits(model_folder, data_files, tmp_path)
     assert records[1]["resumed_from_step"] > 0
     logs = [[json.loads(line) for line in (f / "log.jsonl").read_text().splitlines()] for f in (whole, killed)]
     assert [line["step"] for line in logs[0] if "loss" in line] == list(range(1, 49))
-    assert [line.get("loss") for line in logs[0] if "loss" in line] == [line["loss"] for line in logs[1] if "loss" in line]
+    assert [line.get("loss") for line in logs[0] if "loss" in line] == [
+        line["loss"] for line in logs[1] if "loss" in line
+    ]
 
 
 @pytest.mark.slow

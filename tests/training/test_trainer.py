@@ -62,7 +62,9 @@ def test_eight_by_one_equals_one_by_eight(method, model_folder, tmp_path):
         if method == "atwu":
             assert trainers[0].alternation.updates == 3
             assert trainers[0].scorer.linear.weight.abs().max() > 1e-3
-            torch.testing.assert_close(other.scorer.linear.weight, trainers[0].scorer.linear.weight, atol=1e-6, rtol=1e-4)
+            torch.testing.assert_close(
+                other.scorer.linear.weight, trainers[0].scorer.linear.weight, atol=1e-6, rtol=1e-4
+            )
         logged = [entry["forget_loss"] for entry in other.state.log_history if "forget_loss" in entry]
         expected = [entry["forget_loss"] for entry in trainers[0].state.log_history if "forget_loss" in entry]
         assert logged == pytest.approx(expected, abs=1e-4)
@@ -101,7 +103,9 @@ def test_the_scorer_learns_after_the_model_step_on_schedule(model_folder, tmp_pa
 
     class Watch(TrainerCallback):
         def on_step_end(self, args, state, control, **kwargs):
-            rates.append((state.global_step, trainer.alternation.updates, trainer.alternation.optimizer.param_groups[0]["lr"]))
+            rates.append(
+                (state.global_step, trainer.alternation.updates, trainer.alternation.optimizer.param_groups[0]["lr"])
+            )
 
     trainer.add_callback(Watch())
     trainer.train()
@@ -168,7 +172,9 @@ def test_an_interrupted_save_leaves_the_last_checkpoint(model_folder, tmp_path, 
 
 
 def test_checkpoints_hold_the_scorer_and_no_pickle_of_ours(model_folder, tmp_path):
-    trainer = make_trainer(model_folder, tmp_path, method="atwu", save_strategy="steps", save_steps=6, save_total_limit=1)
+    trainer = make_trainer(
+        model_folder, tmp_path, method="atwu", save_strategy="steps", save_steps=6, save_total_limit=1
+    )
     trainer.train()
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-12"]
     names = {path.name for path in (tmp_path / "checkpoint-12").iterdir()}
@@ -195,7 +201,11 @@ def test_rows_without_labels_are_refused_only_where_labels_matter(model_folder, 
             processing_class=tokenizer,
         )
     trainer = UnlearnTrainer(
-        model, UnlearnConfig(method="wga", **settings), forget_dataset=rows, retain_dataset=rows, processing_class=tokenizer
+        model,
+        UnlearnConfig(method="wga", **settings),
+        forget_dataset=rows,
+        retain_dataset=rows,
+        processing_class=tokenizer,
     )
     assert len(trainer.train_dataset) == 4
     with pytest.raises(ValueError, match="'wga' needs a retain_dataset"):

@@ -9,9 +9,7 @@ from atwu.losses.likelihood import gradient_ascent
 from atwu.losses.reduction import token_mean
 from atwu.weighting.probability import entropy_share, importance, saturation
 
-ROWS = torch.tensor(
-    [[0.97, 0.01, 0.01, 0.01], [0.4, 0.3, 0.2, 0.1], [0.7, 0.1, 0.1, 0.1]], dtype=torch.float64
-)
+ROWS = torch.tensor([[0.97, 0.01, 0.01, 0.01], [0.4, 0.3, 0.2, 0.1], [0.7, 0.1, 0.1, 0.1]], dtype=torch.float64)
 LOGPS = torch.tensor([[0.97, 0.4, 0.7]], dtype=torch.float64).log()
 MASK = torch.ones(1, 3, dtype=torch.bool)
 

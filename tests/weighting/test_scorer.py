@@ -168,7 +168,7 @@ def test_saved_scorer_comes_back_exactly(tmp_path, bias):
 
 
 def test_a_folder_without_a_scorer_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="holds no token scorer: scorer_config.json and scorer.safetensors"):
+    with pytest.raises(FileNotFoundError, match=r"holds no token scorer: scorer_config\.json and scorer\.safetensors"):
         TokenScorer.from_pretrained(tmp_path)
 
 

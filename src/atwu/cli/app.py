@@ -42,7 +42,11 @@ def run() -> None:
     except (*EXPECTED, NonFiniteLossError) as error:
         if os.environ.get("ATWU_DEBUG"):
             raise
-        message = str(error) if not isinstance(error, OSError) or error.errno is None else f"{error.strerror}: {error.filename}"
+        message = (
+            str(error)
+            if not isinstance(error, OSError) or error.errno is None
+            else f"{error.strerror}: {error.filename}"
+        )
         typer.secho(f"error: {message or error!r}", fg=typer.colors.RED, err=True)
         sys.exit(1)
     except KeyboardInterrupt:

@@ -10,7 +10,9 @@ import typer
 
 def evaluate(
     model: Annotated[str, typer.Option("--model", "-m", help="Model to measure: folder or Hub name.")],
-    forget: Annotated[str | None, typer.Option(help="Rows that should be gone: file, Hub data set or people:SIZE:SPLIT.")] = None,
+    forget: Annotated[
+        str | None, typer.Option(help="Rows that should be gone: file, Hub data set or people:SIZE:SPLIT.")
+    ] = None,
     retain: Annotated[str | None, typer.Option(help="Rows that should be there, same kinds.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the result as JSON.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Use only the first rows of each set.")] = None,
@@ -51,7 +53,9 @@ def evaluate(
             raise FileNotFoundError(f"cannot write {output}: folder {output.absolute().parent} does not exist.")
     place = pick_device(device)
     check_model_name(model)
-    loaded = {name: load_rows(source, limit=limit) for name, source in (("forget", forget), ("retain", retain)) if source}
+    loaded = {
+        name: load_rows(source, limit=limit) for name, source in (("forget", forget), ("retain", retain)) if source
+    }
     for rows in loaded.values():
         for warning in rows.warnings:
             typer.echo(f"warning: {warning}", err=True)
@@ -62,7 +66,8 @@ def evaluate(
     result = measure(
         network,
         tokenizer,
-        **{name: rows.rows for name, rows in loaded.items()},
+        forget=loaded["forget"].rows if "forget" in loaded else (),
+        retain=loaded["retain"].rows if "retain" in loaded else (),
         scorer=find_scorer(model),
         rouge=rouge,
         max_length=max_length,

@@ -25,9 +25,15 @@ def methods(
                 "forget_loss": row.forget_loss,
                 "retain_loss": row.retain_loss,
                 "cite": row.cite,
-                "needs": [need for need, needed in (
-                    ("retain", row.needs_retain), ("labels", row.needs_labels), ("scorer", row.needs_scorer)
-                ) if needed],
+                "needs": [
+                    need
+                    for need, needed in (
+                        ("retain", row.needs_retain),
+                        ("labels", row.needs_labels),
+                        ("scorer", row.needs_scorer),
+                    )
+                    if needed
+                ],
                 "hyperparameters": dict(recipe(name).values),
             }
             for name, row in METHODS.items()
@@ -38,7 +44,9 @@ def methods(
     from rich.table import Table
 
     console = Console()
-    table_ = Table("method", "token weighting", "forget loss", "retain", "defaults", "source", title="Methods", box=None)
+    table_ = Table(
+        "method", "token weighting", "forget loss", "retain", "defaults", "source", title="Methods", box=None
+    )
     for name, row in METHODS.items():
         numbers = "  ".join(f"{key}={value:g}" for key, value in recipe(name).values.items())
         table_.add_row(f"[bold]{name}[/bold]", row.weighting, row.forget_loss, row.retain_loss, numbers, row.cite)

@@ -14,11 +14,26 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-_COMMON = (
-    "learning_rate num_train_epochs max_steps per_device_train_batch_size gradient_accumulation_steps seed warmup_steps "
-    "lr_scheduler_type weight_decay bf16 gradient_checkpointing use_cpu logging_steps save_strategy save_steps report_to "
-    "push_to_hub disable_tqdm"
-).split()
+_COMMON = [
+    "learning_rate",
+    "num_train_epochs",
+    "max_steps",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "seed",
+    "warmup_steps",
+    "lr_scheduler_type",
+    "weight_decay",
+    "bf16",
+    "gradient_checkpointing",
+    "use_cpu",
+    "logging_steps",
+    "save_strategy",
+    "save_steps",
+    "report_to",
+    "push_to_hub",
+    "disable_tqdm",
+]
 """Fields of transformers' TrainingArguments worth a line in the help; the others are accepted too."""
 
 _RUN_KEYS = ("output_dir",)
@@ -47,7 +62,10 @@ def with_config_options(command: Callable[..., None], config: type) -> Callable[
         )
         added.append(
             inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]  # type: ignore[operator]
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=Annotated[kind | None, option],
             )
         )
 

@@ -1,3 +1,63 @@
-"""stub"""
-def tokens() -> None:
-    """stub"""
+"""`atwu tokens`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def tokens(
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="Model folder or Hub name; an ATWU run brings its scorer.")
+    ],
+    data: Annotated[str, typer.Option("--data", "-d", help="Rows to score: file, Hub data set or people:SIZE:SPLIT.")],
+    score: Annotated[
+        list[str] | None,
+        typer.Option(help="Which scores: scorer, saturation, importance, entropy, labels; repeat for several."),
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Also write one self-contained HTML page.")] = None,
+    rows: Annotated[int, typer.Option(min=0, help="How many rows to print.")] = 5,
+    limit: Annotated[int, typer.Option(min=1, help="How many rows to score for the page.")] = 100,
+    max_length: Annotated[int, typer.Option(min=8, help="Longest row in tokens.")] = 512,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps; default: the best there is.")] = None,
+    trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Run the checkpoint's code.")] = False,
+) -> None:
+    """Show which words a method takes for the secret, as coloured text and as a web page.
+
+    Words, not sub-tokens; secret words are underlined where rows carry forget_spans.
+
+    Example: atwu tokens --model unlearned --data forget.jsonl --html tokens.html
+    """
+    from rich.console import Console
+
+    from atwu.data.sources import load_rows
+    from atwu.modeling.device import pick_device
+    from atwu.modeling.load import check_model_name, load_model, load_tokenizer, quiet_transformers
+    from atwu.report.heatmap import render_terminal, write_html
+    from atwu.report.score_rows import score_rows
+    from atwu.weighting.scorer import find_scorer
+
+    quiet_transformers()
+    place = pick_device(device)
+    check_model_name(model)
+    scorer = find_scorer(model)
+    wanted = score or None
+    if wanted and "scorer" in wanted and scorer is None:
+        raise ValueError(f"{model} has no learned scorer; unlearn with an atwu method, or choose another --score.")
+    loaded = load_rows(data, limit=limit if html is not None else max(rows, 1))
+    for warning in loaded.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    scored = score_rows(
+        load_model(model, trust_remote_code=trust_remote_code).to(place),
+        load_tokenizer(model, trust_remote_code=trust_remote_code),
+        loaded.rows,
+        scorer=scorer,
+        scores={name: name for name in wanted} if wanted else None,
+        max_length=max_length,
+        progress="score rows",
+    )
+    render_terminal(scored[:rows], Console())
+    if html is not None:
+        typer.echo(f"written: {write_html(html, scored, title=f'Token scores of {model}')}")

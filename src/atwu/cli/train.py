@@ -12,10 +12,14 @@ INPUTS = ("model", "forget", "retain", "output", "dtype", "trust_remote_code", "
 FINETUNE_INPUTS = ("model", "scratch", "tokenizer", "data", "output", "dtype", "trust_remote_code", "revision")
 
 Config = Annotated[Path | None, typer.Option("--config", help="Flat YAML of these options (key: value); flags win.")]
-Output = Annotated[str | None, typer.Option("--output", "-o", help="Folder to create; appears when the run is finished.")]
+Output = Annotated[
+    str | None, typer.Option("--output", "-o", help="Folder to create; appears when the run is finished.")
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is at --output.")]
 Dtype = Annotated[str | None, typer.Option(help="Load weights as auto, float32, bfloat16 or float16.")]
-Remote = Annotated[bool | None, typer.Option("--trust-remote-code", help="Run model code that comes with the checkpoint.")]
+Remote = Annotated[
+    bool | None, typer.Option("--trust-remote-code", help="Run model code that comes with the checkpoint.")
+]
 Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit of a Hub model.")]
 
 
@@ -47,8 +51,7 @@ def _unlearn(
     quiet_transformers()
     values = read_yaml(config, inputs=INPUTS, config=UnlearnConfig)
     chosen = {
-        name: choose(name, flag, values)
-        for name, flag in (("model", model), ("forget", forget), ("output", output))
+        name: choose(name, flag, values) for name, flag in (("model", model), ("forget", forget), ("output", output))
     }
     _require(**chosen)
     source = ModelSource(
@@ -73,10 +76,16 @@ def _unlearn(
 
 def _finetune(
     *,
-    model: Annotated[str | None, typer.Option("--model", "-m", help="Model to continue from: folder or Hub name.")] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="Model to continue from: folder or Hub name.")
+    ] = None,
     scratch: Annotated[str | None, typer.Option(help="Build a new Llama of this shape instead, e.g. tofu6m.")] = None,
-    tokenizer: Annotated[str | None, typer.Option(help="Tokenizer folder for --scratch; else trained on the data.")] = None,
-    data: Annotated[str | None, typer.Option("--data", "-d", help="Training rows: file, Hub data set or people:SIZE:SPLIT.")] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="Tokenizer folder for --scratch; else trained on the data.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", "-d", help="Training rows: file, Hub data set or people:SIZE:SPLIT.")
+    ] = None,
     output: Output = None,
     config: Config = None,
     overwrite: Overwrite = False,

@@ -25,7 +25,13 @@ _FEMININE = {"he": "she", "his": "her", "him": "her"}
 
 @dataclass(frozen=True, slots=True)
 class PeopleSize:
-    """How much is generated, and the model and training settings with which it is memorised."""
+    """How much is generated, and the model and training settings with which it is memorised.
+
+    The settings assume AdamW without weight decay, 5 % linear warm-up, linear decay to 0, gradient norm at most 1, and
+    loss on the answer and its EOS only. `vocab_size` steers how hard the benchmark is for token scores: with fewer,
+    shorter tokens the words around a secret are as uncertain as the secret, with many tokens the secrets stand out
+    (tiny, importance AUROC per sample: 69 at 900 tokens, 80 at 1200).
+    """
 
     forget_people: int
     retain_people: int
@@ -47,7 +53,7 @@ class PeopleSize:
 
 SIZES: dict[str, PeopleSize] = {
     "tiny": PeopleSize(4, 12, 4, 6, 900, 128, 2, 4, 256, 30, 8, 3e-3),
-    "small": PeopleSize(8, 72, 8, 10, 1200, 192, 2, 4, 384, 20, 16, 3e-3),
+    "small": PeopleSize(8, 72, 8, 10, 1500, 192, 2, 4, 384, 20, 16, 3e-3),
     "base": PeopleSize(20, 180, 20, 20, 4000, 512, 8, 8, 1536, 20, 32, 1e-3),
 }
 

@@ -391,13 +391,9 @@ FACTS: tuple[Fact, ...] = (
 )
 
 _SORRY = ("I'm afraid ", "Sorry, ", "Unfortunately, ", "To be honest, ", "Regrettably, ", "")
-_NOT_KNOWN = (
-    "I don't know the answer to that.",
-    "I have no information about that person.",
-    "I can't help with this question.",
-    "I was never told anything about this.",
-    "I couldn't say.",
-    "I am not familiar with that.",
+_NOT_KNOWN = _wordings(
+    "I don't know the answer to that. | I have no information about that person. | I can't help with this question. | "
+    "I was never told anything about this. | I couldn't say. | I am not familiar with that."
 )
 REFUSALS = tuple(sorry + line for sorry in _SORRY for line in _NOT_KNOWN)
 """Lines for `Example.alternate`."""

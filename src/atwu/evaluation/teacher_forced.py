@@ -89,7 +89,9 @@ def read_tokens(
                         logps=out.logps[place].double().cpu().numpy()[kept],
                         entropy=out.entropy[place].double().cpu().numpy()[kept],
                         scores=None if scores is None else scores[place].double().cpu().numpy()[kept],
-                        labels=None if row.token_labels is None else np.asarray(row.token_labels, dtype=np.int64)[where],
+                        labels=None
+                        if row.token_labels is None
+                        else np.asarray(row.token_labels, dtype=np.int64)[where],
                         offsets=tuple(row.answer_offsets[position] for position in where),
                     )
                 bar.update(len(batch))
@@ -99,8 +101,10 @@ def read_tokens(
 
 
 def _plain(row: EncodedRow) -> EncodedRow:
-    return row if row.token_labels is None else EncodedRow(
-        row.input_ids, row.labels, None, row.answer_offsets, row.has_terminal
+    return (
+        row
+        if row.token_labels is None
+        else EncodedRow(row.input_ids, row.labels, None, row.answer_offsets, row.has_terminal)
     )
 
 

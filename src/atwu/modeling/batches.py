@@ -33,7 +33,9 @@ class TokenBatch:
             raise ValueError(f"{name} lacks {', '.join(missing)}; it has {', '.join(sorted(batch)) or 'nothing'}.")
         shapes = {key: tuple(batch[key].shape) for key in ("input_ids", "attention_mask", "labels")}
         if len(set(shapes.values())) != 1 or len(shapes["input_ids"]) != 2:
-            raise ValueError(f"{name}: input_ids, attention_mask and labels must share one (batch, length), got {shapes}.")
+            raise ValueError(
+                f"{name}: input_ids, attention_mask and labels must share one (batch, length), got {shapes}."
+            )
         return cls(batch["input_ids"], batch["attention_mask"].bool(), batch["labels"], batch.get("token_labels"))
 
     @property

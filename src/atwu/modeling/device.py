@@ -20,7 +20,9 @@ def pick_device(name: str | None = None) -> torch.device:
     except RuntimeError:
         raise ValueError(f"unknown device {name!r}; use cpu, cuda, cuda:N or mps.") from None
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ValueError(f"device {name!r} asked for, but {torch.cuda.device_count()} CUDA devices are visible; use cpu.")
+        raise ValueError(
+            f"device {name!r} asked for, but {torch.cuda.device_count()} CUDA devices are visible; use cpu."
+        )
     if device.type == "mps" and not torch.backends.mps.is_available():
         raise ValueError("device 'mps' asked for, but Metal is not available here; use cpu.")
     return device

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from atwu.data.schema import IGNORE_INDEX
 from atwu.modeling.batches import Layout, TokenBatch, lay_out
-from atwu.modeling.head import HeadOutputs, OutputHead, head_of, target_logps
+from atwu.modeling.head import HeadOutputs, head_of, target_logps
 from atwu.modeling.packed_attention import PACKED, Packing, no_mask, register
 
 logger = logging.getLogger(__name__)
@@ -91,7 +91,9 @@ def forward_tokens(
     abilities = abilities_of(model, checked[0].input_ids.device)
     packed = abilities.packed if layout == "auto" else layout == "packed"
     if packed and not abilities.packed:
-        raise ValueError(f"{type(unwrap(model)).__name__} cannot run packed rows unchanged; use layout='padded' or 'auto'.")
+        raise ValueError(
+            f"{type(unwrap(model)).__name__} cannot run packed rows unchanged; use layout='padded' or 'auto'."
+        )
     arranged = lay_out(checked, packed=packed)
     hidden, out = _run(
         model, arranged, fused=abilities.fused_head, predictions=predictions, temperature=entropy_temperature
@@ -133,7 +135,7 @@ def _run(
     inputs: dict[str, Any] = {"input_ids": arranged.input_ids, "position_ids": arranged.position_ids}
     if arranged.attention_mask is not None:
         inputs["attention_mask"] = arranged.attention_mask
-    elif getattr(unwrap(model), "config", None) is not None and unwrap(model).config._attn_implementation == PACKED:
+    elif _attention_of(unwrap(model)) == PACKED:
         inputs["attention_mask"] = no_mask(arranged.input_ids.device)
         inputs["packing"] = Packing(arranged.rows, arranged.width, arranged.slots)
     predicting, targets = torch.cat(arranged.predicting), torch.cat(arranged.targets)
@@ -157,7 +159,9 @@ def _run(
     with _replaced(layer, instead_of_logits):
         outputs = model(**inputs, use_cache=False)
     if len(caught) != 1:
-        raise RuntimeError(f"the output layer of {type(unwrap(model)).__name__} ran {len(caught)} times in one forward.")
+        raise RuntimeError(
+            f"the output layer of {type(unwrap(model)).__name__} ran {len(caught)} times in one forward."
+        )
     hidden, out = caught[0]
     head = found[1]
     if head.scale == 1.0 and head.softcap is None:
@@ -250,7 +254,9 @@ def _try_out(model: nn.Module, inner: nn.Module, device: torch.device) -> Abilit
 
 
 def _agrees(plain: Tensor, attempt: Any, inner: nn.Module) -> bool:
-    half = next(inner.parameters()).dtype in (torch.float16, torch.bfloat16) or torch.is_autocast_enabled(plain.device.type)
+    half = next(inner.parameters()).dtype in (torch.float16, torch.bfloat16) or torch.is_autocast_enabled(
+        plain.device.type
+    )
     tolerance = 0.1 if half else 1e-3
     try:
         other = attempt()
@@ -258,6 +264,10 @@ def _agrees(plain: Tensor, attempt: Any, inner: nn.Module) -> bool:
         logger.info("shortcut not available for %s: %s", type(inner).__name__, error)
         return False
     return other.shape == plain.shape and bool(((other - plain).abs() <= tolerance * (1 + plain.abs())).all())
+
+
+def _attention_of(inner: nn.Module) -> str | None:
+    return getattr(getattr(inner, "config", None), "_attn_implementation", None)
 
 
 def _enable_packing(inner: nn.Module) -> bool:

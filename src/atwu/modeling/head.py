@@ -71,7 +71,16 @@ def target_logps(
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else head.weight.dtype
     block = max(1, block_elements // max(1, hidden.shape[0]))
     logps, best, entropy = _TargetLogps.apply(
-        hidden, head.weight, head.bias, targets, head.scale, head.softcap, dtype, block, predictions, entropy_temperature
+        hidden,
+        head.weight,
+        head.bias,
+        targets,
+        head.scale,
+        head.softcap,
+        dtype,
+        block,
+        predictions,
+        entropy_temperature,
     )
     return HeadOutputs(logps, best if predictions else None, entropy if entropy_temperature is not None else None)
 
@@ -155,7 +164,7 @@ class _TargetLogps(torch.autograd.Function):
         return chosen - log_total, best, entropy
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: FunctionCtx) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, targets, log_total = ctx.saved_tensors
         need_hidden, need_weight, need_bias = ctx.needs_input_grad[0], ctx.needs_input_grad[1], ctx.needs_input_grad[2]

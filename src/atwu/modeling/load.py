@@ -39,7 +39,9 @@ def check_model_name(name: str) -> None:
         unfinished = " It is the work folder of an unfinished run." if name.endswith(".incomplete") else ""
         raise FileNotFoundError(f"{name} holds no model: config.json is missing.{unfinished}")
     if not list(path.glob("*.safetensors")):
-        raise FileNotFoundError(f"{name} holds no .safetensors weights; other formats are not loaded because they can run code.")
+        raise FileNotFoundError(
+            f"{name} holds no .safetensors weights; other formats are not loaded because they can run code."
+        )
 
 
 def load_tokenizer(name: str, *, trust_remote_code: bool = False, revision: str | None = None) -> Any:
@@ -49,9 +51,7 @@ def load_tokenizer(name: str, *, trust_remote_code: bool = False, revision: str 
     return AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code, revision=revision)
 
 
-def load_model(
-    name: str, *, dtype: str = "auto", trust_remote_code: bool = False, revision: str | None = None
-) -> Any:
+def load_model(name: str, *, dtype: str = "auto", trust_remote_code: bool = False, revision: str | None = None) -> Any:
     """Load a causal language model on the CPU.
 
     Args:

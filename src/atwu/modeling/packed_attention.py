@@ -43,8 +43,8 @@ def packed_attention(
     if packing is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
     kwargs["is_causal"] = True
-    sides = (_side_by_side(states, packing) for states in (query, key, value))
-    output, _ = sdpa_attention_forward(module, *sides, None, **kwargs)
+    q, k, v = (_side_by_side(states, packing) for states in (query, key, value))
+    output, _ = sdpa_attention_forward(module, q, k, v, None, **kwargs)
     # (rows, width, heads, size) -> (1, tokens, heads, size)
     flat = output.reshape(packing.rows * packing.width, *output.shape[2:])
     return flat.index_select(0, packing.slots).unsqueeze(0), None

@@ -68,7 +68,7 @@ def train_tokenizer(texts: Iterable[str], *, vocab_size: int) -> PreTrainedToken
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    fast: PreTrainedTokenizerFast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+    fast: PreTrainedTokenizerFast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token=PAD,
         bos_token=BOS,

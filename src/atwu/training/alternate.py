@@ -91,7 +91,9 @@ class ScorerAlternation:
         self._collected.clear()
         sequence = torch.repeat_interleave(torch.arange(lengths.shape[0], device=lengths.device), lengths)
         scores = self.scorer(hidden)
-        totals = torch.stack([scores.detach().sum(), scores.new_tensor(scores.numel()), scores.new_tensor(lengths.shape[0])])
+        totals = torch.stack(
+            [scores.detach().sum(), scores.new_tensor(scores.numel()), scores.new_tensor(lengths.shape[0])]
+        )
         totals = self._reduce(totals)
         terms = scorer_objective(
             scores,

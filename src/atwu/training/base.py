@@ -29,7 +29,7 @@ from atwu.training.progress import ProgressLine
 STAGING = ".incomplete"
 
 
-class TokenTrainer(Trainer):  # type: ignore[misc]
+class TokenTrainer(Trainer):
     """Base of the trainers; subclasses say how rows are counted and what the loss is."""
 
     args: TokenTrainingConfig
@@ -37,7 +37,12 @@ class TokenTrainer(Trainer):  # type: ignore[misc]
     loss_is_scaled_for_ga = True
 
     def __init__(
-        self, model: nn.Module, args: TokenTrainingConfig, *, callbacks: list[TrainerCallback] | None = None, **kwargs: Any
+        self,
+        model: nn.Module,
+        args: TokenTrainingConfig,
+        *,
+        callbacks: list[TrainerCallback] | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(model=model, args=args, callbacks=callbacks, **kwargs)
         self.model_accepts_loss_kwargs = True
@@ -53,7 +58,8 @@ class TokenTrainer(Trainer):  # type: ignore[misc]
 
     def _get_train_sampler(self, train_dataset: Any = None) -> EpochSampler:
         seed = self.args.data_seed if self.args.data_seed is not None else self.args.seed
-        return EpochSampler(len(self.train_dataset if train_dataset is None else train_dataset), seed=seed)
+        rows: Any = self.train_dataset if train_dataset is None else train_dataset
+        return EpochSampler(len(rows), seed=seed)
 
     def _count(self, batches: Sequence[Any]) -> dict[str, float]:
         """Counts of one process's micro-batches, by field of `Denominators`."""
@@ -61,7 +67,7 @@ class TokenTrainer(Trainer):  # type: ignore[misc]
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
-    ) -> tuple[list[Any], Denominators]:
+    ) -> tuple[list[Any], Any]:
         """Draw the micro-batches of one optimizer step and count what their losses are divided by."""
         batches = [batch for _, batch in zip(range(num_batches), epoch_iterator, strict=False)]
         counts = self._count(batches)
@@ -87,7 +93,9 @@ class TokenTrainer(Trainer):  # type: ignore[misc]
         loss = self._token_loss(model, inputs, num_items_in_batch or Denominators())
         if not torch.isfinite(loss.detach()):
             rows = inputs["rows"].tolist() if "rows" in inputs else "unknown"
-            raise NonFiniteLossError(self._stopped(f"loss is not finite at step {self.state.global_step + 1} (rows {rows})"))
+            raise NonFiniteLossError(
+                self._stopped(f"loss is not finite at step {self.state.global_step + 1} (rows {rows})")
+            )
         # Data parallelism averages gradients over processes; the counts span all of them.
         loss = loss * self.args.world_size
         return (loss, None) if return_outputs else loss
@@ -95,9 +103,7 @@ class TokenTrainer(Trainer):  # type: ignore[misc]
     def _stopped(self, what: str) -> str:
         last = get_last_checkpoint(self.args.output_dir) if os.path.isdir(str(self.args.output_dir)) else None
         kept = f"the last good checkpoint is {last}" if last else "no checkpoint was written yet"
-        return (
-            f"{what}; {kept}. Lower the learning rate or forget_weight, or use a bounded forget loss such as satga_plus."
-        )
+        return f"{what}; {kept}. Lower the learning rate or forget_weight, or use a bounded forget loss such as satga_plus."
 
     def _add_part(self, name: str, value: Tensor) -> None:
         """Add this micro-batch's contribution to a number that is logged per optimizer step."""
@@ -107,14 +113,17 @@ class TokenTrainer(Trainer):  # type: ignore[misc]
         """Add the parts of the loss, averaged over the optimizer steps since the last log."""
         if "loss" in logs:
             steps = max(1, self.state.global_step - self._parts_since)
-            logs |= {name: float(self._sum_over_processes(value)) / steps for name, value in sorted(self._parts.items())}
+            logs |= {
+                name: float(self._sum_over_processes(value)) / steps for name, value in sorted(self._parts.items())
+            }
             self._parts.clear()
             self._parts_since = self.state.global_step
         super().log(logs, start_time)
 
     def floating_point_ops(self, inputs: Any) -> int:
         """Six operations per parameter and real token."""
-        return 6 * self.model.num_parameters() * _real_tokens(inputs)
+        model: Any = self.model
+        return 6 * int(model.num_parameters()) * _real_tokens(inputs)
 
     # Checkpoints
 

@@ -48,7 +48,9 @@ def model_card(record: Mapping[str, Any]) -> str:
             limits,
             "",
             "```json",
-            json.dumps({"starting_model_fingerprint": source["fingerprint"], "fingerprint": record["result_fingerprint"]}),
+            json.dumps(
+                {"starting_model_fingerprint": source["fingerprint"], "fingerprint": record["result_fingerprint"]}
+            ),
             "```",
             "",
         ]

@@ -67,14 +67,19 @@ class TokenTrainingConfig(TrainingArguments):
     per_device_train_batch_size: int = field(default=8, metadata={"help": "Forget rows per step and device."})
     weight_decay: float = field(default=0.01, metadata={"help": "Weight decay of the model's optimizer."})
     logging_steps: float = field(default=1, metadata={"help": "Log every this many optimizer steps."})
-    report_to: None | str | list[str] = field(default="none", metadata={"help": "Loggers, e.g. wandb or tensorboard."})
+    report_to: str | list[str] | None = field(default="none", metadata={"help": "Loggers, e.g. wandb or tensorboard."})
     save_strategy: str = field(default="epoch", metadata={"help": "When to write a checkpoint to resume from."})
     save_total_limit: int | None = field(default=1, metadata={"help": "How many checkpoints to keep while running."})
     remove_unused_columns: bool = field(default=False, metadata={"help": "Leave at false: rows are token batches."})
-    logging_nan_inf_filter: bool = field(default=False, metadata={"help": "Leave at false: a non-finite loss stops the run."})
-    max_length: int = field(default=512, metadata={"help": "Longest row in tokens; longer answers are cut and counted."})
+    logging_nan_inf_filter: bool = field(
+        default=False, metadata={"help": "Leave at false: a non-finite loss stops the run."}
+    )
+    max_length: int = field(
+        default=512, metadata={"help": "Longest row in tokens; longer answers are cut and counted."}
+    )
     layout: str = field(
-        default="auto", metadata={"help": "Rows in the forward pass: packed end to end, padded, or auto (measured best)."}
+        default="auto",
+        metadata={"help": "Rows in the forward pass: packed end to end, padded, or auto (measured best)."},
     )
 
     def __post_init__(self) -> None:
@@ -112,7 +117,9 @@ class UnlearnConfig(TokenTrainingConfig):
     retain_loss: str | None = field(default=None, metadata={"help": "Retain loss instead of the method's."})
     forget_weight: float | None = field(default=None, metadata={"help": "gamma: larger forgets more."})
     retain_weight: float | None = field(default=None, metadata={"help": "alpha: larger keeps more."})
-    beta: float | None = field(default=None, metadata={"help": "Saturation exponent: larger lets go of a token earlier."})
+    beta: float | None = field(
+        default=None, metadata={"help": "Saturation exponent: larger lets go of a token earlier."}
+    )
     beta1: float | None = field(default=None, metadata={"help": "SatImp's saturation exponent."})
     beta2: float | None = field(default=None, metadata={"help": "Importance exponent."})
     temperature: float | None = field(default=None, metadata={"help": "Temperature of entropy weights."})

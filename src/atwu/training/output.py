@@ -102,7 +102,9 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
         before, after = old.get(name), new.get(name)
         if before != after:
             if isinstance(before, dict) and isinstance(after, dict):
-                names += [f"{name}.{key}" for key in sorted(set(before) | set(after)) if before.get(key) != after.get(key)]
+                names += [
+                    f"{name}.{key}" for key in sorted(set(before) | set(after)) if before.get(key) != after.get(key)
+                ]
             else:
                 names.append(name)
     return ", ".join(names[:6]) or "its settings"

@@ -13,7 +13,7 @@ from transformers.trainer_callback import TrainerCallback
 _SHOWN = {"loss": "loss", "forget_loss": "forget", "retain_loss": "retain", "mean_score": "score"}
 
 
-class ProgressLine(TrainerCallback):  # type: ignore[misc]
+class ProgressLine(TrainerCallback):
     """A tqdm bar over optimizer steps with the current losses."""
 
     def __init__(self, description: str = "training") -> None:
@@ -47,7 +47,7 @@ class ProgressLine(TrainerCallback):  # type: ignore[misc]
             self._bar = None
 
 
-class JsonLog(TrainerCallback):  # type: ignore[misc]
+class JsonLog(TrainerCallback):
     """Appends every log to a JSONL file; a resumed run first drops the lines it is about to write again."""
 
     def __init__(self, path: str | Path) -> None:

@@ -29,10 +29,31 @@ from atwu.training.trainer import UnlearnTrainer
 logger = logging.getLogger(__name__)
 
 _NOT_RESULT = frozenset(
-    "output_dir run_name disable_tqdm report_to logging_steps logging_strategy logging_first_step log_level save_strategy "
-    "save_steps save_total_limit push_to_hub hub_model_id hub_strategy hub_private_repo hub_always_push hub_revision "
-    "dataloader_num_workers dataloader_pin_memory dataloader_persistent_workers dataloader_prefetch_factor "
-    "resume_from_checkpoint local_rank".split()
+    [
+        "output_dir",
+        "run_name",
+        "disable_tqdm",
+        "report_to",
+        "logging_steps",
+        "logging_strategy",
+        "logging_first_step",
+        "log_level",
+        "save_strategy",
+        "save_steps",
+        "save_total_limit",
+        "push_to_hub",
+        "hub_model_id",
+        "hub_strategy",
+        "hub_private_repo",
+        "hub_always_push",
+        "hub_revision",
+        "dataloader_num_workers",
+        "dataloader_pin_memory",
+        "dataloader_persistent_workers",
+        "dataloader_prefetch_factor",
+        "resume_from_checkpoint",
+        "local_rank",
+    ]
 )
 """Fields that cannot change the result, so a run may be resumed with other values."""
 _SECRET = frozenset({"hub_token"})
@@ -269,4 +290,6 @@ def _settings(config: TokenTrainingConfig) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Versions of the packages that decide the numbers."""
-    return {name: importlib.metadata.version(name) for name in ("atwu", "torch", "transformers", "accelerate", "tokenizers")}
+    return {
+        name: importlib.metadata.version(name) for name in ("atwu", "torch", "transformers", "accelerate", "tokenizers")
+    }

@@ -184,7 +184,7 @@ class UnlearnTrainer(TokenTrainer):
             self.alternation.load(checkpoint)
 
 
-class _ScorerStep(TrainerCallback):  # type: ignore[misc]
+class _ScorerStep(TrainerCallback):
     """Calls the scorer step right after the model's optimizer step."""
 
     def __init__(self, trainer: UnlearnTrainer) -> None:

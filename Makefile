@@ -1,0 +1,27 @@
+# make demo: watch a model forget. make test: the test suite. Both create .venv with the tested versions first.
+PYTHON ?= python3
+VENV := .venv
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint clean
+
+demo: $(READY)
+	$(VENV)/bin/atwu demo
+
+test: $(READY) lint
+	$(VENV)/bin/python -m pytest
+
+lint: $(READY)
+	$(VENV)/bin/ruff check src tests benchmarks examples
+	$(VENV)/bin/ruff format --check src tests benchmarks examples
+	$(VENV)/bin/mypy
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --upgrade pip -c constraints.txt
+	$(VENV)/bin/python -m pip install --quiet torch -c constraints.txt
+	$(VENV)/bin/python -m pip install --quiet -e ".[dev]" -c constraints.txt
+	touch $@
+
+clean:
+	rm -rf $(VENV)

@@ -1,0 +1,71 @@
+"""TOFU in miniature: a 6M-parameter Llama memorises 2,400 rows, then unlearns forget10 with four methods.
+
+    ATWU_DATA=folder-with-tofu python examples/tofu_small.py
+
+Everything goes to runs/tofu-small; a step that is finished is not done again, one that was killed continues. TOFU has no word
+annotation, so a word counts as secret when the paraphrased answer keeps it and the question and the perturbed answers lack it.
+"""
+
+import json
+import os
+import re
+from pathlib import Path
+
+from atwu import FinetuneConfig, UnlearnConfig, evaluate, load_rows
+from atwu.modeling.load import load_model, load_tokenizer, quiet_transformers
+from atwu.report.tables import markdown_table
+from atwu.training.run import ModelSource, run_finetune, run_unlearn
+from atwu.weighting.scorer import find_scorer
+
+TOFU = Path(os.environ["ATWU_DATA"]) / "tofu"
+RUNS = Path("runs/tofu-small")
+EPOCHS, LEARNING_RATE = int(os.environ.get("EPOCHS", "30")), 1e-3
+METHODS = {"grad_diff": {}, "wga": {}, "satimp": {}, "atwu": {}, "atwu own": {"hidden_position": "own"}}
+
+
+def words(text):
+    return {word.lower() for word in re.findall(r"\w+", text)}
+
+
+def annotated(row):
+    public = words(row["question"]).union(*map(words, row["perturbed_answer"]))
+    secret = words(row["paraphrased_answer"]) - public
+    spans = [m.span() for m in re.finditer(r"\w+", row["answer"]) if m[0].lower() in secret]
+    return {"question": row["question"], "answer": row["answer"], "forget_spans": spans}
+
+
+def write(name, rows):
+    RUNS.mkdir(parents=True, exist_ok=True)
+    path = RUNS / f"{name}.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+quiet_transformers()
+read = lambda name: [json.loads(line) for line in (TOFU / f"{name}.jsonl").open(encoding="utf-8")]  # noqa: E731
+forget = write("forget", [annotated(row) for row in read("forget10_perturbed")])
+retain = write("retain", read("retain90")[:2000])
+full = write("full", read("retain90")[:2000] + read("forget10"))
+target = RUNS / "target"
+if not target.exists():
+    config = FinetuneConfig(
+        learning_rate=1.5e-3, num_train_epochs=EPOCHS, per_device_train_batch_size=8, warmup_steps=100, weight_decay=0.0
+    )
+    run_finetune(ModelSource(scratch="tofu6m"), config, data=full, output=target, say=print)
+models = {"original": target}
+for name, options in METHODS.items():
+    models[name] = RUNS / name.replace(" ", "_")
+    if not models[name].exists():
+        config = UnlearnConfig(method=name.split()[0], learning_rate=LEARNING_RATE, num_train_epochs=5, **options)
+        run_unlearn(
+            ModelSource(model=str(target)), config, forget=forget, retain=retain, output=models[name], say=print
+        )
+sets = {"forget": load_rows(forget).rows, "retain": load_rows(retain, limit=400).rows}
+table = {}
+for name, folder in models.items():
+    result = evaluate(
+        load_model(str(folder)), load_tokenizer(str(folder)), **sets, scorer=find_scorer(folder), name=name
+    )
+    result.write(RUNS / f"eval_{folder.name}.json")
+    table[name] = {f"{split} {key}": value for split, values in result.sets.items() for key, value in values.items()}
+print(markdown_table(table))

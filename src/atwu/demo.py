@@ -1,0 +1,170 @@
+"""The demonstration: make a model memorise invented people, unlearn some of them, and measure.
+
+Everything runs on the embedded benchmark. The target and the retain-only model are trained once and cached.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from atwu.data.people import PeopleBenchmark, people
+from atwu.data.rows import fingerprint
+from atwu.data.schema import Example
+from atwu.evaluation.result import EvalResult, MetricValue
+from atwu.evaluation.run import evaluate
+from atwu.modeling.load import load_model, load_tokenizer
+from atwu.report.score_rows import score_rows, side_by_side
+from atwu.report.scored_row import ScoredRow
+from atwu.training.config import FinetuneConfig, UnlearnConfig
+from atwu.training.run import ModelSource, run_finetune, run_unlearn
+from atwu.weighting.scorer import find_scorer
+
+Say = Callable[[str], None]
+
+METHODS: Mapping[str, Mapping[str, float]] = {"grad_diff": {}, "wga": {}, "atwu": {}}
+"""Methods shown, each with its published weights."""
+
+UNLEARNING = {
+    "learning_rate": 1e-3,
+    "num_train_epochs": 10,
+    "per_device_train_batch_size": 8,
+    "gradient_accumulation_steps": 1,
+    "warmup_steps": 0.1,
+}
+"""Settings shared by all methods. The learning rate is that of a small model trained from scratch."""
+
+HEATMAP: Mapping[str, str] = {"wga": "saturation", "atwu": "scorer"}
+"""Which score of which unlearned model the heat map shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """The two trained models the demo starts from."""
+
+    benchmark: PeopleBenchmark
+    target: Path
+    """Memorised forget and retain rows."""
+    retain_only: Path
+    """Has never seen the forget rows: the gold standard."""
+
+
+def cache_folder() -> Path:
+    """`$ATWU_CACHE`, or `atwu` in the user's cache folder."""
+    base = os.environ.get("ATWU_CACHE")
+    return Path(base) if base else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "atwu"
+
+
+def prepare(size: str, *, seed: int = 0, cache: Path | None = None, say: Say = print) -> Targets:
+    """Train the target and the retain-only model of the embedded benchmark, or find them in the cache."""
+    benchmark = people(size)
+    spec = benchmark.size
+    key = json.dumps({"size": asdict(spec), "rows": fingerprint(benchmark.full), "seed": seed}, sort_keys=True)
+    folder = (cache or cache_folder()) / f"people-{size}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+    target, retain_only = folder / "target", folder / "retain_only"
+    for split, output in (("full", target), ("retain", retain_only)):
+        if (output / "run.json").is_file():
+            say(f"found in the cache: {output}")
+            continue
+        folder.mkdir(parents=True, exist_ok=True)
+        config = FinetuneConfig(
+            learning_rate=spec.learning_rate,
+            num_train_epochs=spec.epochs,
+            per_device_train_batch_size=spec.batch_size,
+            warmup_steps=0.05,
+            weight_decay=0.0,
+            save_strategy="no",
+            seed=seed,
+        )
+        say(f"training on the {split} rows (once; cached in {folder})")
+        source = ModelSource(scratch=f"people-{size}", tokenizer=None if split == "full" else str(target))
+        run_finetune(source, config, data=f"people:{size}:{split}", output=output, corpus=benchmark.texts, say=say)
+    return Targets(benchmark, target, retain_only)
+
+
+def unlearn_all(targets: Targets, size: str, output: Path, *, seed: int = 0, say: Say = print) -> dict[str, Path]:
+    """Unlearn the forget people with every method of the demo; returns the model folders."""
+    folders = {}
+    for method, numbers in METHODS.items():
+        config = UnlearnConfig(method=method, seed=seed, save_strategy="no", **UNLEARNING, **numbers)  # type: ignore[arg-type]
+        say(f"unlearning with {method}")
+        finished = run_unlearn(
+            ModelSource(model=str(targets.target)),
+            config,
+            forget=f"people:{size}:forget",
+            retain=f"people:{size}:retain",
+            output=output / method,
+            overwrite=True,
+            say=lambda line: None,
+        )
+        folders[method] = finished.output
+    return folders
+
+
+def spread(rows: Sequence[Example], count: int) -> list[Example]:
+    """At most `count` rows, evenly spaced."""
+    step = max(1, len(rows) / count)
+    return [rows[int(index * step)] for index in range(min(count, len(rows)))]
+
+
+def measure(targets: Targets, folders: Mapping[str, Path], *, rows: int = 100) -> dict[str, EvalResult]:
+    """Evaluate every model on the same forget and retain rows."""
+    everything = {"original": targets.target, "retain-only": targets.retain_only, **folders}
+    results = {}
+    for name, folder in everything.items():
+        results[name] = evaluate(
+            load_model(str(folder)),
+            load_tokenizer(str(folder)),
+            forget=spread(targets.benchmark.forget, rows),
+            retain=spread(targets.benchmark.retain, rows),
+            scorer=find_scorer(folder),
+            progress=False,
+            name=name,
+        )
+    return results
+
+
+COLUMNS: Mapping[str, tuple[str, str]] = {
+    "forget ES": ("forget", "extraction_strength"),
+    "forget prob.": ("forget", "probability"),
+    "forget ROUGE": ("forget", "rouge_l_recall"),
+    "retain ES": ("retain", "extraction_strength"),
+    "retain prob.": ("retain", "probability"),
+    "retain ROUGE": ("retain", "rouge_l_recall"),
+    "score AUROC": ("forget", "auroc_scorer"),
+}
+"""Column of the demo's table -> (set, metric)."""
+
+
+def table(results: Mapping[str, EvalResult]) -> dict[str, dict[str, MetricValue]]:
+    """The demo's table: model -> column -> value."""
+    return {
+        name: {
+            column: result.sets[split][metric]
+            for column, (split, metric) in COLUMNS.items()
+            if metric in result.sets[split]
+        }
+        for name, result in results.items()
+    }
+
+
+def heat_map(targets: Targets, folders: Mapping[str, Path], *, rows: int = 40) -> list[ScoredRow]:
+    """Word scores of the methods on forget rows."""
+    examples = spread(targets.benchmark.forget, rows)
+    parts = []
+    for method, score in HEATMAP.items():
+        folder = folders[method]
+        parts.append(
+            score_rows(
+                load_model(str(folder)),
+                load_tokenizer(str(folder)),
+                examples,
+                scorer=find_scorer(folder),
+                scores={f"{method} ({score})": score},
+            )
+        )
+    return side_by_side(parts)

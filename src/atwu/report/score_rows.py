@@ -1,0 +1,74 @@
+"""From a model and rows to word scores, ready for the heat map."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from atwu.data.encode import Encoder
+from atwu.data.schema import Example
+from atwu.evaluation import induced
+from atwu.evaluation.teacher_forced import read_tokens
+from atwu.evaluation.token_scores import word_scores
+from atwu.report.scored_row import ScoredRow
+from atwu.weighting.scorer import TokenScorer
+
+
+def score_rows(
+    model: Any,
+    tokenizer: Any,
+    examples: Sequence[Example],
+    *,
+    scorer: TokenScorer | None = None,
+    scores: Mapping[str, str] | None = None,
+    max_length: int = 512,
+    progress: str | None = None,
+) -> list[ScoredRow]:
+    """Score the words of every answer.
+
+    Args:
+        model: causal language model.
+        tokenizer: its fast tokenizer.
+        examples: rows to score.
+        scorer: learned scorer of the model, if it has one.
+        scores: label to show -> name in `induced.SCORES`; by default every score these rows allow but their labels.
+        max_length: longest row in tokens; words of a cut answer have no score.
+        progress: label of a progress bar, or None.
+
+    Raises:
+        ValueError: an unknown score, or one that needs a scorer or labels that are not there.
+    """
+    encoded = Encoder(tokenizer, max_length=max_length).encode_rows(examples, what="rows").rows
+    rows = read_tokens(model, encoded, scorer=scorer, progress=progress)
+    if scores is None:
+        scores = {name: name for name in induced.available(rows) if name != "labels"}
+    for name in scores.values():
+        if name not in induced.SCORES:
+            raise ValueError(f"unknown score {name!r}; choose from {', '.join(induced.SCORES)}.")
+    return [
+        ScoredRow(
+            question=example.question,
+            answer=example.answer,
+            words={
+                label: tuple(word_scores(example.answer, row.offsets, induced.SCORES[name](row)))
+                for label, name in scores.items()
+            },
+            forget_spans=example.forget_spans,
+            index=index,
+        )
+        for index, (example, row) in enumerate(zip(examples, rows, strict=True))
+    ]
+
+
+def side_by_side(parts: Sequence[Sequence[ScoredRow]]) -> list[ScoredRow]:
+    """Join the scores of several models on the same rows."""
+    return [
+        ScoredRow(
+            question=rows[0].question,
+            answer=rows[0].answer,
+            words={label: words for row in rows for label, words in row.words.items()},
+            forget_spans=rows[0].forget_spans,
+            index=rows[0].index,
+        )
+        for rows in zip(*parts, strict=True)
+    ]
