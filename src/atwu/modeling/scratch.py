@@ -13,6 +13,8 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from atwu.data.people import SIZES
+
 PAD, BOS, EOS = "<|pad|>", "<|bos|>", "<|eos|>"
 SPECIAL_TOKENS = (PAD, BOS, EOS)
 """In the order of their ids, 0 to 2."""
@@ -45,8 +47,12 @@ class ScratchShape:
 SHAPES: dict[str, ScratchShape] = {
     "micro": ScratchShape(vocab_size=300, hidden_size=32, layers=2, heads=2, intermediate_size=64),
     "tofu6m": ScratchShape(vocab_size=4096, hidden_size=256, layers=6, heads=4, intermediate_size=768),
+} | {
+    f"people-{name}": ScratchShape(size.vocab_size, size.hidden_size, size.layers, size.heads, size.intermediate_size)
+    for name, size in SIZES.items()
 }
-"""Named shapes; `tofu6m` (about 6.4 M parameters) memorises a few thousand TOFU rows on two cores."""
+"""Named shapes: `people-*` for the embedded benchmark; `tofu6m` (about 6.4 M parameters) memorises a few thousand TOFU
+rows on two cores."""
 
 
 def train_tokenizer(texts: Iterable[str], *, vocab_size: int) -> PreTrainedTokenizerFast:

@@ -113,10 +113,10 @@ def run_unlearn(
     """
     folder = OutputFolder(output, overwrite=overwrite)
     recipe = config.recipe()
-    if recipe.needs_retain and retain is None:
-        raise ValueError(f"method {recipe.name!r} needs retain rows: pass --retain, or --retain-loss none.")
     assert source.model is not None
     check_model_name(source.model)
+    if recipe.needs_retain and retain is None:
+        raise ValueError(f"method {recipe.name!r} needs retain rows: pass --retain, or --retain-loss none.")
     rows = {"forget": load_rows(forget)} | ({"retain": load_rows(retain)} if retain and recipe.needs_retain else {})
     unlabelled = sum(row.forget_spans is None for row in rows["forget"].rows)
     if recipe.weighter.needs_labels and unlabelled:

@@ -1,0 +1,220 @@
+"""The command line, run as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from atwu.evaluation.result import EVAL_SCHEMA
+
+
+def atwu(*arguments: object, cwd: Path | None = None, code: int = 0, **environment: str) -> str:
+    """Run the command in a process of its own; returns what it printed, with white space folded."""
+    done = subprocess.run(
+        [sys.executable, "-c", "from atwu.cli import main; main()", *map(str, arguments)],
+        cwd=cwd,
+        env=os.environ
+        | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "200", "HF_HUB_OFFLINE": "1"}
+        | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return " ".join((done.stdout + done.stderr).split())
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory) -> Path:
+    """A model trained by `atwu finetune` for a few steps."""
+    folder = tmp_path_factory.mktemp("cli") / "target"
+    printed = atwu(
+        *("finetune", "--scratch", "people-tiny", "--data", "people:tiny:full", "--output", folder, "--use-cpu"),
+        *("--learning-rate", "3e-3", "--max-steps", "12", "--disable-tqdm", "--save-strategy", "no"),
+    )
+    assert "training rows: 96 from people:tiny:full" in printed
+    return folder
+
+
+@pytest.fixture(scope="module")
+def unlearned(target) -> Path:
+    config = target.parent / "run.yaml"
+    config.write_text(
+        "method: atwu\nlearning_rate: 1.0e-3\nmax_steps: 6\nscorer_every: 2\nretain: people:tiny:retain\n"
+    )
+    folder = target.parent / "unlearned"
+    printed = atwu(
+        *("unlearn", "--config", config, "--model", target, "--forget", "people:tiny:forget", "--output", folder),
+        *("--use-cpu", "--per-device-train-batch-size", "2", "--gradient-accumulation-steps", "2", "--max-steps", "4"),
+    )
+    assert "unlearned model in" in printed
+    return folder
+
+
+def test_unlearned_folder_is_complete_and_loads(unlearned):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from atwu import TokenScorer
+
+    names = {path.name for path in unlearned.iterdir()}
+    wanted = {
+        "config.json",
+        "model.safetensors",
+        "scorer.safetensors",
+        "scorer_config.json",
+        "run.json",
+        "log.jsonl",
+        "README.md",
+    }
+    assert wanted <= names
+    assert not [name for name in names if name.endswith((".bin", ".pt", ".pth", ".pkl")) or "checkpoint" in name]
+    assert AutoModelForCausalLM.from_pretrained(unlearned).num_parameters() > 0
+    assert len(AutoTokenizer.from_pretrained(unlearned)) > 256
+    assert TokenScorer.from_pretrained(unlearned).hidden_position == "pred"
+    record = json.loads((unlearned / "run.json").read_text())
+    assert record["config"]["max_steps"] == 4  # the flag wins over the file
+    assert record["config"]["learning_rate"] == 1e-3
+    assert record["recipe"]["values"] == {"forget_weight": 3.0, "retain_weight": 0.5, "beta": 7.0}
+    assert re.fullmatch("[0-9a-f]{32}", record["result_fingerprint"])
+    assert record["starting_model"]["fingerprint"] != record["result_fingerprint"]
+    assert record["data"]["forget"]["rows"] == 24
+    assert "hub_token" not in record["config"]
+    assert "Unlearned with atwu" in (unlearned / "README.md").read_text()
+
+
+def test_evaluate_writes_json_and_prints_a_table(unlearned, tmp_path):
+    output = tmp_path / "eval.json"
+    printed = atwu(
+        *("evaluate", "--model", unlearned, "--forget", "people:tiny:forget", "--retain", "people:tiny:retain"),
+        *("--limit", "6", "--max-new-tokens", "5", "--device", "cpu", "--output", output),
+    )
+    result = json.loads(output.read_text())
+    jsonschema.validate(result, EVAL_SCHEMA)
+    assert {"extraction_strength", "rouge_l_recall", "auroc_scorer"} <= set(result["sets"]["forget"])
+    assert "forget (6 rows)" in printed
+    again = atwu("evaluate", "--model", unlearned, "--forget", "people:tiny:forget", "--output", output, code=1)
+    assert "exists; choose another output or pass --overwrite" in again
+
+
+def test_tokens_prints_words_and_writes_a_page(unlearned, tmp_path):
+    page = tmp_path / "tokens.html"
+    printed = atwu(
+        *(
+            "tokens",
+            "--model",
+            unlearned,
+            "--data",
+            "people:tiny:forget",
+            "--rows",
+            "2",
+            "--limit",
+            "4",
+            "--html",
+            page,
+        ),
+        *("--score", "scorer", "--score", "entropy", "--device", "cpu"),
+    )
+    assert "entropy" in printed
+    assert "scorer" in printed
+
+    class Outside(HTMLParser):
+        def handle_starttag(self, tag, attrs):
+            for name, value in attrs:
+                assert not (name in ("src", "href") and value and value.startswith(("http", "//"))), value
+
+    Outside().feed(page.read_text(encoding="utf-8"))
+
+
+def test_methods_as_json_lists_every_method_with_its_numbers():
+    listed = json.loads(atwu("methods", "--json"))
+    assert list(listed) == "grad_ascent grad_diff wga satimp satga gt_ga gt_satga atwu_ga atwu_satga atwu".split()
+    assert listed["wga"]["hyperparameters"] == {"forget_weight": 1.16, "retain_weight": 0.79, "beta": 2.14}
+    assert listed["atwu"]["needs"] == ["retain", "scorer"]
+
+
+def test_help_teaches():
+    for command in ("demo", "finetune", "unlearn", "evaluate", "tokens", "methods"):
+        assert f"Example: atwu {command}" in atwu(command, "--help")
+    help_text = atwu("unlearn", "--help")
+    for flag in ("--hidden-position", "--scorer-every", "--forget-weight", "--learning-rate", "--config"):
+        assert flag in help_text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("--model", "{target}x", "--forget", "people:tiny:forget"),
+            r"model '.*targetx' not found: .* Did you mean .*target\?",
+        ),
+        (("--model", "{target}", "--forget", "nowhere.jsonl", "--retain", "people:tiny:retain"), "nowhere.jsonl"),
+        (("--model", "{target}", "--forget", "people:tiny:forget"), "needs retain rows: pass --retain"),
+        (("--model", "{target}", "--forget", "people:tiny:forget", "--method", "atwi"), "Did you mean 'atwu'"),
+        (("--forget", "people:tiny:forget"), "--model missing"),
+        (("--config", "{typo}"), "unknown key 'learning_rat'. Did you mean 'learning_rate'"),
+    ],
+)
+def test_wrong_input_ends_with_one_line_before_anything_is_written(arguments, message, target, tmp_path):
+    typo = tmp_path / "typo.yaml"
+    typo.write_text("learning_rat: 1\n")
+    filled = [argument.format(target=target, typo=typo) for argument in arguments]
+    output = tmp_path / "out"
+    code = 2 if "missing" in message else 1
+    printed = atwu("unlearn", *filled, "--output", output, code=code)
+    assert re.search(message, printed), printed
+    assert "Traceback" not in printed
+    assert not output.exists()
+    assert not output.with_name("out.incomplete").exists()
+
+
+def test_a_tokenizer_of_another_model_is_refused(target, tmp_path):
+    import shutil
+
+    from atwu.modeling.scratch import train_tokenizer
+
+    mixed = tmp_path / "mixed"
+    shutil.copytree(target, mixed)
+    train_tokenizer([f"word{index} other{index}" for index in range(3000)], vocab_size=4000).save_pretrained(mixed)
+    printed = atwu("evaluate", "--model", mixed, "--forget", "people:tiny:forget", code=1)
+    assert "tokenizer and model of" in printed
+    assert "do not belong together" in printed
+
+
+def test_weights_that_could_run_code_are_refused(target, tmp_path):
+    import shutil
+
+    pickled = tmp_path / "pickled"
+    shutil.copytree(target, pickled)
+    (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
+    assert "holds no .safetensors weights" in atwu(
+        "evaluate", "--model", pickled, "--forget", "people:tiny:forget", code=1
+    )
+
+
+@pytest.mark.slow
+def test_demo_runs_and_reuses_its_target(tmp_path):
+    environment = {"ATWU_CACHE": str(tmp_path / "cache")}
+    first = atwu("demo", "--size", "tiny", "--output", tmp_path / "demo", **environment)
+    assert "score AUROC" in first
+    assert "What to try next" in first
+    results = {path.stem: json.loads(path.read_text()) for path in (tmp_path / "demo").glob("eval_*.json")}
+    assert set(results) == {"eval_original", "eval_retain-only", "eval_grad_diff", "eval_wga", "eval_atwu"}
+
+    def strength(name, split):
+        return results[f"eval_{name}"]["sets"][split]["extraction_strength"]["value"]
+
+    assert strength("original", "forget") >= 0.95
+    assert strength("original", "retain") >= 0.95
+    assert strength("retain-only", "forget") < 0.3
+    for method in ("grad_diff", "wga", "atwu"):
+        assert strength(method, "forget") < 0.5
+        assert strength(method, "retain") > strength(method, "forget")
+    assert "found in the cache" in atwu("demo", "--size", "tiny", "--output", tmp_path / "demo", **environment)
