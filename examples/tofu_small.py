@@ -19,7 +19,7 @@ from atwu.weighting.scorer import find_scorer
 
 TOFU = Path(os.environ["ATWU_DATA"]) / "tofu"
 RUNS = Path("runs/tofu-small")
-EPOCHS, LEARNING_RATE = int(os.environ.get("EPOCHS", "30")), 1e-3
+LEARNING_RATE = 3e-4  # the same for every method
 METHODS = {"grad_diff": {}, "wga": {}, "satimp": {}, "atwu": {}, "atwu own": {"hidden_position": "own"}}
 
 
@@ -46,17 +46,23 @@ read = lambda name: [json.loads(line) for line in (TOFU / f"{name}.jsonl").open(
 forget = write("forget", [annotated(row) for row in read("forget10_perturbed")])
 retain = write("retain", read("retain90")[:2000])
 full = write("full", read("retain90")[:2000] + read("forget10"))
-target = RUNS / "target"
-if not target.exists():
-    config = FinetuneConfig(
-        learning_rate=1.5e-3, num_train_epochs=EPOCHS, per_device_train_batch_size=8, warmup_steps=100, weight_decay=0.0
-    )
-    run_finetune(ModelSource(scratch="tofu6m"), config, data=full, output=target, say=print)
+target, source = RUNS / "target", ModelSource(scratch="tofu6m")
+for output, rate, epochs in ((RUNS / "first", 1.5e-3, 16), (target, 1e-3, 8)):  # the second pass makes it word for word
+    if not output.exists():
+        config = FinetuneConfig(
+            learning_rate=rate,
+            num_train_epochs=epochs,
+            per_device_train_batch_size=8,
+            warmup_steps=100,
+            weight_decay=0.0,
+        )
+        run_finetune(source, config, data=full, output=output, say=print)
+    source = ModelSource(model=str(output))
 models = {"original": target}
 for name, options in METHODS.items():
     models[name] = RUNS / name.replace(" ", "_")
     if not models[name].exists():
-        config = UnlearnConfig(method=name.split()[0], learning_rate=LEARNING_RATE, num_train_epochs=5, **options)
+        config = UnlearnConfig(method=name.split()[0], learning_rate=LEARNING_RATE, **options)
         run_unlearn(
             ModelSource(model=str(target)), config, forget=forget, retain=retain, output=models[name], say=print
         )

@@ -6,7 +6,7 @@ import pytest
 
 from atwu.methods import FORGET_LOSSES, HYPERPARAMETERS, METHODS, RETAIN_LOSSES, WEIGHTINGS, recipe
 
-EXPECTED = set("grad_ascent grad_diff wga satimp satga gt_ga gt_satga atwu_ga atwu_satga atwu".split())
+EXPECTED = {"grad_ascent", "grad_diff", "wga", "satimp", "satga", "gt_ga", "gt_satga", "atwu_ga", "atwu_satga", "atwu"}
 
 
 def test_every_row_is_made_of_known_parts_and_numbers():

@@ -30,7 +30,7 @@ METHODS: Mapping[str, Mapping[str, float]] = {"grad_diff": {}, "wga": {}, "atwu"
 """Methods shown, each with its published weights."""
 
 UNLEARNING = {
-    "learning_rate": 1e-3,
+    "learning_rate": 3e-4,
     "num_train_epochs": 10,
     "per_device_train_batch_size": 8,
     "gradient_accumulation_steps": 1,

@@ -40,7 +40,7 @@ def evaluate(
     from atwu.evaluation.run import evaluate as measure
     from atwu.modeling.device import pick_device
     from atwu.modeling.load import check_model_name, check_vocabulary, load_model, load_tokenizer, quiet_transformers
-    from atwu.report.tables import results_table
+    from atwu.report.tables import evaluation_table
     from atwu.weighting.scorer import find_scorer
 
     quiet_transformers()
@@ -79,10 +79,6 @@ def evaluate(
         typer.echo(f"warning: {warning}", err=True)
     if output is not None:
         result.write(output)
-    console = Console()
-    columns: dict[str, dict[str, object]] = {}
-    for split, metrics in result.sets.items():
-        columns[f"{split} ({result.rows[split]} rows)"] = dict(metrics)
-    console.print(results_table(columns, title=model))  # type: ignore[arg-type]
+    Console().print(evaluation_table(result))
     if output is not None:
         typer.echo(f"written: {output}")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+_SYMBOLS = {"forget_weight": "γ", "retain_weight": "α", "beta": "β", "beta1": "β1", "beta2": "β2", "temperature": "τ"}
 
 
 def methods(
@@ -15,42 +17,21 @@ def methods(
 
     Example: atwu methods --json
     """
-    from atwu.methods import FORGET_LOSSES, HYPERPARAMETERS, METHODS, RETAIN_LOSSES, WEIGHTINGS, recipe
-
     if as_json:
-        table = {
-            name: {
-                "title": row.title,
-                "weighting": row.weighting,
-                "forget_loss": row.forget_loss,
-                "retain_loss": row.retain_loss,
-                "cite": row.cite,
-                "needs": [
-                    need
-                    for need, needed in (
-                        ("retain", row.needs_retain),
-                        ("labels", row.needs_labels),
-                        ("scorer", row.needs_scorer),
-                    )
-                    if needed
-                ],
-                "hyperparameters": dict(recipe(name).values),
-            }
-            for name, row in METHODS.items()
-        }
-        typer.echo(json.dumps(table, indent=2))
+        typer.echo(json.dumps(_as_plain(), indent=2))
         return
     from rich.console import Console
     from rich.table import Table
 
+    from atwu.methods import FORGET_LOSSES, HYPERPARAMETERS, METHODS, RETAIN_LOSSES, WEIGHTINGS, recipe
+
     console = Console()
-    table_ = Table(
-        "method", "token weighting", "forget loss", "retain", "defaults", "source", title="Methods", box=None
-    )
+    listed = Table("method", "weighting", "forget loss", "retain", "defaults", "source", title="Methods", box=None)
     for name, row in METHODS.items():
-        numbers = "  ".join(f"{key}={value:g}" for key, value in recipe(name).values.items())
-        table_.add_row(f"[bold]{name}[/bold]", row.weighting, row.forget_loss, row.retain_loss, numbers, row.cite)
-    console.print(table_)
+        numbers = " ".join(f"{_SYMBOLS[key]}={value:g}" for key, value in recipe(name).values.items())
+        listed.add_row(f"[bold]{name}[/bold]", row.weighting, row.forget_loss, row.retain_loss, numbers, row.cite)
+    console.print(listed)
+    console.print("γ forget-weight, α retain-weight, β beta: published values, used unless given\n", style="dim")
     parts = Table("flag", "name", "weight or loss of a token", title="Parts, to combine freely", box=None)
     for name, weighting in WEIGHTINGS.items():
         parts.add_row("--weighting", name, weighting.summary)
@@ -61,3 +42,28 @@ def methods(
     for name, number in HYPERPARAMETERS.items():
         parts.add_row(f"--{name.replace('_', '-')}", f"{number.search[0]:g} to {number.search[1]:g}", number.help)
     console.print(parts)
+
+
+def _as_plain() -> dict[str, Any]:
+    from atwu.methods import METHODS, recipe
+
+    return {
+        name: {
+            "title": row.title,
+            "weighting": row.weighting,
+            "forget_loss": row.forget_loss,
+            "retain_loss": row.retain_loss,
+            "cite": row.cite,
+            "needs": [
+                need
+                for need, needed in (
+                    ("retain", row.needs_retain),
+                    ("labels", row.needs_labels),
+                    ("scorer", row.needs_scorer),
+                )
+                if needed
+            ],
+            "hyperparameters": dict(recipe(name).values),
+        }
+        for name, row in METHODS.items()
+    }

@@ -11,9 +11,9 @@ from collections.abc import Collection, Mapping
 from rich.table import Table
 from rich.text import Text
 
-from atwu.evaluation.result import Direction, MetricValue
+from atwu.evaluation.result import Direction, EvalResult, MetricValue
 
-__all__ = ["REFERENCES", "MetricValue", "markdown_table", "results_table"]
+__all__ = ["REFERENCES", "MetricValue", "evaluation_table", "markdown_table", "results_table"]
 
 _ARROWS: dict[Direction, str] = {"up": " ↑", "down": " ↓", "none": ""}
 _MISSING = "–"
@@ -57,6 +57,28 @@ def results_table(
             cells.append(Text(_text(results, model, metric), style))
         following = ordered[place + 1] if place + 1 < len(ordered) else model
         table.add_row(Text(model, "" if ranked else "dim"), *cells, end_section=(following in references) == ranked)
+    return table
+
+
+def evaluation_table(result: EvalResult) -> Table:
+    """One model's result: one row per metric, one column per set, mean and standard deviation over rows."""
+    table = Table(
+        title=Text(result.model), title_justify="left", caption=Text("mean ± deviation over rows; arrow: better")
+    )
+    table.add_column("metric", no_wrap=True)
+    for split, count in result.rows.items():
+        table.add_column(f"{split} ({count} rows)", justify="right", no_wrap=True)
+    for metric in _metrics(result.sets):
+        cells = []
+        for split in result.rows:
+            cell = result.sets[split].get(metric)
+            if cell is None or not _known(cell):
+                cells.append(_MISSING)
+                continue
+            deviation = "" if cell.std is None else f" ± {cell.std:.{cell.digits}f}"
+            short = "" if cell.n == result.rows[split] else f" n={cell.n}"
+            cells.append(f"{_number(cell)}{deviation}{short}{_ARROWS[cell.direction] or '  '}")
+        table.add_row(metric, *cells)
     return table
 
 
