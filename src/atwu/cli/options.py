@@ -34,7 +34,7 @@ _COMMON = [
     "push_to_hub",
     "disable_tqdm",
 ]
-"""Fields of transformers' TrainingArguments worth a line in the help; the others are accepted too."""
+"""Fields shared by all trainers worth a line in the help; the others are accepted too."""
 
 _RUN_KEYS = ("output_dir",)
 """Fields that the command decides itself."""
@@ -46,28 +46,30 @@ def with_config_options(command: Callable[..., None], config: type) -> Callable[
     fields = {field.name: field for field in dataclasses.fields(config) if field.init and field.name not in _RUN_KEYS}
     taken = {parameter.name for parameter in own}
     hints = typing.get_type_hints(config)
-    added = []
+    inherited = _inherited_names()
+    added: list[inspect.Parameter] = []
     for name, field in fields.items():
         kind = _plain_type(hints[name])
         if name in taken or kind is None:
             continue
-        mine = field.name not in _inherited_names(config)
+        mine = field.name not in inherited
         flag = "--" + name.replace("_", "-")
+        # A switch that is off by default needs no way to switch it off.
+        both_ways = kind is bool and field.default is not False
         option = typer.Option(
-            f"{flag}/--no-{flag[2:]}" if kind is bool else flag,
-            help=str(field.metadata.get("help", "")).split("\n")[0] + _default_note(field),
-            rich_help_panel="Method and scorer" if mine and config.__name__ == "UnlearnConfig" else "Training",
+            f"{flag}/--no-{flag[2:]}" if both_ways else flag,
+            help=_first_sentence(str(field.metadata.get("help", ""))) + _default_note(field),
+            rich_help_panel="Method and scorer" if mine else "Training",
             hidden=not (mine or name in _COMMON),
             show_default=False,
         )
-        added.append(
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=None,
-                annotation=Annotated[kind | None, option],
-            )
+        parameter = inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[kind | None, option],
         )
+        added.insert(sum(parameter.name not in inherited for parameter in added) if mine else len(added), parameter)
 
     def wrapped(**given: Any) -> None:
         settings = {name: value for name, value in given.items() if name in fields and name not in taken}
@@ -81,18 +83,22 @@ def with_config_options(command: Callable[..., None], config: type) -> Callable[
     return wrapped
 
 
-def _inherited_names(config: type) -> set[str]:
-    """Names of fields first defined by transformers."""
-    from transformers import TrainingArguments
+def _inherited_names() -> set[str]:
+    """Names of the fields that every trainer has."""
+    from atwu.training.config import TokenTrainingConfig
 
-    return {field.name for field in dataclasses.fields(TrainingArguments)}
+    return {field.name for field in dataclasses.fields(TokenTrainingConfig)}
+
+
+def _first_sentence(text: str) -> str:
+    return " ".join(text.split()).split(". ")[0].rstrip(".") + "."
 
 
 def _default_note(field: dataclasses.Field[Any]) -> str:
-    if field.default is dataclasses.MISSING or field.default is None or field.default == "":
+    default = field.default
+    if default is dataclasses.MISSING or default in (None, "", False, -1):
         return ""
-    value = getattr(field.default, "value", field.default)
-    return f" [default: {value}]"
+    return f" (default {getattr(default, 'value', default)})"
 
 
 def _plain_type(hint: Any) -> type | None:

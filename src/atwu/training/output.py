@@ -70,8 +70,7 @@ class OutputFolder:
         if self.work.exists():
             known = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
             if known.get("digest") == digest and not self.overwrite:
-                checkpoint: str | None = get_last_checkpoint(str(self.work))
-                return checkpoint
+                return self.last_checkpoint()
             if not self.overwrite and known:
                 changed = _differences(known.get("key", {}), json.loads(json.dumps(dict(key), default=str)))
                 raise FileExistsError(
@@ -82,6 +81,11 @@ class OutputFolder:
         self.work.mkdir(parents=True)
         write_json(file, {"digest": digest, "key": dict(key)})
         return None
+
+    def last_checkpoint(self) -> str | None:
+        """Newest checkpoint in the work folder."""
+        checkpoint: str | None = get_last_checkpoint(str(self.work))
+        return checkpoint
 
     def publish(self, result: Path) -> None:
         """Move the finished folder `result` into place and drop the work folder."""

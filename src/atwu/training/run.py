@@ -16,7 +16,7 @@ from typing import Any
 
 from atwu.data.sources import LoadedRows, load_rows
 from atwu.modeling.fingerprint import model_fingerprint
-from atwu.modeling.load import check_model_name, check_vocabulary, load_model, load_tokenizer, weight_bytes
+from atwu.modeling.load import DTYPES, check_model_name, check_vocabulary, load_model, load_tokenizer, weight_bytes
 from atwu.modeling.scratch import scratch_model, scratch_shape, train_tokenizer
 from atwu.training.base import TokenTrainer
 from atwu.training.card import model_card
@@ -71,6 +71,10 @@ class ModelSource:
     dtype: str = "auto"
     trust_remote_code: bool = False
     revision: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {self.dtype!r}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +220,8 @@ def _run(
     extra: Mapping[str, Any],
     say: Callable[[str], None],
 ) -> FinishedRun:
+    if config.process_index != 0:
+        say = _silent
     for name, loaded in rows.items():
         say(f"{name} rows: {len(loaded.rows)} from {loaded.source}")
         for warning in loaded.warnings:
@@ -228,7 +234,11 @@ def _run(
         "data": {name: loaded.fingerprint for name, loaded in rows.items()},
         "config": {name: value for name, value in settings.items() if name not in _NOT_RESULT},
     }
-    checkpoint = folder.begin(key)
+    first = config.process_index == 0
+    checkpoint = folder.begin(key) if first else None
+    config.distributed_state.wait_for_everyone()
+    if not first:
+        checkpoint = folder.last_checkpoint()
     config.output_dir = str(folder.work)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
@@ -276,6 +286,10 @@ def _run(
         if config.push_to_hub:
             trainer.push_to_hub()
     return finished
+
+
+def _silent(line: str) -> None:
+    """For all processes but the first."""
 
 
 def _settings(config: TokenTrainingConfig) -> dict[str, Any]:
