@@ -3,8 +3,9 @@
 Plain is what most unlearning code does: a forward pass for the forget rows and one for the retain rows, logits at every
 position, transformers' own cross entropy, and a copy of the starting model in memory. Both sides take the same optimizer step
 (AdamW) on the same rows. Each side is a process of its own, so that peak memory is its own, and the two take turns step by
-step, so that a noisy machine disturbs both alike. Lengths follow TOFU rows in a Llama-3 chat template (about 58 prompt and
-40 answer tokens).
+step, so that a noisy machine disturbs both alike. Lengths follow TOFU rows in a Llama-3 chat template: 58 ± 4 prompt and
+37 ± 15 answer tokens. Memory is measured apart from time, with freed tensors given back to the system at once; it is the peak
+resident size above that of the bare process with all libraries loaded (on CUDA: the peak the allocator reports).
 
     python benchmarks/step.py --json
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import platform
 import resource
 import statistics
@@ -52,7 +54,7 @@ def build_batches(vocabulary: int, count: int, device: str):
         return int((mean + std * torch.randn(1, generator=generator)).clamp(low, high))
 
     def rows():
-        lengths = [(draw(58, 8, 40, 90), draw(40, 18, 5, 110)) for _ in range(ROWS)]
+        lengths = [(draw(58, 4, 48, 80), draw(37, 15, 5, 90)) for _ in range(ROWS)]
         width = max(prompt + answer for prompt, answer in lengths)
         ids = torch.randint(3, vocabulary, (ROWS, width), generator=generator)
         mask, labels = torch.zeros_like(ids), torch.full_like(ids, -100)
@@ -110,10 +112,19 @@ def our_step(model, optimizer, method: str, layout: str):
     return step
 
 
+def resident_peak() -> int:
+    """Largest resident size of this process so far, in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if platform.system() == "Darwin" else peak * 1024
+
+
 def worker(pipe, side: str, vocabulary: int, device: str, dtype: str, layout: str, steps: int) -> None:
     """Builds one side, then runs one timed step each time it is told to; ends with its peak memory in bytes."""
     import torch
 
+    import atwu.training.alternate  # noqa: F401  (both sides load the same libraries)
+
+    baseline = resident_peak()
     model = build_model(vocabulary, device, dtype)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
     batches = build_batches(vocabulary, steps, device)
@@ -128,11 +139,10 @@ def worker(pipe, side: str, vocabulary: int, device: str, dtype: str, layout: st
             torch.cuda.synchronize()
         pipe.send(time.perf_counter() - begin)
         index += 1
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if platform.system() == "Darwin" else 1024)
-    pipe.send(torch.cuda.max_memory_allocated() if device == "cuda" else peak)
+    pipe.send(torch.cuda.max_memory_allocated() if device == "cuda" else resident_peak() - baseline)
 
 
-def compare(sides: list[str], vocabulary: int, arguments, label: str) -> dict[str, dict[str, float]]:
+def compare(sides: list[str], vocabulary: int, arguments, label: str, steps: int) -> dict[str, dict[str, float]]:
     """Run the sides in turn, step by step; two warm-up steps each."""
     context = multiprocessing.get_context("spawn")
     running = {}
@@ -140,19 +150,20 @@ def compare(sides: list[str], vocabulary: int, arguments, label: str) -> dict[st
         ours, theirs = context.Pipe()
         process = context.Process(
             target=worker,
-            args=(theirs, side, vocabulary, arguments.device, arguments.dtype, arguments.layout, arguments.steps),
+            args=(theirs, side, vocabulary, arguments.device, arguments.dtype, arguments.layout, steps),
         )
         process.start()
         running[side] = (process, ours)
     tokens = {side: pipe.recv() for side, (_, pipe) in running.items()}
     times: dict[str, list[float]] = {side: [] for side in sides}
-    for index in range(arguments.steps + 2):
+    for index in range(steps + 2):
         for side, (_, pipe) in running.items():
+            time.sleep(0.3)  # until the other side's worker threads have stopped spinning
             pipe.send("step")
             elapsed = pipe.recv()
             if index >= 2:
                 times[side].append(elapsed)
-        print(f"\r{label}: step {index + 1}/{arguments.steps + 2}", end="", file=sys.stderr, flush=True)
+        print(f"\r{label}: step {index + 1}/{steps + 2}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     results = {}
     for side, (process, pipe) in running.items():
@@ -160,16 +171,26 @@ def compare(sides: list[str], vocabulary: int, arguments, label: str) -> dict[st
         peak = pipe.recv()
         process.join()
         seconds = statistics.mean(times[side])
-        order = [index % arguments.steps for index in range(2, arguments.steps + 2)]
+        order = [index % steps for index in range(2, steps + 2)]
         per_second = sum(tokens[side][index] for index in order) / sum(times[side])
         results[side] = {
             "seconds": seconds,
             "median": statistics.median(times[side]),
-            "stdev": statistics.stdev(times[side]),
+            "stdev": statistics.stdev(times[side]) if steps > 1 else 0.0,
             "tokens_per_second": per_second,
             "peak_bytes": peak,
         }
     return results
+
+
+def measure_memory(sides: list[str], vocabulary: int, arguments, label: str) -> dict[str, float]:
+    """Peak bytes of each side over three steps, one side at a time."""
+    # glibc then maps every larger tensor on its own and returns it when freed; without this, what it hoards is counted.
+    os.environ["MALLOC_MMAP_THRESHOLD_"] = str(1 << 18)
+    try:
+        return {side: compare([side], vocabulary, arguments, label, 1)[side]["peak_bytes"] for side in sides}
+    finally:
+        del os.environ["MALLOC_MMAP_THRESHOLD_"]
 
 
 def main() -> None:
@@ -185,25 +206,20 @@ def main() -> None:
     if arguments.steps < SCORER_EVERY or arguments.steps % SCORER_EVERY:
         parser.error(f"--steps must be a positive multiple of {SCORER_EVERY}, got {arguments.steps}")
     summary: dict[str, float] = {}
-    line = "{:>5} {:>10} {:>12} {:>9} {:>10} {:>11}"
+    line = "{:>5} {:>10} {:>8} {:>8} {:>9} {:>9}"
     print(line.format("vocab", "step", "s/step", "stdev", "tokens/s", "peak MB"))
     for name, vocabulary in VOCABULARIES.items():
-        results = compare(["plain", "grad_diff"], vocabulary, arguments, name)
+        results = compare(["plain", "grad_diff"], vocabulary, arguments, f"{name} time", arguments.steps)
         if name == "16k":
-            pair = compare(["grad_diff", "atwu"], vocabulary, arguments, f"{name} scorer")
+            pair = compare(["grad_diff", "atwu"], vocabulary, arguments, f"{name} scorer", arguments.steps)
             summary["atwu_over_graddiff"] = pair["atwu"]["seconds"] / pair["grad_diff"]["seconds"]
             results["atwu"] = pair["atwu"]
+        memory = measure_memory(list(results), vocabulary, arguments, f"{name} memory")
         for side, r in results.items():
-            numbers = (
-                f"{r['seconds']:.3f}",
-                f"{r['stdev']:.3f}",
-                f"{r['tokens_per_second']:.0f}",
-                f"{r['peak_bytes'] / 1e6:.0f}",
-            )
-            print(line.format(name, side, *numbers))
-        plain, ours = results["plain"], results["grad_diff"]
-        summary[f"time_ratio_{name}"] = plain["seconds"] / ours["seconds"]
-        summary[f"memory_ratio_{name}"] = ours["peak_bytes"] / plain["peak_bytes"]
+            numbers = (f"{r['seconds']:.3f}", f"{r['stdev']:.3f}", f"{r['tokens_per_second']:.0f}")
+            print(line.format(name, side, *numbers, f"{memory[side] / 1e6:.0f}"))
+        summary[f"time_ratio_{name}"] = results["plain"]["seconds"] / results["grad_diff"]["seconds"]
+        summary[f"memory_ratio_{name}"] = memory["grad_diff"] / memory["plain"]
     print(
         f"plain / ours: {summary['time_ratio_16k']:.2f}x at 16k, {summary['time_ratio_128k']:.2f}x at 128k; "
         f"memory {summary['memory_ratio_128k']:.2f} at 128k; atwu / grad_diff: {summary['atwu_over_graddiff']:.3f}"

@@ -6,8 +6,9 @@ import pytest
 import torch
 import transformers
 
+from atwu.modeling.abilities import abilities_of
 from atwu.modeling.batches import TokenBatch
-from atwu.modeling.forward import abilities_of, forward_tokens
+from atwu.modeling.forward import forward_tokens
 
 SMALL = {
     "vocab_size": 64,
@@ -24,6 +25,15 @@ ARCHITECTURES = [
     ("Llama", "LlamaConfig", SMALL | {"tie_word_embeddings": True}, True),
     ("Qwen2", "Qwen2Config", SMALL | ENDS, True),
     ("Phi3", "Phi3Config", SMALL | ENDS, True),
+    ("Mistral", "MistralConfig", SMALL | {"sliding_window": 4}, True),
+    ("Phi3", "Phi3Config", SMALL | ENDS | {"sliding_window": 4}, True),
+    (
+        "Qwen2",
+        "Qwen2Config",
+        SMALL | ENDS | {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1},
+        True,
+    ),
+    ("Gemma3", "Gemma3TextConfig", SMALL | {"head_dim": 8, "sliding_window": 4}, True),
     ("Cohere", "CohereConfig", SMALL | ENDS, True),  # scales its logits
     ("Gemma2", "Gemma2Config", SMALL | {"head_dim": 8}, False),  # caps its logits, eager attention
     ("GPT2LMHead", "GPT2Config", {"vocab_size": 64, "n_embd": 32, "n_layer": 2, "n_head": 4} | ENDS, True),

@@ -58,10 +58,8 @@ class Layout:
     """Same shape; restarts at 0 in every row."""
     attention_mask: Tensor | None
     """Same shape when padded, None when packed."""
-    rows: int
-    width: int
-    slots: Tensor
-    """Index `row * width + position` of every real token, shape (tokens,)."""
+    lengths: tuple[int, ...]
+    """Tokens of each row, in the order of the layout: longest first when packed."""
     predicting: tuple[Tensor, ...]
     """For each batch, index into the flattened hidden states of the state that predicts each counted token."""
     own: tuple[Tensor, ...]
@@ -71,34 +69,49 @@ class Layout:
 
 
 def lay_out(batches: Sequence[TokenBatch], *, packed: bool) -> Layout:
-    """Arrange the real tokens of all batches for one forward pass; padding of the given batches is dropped."""
+    """Arrange the real tokens of all batches for one forward pass; padding of the given batches is dropped.
+
+    Raises:
+        ValueError: a row without any token.
+    """
     lengths = torch.cat([batch.attention_mask.sum(dim=1) for batch in batches])
-    rows, width = lengths.shape[0], int(lengths.max())
-    if int(lengths.min()) == 0:
+    sizes: list[int] = lengths.tolist()
+    if min(sizes) == 0:
         raise ValueError("a row has no token (its attention mask is all zero); drop it before batching.")
     ids = torch.cat([batch.input_ids[batch.attention_mask] for batch in batches])
-    row = torch.repeat_interleave(torch.arange(rows, device=ids.device), lengths)
-    starts = torch.cumsum(lengths, 0) - lengths
-    position = torch.arange(ids.shape[0], device=ids.device) - starts[row]
-    slots = row * width + position
+    device, rows, width = ids.device, len(sizes), max(sizes)
+    row = torch.repeat_interleave(torch.arange(rows, device=device), lengths)
+    position = torch.arange(ids.shape[0], device=device) - (torch.cumsum(lengths, 0) - lengths)[row]
     if packed:
-        input_ids, position_ids, mask = ids[None], position[None], None
-        row_starts = starts
+        order = torch.argsort(lengths, descending=True, stable=True)
+        sizes = lengths[order].tolist()
+        starts = torch.empty_like(lengths)
+        starts[order] = torch.cumsum(lengths[order], 0) - lengths[order]
+        shape, mask = (1, ids.shape[0]), None
     else:
-        input_ids, mask = ids.new_zeros(rows * width), torch.zeros(rows * width, dtype=torch.long, device=ids.device)
-        input_ids[slots], mask[slots] = ids, 1
-        input_ids, mask = input_ids.view(rows, width), mask.view(rows, width)
-        position_ids = torch.arange(width, device=ids.device).expand(rows, width)
-        row_starts = torch.arange(rows, device=ids.device) * width
+        starts = torch.arange(rows, device=device) * width
+        shape, mask = (rows, width), torch.zeros(rows * width, dtype=torch.long, device=device)
+    place = starts[row] + position
+    input_ids, position_ids = ids.new_zeros(shape).flatten(), ids.new_zeros(shape).flatten()
+    input_ids[place], position_ids[place] = ids, position
+    if mask is not None:
+        mask[place] = 1
+        mask = mask.view(shape)
     own, targets, first = [], [], 0
     for batch in batches:
         size = batch.input_ids.shape[0]
         within = torch.cumsum(batch.attention_mask, dim=1) - 1
-        index = row_starts[first : first + size, None] + within
+        index = starts[first : first + size, None] + within
         counted = batch.mask
         own.append(index[:, 1:][counted])
         targets.append(batch.labels[:, 1:][counted])
         first += size
     return Layout(
-        input_ids, position_ids, mask, rows, width, slots, tuple(index - 1 for index in own), tuple(own), tuple(targets)
+        input_ids=input_ids.view(shape),
+        position_ids=position_ids.view(shape),
+        attention_mask=mask,
+        lengths=tuple(sizes),
+        predicting=tuple(index - 1 for index in own),
+        own=tuple(own),
+        targets=tuple(targets),
     )

@@ -1,8 +1,8 @@
 """Log-probability of target tokens straight from hidden states, without the (tokens x vocabulary) logits.
 
-The output layer and the log-sum-exp run block by block over the vocabulary: forward keeps one number per token, backward
-computes each block again and writes its slice of the weight gradient once. No tensor holds more than `block_elements`
-logits at a time, whatever the vocabulary.
+The output layer and the log-sum-exp run block by block over the vocabulary: forward keeps one number per token and the last
+block, backward computes the other blocks again and writes each slice of the weight gradient once. No tensor holds more
+than `block_elements` logits, whatever the vocabulary.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def target_logps(
     """
     device = hidden.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else head.weight.dtype
-    block = max(1, block_elements // max(1, hidden.shape[0]))
+    vocabulary, largest = head.weight.shape[0], max(1, block_elements // max(1, hidden.shape[0]))
+    block = -(-vocabulary // -(-vocabulary // largest))  # blocks of equal size
     logps, best, entropy = _TargetLogps.apply(
         hidden,
         head.weight,
@@ -85,19 +86,24 @@ def target_logps(
     return HeadOutputs(logps, best if predictions else None, entropy if entropy_temperature is not None else None)
 
 
-def head_of(model: nn.Module) -> tuple[nn.Module, OutputHead] | None:
-    """Return the output layer of a causal model and its description, or None if it has no plain linear one."""
+def output_layer(model: nn.Module) -> nn.Module | None:
+    """The plain output layer of a causal model, or None; one with parts of its own (an adapter, say) does not count."""
     getter = getattr(model, "get_output_embeddings", None)
     layer = getter() if getter is not None else None
-    weight = getattr(layer, "weight", None)
-    if layer is None or not isinstance(weight, Tensor) or weight.dim() != 2:
+    if not isinstance(layer, nn.Module) or not isinstance(getattr(layer, "weight", None), Tensor):
         return None
-    config = getattr(model, "config", None)
+    return None if any(True for _ in layer.children()) else layer
+
+
+def describe_head(layer: nn.Module, config: Any) -> OutputHead:
+    """What an output layer computes; call it inside the forward pass, where sharded weights are whole."""
     scale = float(getattr(config, "logit_scale", None) or 1.0)
     if divisor := getattr(config, "logits_scaling", None):
         scale /= float(divisor)
     softcap = getattr(config, "final_logit_softcapping", None)
-    return layer, OutputHead(weight, getattr(layer, "bias", None), scale, float(softcap) if softcap else None)
+    weight, bias = layer.weight, getattr(layer, "bias", None)
+    assert isinstance(weight, Tensor)
+    return OutputHead(weight, bias, scale, float(softcap) if softcap else None)
 
 
 def _blocks(size: int, block: int) -> Iterator[tuple[int, int]]:
@@ -160,6 +166,9 @@ class _TargetLogps(torch.autograd.Function):
             entropy = tempered.entropy(peak) if tempered is not None else None
         ctx.save_for_backward(hidden, weight, bias, targets, log_total)
         ctx.scale, ctx.softcap, ctx.dtype, ctx.block = scale, softcap, dtype, block
+        # The last block is still here as exp(logits - peak): as probabilities it saves computing it again.
+        keep = softcap is None and any(ctx.needs_input_grad)
+        ctx.last = logits.mul_(torch.exp(peak - log_total)[:, None]) if keep else None
         ctx.mark_non_differentiable(*(t for t in (best, entropy) if t is not None))
         return chosen - log_total, best, entropy
 
@@ -175,10 +184,15 @@ class _TargetLogps(torch.autograd.Function):
             d_weight = torch.empty_like(weight) if need_weight else None
             d_bias = torch.empty_like(bias) if need_bias else None
             for span in _blocks(weight.shape[0], ctx.block):
-                logits = _block_logits(states, weight, bias, span, ctx.scale, ctx.softcap)
-                slope = None if ctx.softcap is None else 1 - (logits / ctx.softcap) ** 2
+                slope = None
+                if span[1] == weight.shape[0] and ctx.last is not None:
+                    share, ctx.last = ctx.last, None
+                else:
+                    logits = _block_logits(states, weight, bias, span, ctx.scale, ctx.softcap)
+                    slope = None if ctx.softcap is None else 1 - (logits / ctx.softcap) ** 2
+                    share = logits.sub_(log_total[:, None]).exp_()
                 # d logp / d logit = 1[target] - softmax, times the incoming gradient.
-                d_logits = logits.sub_(log_total[:, None]).exp_().mul_(-grad[:, None])
+                d_logits = share.mul_(-grad[:, None])
                 _scatter_targets(d_logits, grad, targets, span)
                 if slope is not None:
                     d_logits *= slope

@@ -1,12 +1,14 @@
 """Attention over rows laid end to end, so that no layer of the model computes on padding.
 
 Every linear layer of the model sees one long row of real tokens; only inside attention are the rows put side by side
-(padded) and attended to causally by PyTorch's fused kernel. It is registered with transformers under `PACKED` and acts as
-plain `sdpa` for any call that brings no `packing`, so a model left in this mode still generates as before.
+(padded, rows of similar length together) and attended to causally by PyTorch's fused kernel. It is registered with
+transformers under `PACKED` and acts as plain `sdpa` for any call that brings no `packing`, so a model left in this mode
+still generates as before.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,16 +17,43 @@ from torch import Tensor, nn
 
 PACKED = "atwu_packed"
 
+_CPU_GROUPS = 4
+"""Groups of similar length on the CPU, where less padding pays for more calls; one group elsewhere."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PackedGroup:
+    """Neighbouring rows that are put side by side together."""
+
+    tokens: slice
+    """Where their tokens are in the packed row."""
+    rows: int
+    width: int
+    """Length of the longest of them."""
+    slots: Tensor
+    """Index `row * width + position` of each of their tokens."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Packing:
-    """Where the tokens of a packed row sit when rows are side by side."""
+    """How to take a packed row apart."""
 
-    rows: int
-    width: int
-    """Length of the longest row."""
-    slots: Tensor
-    """Index `row * width + position` of every token, shape (tokens,)."""
+    groups: tuple[PackedGroup, ...]
+
+    @classmethod
+    def of(cls, lengths: Sequence[int], device: torch.device) -> Packing:
+        """Describe rows of these lengths, laid end to end in this order; best sorted."""
+        count = min(_CPU_GROUPS if device.type == "cpu" else 1, len(lengths))
+        ends = [round((part + 1) * len(lengths) / count) for part in range(count)]
+        groups, first, start = [], 0, 0
+        for end in ends:
+            sizes = torch.tensor(lengths[first:end], device=device)
+            rows, width, total = end - first, max(lengths[first:end]), sum(lengths[first:end])
+            row = torch.repeat_interleave(torch.arange(rows, device=device), sizes, output_size=total)
+            position = torch.arange(total, device=device) - (torch.cumsum(sizes, 0) - sizes)[row]
+            groups.append(PackedGroup(slice(start, start + total), rows, width, row * width + position))
+            first, start = end, start + total
+        return cls(tuple(groups))
 
 
 def packed_attention(
@@ -42,20 +71,31 @@ def packed_attention(
 
     if packing is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
-    kwargs["is_causal"] = True
-    q, k, v = (_side_by_side(states, packing) for states in (query, key, value))
-    output, _ = sdpa_attention_forward(module, q, k, v, None, **kwargs)
-    # (rows, width, heads, size) -> (1, tokens, heads, size)
-    flat = output.reshape(packing.rows * packing.width, *output.shape[2:])
-    return flat.index_select(0, packing.slots).unsqueeze(0), None
+    outputs = []
+    for group in packing.groups:
+        q, k, v = (_side_by_side(states[:, :, group.tokens], group) for states in (query, key, value))
+        mask = _window_mask(group.width, kwargs.get("sliding_window"), query.device)
+        options = kwargs | {"is_causal": mask is None}
+        output, _ = sdpa_attention_forward(module, q, k, v, mask, **options)
+        # (rows, width, heads, size) -> (tokens, heads, size)
+        outputs.append(output.reshape(group.rows * group.width, *output.shape[2:]).index_select(0, group.slots))
+    return torch.cat(outputs).unsqueeze(0), None
 
 
-def _side_by_side(states: Tensor, packing: Packing) -> Tensor:
+def _side_by_side(states: Tensor, group: PackedGroup) -> Tensor:
     """(1, heads, tokens, size) -> (rows, heads, width, size), zeros where a row has ended."""
     _, heads, _, size = states.shape
-    grid = states.new_zeros(packing.rows * packing.width, heads, size)
-    grid = grid.index_copy(0, packing.slots, states[0].transpose(0, 1))
-    return grid.view(packing.rows, packing.width, heads, size).transpose(1, 2)
+    grid = states.new_zeros(group.rows * group.width, heads, size)
+    grid = grid.index_copy(0, group.slots, states[0].transpose(0, 1))
+    return grid.view(group.rows, group.width, heads, size).transpose(1, 2)
+
+
+def _window_mask(width: int, window: int | None, device: torch.device) -> Tensor | None:
+    """True where a token may look, for layers with a sliding window shorter than the rows; None for all earlier tokens."""
+    if not window or width <= window:
+        return None
+    distance = torch.arange(width, device=device)[:, None] - torch.arange(width, device=device)[None]
+    return ((distance >= 0) & (distance < window))[None, None]
 
 
 def register() -> None:
@@ -68,5 +108,5 @@ def register() -> None:
 
 
 def no_mask(device: torch.device) -> Tensor:
-    """A placeholder that keeps transformers from building a (tokens x tokens) mask: four-dimensional masks pass as is."""
+    """A placeholder that keeps transformers from building a (tokens x tokens) mask: four-dimensional ones pass as is."""
     return torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device)

@@ -1,0 +1,106 @@
+"""Finding out, once per model, which shortcuts of the forward pass leave its numbers unchanged."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from atwu.data.schema import IGNORE_INDEX
+from atwu.modeling.batches import TokenBatch, lay_out
+from atwu.modeling.head import output_layer
+from atwu.modeling.packed_attention import PACKED, register
+from atwu.modeling.single_pass import Abilities, attention_of, last_mlp, run_pass, unwrap
+
+logger = logging.getLogger(__name__)
+
+_known: weakref.WeakKeyDictionary[nn.Module, Abilities] = weakref.WeakKeyDictionary()
+
+_ATTENTION_LAYERS = {"full_attention", "sliding_attention"}
+"""Kinds of layer that look at other tokens only through attention, so that packed rows cannot leak into each other."""
+
+
+def abilities_of(model: nn.Module, device: torch.device) -> Abilities:
+    """Try each shortcut against the plain computation, on two short rows, without gradient.
+
+    A model that can pack is left with the packed attention function switched on, which acts as `sdpa` for every other call.
+    """
+    inner = unwrap(model)
+    if inner not in _known:
+        was_training = model.training
+        model.eval()
+        try:
+            with torch.no_grad():
+                _known[inner] = _try_out(model, inner, device)
+        finally:
+            model.train(was_training)
+        if not _known[inner].fused_head and hasattr(inner, "config"):
+            logger.warning("%s: using full logits, which takes more memory", type(inner).__name__)
+        logger.info("forward pass of %s: %s", type(inner).__name__, _known[inner])
+    return _known[inner]
+
+
+def _try_out(model: nn.Module, inner: nn.Module, device: torch.device) -> Abilities:
+    config: Any = getattr(inner, "config", None)
+    if config is None or output_layer(inner) is None:
+        return Abilities()
+    vocabulary = int(getattr(config.get_text_config(), "vocab_size", 0)) or 2
+    ids = torch.randint(vocabulary, (2, 24), generator=torch.Generator().manual_seed(0)).to(device)
+    mask = torch.ones_like(ids, dtype=torch.bool)
+    mask[1, 17:] = False
+    labels = ids.masked_fill(~mask, IGNORE_INDEX)
+    labels[:, :5] = IGNORE_INDEX
+    batch = TokenBatch(ids, mask, labels)
+
+    def logps(abilities: Abilities) -> Tensor:
+        return run_pass(model, lay_out([batch], packed=abilities.packed), abilities)[1].logps.float()
+
+    plain, chosen = logps(Abilities()), Abilities()
+    attempts = [("fused_head", True), ("last_mlp", last_mlp(inner) is not None), ("packed", _can_pack(inner))]
+    for name, possible in attempts:
+        if not possible or (name == "last_mlp" and not chosen.fused_head):
+            continue
+        attempt = dataclasses.replace(chosen, **{name: True})
+        before = attention_of(inner)
+        if name == "packed":
+            _switch_to_packing(inner)
+        if _agrees(plain, lambda attempt=attempt: logps(attempt), inner):
+            chosen = attempt
+        elif name == "packed":
+            config._attn_implementation = before
+    return chosen
+
+
+def _agrees(plain: Tensor, attempt: Any, inner: nn.Module) -> bool:
+    half = next(inner.parameters()).dtype in (torch.float16, torch.bfloat16)
+    half = half or torch.is_autocast_enabled(plain.device.type)
+    tolerance = 0.05 if half else 1e-3
+    try:
+        other = attempt()
+    except (TypeError, ValueError, RuntimeError, KeyError, AttributeError) as error:
+        logger.info("shortcut not available for %s: %s", type(inner).__name__, error)
+        return False
+    return other.shape == plain.shape and bool(((other - plain).abs() <= tolerance * (1 + plain.abs())).all())
+
+
+def _can_pack(inner: nn.Module) -> bool:
+    """Whether rows may lie end to end: pluggable attention, and nothing else that carries state between tokens."""
+    config: Any = inner.config
+    kinds = set(getattr(config.get_text_config(), "layer_types", None) or ())
+    if not kinds <= _ATTENTION_LAYERS or getattr(inner, "_is_stateful", False):
+        return False
+    current = attention_of(inner)
+    if isinstance(current, str) and current.startswith("flash_attention"):
+        return True  # packs by position ids
+    return current in ("sdpa", PACKED) and bool(getattr(inner, "_supports_attention_backend", False))
+
+
+def _switch_to_packing(inner: nn.Module) -> None:
+    config: Any = inner.config
+    if attention_of(inner) == "sdpa":
+        register()
+        config._attn_implementation = PACKED
