@@ -4,7 +4,8 @@ Plain is what most unlearning code does: a forward pass for the forget rows and 
 position, transformers' own cross entropy, and a copy of the starting model in memory. Both sides take the same optimizer step
 (AdamW) on the same rows. Each side is a process of its own, so that peak memory is its own, and the two take turns step by
 step, so that a noisy machine disturbs both alike. Lengths follow TOFU rows in a Llama-3 chat template: 58 ± 4 prompt and
-37 ± 15 answer tokens. Memory is measured apart from time, with freed tensors given back to the system at once; it is the peak
+37 ± 15 answer tokens. The model is a Llama of hidden size 512 with 8 layers and tied embeddings, as small models with
+large vocabularies have (Llama-3.2-1B); --untied separates them. Memory is measured apart from time, with freed tensors given back to the system at once; it is the peak
 resident size above that of the bare process with all libraries loaded (on CUDA: the peak the allocator reports).
 
     python benchmarks/step.py --json
@@ -27,7 +28,7 @@ ROWS = 8
 SCORER_EVERY = 5
 
 
-def build_model(vocabulary: int, device: str, dtype: str):
+def build_model(vocabulary: int, device: str, dtype: str, tied: bool = True):
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -40,6 +41,7 @@ def build_model(vocabulary: int, device: str, dtype: str):
         num_key_value_heads=8,
         intermediate_size=1408,
         max_position_embeddings=512,
+        tie_word_embeddings=tied,
         use_cache=False,
     )
     return LlamaForCausalLM(config).to(device=device, dtype=getattr(torch, dtype)).train()
@@ -118,14 +120,14 @@ def resident_peak() -> int:
     return peak if platform.system() == "Darwin" else peak * 1024
 
 
-def worker(pipe, side: str, vocabulary: int, device: str, dtype: str, layout: str, steps: int) -> None:
+def worker(pipe, side: str, vocabulary: int, device: str, dtype: str, layout: str, steps: int, tied: bool) -> None:
     """Builds one side, then runs one timed step each time it is told to; ends with its peak memory in bytes."""
     import torch
 
     import atwu.training.alternate  # noqa: F401  (both sides load the same libraries)
 
     baseline = resident_peak()
-    model = build_model(vocabulary, device, dtype)
+    model = build_model(vocabulary, device, dtype, tied)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
     batches = build_batches(vocabulary, steps, device)
     step = plain_step(model, optimizer) if side == "plain" else our_step(model, optimizer, side, layout)
@@ -150,7 +152,16 @@ def compare(sides: list[str], vocabulary: int, arguments, label: str, steps: int
         ours, theirs = context.Pipe()
         process = context.Process(
             target=worker,
-            args=(theirs, side, vocabulary, arguments.device, arguments.dtype, arguments.layout, steps),
+            args=(
+                theirs,
+                side,
+                vocabulary,
+                arguments.device,
+                arguments.dtype,
+                arguments.layout,
+                steps,
+                not arguments.untied,
+            ),
         )
         process.start()
         running[side] = (process, ours)
@@ -201,6 +212,7 @@ def main() -> None:
     parser.add_argument(
         "--steps", type=int, default=10, help="timed steps per side; a multiple of 5 counts scorer updates fairly"
     )
+    parser.add_argument("--untied", action="store_true", help="separate input and output embeddings")
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     arguments = parser.parse_args()
     if arguments.steps < SCORER_EVERY or arguments.steps % SCORER_EVERY:
