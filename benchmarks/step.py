@@ -5,8 +5,9 @@ position, transformers' own cross entropy, and a copy of the starting model in m
 (AdamW) on the same rows. Each side is a process of its own, so that peak memory is its own, and the two take turns step by
 step, so that a noisy machine disturbs both alike. Lengths follow TOFU rows in a Llama-3 chat template: 58 ± 4 prompt and
 37 ± 15 answer tokens. The model is a Llama of hidden size 512 with 8 layers and tied embeddings, as small models with
-large vocabularies have (Llama-3.2-1B); --untied separates them. Memory is measured apart from time, with freed tensors given back to the system at once; it is the peak
-resident size above that of the bare process with all libraries loaded (on CUDA: the peak the allocator reports).
+large vocabularies have (Llama-3.2-1B); --untied separates them. Memory is measured apart from time, with freed tensors given
+back to the system at once; it is the peak resident size above that of the bare process with all libraries loaded (on CUDA:
+the peak the allocator reports).
 
     python benchmarks/step.py --json
 """

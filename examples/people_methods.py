@@ -9,7 +9,7 @@ annotated secret words. The target is the demo's, from the cache or trained firs
 import statistics
 
 from atwu import UnlearnConfig, UnlearnTrainer, evaluate
-from atwu.demo import UNLEARNING, prepare, spread
+from atwu.demo import UNLEARNING, epochs, prepare, spread
 from atwu.methods import METHODS
 from atwu.modeling.load import load_model, load_tokenizer, quiet_transformers
 
@@ -51,8 +51,9 @@ for name, folder in (("original", targets.target), ("retain-only", targets.retai
 for name, options in RUNS.items():
     results = []
     for seed in SEEDS:
+        shared = UNLEARNING | {"num_train_epochs": epochs(len(targets.benchmark.forget))}
         config = UnlearnConfig(
-            output_dir="runs/people", save_strategy="no", seed=seed, disable_tqdm=True, **UNLEARNING, **options
+            output_dir="runs/people", save_strategy="no", seed=seed, disable_tqdm=True, **shared, **options
         )
         trainer = UnlearnTrainer(
             load_model(str(targets.target)),

@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 
 from atwu import FinetuneConfig, UnlearnConfig, evaluate, load_rows
+from atwu.modeling.device import pick_device
 from atwu.modeling.load import load_model, load_tokenizer, quiet_transformers
 from atwu.report.tables import markdown_table
 from atwu.training.run import ModelSource, run_finetune, run_unlearn
@@ -70,7 +71,11 @@ sets = {"forget": load_rows(forget).rows, "retain": load_rows(retain, limit=400)
 table = {}
 for name, folder in models.items():
     result = evaluate(
-        load_model(str(folder)), load_tokenizer(str(folder)), **sets, scorer=find_scorer(folder), name=name
+        load_model(str(folder)).to(pick_device()),
+        load_tokenizer(str(folder)),
+        **sets,
+        scorer=find_scorer(folder),
+        name=name,
     )
     result.write(RUNS / f"eval_{folder.name}.json")
     table[name] = {f"{split} {key}": value for split, values in result.sets.items() for key, value in values.items()}

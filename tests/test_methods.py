@@ -53,3 +53,17 @@ def test_given_numbers_win_over_published_ones():
 def test_wrong_choices_say_what_is_allowed(arguments, message):
     with pytest.raises(ValueError, match=message):
         recipe(arguments.pop("method"), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("grad_diff", {"retain_weight": 0.80, "forget_weight": 0.12}),
+        ("wga", {"retain_weight": 0.79, "forget_weight": 1.16, "beta": 2.14}),
+        ("satimp", {"retain_weight": 0.49, "forget_weight": 0.87, "beta1": 1.43, "beta2": 0.17}),
+        ("atwu", {"retain_weight": 0.50, "forget_weight": 3.00, "beta": 7.00}),
+    ],
+)
+def test_published_values(name, values):
+    assert recipe(name).values == values
+    assert not METHODS[name].borrowed

@@ -17,6 +17,7 @@ from atwu.data.rows import fingerprint
 from atwu.data.schema import Example
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.evaluation.run import evaluate
+from atwu.modeling.device import pick_device
 from atwu.modeling.load import load_model, load_tokenizer
 from atwu.report.score_rows import score_rows, side_by_side
 from atwu.report.scored_row import ScoredRow
@@ -26,17 +27,22 @@ from atwu.weighting.scorer import find_scorer
 
 Say = Callable[[str], None]
 
-METHODS: Mapping[str, Mapping[str, float]] = {"grad_diff": {}, "wga": {}, "atwu": {}}
+METHODS = ("grad_diff", "wga", "atwu")
 """Methods shown, each with its published weights."""
 
 UNLEARNING = {
     "learning_rate": 3e-4,
-    "num_train_epochs": 10,
     "per_device_train_batch_size": 8,
     "gradient_accumulation_steps": 1,
     "warmup_steps": 0.1,
 }
 """Settings shared by all methods. The learning rate is that of a small model trained from scratch."""
+
+
+def epochs(forget_rows: int) -> int:
+    """Ten passes over the forget rows, more where that would be fewer than about a hundred steps."""
+    return max(10, round(800 / forget_rows))
+
 
 HEATMAP: Mapping[str, str] = {"wga": "saturation", "atwu": "scorer"}
 """Which score of which unlearned model the heat map shows."""
@@ -89,8 +95,9 @@ def prepare(size: str, *, seed: int = 0, cache: Path | None = None, say: Say = p
 def unlearn_all(targets: Targets, size: str, output: Path, *, seed: int = 0, say: Say = print) -> dict[str, Path]:
     """Unlearn the forget people with every method of the demo; returns the model folders."""
     folders = {}
-    for method, numbers in METHODS.items():
-        config = UnlearnConfig(method=method, seed=seed, save_strategy="no", **UNLEARNING, **numbers)  # type: ignore[arg-type]
+    for method in METHODS:
+        passes = epochs(len(targets.benchmark.forget))
+        config = UnlearnConfig(method=method, seed=seed, save_strategy="no", num_train_epochs=passes, **UNLEARNING)  # type: ignore[arg-type]
         say(f"unlearning with {method}")
         finished = run_unlearn(
             ModelSource(model=str(targets.target)),
@@ -117,7 +124,7 @@ def measure(targets: Targets, folders: Mapping[str, Path], *, rows: int = 100) -
     results = {}
     for name, folder in everything.items():
         results[name] = evaluate(
-            load_model(str(folder)),
+            load_model(str(folder)).to(pick_device()),
             load_tokenizer(str(folder)),
             forget=spread(targets.benchmark.forget, rows),
             retain=spread(targets.benchmark.retain, rows),
@@ -160,7 +167,7 @@ def heat_map(targets: Targets, folders: Mapping[str, Path], *, rows: int = 40) -
         folder = folders[method]
         parts.append(
             score_rows(
-                load_model(str(folder)),
+                load_model(str(folder)).to(pick_device()),
                 load_tokenizer(str(folder)),
                 examples,
                 scorer=find_scorer(folder),

@@ -91,7 +91,9 @@ class Method:
     retain_loss: str
     cite: str
     defaults: Mapping[str, float] = field(default_factory=dict)
-    """Published tuned values where there are any (TOFU forget10, Llama-3.2-1B)."""
+    """Published tuned values (TOFU forget10, Llama-3.2-1B)."""
+    borrowed: bool = False
+    """No values were published for this method; `defaults` are those of its closest relative."""
 
     @property
     def needs_scorer(self) -> bool:
@@ -122,11 +124,11 @@ METHODS: Mapping[str, Method] = {
         "Yang et al. 2025",
         {"forget_weight": 0.87, "retain_weight": 0.49, "beta1": 1.43, "beta2": 0.17},
     ),
-    "satga": Method("SatGA", "uniform", "satga", "nll", "Wang et al. 2025", _WGA),
-    "gt_ga": Method("GT-GA", "labels", "masked_ga", "nll", "ATWU paper", _DIFF),
-    "gt_satga": Method("GT-SatGA", "labels", "satga", "nll", "ATWU paper", _ATWU | {"beta": 7.0}),
-    "atwu_ga": Method("ATWU-GA", "scorer", "ga", "nll", "ATWU paper", _ATWU),
-    "atwu_satga": Method("ATWU-SatGA", "scorer", "satga", "nll", "ATWU paper", _ATWU | {"beta": 7.0}),
+    "satga": Method("SatGA", "uniform", "satga", "nll", "Wang et al. 2025", _WGA, borrowed=True),
+    "gt_ga": Method("GT-GA", "labels", "masked_ga", "nll", "ATWU paper", _DIFF, borrowed=True),
+    "gt_satga": Method("GT-SatGA", "labels", "satga", "nll", "ATWU paper", _ATWU | {"beta": 7.0}, borrowed=True),
+    "atwu_ga": Method("ATWU-GA", "scorer", "ga", "nll", "ATWU paper", _ATWU, borrowed=True),
+    "atwu_satga": Method("ATWU-SatGA", "scorer", "satga", "nll", "ATWU paper", _ATWU | {"beta": 7.0}, borrowed=True),
     "atwu": Method("ATWU", "scorer", "satga_plus", "nll", "ATWU paper", _ATWU | {"beta": 7.0}),
 }
 

@@ -150,6 +150,44 @@ def test_help_teaches():
         assert flag in help_text
 
 
+def test_yaml_values_have_the_type_of_their_field(target, tmp_path):
+    config = tmp_path / "run.yaml"
+    config.write_text(
+        f"model: {target}\nforget: people:tiny:forget\nretain: people:tiny:retain\nlearning_rate: 1e-3\nmax_steps: 1\n"
+    )
+    atwu("unlearn", "--config", config, "--output", tmp_path / "out", "--use-cpu", "--save-strategy", "no")
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["config"]["learning_rate"] == 1e-3
+    for line, message in (
+        ("seed: 1.5", "seed must be a whole number, got 1.5"),
+        ("method: [atwu]", r"method must be text, got \['atwu'\]"),
+        ("bf16: maybe", "bf16 must be true or false, got 'maybe'"),
+    ):
+        config.write_text(line)
+        assert re.search(message, atwu("unlearn", "--config", config, "--output", tmp_path / "other", code=1))
+
+
+def test_weights_that_are_not_finite_are_not_published(target, tmp_path):
+    printed = atwu(
+        *(
+            "unlearn",
+            "--model",
+            target,
+            "--forget",
+            "people:tiny:forget",
+            "--retain",
+            "people:tiny:retain",
+            "--use-cpu",
+        ),
+        *("--learning-rate", "1e39", "--max-steps", "1", "--warmup-steps", "0", "--save-strategy", "no"),
+        *("--output", tmp_path / "out"),
+        code=1,
+    )
+    assert (
+        "error: weights are not finite after step 1; no checkpoint was written yet. Lower the learning rate" in printed
+    )
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -160,6 +198,10 @@ def test_help_teaches():
         (("--model", "{target}", "--forget", "nowhere.jsonl", "--retain", "people:tiny:retain"), "nowhere.jsonl"),
         (("--model", "{target}", "--forget", "people:tiny:forget"), "needs retain rows: pass --retain"),
         (("--model", "{target}", "--forget", "people:tiny:forget", "--method", "atwi"), "Did you mean 'atwu'"),
+        (
+            ("--model", "{target}", "--forget", "people:tiny:forget", "--retain-loss", "none", "--max-length", "12"),
+            "error: forget",
+        ),
         (("--forget", "people:tiny:forget"), "--model missing"),
         (("--config", "{typo}"), "unknown key 'learning_rat'. Did you mean 'learning_rate'"),
     ],
@@ -216,10 +258,8 @@ def test_demo_runs_and_reuses_its_target(tmp_path):
     assert strength("original", "forget") >= 0.95
     assert strength("original", "retain") >= 0.95
     assert strength("retain-only", "forget") < 0.3
-    for split in (
-        "forget",
-        "retain",
-    ):  # a fair miniature: on real TOFU both are 0.67 to 0.68, naive templates give 0.97
+    # A fair miniature: on real TOFU both are 0.67 to 0.68, naive templates give 0.97.
+    for split in ("forget", "retain"):
         for score in ("auroc_importance", "auroc_entropy"):
             assert 0.6 < results["eval_original"]["sets"][split][score]["value"] < 0.8
     for method in ("grad_diff", "wga", "atwu"):

@@ -223,13 +223,10 @@ class TestNames:
         with pytest.raises(ValueError, match="not people:SIZE:SPLIT; the splits are forget, retain, full, holdout"):
             load_rows(name)
 
-    def test_people(self, monkeypatch):
-        chosen = []
-        benchmark = SimpleNamespace(split=lambda split: chosen.append(split) or EXPECTED)
-        module = SimpleNamespace(people=lambda size: chosen.append(size) or benchmark)
-        monkeypatch.setitem(sys.modules, "atwu.data.people", module)
-        assert load_rows("people:tiny:forget", limit=1).rows == EXPECTED[:1]
-        assert chosen == ["tiny", "forget"]
+    def test_people(self):
+        from atwu.data.people import people
+
+        assert load_rows("people:tiny:forget", limit=3).rows == people("tiny").forget[:3]
 
 
 class TestHub:

@@ -84,7 +84,7 @@ def test_weight_penalty():
 
 @pytest.mark.parametrize(("budget", "expected"), [("soft", 0.930957), ("ste", 0.555957)])
 def test_objective_with_weight_penalty(budget, expected):
-    total = objective(G, P.log(), budget=budget).total.item() + 0.0525
+    total = objective(G, P.log(), budget=budget).item() + 0.0525
     assert total == close(expected)
 
 
@@ -112,9 +112,9 @@ def test_one_step_from_zero(budget, slopes, weight, bias, scores):
     scorer = TokenScorer(2)
     optimizer = torch.optim.SGD(scorer.parameters(), lr=0.05)
     logits = torch.zeros(4, dtype=torch.float64, requires_grad=True)
-    objective(logits.sigmoid(), P.log(), budget=budget).total.backward()
+    objective(logits.sigmoid(), P.log(), budget=budget).backward()
     assert logits.grad.tolist() == close(slopes)
-    (objective(scorer(hidden), P.log().float(), budget=budget).total + scorer.squared_norm()).backward()
+    (objective(scorer(hidden), P.log().float(), budget=budget) + scorer.squared_norm()).backward()
     optimizer.step()
     assert scorer.linear.weight[0].tolist() == pytest.approx(weight, abs=1e-5)
     assert scorer.linear.bias.item() == pytest.approx(bias, abs=1e-5)
@@ -129,11 +129,11 @@ def test_pieces_of_several_processes_add_up():
     sequence = torch.tensor([0, 0, 0, 1, 1, 2, 2])
     for budget in ("soft", "ste"):
         whole = objective(logits.sigmoid(), logps, sequence, budget=budget)
-        (wanted,) = torch.autograd.grad(whole.total, logits)
+        (wanted,) = torch.autograd.grad(whole, logits)
         shared = {"tokens": 7.0, "sequences": 3.0, "score_total": logits.sigmoid().sum().detach()}
         parts = [
-            objective(logits[:3].sigmoid(), logps[:3], sequence[:3], budget=budget, **shared).total,
-            objective(logits[3:].sigmoid(), logps[3:], sequence[3:] - 1, budget=budget, **shared).total,
+            objective(logits[:3].sigmoid(), logps[:3], sequence[:3], budget=budget, **shared),
+            objective(logits[3:].sigmoid(), logps[3:], sequence[3:] - 1, budget=budget, **shared),
         ]
         (got,) = torch.autograd.grad(sum(parts), logits)
         torch.testing.assert_close(got, wanted)

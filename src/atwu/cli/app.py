@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Annotated
 
 import typer
 
@@ -16,6 +17,7 @@ def build(command: str | None) -> typer.Typer:
     """Assemble the app; only the command that will run gets its full, slow to import, set of options."""
     app = typer.Typer(
         no_args_is_help=True,
+        invoke_without_command=True,
         rich_markup_mode="rich",
         add_completion=False,
         pretty_exceptions_enable=False,
@@ -28,11 +30,25 @@ def build(command: str | None) -> typer.Typer:
     app.command("evaluate")(evaluate.evaluate)
     app.command("tokens")(tokens.tokens)
     app.command("methods")(methods.methods)
+
+    @app.callback()
+    def common(
+        version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
+    ) -> None:
+        if version:
+            from atwu import __version__
+
+            typer.echo(f"atwu {__version__}")
+            raise typer.Exit
+
     return app
 
 
 def run() -> None:
-    """Run the command line; expected failures end with one line and exit code 1."""
+    """Run the command line; expected failures end with one line and exit code 1.
+
+    Set ATWU_DEBUG=1 to see where an error came from.
+    """
     from atwu.training.errors import NonFiniteLossError
 
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -42,13 +58,8 @@ def run() -> None:
     except (*EXPECTED, NonFiniteLossError) as error:
         if os.environ.get("ATWU_DEBUG"):
             raise
-        message = (
-            str(error)
-            if not isinstance(error, OSError) or error.errno is None
-            else f"{error.strerror}: {error.filename}"
-        )
-        typer.secho(f"error: {message or error!r}", fg=typer.colors.RED, err=True)
+        message = str(error)
+        if isinstance(error, OSError) and error.errno is not None:
+            message = f"{error.strerror}: {error.filename}"
+        typer.secho(f"error: {message or repr(error)}", fg=typer.colors.RED, err=True)
         sys.exit(1)
-    except KeyboardInterrupt:
-        typer.secho("stopped; the same command continues from the last checkpoint.", fg=typer.colors.YELLOW, err=True)
-        sys.exit(130)

@@ -29,9 +29,13 @@ def methods(
     listed = Table("method", "weighting", "forget loss", "retain", "defaults", "source", title="Methods", box=None)
     for name, row in METHODS.items():
         numbers = " ".join(f"{_SYMBOLS[key]}={value:g}" for key, value in recipe(name).values.items())
+        numbers += " *" if row.borrowed else ""
         listed.add_row(f"[bold]{name}[/bold]", row.weighting, row.forget_loss, row.retain_loss, numbers, row.cite)
     console.print(listed)
-    console.print("γ forget-weight, α retain-weight, β beta: published values, used unless given\n", style="dim")
+    console.print(
+        "γ forget-weight, α retain-weight, β beta: published values, used unless given; * borrowed from a relative\n",
+        style="dim",
+    )
     parts = Table("flag", "name", "weight or loss of a token", title="Parts, to combine freely", box=None)
     for name, weighting in WEIGHTINGS.items():
         parts.add_row("--weighting", name, weighting.summary)
@@ -64,6 +68,7 @@ def _as_plain() -> dict[str, Any]:
                 if needed
             ],
             "hyperparameters": dict(recipe(name).values),
+            "borrowed": row.borrowed,
         }
         for name, row in METHODS.items()
     }

@@ -118,7 +118,7 @@ def read_yaml(path: Path | None, *, inputs: tuple[str, ...], config: type) -> di
     """Read a flat YAML of inputs and config fields.
 
     Raises:
-        ValueError: not a mapping, a nested value, or a key that is neither, with the closest known name.
+        ValueError: not a mapping, a value of the wrong type, or a key that is neither, with the closest known name.
     """
     if path is None:
         return {}
@@ -130,13 +130,36 @@ def read_yaml(path: Path | None, *, inputs: tuple[str, ...], config: type) -> di
         raise ValueError(f"{path} is not valid YAML: {error}") from None
     if not isinstance(values, dict):
         raise ValueError(f"{path} must hold one 'key: value' per line, got {type(values).__name__}.")
-    known = [*inputs, *(f.name for f in dataclasses.fields(config) if f.init and f.name not in _RUN_KEYS)]
+    hints = typing.get_type_hints(config)
+    fields = [field.name for field in dataclasses.fields(config) if field.init and field.name not in _RUN_KEYS]
+    known = [*inputs, *fields]
     for key in values:
         if key not in known:
             close = difflib.get_close_matches(str(key), known, n=1)
             hint = f" Did you mean {close[0]!r}?" if close else f" Known keys start with {', '.join(known[:8])}, ..."
             raise ValueError(f"{path}: unknown key {key!r}.{hint}")
-    return values
+    kinds = {name: bool if name == "trust_remote_code" else str for name in inputs}
+    return {
+        key: _typed(value, kinds.get(key) or _plain_type(hints[key]), where=f"{path}: {key}")
+        for key, value in values.items()
+        if value is not None
+    }
+
+
+def _typed(value: Any, kind: type | None, *, where: str) -> Any:
+    """A YAML value as the field's type (YAML reads 1e-3 as text, for one)."""
+    if kind is None or (isinstance(value, kind) and not (kind is not bool and isinstance(value, bool))):
+        return value
+    if isinstance(value, str | int | float) and not isinstance(value, bool) and kind is not bool:
+        try:
+            converted = kind(value)
+        except ValueError:
+            pass
+        else:
+            if kind is not int or converted == float(value):
+                return converted
+    names = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+    raise ValueError(f"{where} must be {names[kind]}, got {value!r}.")
 
 
 def choose(name: str, flag: Any, values: Mapping[str, Any], default: Any = None) -> Any:

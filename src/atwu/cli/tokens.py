@@ -10,7 +10,10 @@ import typer
 
 def tokens(
     model: Annotated[
-        str, typer.Option("--model", "-m", help="Model folder or Hub name; an ATWU run brings its scorer.")
+        str,
+        typer.Option(
+            "--model", "-m", help="Model: the folder of an ATWU run (with its scorer), any other, or a Hub name."
+        ),
     ],
     data: Annotated[str, typer.Option("--data", "-d", help="Rows to score: file, Hub data set or people:SIZE:SPLIT.")],
     score: Annotated[
@@ -23,6 +26,7 @@ def tokens(
     max_length: Annotated[int, typer.Option(min=8, help="Longest row in tokens.")] = 512,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps; default: the best there is.")] = None,
     trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Run the checkpoint's code.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the page.")] = False,
 ) -> None:
     """Show which words a method takes for the secret, as coloured text and as a web page.
 
@@ -44,6 +48,10 @@ def tokens(
     check_model_name(model)
     scorer = find_scorer(model)
     wanted = score or None
+    if html is not None and html.exists() and not overwrite:
+        raise FileExistsError(f"{html} exists; choose another file or pass --overwrite.")
+    if html is not None and not html.absolute().parent.is_dir():
+        raise FileNotFoundError(f"cannot write {html}: folder {html.absolute().parent} does not exist.")
     if wanted and "scorer" in wanted and scorer is None:
         raise ValueError(f"{model} has no learned scorer; unlearn with an atwu method, or choose another --score.")
     loaded = load_rows(data, limit=limit if html is not None else max(rows, 1))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -61,17 +63,21 @@ def _unlearn(
         revision=choose("revision", revision, values),
     )
     fields = {name: value for name, value in values.items() if name not in INPUTS} | settings
-    finished = run_unlearn(
-        source,
-        UnlearnConfig(**fields),
-        forget=str(chosen["forget"]),
-        retain=choose("retain", retain, values),
-        output=str(chosen["output"]),
-        overwrite=overwrite,
-        say=typer.echo,
-    )
-    typer.echo(f"unlearned model in {finished.output} ({finished.steps} steps, {finished.seconds:.0f} s)")
-    typer.echo(f"next: atwu evaluate --model {finished.output} --forget {chosen['forget']} --output eval.json")
+    kept = choose("retain", retain, values)
+    with interruptible():
+        finished = run_unlearn(
+            source,
+            UnlearnConfig(**fields),
+            forget=str(chosen["forget"]),
+            retain=kept,
+            output=str(chosen["output"]),
+            overwrite=overwrite,
+            say=typer.echo,
+        )
+    if first_process():
+        typer.echo(f"unlearned model in {finished.output} ({finished.steps} steps, {finished.seconds:.0f} s)")
+        sets = f"--forget {chosen['forget']}" + (f" --retain {kept}" if kept else "")
+        typer.echo(f"next: atwu evaluate --model {finished.output} {sets} --output eval.json")
 
 
 def _finetune(
@@ -120,15 +126,32 @@ def _finetune(
         revision=chosen["revision"],
     )
     fields = {name: value for name, value in values.items() if name not in FINETUNE_INPUTS} | settings
-    finished = run_finetune(
-        source,
-        FinetuneConfig(**fields),
-        data=str(needed["data"]),
-        output=str(needed["output"]),
-        overwrite=overwrite,
-        say=typer.echo,
-    )
-    typer.echo(f"model in {finished.output} ({finished.steps} steps, {finished.seconds:.0f} s)")
+    with interruptible():
+        finished = run_finetune(
+            source,
+            FinetuneConfig(**fields),
+            data=str(needed["data"]),
+            output=str(needed["output"]),
+            overwrite=overwrite,
+            say=typer.echo,
+        )
+    if first_process():
+        typer.echo(f"model in {finished.output} ({finished.steps} steps, {finished.seconds:.0f} s)")
+
+
+def first_process() -> bool:
+    """Whether this process speaks for all."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Say how to go on when the user stops a run."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.secho("stopped; the same command continues from the last checkpoint.", fg=typer.colors.YELLOW, err=True)
+        raise typer.Exit(130) from None
 
 
 def _require(**values: Any) -> None:

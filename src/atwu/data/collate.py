@@ -28,13 +28,12 @@ class PairBatch(TypedDict):
     """Index of each forget row in the forget set, shape (batch,), long."""
 
 
-def collate_rows(rows: Sequence[EncodedRow], *, pad_id: int = 0, multiple: int = 1) -> dict[str, Tensor]:
+def collate_rows(rows: Sequence[EncodedRow], *, pad_id: int = 0) -> dict[str, Tensor]:
     """Pad rows at the right and stack them.
 
     Args:
         rows: the rows of the batch.
         pad_id: id written on padding; it is masked out, so any id of the vocabulary will do.
-        multiple: pad the length up to a multiple of this.
 
     Returns:
         `input_ids`, `attention_mask` and `labels` (long), and `token_labels` (float32, unshifted axis, 0 on prompt and
@@ -45,9 +44,7 @@ def collate_rows(rows: Sequence[EncodedRow], *, pad_id: int = 0, multiple: int =
     """
     if not rows:
         raise ValueError("cannot collate an empty batch; give at least one row.")
-    if multiple < 1:
-        raise ValueError(f"multiple must be at least 1, got {multiple}.")
-    length = -(-max(len(row.input_ids) for row in rows) // multiple) * multiple
+    length = max(len(row.input_ids) for row in rows)
     batch = {
         "input_ids": torch.full((len(rows), length), pad_id, dtype=torch.long),
         "attention_mask": torch.zeros((len(rows), length), dtype=torch.long),
@@ -70,7 +67,6 @@ class PairCollator:
     """Collates pairs; forget and retain rows are padded apart."""
 
     pad_id: int
-    multiple: int = 1
 
     def __call__(self, pairs: Sequence[PairedRow]) -> PairBatch:
         """Build the batch of some pairs.
@@ -82,9 +78,9 @@ class PairCollator:
         if retain and len(retain) < len(pairs):
             raise ValueError(f"{len(retain)} of {len(pairs)} pairs have a retain row; give one to all or to none.")
         batch = PairBatch(
-            forget=collate_rows([pair.forget for pair in pairs], pad_id=self.pad_id, multiple=self.multiple),
+            forget=collate_rows([pair.forget for pair in pairs], pad_id=self.pad_id),
             rows=torch.tensor([pair.forget_index for pair in pairs], dtype=torch.long),
         )
         if retain:
-            batch["retain"] = collate_rows(retain, pad_id=self.pad_id, multiple=self.multiple)
+            batch["retain"] = collate_rows(retain, pad_id=self.pad_id)
         return batch

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from atwu._extras import require
+from atwu.data.people import SPLITS, people
 from atwu.data.readers import READERS, Record
 from atwu.data.rows import fingerprint, ignored_columns, parse_row
 from atwu.data.schema import Example
 
-PEOPLE_SPLITS = ("forget", "retain", "full", "holdout")
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _SOURCES = (
-    f"a {', '.join(READERS)} file, people:SIZE:SPLIT (splits {', '.join(PEOPLE_SPLITS)}), "
+    f"a {', '.join(READERS)} file, people:SIZE:SPLIT (splits {', '.join(SPLITS)}), "
     "or a Hub data set org/name[:config[:split]]"
 )
 
@@ -115,10 +115,8 @@ def _missing_file(path: Path) -> str:
 
 def _people_rows(name: str) -> tuple[Example, ...]:
     parts = name.split(":")
-    if len(parts) != 3 or parts[2] not in PEOPLE_SPLITS:
-        raise ValueError(f"{name!r} is not people:SIZE:SPLIT; the splits are {', '.join(PEOPLE_SPLITS)}.")
-    from atwu.data.people import people
-
+    if len(parts) != 3 or parts[2] not in SPLITS:
+        raise ValueError(f"{name!r} is not people:SIZE:SPLIT; the splits are {', '.join(SPLITS)}.")
     return tuple(people(parts[1]).split(parts[2]))
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+from atwu._files import write_json
 
 SCHEMA_NAME = "atwu.eval/1"
 
@@ -54,10 +55,7 @@ class EvalResult:
 
     def write(self, path: str | Path) -> None:
         """Write the JSON so that a reader sees the old file or the whole new one."""
-        path = Path(path)
-        temporary = path.with_name(path.name + ".tmp")
-        temporary.write_text(json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        temporary.replace(path)
+        write_json(path, self.to_json())
 
 
 def _without_nan(value: Any) -> Any:

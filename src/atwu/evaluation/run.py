@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from atwu._files import versions
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import Example
 from atwu.evaluation import induced
@@ -94,16 +95,10 @@ def evaluate(
         sets=sets,
         rows={split: len(examples) for split, (examples, _) in given.items()},
         settings={"max_length": max_length, "max_new_tokens": max_new_tokens if rouge else None},
-        versions=_versions(),
+        versions=versions(),
         seconds=round(time.perf_counter() - start, 3),
         warnings=tuple(warnings),
     )
-
-
-def _versions() -> dict[str, str]:
-    from importlib.metadata import version
-
-    return {package: version(package) for package in ("atwu", "torch", "transformers", "rouge-score")}
 
 
 def _strength(row: TokenRow, *, floor: bool) -> float | None:

@@ -27,14 +27,17 @@ def check_model_name(name: str) -> None:
         FileNotFoundError: a path that does not exist, or a folder without a config or safetensors weights.
     """
     path = Path(name)
-    looks_local = path.is_absolute() or name.startswith((".", "~")) or name.count("/") != 1 or path.exists()
-    if not looks_local:
+    # Anything whose parent is a folder here is meant to be one here; the rest may be a Hub name.
+    parent_is_here = path.parent != Path() and path.parent.is_dir()
+    if not (path.is_absolute() or name.startswith((".", "~")) or path.exists() or parent_is_here):
         return
     if not path.is_dir():
         around = os.listdir(path.parent) if path.parent.is_dir() else []
         close = difflib.get_close_matches(path.name, around, n=1)
         hint = f" Did you mean {path.parent / close[0]}?" if close else ""
-        raise FileNotFoundError(f"model {name!r} not found: no such folder, and not a Hub name (owner/name).{hint}")
+        raise FileNotFoundError(f"model {name!r} not found: no such folder, so it cannot be loaded.{hint}")
+    if (path / "adapter_config.json").is_file():
+        raise FileNotFoundError(f"{name} holds a PEFT adapter, not a model; merge it into its base model first.")
     if not (path / "config.json").is_file():
         unfinished = " It is the work folder of an unfinished run." if name.endswith(".incomplete") else ""
         raise FileNotFoundError(f"{name} holds no model: config.json is missing.{unfinished}")

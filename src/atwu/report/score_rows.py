@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from atwu.evaluation.teacher_forced import read_tokens
 from atwu.evaluation.token_scores import word_scores
 from atwu.report.scored_row import ScoredRow
 from atwu.weighting.scorer import TokenScorer
+
+logger = logging.getLogger(__name__)
 
 
 def score_rows(
@@ -38,8 +41,10 @@ def score_rows(
     Raises:
         ValueError: an unknown score, or one that needs a scorer or labels that are not there.
     """
-    encoded = Encoder(tokenizer, max_length=max_length).encode_rows(examples, what="rows").rows
-    rows = read_tokens(model, encoded, scorer=scorer, progress=progress)
+    encoded = Encoder(tokenizer, max_length=max_length).encode_rows(examples, what="rows")
+    for warning in encoded.warnings:
+        logger.warning(warning)
+    rows = read_tokens(model, encoded.rows, scorer=scorer, progress=progress)
     if scores is None:
         scores = {name: name for name in induced.available(rows) if name != "labels"}
     for name in scores.values():

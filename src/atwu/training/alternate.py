@@ -18,7 +18,7 @@ from atwu.losses.likelihood import gradient_ascent
 from atwu.methods import Recipe
 from atwu.objective import UnlearningLoss
 from atwu.training.config import UnlearnConfig
-from atwu.weighting.scorer import ScorerTerms, TokenScorer, scorer_objective
+from atwu.weighting.scorer import TokenScorer, scorer_objective
 
 STATE_NAME = "scorer_optimizer.safetensors"
 PROGRESS_NAME = "scorer_progress.json"
@@ -79,11 +79,14 @@ class ScorerAlternation:
             )
         )
 
-    def step(self, planned_updates: int) -> ScorerTerms:
+    def step(self, planned_updates: int) -> Tensor:
         """Update the scorer once from everything collected since the last step.
 
         Args:
             planned_updates: scorer updates of the whole run, for the linear schedule.
+
+        Returns:
+            The objective before the update, a scalar.
         """
         hidden = torch.cat([part.hidden for part in self._collected])
         logps = torch.cat([part.logps for part in self._collected]).float()
@@ -95,7 +98,7 @@ class ScorerAlternation:
             [scores.detach().sum(), scores.new_tensor(scores.numel()), scores.new_tensor(lengths.shape[0])]
         )
         totals = self._reduce(totals)
-        terms = scorer_objective(
+        objective = scorer_objective(
             scores,
             logps,
             sequence,
@@ -110,19 +113,20 @@ class ScorerAlternation:
             score_total=totals[0],
         )
         self.optimizer.zero_grad()
-        terms.total.backward()
+        objective.backward()
         for parameter in self.scorer.parameters():
             if parameter.grad is not None:
                 parameter.grad = self._reduce(parameter.grad)
         # The norm of the weights is the same on every process, so it enters after the sum.
-        (self.config.lambda_l2 * self.scorer.squared_norm()).backward()
+        penalty = self.config.lambda_l2 * self.scorer.squared_norm()
+        penalty.backward()
         if self.config.scorer_max_grad_norm > 0:
             torch.nn.utils.clip_grad_norm_(self.scorer.parameters(), self.config.scorer_max_grad_norm)
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate(planned_updates)
         self.optimizer.step()
         self.updates += 1
-        return terms
+        return (self._reduce(objective.detach()) + penalty).detach()
 
     def learning_rate(self, planned_updates: int) -> float:
         """Learning rate of the next update; `linear` falls from the full rate at the first update towards 0."""

@@ -35,6 +35,8 @@ class TokenTrainer(Trainer):
     args: TokenTrainingConfig
     # Losses are already divided by the counts of the whole optimizer step.
     loss_is_scaled_for_ga = True
+    remedy = "Lower the learning rate."
+    """What to do about numbers that are not finite."""
 
     def __init__(
         self,
@@ -47,7 +49,7 @@ class TokenTrainer(Trainer):
         super().__init__(model=model, args=args, callbacks=callbacks, **kwargs)
         self.model_accepts_loss_kwargs = True
         self._parts: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=args.device))
-        self._parts_since = 0
+        self._part_steps: dict[str, set[int]] = defaultdict(set)
         self._saving_to: str | None = None
         for built_in in (ProgressCallback, PrinterCallback):
             self.remove_callback(built_in)
@@ -108,16 +110,17 @@ class TokenTrainer(Trainer):
     def _add_part(self, name: str, value: Tensor) -> None:
         """Add this micro-batch's contribution to a number that is logged per optimizer step."""
         self._parts[name] += value.detach().float()
+        self._part_steps[name].add(self.state.global_step)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add the parts of the loss, averaged over the optimizer steps since the last log."""
+        """Add the parts of the loss, each averaged over the optimizer steps since the last log that had it."""
         if "loss" in logs:
-            steps = max(1, self.state.global_step - self._parts_since)
             logs |= {
-                name: float(self._sum_over_processes(value)) / steps for name, value in sorted(self._parts.items())
+                name: float(self._sum_over_processes(value)) / len(self._part_steps[name])
+                for name, value in sorted(self._parts.items())
             }
             self._parts.clear()
-            self._parts_since = self.state.global_step
+            self._part_steps.clear()
         super().log(logs, start_time)
 
     def floating_point_ops(self, inputs: Any) -> int:
@@ -127,14 +130,25 @@ class TokenTrainer(Trainer):
 
     # Checkpoints
 
+    def check_finite(self) -> None:
+        """Refuse weights that are not finite.
+
+        Raises:
+            NonFiniteLossError: in every process, when any process has one.
+        """
+        broken = sum(not torch.isfinite(parameter).all() for parameter in self._saved_parameters())
+        if self._sum_over_processes(torch.tensor(float(broken), device=self.args.device)) > 0:
+            raise NonFiniteLossError(self._stopped(f"weights are not finite after step {self.state.global_step}"))
+
+    def _saved_parameters(self) -> Iterator[Tensor]:
+        yield from self.model_wrapped.parameters()
+
     def _get_output_dir(self, trial: Any) -> str:
         return self._saving_to or super()._get_output_dir(trial)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         """Write a checkpoint aside, then move it into place, so that a killed save leaves nothing that loads."""
-        broken = sum(not torch.isfinite(parameter).all() for parameter in model.parameters())
-        if self._sum_over_processes(torch.tensor(float(broken), device=self.args.device)) > 0:
-            raise NonFiniteLossError(self._stopped(f"weights are not finite after step {self.state.global_step}"))
+        self.check_finite()
         run = Path(super()._get_output_dir(trial))
         staging = run / STAGING
         if self.args.should_save:
@@ -152,6 +166,9 @@ class TokenTrainer(Trainer):
             os.replace(staging / name, run / name)
             shutil.rmtree(staging, ignore_errors=True)
             _keep_newest(run, self.args.save_total_limit)
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        """Checkpoints are not pushed: they hold optimizer state and, in transformers, a pickle of all arguments."""
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
         super()._save(output_dir, state_dict)

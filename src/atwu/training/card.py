@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 
 def model_card(record: Mapping[str, Any]) -> str:
     """Markdown for a finished run, from its `run.json` record."""
     source = record["starting_model"]
-    name = source["model"] or f"a new model of shape {source['scratch']}"
+    name = _public(source["model"]) if source["model"] else f"a new model of shape {source['scratch']}"
     front = ["---", "library_name: transformers", "tags:", "- atwu"]
     front += ["- unlearning", "---"] if record["command"] == "unlearn" else ["---"]
-    rows = "\n".join(f"| {split} | {data['source']} | {data['rows']} |" for split, data in record["data"].items())
+    rows = "\n".join(
+        f"| {split} | {_public(data['source'])} | {data['rows']} |" for split, data in record["data"].items()
+    )
     if record["command"] == "unlearn":
         recipe = record["recipe"]
         title = f"Unlearned with {record['method']}"
@@ -55,3 +58,9 @@ def model_card(record: Mapping[str, Any]) -> str:
             "",
         ]
     )
+
+
+def _public(name: str) -> str:
+    """A Hub or benchmark name as it is; of a local path only the last part, since cards get published."""
+    path = Path(name)
+    return path.name if path.exists() or path.is_absolute() else name

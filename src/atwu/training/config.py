@@ -46,8 +46,9 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "scorer_schedule": "constant",
     },
 }
-"""`authors` reproduces the paper's tables, `paper` is its text to the letter, `default` is `authors` with the scorer on
-the predicting state, which found the secret tokens better in every measurement of docs/tofu-small.md."""
+"""`authors` follows the published code, `paper` its text to the letter (both with losses pooled over the whole optimizer
+step); `default` is `authors` with the scorer on the predicting state, which found the secret words better wherever it was
+measured (docs/people.md, docs/tofu-small.md)."""
 
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "preset": tuple(PRESETS),
@@ -86,6 +87,10 @@ class TokenTrainingConfig(TrainingArguments):
         _check_choices(self)
         if self.max_length < 8:
             raise ValueError(f"max_length must be at least 8 tokens, got {self.max_length}.")
+        if self.save_only_model:
+            raise ValueError(
+                "save_only_model leaves nothing to resume from; use save_strategy='no' for no checkpoints."
+            )
         # transformers would switch the bar off together with its own log lines.
         self.disable_tqdm = bool(self.disable_tqdm)
         super().__post_init__()
@@ -193,13 +198,17 @@ class UnlearnConfig(TokenTrainingConfig):
             raise ValueError(f"rho is a share of tokens, between 0 and 1, got {self.rho}.")
         if self.scorer_every < 1:
             raise ValueError(f"scorer_every counts optimizer steps and must be at least 1, got {self.scorer_every}.")
-        for name in ("scorer_learning_rate", "lambda_budget", "lambda_entropy", "lambda_l2", "scorer_max_grad_norm"):
+        rates = ("scorer_learning_rate", "scorer_momentum", "scorer_weight_decay", "scorer_max_grad_norm")
+        for name in (*rates, "lambda_budget", "lambda_entropy", "lambda_l2"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} must be a finite number >= 0, got {getattr(self, name)}.")
         try:
-            self.scorer_factor()
+            if not 0 <= self.scorer_factor() < float("inf"):
+                raise ValueError
         except ValueError:
-            raise ValueError(f"scorer_gamma must be a number or 'forget_weight', got {self.scorer_gamma!r}.") from None
+            raise ValueError(
+                f"scorer_gamma must be a finite number >= 0 or 'forget_weight', got {self.scorer_gamma!r}."
+            ) from None
 
 
 def _check_choices(config: TokenTrainingConfig) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,7 @@ _SHOWN = {"loss": "loss", "forget_loss": "forget", "retain_loss": "retain", "mea
 class ProgressLine(TrainerCallback):
     """A tqdm bar over optimizer steps with the current losses."""
 
-    def __init__(self, description: str = "training") -> None:
-        self._description = description
+    def __init__(self) -> None:
         self._bar: Any = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -25,7 +25,7 @@ class ProgressLine(TrainerCallback):
             self._bar = tqdm(
                 total=state.max_steps,
                 initial=state.global_step,
-                desc=self._description,
+                desc="training",
                 unit="step",
                 dynamic_ncols=True,
                 mininterval=0.2 if sys.stderr.isatty() else 15,  # a log file wants few lines
@@ -69,4 +69,5 @@ class JsonLog(TrainerCallback):
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
         if state.is_world_process_zero and logs:
             with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"step": state.global_step} | logs) + "\n")
+                finite = {name: value if math.isfinite(value) else None for name, value in logs.items()}
+                file.write(json.dumps({"step": state.global_step} | finite) + "\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,7 @@ class UnlearnTrainer(TokenTrainer):
     """
 
     args: UnlearnConfig
+    remedy = "Lower the learning rate or forget_weight, or use a bounded forget loss such as satga_plus."
 
     def __init__(
         self,
@@ -164,9 +165,13 @@ class UnlearnTrainer(TokenTrainer):
     def _scorer_step(self) -> None:
         if self.alternation is not None and self.alternation.due(self.state.global_step):
             planned = self.state.max_steps // self.args.scorer_every
-            terms = self.alternation.step(planned)
-            # A sum over processes, like the other parts, of equal values.
-            self._add_part("scorer_loss", terms.total / self.args.world_size)
+            # Every process has the same value; logged parts are summed over processes.
+            self._add_part("scorer_loss", self.alternation.step(planned) / self.args.world_size)
+
+    def _saved_parameters(self) -> Iterator[Tensor]:
+        yield from super()._saved_parameters()
+        if self.scorer is not None:
+            yield from self.scorer.parameters()
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
         super()._save(output_dir, state_dict)

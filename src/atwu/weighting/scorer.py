@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -109,16 +108,6 @@ def straight_through_budget(scores: Tensor, sequence: Tensor, *, rho: float) -> 
     return (share - rho).square()
 
 
-@dataclass(frozen=True, slots=True)
-class ScorerTerms:
-    """Parts of the scorer's objective; all scalars."""
-
-    total: Tensor
-    forget: Tensor
-    entropy: Tensor
-    budget: Tensor
-
-
 def scorer_objective(
     scores: Tensor,
     logps: Tensor,
@@ -133,7 +122,7 @@ def scorer_objective(
     tokens: float | None = None,
     sequences: float | None = None,
     score_total: Tensor | None = None,
-) -> ScorerTerms:
+) -> Tensor:
     """What one scorer step minimises, without the squared norm of the weights; the model's log-probabilities are constants.
 
     Args:
@@ -149,6 +138,9 @@ def scorer_objective(
         tokens: token count over all processes, if there are several.
         sequences: sequence count over all processes.
         score_total: sum of the scores over all processes, without gradient.
+
+    Returns:
+        A scalar with gradient in `scores`.
     """
     count = float(scores.numel() if tokens is None else tokens)
     forget = gamma * forget_loss(logps.detach(), scores).sum() / count
@@ -156,12 +148,13 @@ def scorer_objective(
     if budget == "soft":
         own = scores.sum()
         everywhere = own if score_total is None else own - own.detach() + score_total
-        penalty = soft_budget(everywhere / count, rho=rho)
+        whole = soft_budget(everywhere / count, rho=rho)
+        # Every process has the gradient of its own scores and, so that values add up, its share of the value.
+        penalty = whole - whole.detach() * (1 - scores.numel() / count)
     else:
         each = straight_through_budget(scores, sequence, rho=rho)
         penalty = each.sum() / float(each.numel() if sequences is None else sequences)
-    penalty = lambda_budget * penalty
-    return ScorerTerms(forget + entropy + penalty, forget, entropy, penalty)
+    return forget + entropy + lambda_budget * penalty
 
 
 def find_scorer(folder: str | Path) -> TokenScorer | None:

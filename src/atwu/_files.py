@@ -1,0 +1,23 @@
+"""Writing files so that a reader sees the old one or the whole new one, and the versions that decide the numbers."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Write indented JSON in one step; what JSON does not know is written as text."""
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def versions() -> dict[str, str]:
+    """Versions of the packages that decide the numbers."""
+    names = ("atwu", "torch", "transformers", "accelerate", "tokenizers")
+    return {name: importlib.metadata.version(name) for name in names}

@@ -1,0 +1,86 @@
+"""The output folder: what is replaced, what never is, and who may work in it."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+
+import pytest
+
+from atwu.training.output import OutputFolder
+
+
+def finished(path):
+    path.mkdir()
+    (path / "run.json").write_text(json.dumps({"schema": "atwu.run/1"}))
+    return path
+
+
+def test_a_folder_that_is_not_a_run_is_never_replaced(tmp_path):
+    mine = tmp_path / "thesis"
+    mine.mkdir()
+    (mine / "chapter.tex").write_text("years of work")
+    for overwrite in (False, True):
+        with pytest.raises(FileExistsError, match="is not a run of atwu"):
+            OutputFolder(mine, overwrite=overwrite)
+    work = tmp_path / "out.incomplete"
+    work.mkdir()
+    (work / "notes.txt").write_text("also mine")
+    with pytest.raises(FileExistsError, match="is not a run of atwu"):
+        OutputFolder(tmp_path / "out", overwrite=True)
+    assert (mine / "chapter.tex").exists()
+    assert (work / "notes.txt").exists()
+
+
+def test_a_finished_run_is_replaced_only_when_asked_and_in_one_move(tmp_path):
+    path = finished(tmp_path / "run")
+    with pytest.raises(FileExistsError, match="already holds a finished run"):
+        OutputFolder(path)
+    folder = OutputFolder(path, overwrite=True)
+    assert folder.begin({"a": 1}) is None
+    result = folder.work / "final"
+    finished(result)
+    (result / "new").write_text("")
+    folder.publish(result)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["run"]
+    assert (path / "new").exists()
+
+
+def test_an_unfinished_run_is_resumed_or_refused_by_its_key(tmp_path):
+    first = OutputFolder(tmp_path / "run")
+    assert first.begin({"config": {"beta": 1}}) is None
+    first._lock.close()
+    (first.work / "checkpoint-7").mkdir()
+    again = OutputFolder(tmp_path / "run")
+    assert again.begin({"config": {"beta": 1}}) == str(first.work / "checkpoint-7")
+    again._lock.close()
+    with pytest.raises(FileExistsError, match=r"differs in config\.beta"):
+        OutputFolder(tmp_path / "run").begin({"config": {"beta": 2}})
+    assert OutputFolder(tmp_path / "run", overwrite=True).begin({"config": {"beta": 2}}) is None
+    assert not (first.work / "checkpoint-7").exists()
+
+
+def _try_to_begin(path, answers):
+    try:
+        OutputFolder(path).begin({"a": 1})
+        answers.put("began")
+    except FileExistsError as error:
+        answers.put(str(error))
+
+
+def test_the_same_run_twice_at_once_is_refused(tmp_path):
+    folder = OutputFolder(tmp_path / "run")
+    folder.begin({"a": 1})
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    other = context.Process(target=_try_to_begin, args=(tmp_path / "run", answers))
+    other.start()
+    assert f"in use by another run (process {os.getpid()})" in answers.get(timeout=20)
+    other.join()
+
+
+def test_too_little_space_is_said_beforehand(tmp_path):
+    with pytest.raises(OSError, match=r"GB free, this run needs about 1000000000\.0 GB"):
+        OutputFolder(tmp_path / "deep" / "run").check_space(10**18)
+    assert not (tmp_path / "deep").exists()
