@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-BLOCK_ELEMENTS = 1 << 22
-"""Logits held at once (16 MiB in float32): large enough to keep matrix products efficient, small enough to forget."""
+BLOCK_ELEMENTS = 1 << 23
+"""Logits held at once (32 MiB in float32); measured on a CPU, half as many cost 1 % of a training step."""
 
 
 @dataclass(frozen=True, slots=True)
