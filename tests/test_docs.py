@@ -33,6 +33,13 @@ def test_links_lead_to_files(page):
             assert (page.parent / target).is_file(), target
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_are_written(page):
+    text = page.read_text()
+    assert len(text) > 500
+    assert not re.search(r"\b[A-Z]+_(TABLE|LINE|TIME)\b|TODO", text)
+
+
 def test_every_module_imports():
     import importlib
     import pkgutil

@@ -99,16 +99,16 @@ def unlearn_all(targets: Targets, size: str, output: Path, *, seed: int = 0, say
         passes = epochs(len(targets.benchmark.forget))
         config = UnlearnConfig(method=method, seed=seed, save_strategy="no", num_train_epochs=passes, **UNLEARNING)  # type: ignore[arg-type]
         say(f"unlearning with {method}")
-        finished = run_unlearn(
+        folders[method] = output / method
+        run_unlearn(
             ModelSource(model=str(targets.target)),
             config,
             forget=f"people:{size}:forget",
             retain=f"people:{size}:retain",
-            output=output / method,
+            output=folders[method],
             overwrite=True,
             say=lambda line: None,
         )
-        folders[method] = finished.output
     return folders
 
 

@@ -60,13 +60,13 @@ def demo(
     console.print()
     atwu = folders["atwu"]
     say("done. What to try next:")
-    console.print(f"  open [bold]{page}[/bold] for the token scores of {len(rows)} rows", highlight=False)
-    console.print(f"  atwu tokens --model {atwu} --data people:{size}:forget --score scorer", highlight=False)
-    console.print(f"  atwu evaluate --model {atwu} --forget people:{size}:forget", highlight=False)
-    console.print(
-        f"  atwu unlearn --model {targets.target} --forget people:{size}:forget --retain people:{size}:retain "
+    rows_of = f"people:{size}"
+    for line in (
+        f"open [bold]{page}[/bold] for the token scores of {len(rows)} rows",
+        f"atwu tokens --model {atwu} --data {rows_of}:forget --score scorer",
+        f"atwu evaluate --model {atwu} --forget {rows_of}:forget",
+        f"atwu unlearn --model {targets.target} --forget {rows_of}:forget --retain {rows_of}:retain "
         f"--method satimp --learning-rate {steps.UNLEARNING['learning_rate']:g} --output mine",
-        highlight=False,
-        soft_wrap=True,
-    )
-    console.print("  your own rows: a JSONL file with question and answer, see docs/data.md", highlight=False)
+        "your own rows: a JSONL file with question and answer, see docs/data.md",
+    ):
+        console.print(f"  {line}", highlight=False, soft_wrap=True)
