@@ -17,25 +17,19 @@ from atwu.methods import Recipe, lookup, recipe
 FOLLOW_FORGET_WEIGHT = "forget_weight"
 """Value of `scorer_gamma` that means: whatever the forget weight is."""
 
+_AUTHORS: Mapping[str, Any] = {
+    "hidden_position": "own",
+    "scorer_bias": True,
+    "detach_saturation": True,
+    "budget": "ste",
+    "lambda_budget": 10.0,
+    "scorer_gamma": "1.0",
+    "scorer_schedule": "linear",
+}
+
 PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "default": {
-        "hidden_position": "pred",
-        "scorer_bias": True,
-        "detach_saturation": True,
-        "budget": "ste",
-        "lambda_budget": 10.0,
-        "scorer_gamma": "1.0",
-        "scorer_schedule": "linear",
-    },
-    "authors": {
-        "hidden_position": "own",
-        "scorer_bias": True,
-        "detach_saturation": True,
-        "budget": "ste",
-        "lambda_budget": 10.0,
-        "scorer_gamma": "1.0",
-        "scorer_schedule": "linear",
-    },
+    "default": {**_AUTHORS, "hidden_position": "pred"},
+    "authors": _AUTHORS,
     "paper": {
         "hidden_position": "own",
         "scorer_bias": False,
