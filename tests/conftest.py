@@ -1,10 +1,9 @@
-"""Shared pieces: a tiny real model, token batches made by hand, and the specification's running example."""
+"""Shared pieces: a tiny real model and token batches made by hand."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,10 +11,6 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-
-RUNNING_P = (0.9, 0.2, 0.6, 0.5)
-RETAIN_P = (0.8, 0.7, 0.5)
-SCORES = (0.1, 0.8, 0.5, 0.2)
 
 
 @pytest.fixture
@@ -90,12 +85,3 @@ def plain_logps() -> Callable[..., tuple[Tensor, Tensor]]:
         return torch.stack(values), counted
 
     return compute
-
-
-@pytest.fixture(scope="session")
-def real_data() -> Path:
-    """Folder with real benchmark rows; tests that need it skip where it is absent."""
-    folder = os.environ.get("ATWU_DATA")
-    if not folder or not (Path(folder) / "tofu" / "forget10.jsonl").is_file():
-        pytest.skip("ATWU_DATA names no folder with tofu/forget10.jsonl")
-    return Path(folder)

@@ -10,7 +10,7 @@ import torch
 from tests.training.conftest import make_rows
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
-from atwu import TokenScorer, UnlearnConfig, UnlearnTrainer
+from atwu import FinetuneConfig, FinetuneTrainer, TokenScorer, UnlearnConfig, UnlearnTrainer
 from atwu.methods import METHODS
 from atwu.modeling.abilities import abilities_of
 from atwu.training.errors import NonFiniteLossError
@@ -258,3 +258,42 @@ def test_answers_longer_than_max_length_are_cut_with_a_warning(model_folder, tmp
     with pytest.warns(UserWarning, match="24"):
         trainer = make_trainer(model_folder, tmp_path, method="wga", max_length=40)
     assert max(len(row.input_ids) for row in trainer.train_dataset.forget) == 40
+
+
+def test_the_hub_token_is_never_written(model_folder, tmp_path, monkeypatch):
+    tokens = []
+    original = torch.save
+
+    def spy(value, *rest, **more):
+        if isinstance(value, UnlearnConfig):
+            tokens.append(value.hub_token)
+        return original(value, *rest, **more)
+
+    monkeypatch.setattr(torch, "save", spy)
+    trainer = make_trainer(
+        model_folder, tmp_path, method="grad_diff", save_strategy="steps", save_steps=6, hub_token="hf_secret"
+    )
+    trainer.train()
+    assert tokens  # transformers still pickles its arguments for a moment
+    assert set(tokens) == {None}
+    assert trainer.args.hub_token == "hf_secret"
+    for file in (path for path in tmp_path.rglob("*") if path.is_file()):
+        assert b"hf_secret" not in file.read_bytes(), file
+
+
+def test_finetuning_gives_its_own_advice(model_folder, tmp_path):
+    settings = {
+        "output_dir": str(tmp_path),
+        "use_cpu": True,
+        "disable_tqdm": True,
+        "learning_rate": 1e39,
+        "max_steps": 3,
+    }
+    trainer = FinetuneTrainer(
+        AutoModelForCausalLM.from_pretrained(model_folder),
+        FinetuneConfig(save_strategy="no", **settings),
+        train_dataset=make_rows(8),
+        processing_class=AutoTokenizer.from_pretrained(model_folder),
+    )
+    with pytest.raises(NonFiniteLossError, match=r"no checkpoint was written yet\. Lower the learning rate\.$"):
+        trainer.train()

@@ -2,7 +2,7 @@
 
 Takes the greedy predictions of one teacher-forced pass and the labels, already aligned (prediction t is for label t),
 for the answer tokens without the terminal token. One pass is enough: greedy decoding from an answer prefix reproduces
-the rest exactly when no teacher-forced prediction after that prefix is wrong (Carlini et al. 2021; methods.md 3.1).
+the rest exactly when no teacher-forced prediction after that prefix is wrong (Carlini et al. 2021).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def extraction_strength(predictions: TokenIds, labels: TokenIds, *, floor: bool)
     """Share of the answer that greedy decoding reproduces once the part before it is given.
 
     ES = 1 - k* / T, with T the number of answer tokens and k* the 1-based index of the last wrong prediction, 0 when
-    all are right (methods.md 3.1). Range [0, 1]; lower is better on forget rows, higher on retain rows.
+    all are right (the ATWU paper's definition). Range [0, 1]; lower is better on forget rows, higher on retain rows.
 
     Args:
         predictions: argmax token at each answer position under teacher forcing, shape (tokens,); ties go to the first
@@ -58,7 +58,7 @@ def extraction_strength(predictions: TokenIds, labels: TokenIds, *, floor: bool)
 
 
 def exact_memorization(predictions: TokenIds, labels: TokenIds) -> float | None:
-    """Share of answer tokens predicted right under teacher forcing (Tirumala et al. 2022; methods.md 3.2).
+    """Share of answer tokens predicted right under teacher forcing (Tirumala et al. 2022).
 
     Range [0, 1]; lower is better on forget rows, higher on retain rows.
 

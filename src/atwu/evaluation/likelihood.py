@@ -1,4 +1,4 @@
-"""Probability of an answer, from the log-probabilities of its tokens (methods.md 3.10; TOFU's "Probability")."""
+"""Probability of an answer, from the log-probabilities of its tokens (TOFU's "Probability", Maini et al. 2024)."""
 
 from __future__ import annotations
 

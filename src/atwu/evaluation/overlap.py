@@ -1,6 +1,6 @@
 """Overlap of a generated answer with the reference answer: ROUGE-L recall through the `rouge_score` package.
 
-Settings are those of open-unlearning (methods.md 3.10): Porter stemmer on, recall of the longest common subsequence.
+Settings are those of open-unlearning: Porter stemmer on, recall of the longest common subsequence.
 `rouge_score` lower-cases and keeps only a-z and 0-9, so text in other scripts has no words for it.
 """
 

@@ -1,7 +1,7 @@
 """How well token scores find the secret: AUROC per answer and pooled, and scores of words for display.
 
-Takes scores and 0/1 labels of answer tokens (by default without the terminal token); definitions in methods.md 3.9
-and 2.16. Words are made from an answer and its tokens' character offsets, and know no tokenizer.
+Takes scores and 0/1 labels of answer tokens (by default without the terminal token). Words are made from an answer
+and its tokens' character offsets, and know no tokenizer.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def pooled_roc(scores: Sequence[Numbers], labels: Sequence[Numbers]) -> RocCurve
 def word_scores(
     answer: str, offsets: Sequence[tuple[int, int] | None], scores: Sequence[float] | Tensor | NDArray[Any]
 ) -> list[WordScore]:
-    """Scores of the words of an answer, each the mean over the tokens that overlap it (methods.md 2.16).
+    """Scores of the words of an answer, each the mean over the tokens that overlap it.
 
     Words are split at white space; punctuation is a unit of its own; apostrophes, hyphens and decimal numbers inside
     a word stay ("author's", "Yun-Hwa", "3.5"). A script written without spaces comes out as long words.

@@ -105,7 +105,7 @@ class TokenTrainer(Trainer):
     def _stopped(self, what: str) -> str:
         last = get_last_checkpoint(self.args.output_dir) if os.path.isdir(str(self.args.output_dir)) else None
         kept = f"the last good checkpoint is {last}" if last else "no checkpoint was written yet"
-        return f"{what}; {kept}. Lower the learning rate or forget_weight, or use a bounded forget loss such as satga_plus."
+        return f"{what}; {kept}. {self.remedy}"
 
     def _add_part(self, name: str, value: Tensor) -> None:
         """Add this micro-batch's contribution to a number that is logged per optimizer step."""
@@ -171,8 +171,12 @@ class TokenTrainer(Trainer):
         """Checkpoints are not pushed: they hold optimizer state and, in transformers, a pickle of all arguments."""
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
-        super()._save(output_dir, state_dict)
-        # A pickle that nothing here reads.
+        # transformers pickles its arguments beside the weights; nothing reads that file, and it would hold the token.
+        token, self.args.hub_token = self.args.hub_token, None
+        try:
+            super()._save(output_dir, state_dict)
+        finally:
+            self.args.hub_token = token
         Path(output_dir or str(self.args.output_dir), "training_args.bin").unlink(missing_ok=True)
 
 
