@@ -125,7 +125,8 @@ class UnlearnConfig(TokenTrainingConfig):
 
     preset: str = field(default="default", metadata={"help": "Scorer settings: default, authors or paper."})
     detach_saturation: bool | None = field(
-        default=None, metadata={"help": "Treat the saturation factor as a constant; without it beta 7 does not forget."}
+        default=None,
+        metadata={"help": "Treat the saturation factor as a constant; without it beta 7 forgets far less."},
     )
     hidden_position: str | None = field(
         default=None, metadata={"help": "State that scores a token: pred (predicts it) or own (has read it)."}
