@@ -85,7 +85,7 @@ def plain_step(model, optimizer):
 
 
 def our_step(model, optimizer, method: str, layout: str):
-    from atwu.methods import recipe
+    from atwu.recipe import recipe
     from atwu.objective import recipe_loss
     from atwu.training.alternate import ScorerAlternation
     from atwu.training.config import UnlearnConfig
@@ -93,7 +93,7 @@ def our_step(model, optimizer, method: str, layout: str):
 
     decided = recipe(method)
     alternation = None
-    if decided.weighter.needs_scorer:
+    if decided.needs_scorer:
         device = next(model.parameters()).device
         config = UnlearnConfig(output_dir="unused", method=method, scorer_every=SCORER_EVERY)
         alternation = ScorerAlternation(TokenScorer(512).to(device), decided, config)

@@ -8,8 +8,10 @@ from transformers.modeling_outputs import CausalLMOutput
 
 import atwu
 from atwu.methods import METHODS
-from atwu.objective import Denominators, recipe_loss
-from atwu.weighting.scorer import TokenScorer
+from atwu.modeling.batches import TokenBatch
+from atwu.modeling.reference import live_reference
+from atwu.objective import Denominators, Given, recipe_loss, wanted_of
+from atwu.recipe import recipe
 
 RUNNING_P, RETAIN_P, SCORES = (0.9, 0.2, 0.6, 0.5), (0.8, 0.7, 0.5), (0.1, 0.8, 0.5, 0.2)
 
@@ -66,74 +68,37 @@ def test_worked_examples(method, options, forget, total):
     assert (out.retain is None) == (method == "grad_ascent")
 
 
-def plain_loss(method, logps, weights_of, gamma, alpha, retain, numbers):
-    """Every method written out token by token, sharing nothing with the library."""
-    total, count, selected = 0.0, 0, 0.0
-    for lp, w in zip(logps, weights_of, strict=True):
-        p = lp.exp().detach()
-        value = {
-            "grad_ascent": lambda: lp,
-            "grad_diff": lambda: lp,
-            "wga": lambda: p ** numbers["beta"] * lp,
-            "satga": lambda: p ** numbers["beta"] * lp,
-            "satimp": lambda: p ** numbers["beta1"] * (1 - p) ** numbers["beta2"] * lp,
-            "gt_ga": lambda: w * lp,
-            "gt_satga": lambda: w * p ** numbers["beta"] * lp,
-            "atwu_ga": lambda: w * lp,
-            "atwu_satga": lambda: w * p ** numbers["beta"] * lp,
-            "atwu": lambda: w * p ** (numbers["beta"] * w) * lp,
-        }[method]()
-        total, count, selected = total + value, count + 1, selected + float(w)
-    forget = total / (max(selected, 1.0) if method == "gt_ga" else count)
-    return gamma * forget + (alpha * -retain.mean() if method != "grad_ascent" else 0.0)
-
-
-@pytest.mark.parametrize("method", list(METHODS))
-def test_every_method_equals_plain_code_in_value_and_gradient(method, tiny_llama, batch, plain_logps):
-    model = tiny_llama().double().eval()
-    forget, retain = batch(rows=3, seed=1), batch(rows=3, seed=2)
-    scorer = TokenScorer(32, hidden_position="own")
-    torch.nn.init.normal_(scorer.linear.weight, generator=torch.Generator().manual_seed(1))
-    values, counted = plain_logps(model, forget)
-    kept, _ = plain_logps(model, retain)
-    states = model(input_ids=forget["input_ids"], attention_mask=forget["attention_mask"], output_hidden_states=True)
-    learned = torch.sigmoid(states.hidden_states[-1][:, 1:][counted].detach().float() @ scorer.linear.weight[0])
-    weights = forget["token_labels"][:, 1:][counted] if method.startswith("gt") else learned.detach()
-    out = atwu.unlearning_loss(model, forget, retain, method=method, scorer=scorer)
-    numbers = atwu.METHODS[method].defaults | {}
-    gamma, alpha = numbers.get("forget_weight", 1.0), numbers.get("retain_weight", 1.0)
-    if METHODS[method].forget_loss != "ga" or method == "wga":
-        numbers.setdefault("beta", 7.0)
-    expected = plain_loss(method, values, weights, gamma, alpha, kept, numbers)
-    assert out.loss.item() == pytest.approx(expected.item(), abs=1e-7)
-    wanted = torch.autograd.grad(expected, list(model.parameters()))
-    got = torch.autograd.grad(out.loss, list(model.parameters()))
-    for left, right in zip(got, wanted, strict=True):
-        torch.testing.assert_close(left, right, atol=1e-7, rtol=1e-6)
-
-
 @pytest.mark.parametrize("method", list(METHODS))
 def test_micro_batches_with_shared_counts_add_up(method, tiny_llama, batch):
-    from atwu.methods import recipe
+    model, reference, decided = tiny_llama().double().eval(), tiny_llama(1).double().eval(), recipe(method)
+    rows = {name: batch(rows=4, seed=seed) for seed, name in enumerate(("forget", "retain", "alternate"))}
+    selection = (torch.rand(4, 12, generator=torch.Generator().manual_seed(0)) < 0.5).double()
+    masked = any(weighter.fixed is not None for weighter in decided.weighters)
 
-    model, decided = tiny_llama().double().eval(), recipe(method)
-    forget, retain = batch(rows=4, seed=3), batch(rows=4, seed=4)
-    whole = recipe_loss(model, forget, retain, decided)
+    def loss(part, counts=None):
+        given = {name: TokenBatch.of({k: v[part] for k, v in rows[name].items()}) for name in rows}
+        seen = live_reference(reference, given, wanted_of(decided, layers=2))
+        weights = selection[part] if masked else None
+        more = Given(seen, token_weights=weights, refusal_ids=(5, 6))
+        return recipe_loss(
+            model,
+            given["forget"],
+            given["retain"],
+            decided,
+            alternate=given["alternate"],
+            given=more,
+            denominators=counts,
+        )
+
+    whole = loss(slice(None))
     counts = Denominators(
         forget_tokens=float(whole.mask.sum()),
-        retain_tokens=float((retain["labels"][:, 1:] != -100).sum()),
-        selected=float((forget["token_labels"][:, 1:] * whole.mask).sum()),
+        retain_tokens=float((rows["retain"]["labels"][:, 1:] != -100).sum()),
+        forget_rows=4.0,
+        retain_rows=4.0,
+        selected=float((selection[:, 1:] * whole.mask).sum()),
     )
-    pieces = [
-        recipe_loss(
-            model,
-            {k: v[index : index + 1] for k, v in forget.items()},
-            {k: v[index : index + 1] for k, v in retain.items()},
-            decided,
-            denominators=counts,
-        ).loss
-        for index in range(4)
-    ]
+    pieces = [loss(slice(index, index + 1), counts).loss for index in range(4)]
     torch.testing.assert_close(sum(pieces), whole.loss, atol=1e-10, rtol=1e-8)
 
 

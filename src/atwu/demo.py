@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from atwu._cache import cache_folder
 from atwu.data.people import PeopleBenchmark, people
 from atwu.data.rows import fingerprint
 from atwu.data.schema import Example
@@ -57,12 +57,6 @@ class Targets:
     """Memorised forget and retain rows."""
     retain_only: Path
     """Has never seen the forget rows: the gold standard."""
-
-
-def cache_folder() -> Path:
-    """`$ATWU_CACHE`, or `atwu` in the user's cache folder."""
-    base = os.environ.get("ATWU_CACHE")
-    return Path(base) if base else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "atwu"
 
 
 def prepare(size: str, *, seed: int = 0, cache: Path | None = None, say: Say = print) -> Targets:

@@ -5,17 +5,26 @@ The trainer and the public `unlearning_loss` both come through `recipe_loss`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
-from atwu.losses.reduction import selected_mean, token_mean
+from atwu.data.schema import IGNORE_INDEX
+from atwu.losses.reduction import mean_of_means, selected_mean, sequence_mean, token_mean
+from atwu.losses.representation import squared_distance, steering_vector
 from atwu.losses.retain import nll
-from atwu.methods import Recipe, recipe
 from atwu.modeling.batches import TokenBatch
+from atwu.modeling.compare import Comparison, Teacher
 from atwu.modeling.forward import LayoutChoice, TokenOutputs, forward_tokens
+from atwu.modeling.reference import Reference, Wanted, live_reference
+from atwu.modeling.single_pass import unwrap
+from atwu.modeling.tap import decoder_layers
+from atwu.parts import WEIGHTINGS, LossTerms, Reduction
+from atwu.recipe import Recipe, recipe
+from atwu.weighting import combine
 from atwu.weighting.scorer import TokenScorer
 
 Batch = Mapping[str, Tensor] | TokenBatch
@@ -36,12 +45,22 @@ class UnlearningLoss:
     """Retain loss before its weight, or None if the method has none."""
     token_weights: Tensor
     """Weight of each forget token, without gradient; 0 where it is not counted."""
-    logps: Tensor
-    """Log-probability of each forget token, with gradient; 0 where it is not counted."""
-    mask: Tensor
-    """True on counted forget tokens."""
+    terms: LossTerms
+    """What the forget loss was computed from."""
+    factor: Tensor | None
+    """What learned scores were multiplied with, or None."""
     outputs: TokenOutputs
     """Everything the forward pass gave for the forget rows."""
+
+    @property
+    def logps(self) -> Tensor:
+        """Log-probability of each forget token, with gradient; 0 where it is not counted."""
+        return self.terms.logps
+
+    @property
+    def mask(self) -> Tensor:
+        """True on counted forget tokens."""
+        return self.terms.mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +69,27 @@ class Denominators:
 
     forget_tokens: float | None = None
     retain_tokens: float | None = None
+    forget_rows: float | None = None
+    retain_rows: float | None = None
     selected: float | None = None
     """Total weight, for losses that average over selected tokens."""
+    labelled_rows: float | None = None
+    """Rows with secret and other tokens, for the agreement that is logged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a loss may need besides the rows; per-token tensors are flat, in row-major order of the forget mask."""
+
+    reference: Reference = field(default_factory=Reference)
+    fixed_weights: Mapping[str, Tensor] = field(default_factory=dict)
+    """Weights computed before training, by name of the weighting, (tokens,)."""
+    token_weights: Tensor | None = None
+    """Weights to use instead of the method's own, (batch, length), not shifted."""
+    score_offset: Tensor | None = None
+    """Added to the logit of learned scores, (tokens,)."""
+    refusal_ids: tuple[int, ...] = ()
+    """Tokens of the refusal that JensUn aims at."""
 
 
 def unlearning_loss(
@@ -64,10 +102,12 @@ def unlearning_loss(
     scorer: TokenScorer | None = None,
     token_weights: Tensor | None = None,
     alternate: Batch | None = None,
+    refusal_ids: Sequence[int] = (),
     weighting: str | None = None,
     forget_loss: str | None = None,
     retain_loss: str | None = None,
     detach_saturation: bool = True,
+    legacy: bool = False,
     layout: LayoutChoice = "auto",
     **hyperparameters: float | None,
 ) -> UnlearningLoss:
@@ -79,14 +119,17 @@ def unlearning_loss(
             `token_labels` (1 on secret tokens) for the label weighting.
         retain: the same for retain rows; required unless the method has no retain loss.
         method: a name listed by `atwu methods`.
-        reference: starting model, for methods that compare with it.
+        reference: starting model, for methods that compare with it; on the same device, not changed.
         scorer: for learned weights; None scores every token 1/2.
-        token_weights: weights to use instead of the method's own, in [0, 1], shape (batch, length), not shifted.
-        alternate: preferred answers, for methods that learn from them.
+        token_weights: weights to use instead of the method's own, in [0, 1], shape (batch, length), not shifted; required
+            for weightings that are computed once before training (labels come from the batch).
+        alternate: preferred answers to the forget prompts, for methods that learn from them.
+        refusal_ids: tokens of the refusal that JensUn aims at.
         weighting: replace the method's token weighting.
         forget_loss: replace its forget loss.
         retain_loss: replace its retain loss.
         detach_saturation: treat the saturation factor as a constant.
+        legacy: JensUn as its published code computes it.
         layout: see `forward_tokens`.
         hyperparameters: `forget_weight`, `retain_weight`, `beta`, ...; unset ones take the method's published values.
 
@@ -99,9 +142,48 @@ def unlearning_loss(
         forget_loss=forget_loss,
         retain_loss=retain_loss,
         detach_saturation=detach_saturation,
+        legacy=legacy,
         **hyperparameters,
     )
-    return recipe_loss(model, forget, retain, decided, scorer=scorer, token_weights=token_weights, layout=layout)
+    rows = {"forget": TokenBatch.of(forget, name="forget")}
+    if retain is not None and decided.needs_retain:
+        rows["retain"] = TokenBatch.of(retain, name="retain")
+    if alternate is not None and decided.needs_alternate:
+        rows["alternate"] = TokenBatch.of(alternate, name="alternate")
+    if legacy and decided.forgetter.ids == "refusal":
+        rows = {name: _everywhere(batch) for name, batch in rows.items()}
+    wanted = wanted_of(decided, layers=len(decoder_layers(unwrap(model))) if decided.layered else 0)
+    compared = any(not what.nothing for name, what in wanted.items())
+    if compared and reference is None:
+        raise ValueError(f"method {decided.name!r} compares with the starting model; give it as reference.")
+    seen = live_reference(reference, rows, wanted, layout=layout) if compared and reference is not None else Reference()
+    return recipe_loss(
+        model,
+        rows["forget"],
+        rows.get("retain"),
+        decided,
+        alternate=rows.get("alternate"),
+        scorer=scorer,
+        given=Given(seen, token_weights=token_weights, refusal_ids=tuple(refusal_ids)),
+        layout=layout,
+    )
+
+
+def wanted_of(recipe: Recipe, *, layers: int) -> dict[str, Wanted]:
+    """What of the starting model the losses of a recipe need in every step, by set of rows.
+
+    Args:
+        recipe: the recipe.
+        layers: decoder layers of the model, for a recipe that reads one.
+    """
+    loss, retainer = recipe.forgetter, recipe.retainer
+    wanted = {"forget": Wanted(logps=loss.needs_ref_logps, states=loss.needs_teacher)}
+    if retainer is not None:
+        layer = recipe.layer(layers) if retainer.layer else None
+        wanted["retain"] = Wanted(states=retainer.needs_teacher, layer=layer)
+    if loss.needs_alternate:
+        wanted["alternate"] = Wanted(logps=loss.needs_ref_logps)
+    return wanted
 
 
 def recipe_loss(
@@ -110,60 +192,199 @@ def recipe_loss(
     retain: Batch | None,
     recipe: Recipe,
     *,
+    alternate: Batch | None = None,
     scorer: TokenScorer | None = None,
-    token_weights: Tensor | None = None,
+    given: Given | None = None,
     denominators: Denominators | None = None,
     layout: LayoutChoice = "auto",
 ) -> UnlearningLoss:
     """`unlearning_loss` for a decided recipe; `denominators` are the counts of the whole batch this one is part of."""
-    denominators = denominators or Denominators()
-    forget = TokenBatch.of(forget, name="forget")
-    batches = [forget]
+    counts, given = denominators or Denominators(), given or Given()
+    rows = _rows(recipe, forget, retain, alternate)
+    loss = recipe.forgetter
+    layer = recipe.layer(len(decoder_layers(unwrap(model)))) if recipe.layered else None
+    entropy = any(weighter.needs_entropy for weighter in recipe.weighters) and given.token_weights is None
+    comparisons = {"forget": _forget_comparison(recipe, rows["forget"], given)}
+    if (retainer := recipe.retainer) is not None and retainer.distance is not None:
+        comparisons["retain"] = Comparison(retainer.distance, _teacher(given.reference.retain, recipe))
+    outs = dict(
+        zip(
+            rows,
+            forward_tokens(
+                model,
+                list(rows.values()),
+                entropy_temperature=recipe.values["temperature"] if entropy else None,
+                comparisons=[comparisons.get(name) for name in rows],
+                layer=layer,
+                stop=not recipe.needs_head,
+                layout=layout,
+            ),
+            strict=True,
+        )
+    )
+    out = outs["forget"]
+    terms = _terms(recipe, out, outs.get("alternate"), given)
+    weights, factor = _weights(recipe, out, rows["forget"], scorer=scorer, given=given)
+    values = recipe.forget_values(terms, weights)
+    forget_term = reduced(
+        values,
+        weights,
+        out.mask,
+        loss.reduction,
+        tokens=counts.forget_tokens,
+        rows=counts.forget_rows,
+        selected=counts.selected,
+    )
+    total, retain_term = recipe.values["forget_weight"] * forget_term, None
+    if retainer is not None:
+        kept, reference = outs["retain"], given.reference
+        if retainer.layer:
+            assert kept.layer_states is not None
+            if reference.retain_layer is None:
+                raise ValueError(f"method {recipe.name!r} compares with the starting model; give its reference.")
+            moved = kept.spread(
+                squared_distance(kept.layer_states, reference.retain_layer.to(kept.layer_states.device))
+            )
+            retain_term = mean_of_means(moved, kept.mask, count=counts.retain_rows)
+        else:
+            each = nll(kept.logps) if kept.distance is None else kept.distance
+            retain_term = token_mean(each, kept.mask, count=counts.retain_tokens)
+        total = total + recipe.values["retain_weight"] * retain_term
+    return UnlearningLoss(total, forget_term, retain_term, weights, terms, factor, out)
+
+
+def reduced(
+    values: Tensor,
+    weights: Tensor,
+    mask: Tensor,
+    reduction: Reduction,
+    *,
+    tokens: float | None = None,
+    rows: float | None = None,
+    selected: float | None = None,
+) -> Tensor:
+    """Average the values of a forget loss; the counts are those of the whole batch this one is part of."""
+    if reduction == "sequences":
+        return sequence_mean(values, count=rows)
+    if reduction == "row_means":
+        return mean_of_means(values, mask, count=rows)
+    if reduction == "selected":
+        return selected_mean(values, weights, mask, count=selected)
+    return token_mean(values, mask, count=tokens)
+
+
+def _rows(
+    recipe: Recipe, forget: Batch, retain: Batch | None, alternate: Batch | None
+) -> dict[str, TokenBatch]:  # fmt: skip
+    """The batches that the forward pass runs over."""
+    rows = {"forget": TokenBatch.of(forget, name="forget")}
     if recipe.needs_retain:
         if retain is None:
             raise ValueError(f"method {recipe.name!r} needs a retain batch; give one or set retain_loss='none'.")
-        batches.append(TokenBatch.of(retain, name="retain"))
-    temperature = recipe.values["temperature"] if recipe.weighter.needs_entropy and token_weights is None else None
-    outputs = forward_tokens(model, batches, entropy_temperature=temperature, layout=layout)
-    out = outputs[0]
-    weights = _weights(recipe, out, forget, scorer=scorer, given=token_weights)
-    values = recipe.forget_values(out.logps, weights)
-    if recipe.forgetter.over_selected:
-        forget_term = selected_mean(values, weights, out.mask, count=denominators.selected)
-    else:
-        forget_term = token_mean(values, out.mask, count=denominators.forget_tokens)
-    loss, retain_term = recipe.values["forget_weight"] * forget_term, None
-    if recipe.needs_retain:
-        retain_term = token_mean(nll(outputs[1].logps), outputs[1].mask, count=denominators.retain_tokens)
-        loss = loss + recipe.values["retain_weight"] * retain_term
-    return UnlearningLoss(loss, forget_term, retain_term, weights, out.logps, out.mask, out)
+        rows["retain"] = TokenBatch.of(retain, name="retain")
+    if recipe.needs_alternate:
+        if alternate is None:
+            raise ValueError(f"method {recipe.name!r} needs alternate answers to the forget prompts.")
+        rows["alternate"] = TokenBatch.of(alternate, name="alternate")
+    if recipe.forgetter.on_alternate:
+        rows["forget"] = rows.pop("alternate")
+    return rows
+
+
+def _teacher(teacher: Teacher | None, recipe: Recipe) -> Teacher:
+    if teacher is None:
+        raise ValueError(f"method {recipe.name!r} compares with the starting model; give its reference.")
+    return teacher
+
+
+def _forget_comparison(recipe: Recipe, forget: TokenBatch, given: Given) -> Comparison | None:
+    loss = recipe.forgetter
+    if loss.distance is None:
+        return None
+    mask, ids = forget.mask, None
+    if loss.ids == "own":
+        ids = forget.labels[:, 1:][mask][:, None]
+    elif loss.ids == "refusal":
+        if not given.refusal_ids:
+            raise ValueError(f"method {recipe.name!r} needs refusal_ids, the tokens of the refusal it aims at.")
+        refusal = torch.tensor(given.refusal_ids, device=mask.device)
+        place = (mask.cumsum(1) - 1)[mask]
+        ids = refusal.expand(place.shape[0], -1) if recipe.legacy else refusal[place % refusal.shape[0]][:, None]
+    teacher = _teacher(given.reference.forget, recipe) if loss.needs_teacher else None
+    return Comparison(loss.distance(**recipe.numbers(loss.hyperparameters)), teacher, ids)
+
+
+def _terms(recipe: Recipe, out: TokenOutputs, alternate: TokenOutputs | None, given: Given) -> LossTerms:
+    loss, reference = recipe.forgetter, given.reference
+    ref_logps = preferred = None
+    distance = out.distance
+    if loss.needs_ref_logps:
+        if reference.forget_logps is None:
+            raise ValueError(f"method {recipe.name!r} compares with the starting model; give its reference.")
+        ref_logps = out.spread(reference.forget_logps.to(out.logps))
+    if alternate is not None:
+        assert reference.alternate_logps is not None
+        ratio = alternate.logps - alternate.spread(reference.alternate_logps.to(alternate.logps))
+        preferred = ratio.sum(dim=1)
+    if loss.steers:
+        assert out.layer_states is not None
+        states = out.layer_states
+        target = steering_vector(states.shape[-1], coefficient=recipe.values["steering_coeff"]).to(states.device)
+        distance = out.spread(squared_distance(states, target))
+    return LossTerms(out.logps, out.mask, ref_logps, preferred, distance)
 
 
 @torch.no_grad()
 def _weights(
-    recipe: Recipe, out: TokenOutputs, forget: TokenBatch, *, scorer: TokenScorer | None, given: Tensor | None
+    recipe: Recipe, out: TokenOutputs, forget: TokenBatch, *, scorer: TokenScorer | None, given: Given
+) -> tuple[Tensor, Tensor | None]:
+    """Token weights of shape (batch, length - 1), zero where not counted, and the factor on learned ones."""
+    if given.token_weights is not None:
+        return _on_grid(given.token_weights, forget, out), None
+    names, weighters = recipe.weighting_names, recipe.weighters
+    parts = [
+        _one_weighting(recipe, name, out, forget, scorer=scorer, given=given) for name in names
+    ]  # fmt: skip
+    if len(parts) == 1:
+        return parts[0], None
+    weights = getattr(combine, recipe.combination or "product")(*parts, out.mask)
+    learned = [weighter.needs_scorer for weighter in weighters]
+    return weights, parts[1 - learned.index(True)] if any(learned) else None
+
+
+def _one_weighting(
+    recipe: Recipe, name: str, out: TokenOutputs, forget: TokenBatch, *, scorer: TokenScorer | None, given: Given
 ) -> Tensor:
-    """Token weights of shape (batch, length - 1), zero where not counted."""
-    weighter = recipe.weighter
-    if given is None and weighter.needs_labels:
-        given = forget.token_labels
-        if given is None:
-            raise ValueError(
-                f"weighting {recipe.weighting!r} needs `token_labels` in the forget batch or `token_weights`."
-            )
-    if given is not None:
-        if given.shape != forget.labels.shape:
-            raise ValueError(
-                f"token weights must have the labels' shape {tuple(forget.labels.shape)}, got {tuple(given.shape)}."
-            )
-        return given[:, 1:].to(out.logps) * out.mask
+    weighter = WEIGHTINGS[name]
+    if name in given.fixed_weights:
+        return out.spread(given.fixed_weights[name].to(out.logps))
+    if weighter.needs_labels:
+        if forget.token_labels is None:
+            raise ValueError(f"weighting {name!r} needs `token_labels` in the forget batch or `token_weights`.")
+        return _on_grid(forget.token_labels, forget, out)
+    if weighter.fixed is not None:
+        raise ValueError(f"weighting {name!r} is computed once, before training; pass its values as token_weights.")
     if weighter.needs_scorer:
         if scorer is None:
             return 0.5 * out.mask.to(out.logps.dtype)
-        return out.spread(scorer(out.hidden(scorer.hidden_position)).to(out.logps.dtype))
+        scores = scorer(out.hidden(scorer.hidden_position), given.score_offset)
+        return out.spread(scores.to(out.logps.dtype))
     assert weighter.of is not None
     if weighter.needs_entropy:
         assert out.entropy is not None
         return weighter.of(out.entropy, out.mask)
-    options = {name: recipe.values[name] for name in weighter.hyperparameters}
-    return weighter.of(out.logps, **options) * out.mask
+    return weighter.of(out.logps, **recipe.numbers(weighter.hyperparameters)) * out.mask
+
+
+def _on_grid(weights: Tensor, forget: TokenBatch, out: TokenOutputs) -> Tensor:
+    if weights.shape != forget.labels.shape:
+        raise ValueError(
+            f"token weights must have the labels' shape {tuple(forget.labels.shape)}, got {tuple(weights.shape)}."
+        )
+    return weights[:, 1:].to(out.logps) * out.mask
+
+
+def _everywhere(batch: TokenBatch) -> TokenBatch:
+    """Every real token counted, the prompt's too."""
+    labels = torch.where(batch.attention_mask, batch.input_ids, torch.full_like(batch.input_ids, IGNORE_INDEX))
+    return dataclasses.replace(batch, labels=labels)

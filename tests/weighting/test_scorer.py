@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from atwu.methods import recipe
+from atwu.parts import LossTerms
+from atwu.recipe import recipe
 from atwu.weighting.scorer import (
     TokenScorer,
     score_entropy,
@@ -19,7 +20,11 @@ from atwu.weighting.scorer import (
 P = torch.tensor([0.9, 0.2, 0.6, 0.5], dtype=torch.float64)
 G = torch.tensor([0.1, 0.8, 0.5, 0.2], dtype=torch.float64)
 ROW = torch.zeros(4, dtype=torch.long)
-SATGA_PLUS = recipe("atwu", beta=7).forget_values
+RECIPE = recipe("atwu", beta=7)
+
+
+def satga_plus(logps, weights):
+    return RECIPE.forget_values(LossTerms(logps, torch.ones_like(logps, dtype=torch.bool)), weights)
 
 
 def close(value):
@@ -27,12 +32,11 @@ def close(value):
 
 
 def objective(scores, logps, sequence=ROW, *, budget, rho=0.2, lambda_entropy=1.0, **changes):
+    count = changes.get("tokens", logps.numel())
     return scorer_objective(
         scores,
-        logps,
         sequence,
-        forget_loss=SATGA_PLUS,
-        gamma=1.0,
+        forget=satga_plus(logps, scores).sum() / count,
         lambda_entropy=lambda_entropy,
         lambda_budget=10.0,
         budget=budget,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from atwu.cli import demo, evaluate, methods, tokens, train
+from atwu.cli import demo, evaluate, methods, probe, tokens, train
 
 EXPECTED = (ValueError, FileNotFoundError, FileExistsError, PermissionError, ImportError, OSError)
 
@@ -29,6 +29,7 @@ def build(command: str | None) -> typer.Typer:
     app.command("unlearn")(train.unlearn_command(full=command == "unlearn"))
     app.command("evaluate")(evaluate.evaluate)
     app.command("tokens")(tokens.tokens)
+    app.command("probe")(probe.probe)
     app.command("methods")(methods.methods)
 
     @app.callback()

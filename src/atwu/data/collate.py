@@ -26,6 +26,12 @@ class PairBatch(TypedDict):
     """The same for their retain rows; absent when there is no retain set."""
     rows: Tensor
     """Index of each forget row in the forget set, shape (batch,), long."""
+    retain_rows: NotRequired[Tensor]
+    """Index of each retain row in the retain set, same shape."""
+    alternate: NotRequired[dict[str, Tensor]]
+    """The forget prompts with preferred answers, for losses that learn from them."""
+    alternate_rows: NotRequired[Tensor]
+    """Index of each of these among the run's alternates."""
 
 
 def collate_rows(rows: Sequence[EncodedRow], *, pad_id: int = 0) -> dict[str, Tensor]:
@@ -83,4 +89,9 @@ class PairCollator:
         )
         if retain:
             batch["retain"] = collate_rows(retain, pad_id=self.pad_id)
+            batch["retain_rows"] = torch.tensor([pair.retain_index for pair in pairs], dtype=torch.long)
+        alternate = [pair.alternate for pair in pairs if pair.alternate is not None]
+        if alternate:
+            batch["alternate"] = collate_rows(alternate, pad_id=self.pad_id)
+            batch["alternate_rows"] = torch.tensor([pair.alternate_index for pair in pairs], dtype=torch.long)
         return batch

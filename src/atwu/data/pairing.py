@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, Sampler
 
+from atwu.data.alternates import Alternates
 from atwu.data.encode import EncodedRow, labelled
 
 # Purpose constants keep the draws of one seed apart from each other and from every other use of that seed.
@@ -92,18 +93,28 @@ class PairedRow:
     retain_index: int | None
     retain: EncodedRow | None
     """None when there is no retain set."""
+    alternate_index: int | None = None
+    alternate: EncodedRow | None = None
+    """The same prompt with a preferred answer; None when no loss learns from one."""
 
 
 class PairedDataset(Dataset[PairedRow]):
     """Forget rows, each with its retain row of the epoch; made to be read with `EpochSampler` keys."""
 
-    def __init__(self, forget: Sequence[EncodedRow], retain: Sequence[EncodedRow] | None, seed: int) -> None:
-        """Hold both sets.
+    def __init__(
+        self,
+        forget: Sequence[EncodedRow],
+        retain: Sequence[EncodedRow] | None,
+        seed: int,
+        alternates: Alternates | None = None,
+    ) -> None:
+        """Hold the sets.
 
         Args:
             forget: rows to remove.
             retain: rows to keep, or None for methods without a retain loss.
             seed: seed of the run.
+            alternates: preferred answers, for losses that learn from them.
 
         Raises:
             ValueError: an empty set, or a set where only some rows have token labels.
@@ -120,6 +131,7 @@ class PairedDataset(Dataset[PairedRow]):
         self.forget = forget
         self.retain = retain
         self.seed = seed
+        self.alternates = alternates
 
     def __len__(self) -> int:
         return len(self.forget)
@@ -129,10 +141,19 @@ class PairedDataset(Dataset[PairedRow]):
         if key < 0:
             raise IndexError(f"keys are epoch * {len(self)} + forget index, 0 or more; got {key}.")
         epoch, index = divmod(int(key), len(self))
-        if self.retain is None:
-            return PairedRow(forget_index=index, forget=self.forget[index], retain_index=None, retain=None)
-        drawn = retain_index(seed=self.seed, epoch=epoch, index=index, n_retain=len(self.retain))
-        return PairedRow(forget_index=index, forget=self.forget[index], retain_index=drawn, retain=self.retain[drawn])
+        drawn = alternate = None
+        if self.retain is not None:
+            drawn = retain_index(seed=self.seed, epoch=epoch, index=index, n_retain=len(self.retain))
+        if self.alternates is not None:
+            alternate = self.alternates.index(epoch=epoch, row=index)
+        return PairedRow(
+            forget_index=index,
+            forget=self.forget[index],
+            retain_index=drawn,
+            retain=None if self.retain is None or drawn is None else self.retain[drawn],
+            alternate_index=alternate,
+            alternate=None if self.alternates is None or alternate is None else self.alternates.rows[alternate],
+        )
 
     def __iter__(self) -> Iterator[PairedRow]:
         """The rows of epoch 0 in file order (without this, Python would read keys without end)."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 from tqdm.auto import tqdm
 
+from atwu.data.batching import by_length
 from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow
-from atwu.modeling.forward import forward_tokens
+from atwu.modeling.forward import TokenOutputs, forward_tokens
 from atwu.weighting.scorer import TokenScorer
 
 FloatArray = NDArray[np.float64]
@@ -72,12 +74,15 @@ def read_tokens(
     model.eval()
     try:
         with tqdm(total=len(rows), desc=progress, unit="row", disable=progress is None) as bar:
-            for batch in _batches(rows, batch_tokens):
-                tensors = {k: v.to(device) for k, v in collate_rows([_plain(rows[i]) for i in batch]).items()}
+            for batch in by_length([len(row.input_ids) for row in rows], batch_tokens):
+                tensors = {
+                    k: v.to(device)
+                    for k, v in collate_rows([dataclasses.replace(rows[i], token_labels=None) for i in batch]).items()
+                }
                 (out,) = forward_tokens(model, [tensors], predictions=True, entropy_temperature=1.0)
                 assert out.predictions is not None
                 assert out.entropy is not None
-                scores = out.spread(scorer(out.hidden(scorer.hidden_position))) if scorer is not None else None
+                scores = _scores(scorer, out, [rows[index] for index in batch])
                 mask = out.mask.cpu().numpy()
                 for place, index in enumerate(batch):
                     kept = mask[place]
@@ -100,24 +105,9 @@ def read_tokens(
     return [row for row in results if row is not None]
 
 
-def _plain(row: EncodedRow) -> EncodedRow:
-    return (
-        row
-        if row.token_labels is None
-        else EncodedRow(row.input_ids, row.labels, None, row.answer_offsets, row.has_terminal)
-    )
-
-
-def _batches(rows: Sequence[EncodedRow], budget: int) -> Iterator[list[int]]:
-    """Rows of similar length together, at most `budget` tokens a batch (a longer row is alone)."""
-    batch: list[int] = []
-    used = 0
-    for index in sorted(range(len(rows)), key=lambda index: len(rows[index].input_ids), reverse=True):
-        size = len(rows[index].input_ids)
-        if batch and used + size > budget:
-            yield batch
-            batch, used = [], 0
-        batch.append(index)
-        used += size
-    if batch:
-        yield batch
+def _scores(scorer: TokenScorer | None, out: TokenOutputs, rows: Sequence[EncodedRow]) -> Tensor | None:
+    if scorer is None:
+        return None
+    offsets = [offset for offset in (scorer.offset(row) for row in rows) if offset is not None]
+    offset = torch.cat(offsets).to(out.logps.device) if offsets else None
+    return out.spread(scorer(out.hidden(scorer.hidden_position), offset))

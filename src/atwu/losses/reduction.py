@@ -1,4 +1,7 @@
-"""From per-token values to one number. Sums and counts travel: a count given from outside spans several micro-batches."""
+"""From values per token or per sequence to one number.
+
+Sums and counts travel: a count given from outside spans several micro-batches.
+"""
 
 from __future__ import annotations
 
@@ -29,3 +32,24 @@ def selected_mean(values: Tensor, weights: Tensor, mask: Tensor, *, count: Tenso
     total = (values * mask).sum()
     selected = (weights * mask).sum() if count is None else count
     return total / (selected.clamp(min=1) if isinstance(selected, Tensor) else max(selected, 1))
+
+
+def sequence_mean(values: Tensor, *, count: Tensor | float | None = None) -> Tensor:
+    """Mean of one value per sequence, a scalar.
+
+    Args:
+        values: shape (batch,).
+        count: number of sequences to divide by instead of this batch's own (for gradient accumulation).
+    """
+    return values.sum() / (max(values.shape[0], 1) if count is None else count)
+
+
+def mean_of_means(values: Tensor, mask: Tensor, *, count: Tensor | float | None = None) -> Tensor:
+    """Mean over sequences of each one's mean over its counted tokens, a scalar; short and long answers weigh the same.
+
+    Args:
+        values: one value per token, shape (batch, tokens).
+        mask: True on counted tokens, same shape; a sequence without any contributes 0.
+        count: number of sequences to divide by instead of this batch's own.
+    """
+    return sequence_mean((values * mask).sum(-1) / mask.sum(-1).clamp(min=1), count=count)

@@ -57,7 +57,7 @@ def _try_out(model: nn.Module, inner: nn.Module, device: torch.device) -> Abilit
     batch = TokenBatch(ids, mask, labels)
 
     def logps(abilities: Abilities) -> Tensor:
-        return run_pass(model, lay_out([batch], packed=abilities.packed), abilities)[1].logps.float()
+        return run_pass(model, lay_out([batch], packed=abilities.packed), abilities).head.logps.float()
 
     plain, chosen = logps(Abilities()), Abilities()
     attempts = [("fused_head", True), ("last_mlp", last_mlp(inner) is not None), ("packed", _can_pack(inner))]

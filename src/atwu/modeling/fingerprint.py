@@ -5,13 +5,18 @@ from __future__ import annotations
 import hashlib
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 def model_fingerprint(model: nn.Module) -> str:
-    """Hash of every parameter and buffer (name, dtype, shape and bytes), 32 hexadecimal digits; reads each byte once."""
+    """Hash of every parameter and buffer (name, dtype, shape and bytes), 32 hexadecimal digits; reads each byte once.
+
+    Adapters count like any other weights, and so do the scales of quantised ones.
+    """
     digest = hashlib.blake2b(digest_size=16)
     for name, tensor in sorted(model.state_dict().items()):
+        if not isinstance(tensor, Tensor):
+            continue
         digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from atwu.modeling.abilities import abilities_of
 from atwu.modeling.batches import TokenBatch, lay_out
-from atwu.modeling.single_pass import run_pass, unwrap
+from atwu.modeling.compare import Comparison
+from atwu.modeling.single_pass import Questions, run_pass, unwrap
 
 LayoutChoice = Literal["auto", "packed", "padded"]
 HiddenPosition = Literal["own", "pred"]
@@ -37,6 +38,10 @@ class TokenOutputs:
     """Final hidden states of the whole pass, flattened, without gradient, shape (slots, hidden)."""
     own: Tensor
     predicting: Tensor
+    distance: Tensor | None = None
+    """What the comparison of this batch measured, with gradient, or None without one."""
+    layer_states: Tensor | None = None
+    """Output of the asked for decoder layer at the counted tokens, with gradient, shape (counted tokens, hidden)."""
 
     def hidden(self, position: HiddenPosition) -> Tensor:
         """States that a scorer sees, shape (counted tokens, hidden), in row-major order of `mask`.
@@ -57,6 +62,9 @@ def forward_tokens(
     *,
     predictions: bool = False,
     entropy_temperature: float | None = None,
+    comparisons: Sequence[Comparison | None] = (),
+    layer: int | None = None,
+    stop: bool = False,
     layout: LayoutChoice = "auto",
 ) -> list[TokenOutputs]:
     """Run the model once over all rows of all batches.
@@ -66,6 +74,9 @@ def forward_tokens(
         batches: any number of batches; their padding may be on either side and costs nothing.
         predictions: also return the greedy token at every counted position.
         entropy_temperature: also return next-token entropies at this temperature.
+        comparisons: for each batch, a distance between distributions to measure at its counted tokens, or None.
+        layer: also return the output of this decoder layer (from 0) at the counted tokens themselves.
+        stop: skip what comes after `layer`; log-probabilities are then all 0.
         layout: `packed` lays rows end to end, `padded` side by side; `auto` packs where the model allows it.
     """
     checked = [TokenBatch.of(batch) for batch in batches]
@@ -76,9 +87,13 @@ def forward_tokens(
             f"{type(unwrap(model)).__name__} cannot run packed rows unchanged; use layout='padded' or 'auto'."
         )
     arranged = lay_out(checked, packed=packed)
-    hidden, out = run_pass(model, arranged, abilities, predictions=predictions, entropy_temperature=entropy_temperature)
+    questions = Questions(predictions, entropy_temperature, tuple(comparisons), layer, stop)
+    answers = run_pass(model, arranged, abilities, questions)
+    out = answers.head
     results, first = [], 0
-    for batch, own, predicting in zip(checked, arranged.own, arranged.predicting, strict=True):
+    for batch, own, predicting, distance in zip(
+        checked, arranged.own, arranged.predicting, answers.distances, strict=True
+    ):
         mask, span = batch.mask, slice(first, first + own.shape[0])
         first += own.shape[0]
         results.append(
@@ -87,9 +102,11 @@ def forward_tokens(
                 mask=mask,
                 predictions=_spread(out.predictions[span], mask) if out.predictions is not None else None,
                 entropy=_spread(out.entropy[span], mask) if out.entropy is not None else None,
-                states=hidden,
+                states=answers.states,
                 own=own,
                 predicting=predicting,
+                distance=None if distance is None else _spread(distance, mask),
+                layer_states=None if answers.layer_states is None else answers.layer_states[own],
             )
         )
     return results

@@ -32,6 +32,27 @@ class OutputHead:
     softcap: float | None = None
     """`c * tanh(z / c)` on the logits (Gemma 2)."""
 
+    def product(self, states: Tensor, dtype: torch.dtype) -> Tensor:
+        """`W h`, multiplied in `dtype`, given in float32 or better; shape (tokens, vocabulary)."""
+        with torch.autocast(states.device.type, enabled=False):
+            raw = states.to(dtype) @ self.weight.to(dtype).T
+        return raw if raw.dtype == torch.float64 else raw.float()
+
+    def finish(self, product: Tensor) -> Tensor:
+        """Logits from `W h`."""
+        logits = product if self.bias is None else product + self.bias
+        logits = logits if self.scale == 1.0 else logits * self.scale
+        return logits if self.softcap is None else self.softcap * torch.tanh(logits / self.softcap)
+
+    def frozen(self) -> OutputHead:
+        """A copy without gradient, of a layer that is going to change."""
+        bias = None if self.bias is None else self.bias.detach().clone()
+        return OutputHead(self.weight.detach().clone(), bias, self.scale, self.softcap)
+
+    def product_dtype(self, device: str) -> torch.dtype:
+        """Dtype of the matrix product: the autocast dtype where autocast is on, else the weight's own."""
+        return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else self.weight.dtype
+
 
 @dataclass(frozen=True, slots=True)
 class HeadOutputs:
@@ -67,8 +88,7 @@ def target_logps(
         entropy_temperature: also return the entropy at this temperature > 0.
         block_elements: upper bound on the number of logits held at once.
     """
-    device = hidden.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else head.weight.dtype
+    dtype = head.product_dtype(hidden.device.type)
     vocabulary, largest = head.weight.shape[0], max(1, block_elements // max(1, hidden.shape[0]))
     block = -(-vocabulary // -(-vocabulary // largest))  # blocks of equal size
     logps, best, entropy = _TargetLogps.apply(
@@ -87,10 +107,11 @@ def target_logps(
 
 
 def output_layer(model: nn.Module) -> nn.Module | None:
-    """The plain output layer of a causal model, or None; one with parts of its own (an adapter, say) does not count."""
+    """The plain output layer of a causal model, or None; adapted (with parts of its own) or quantised ones do not count."""
     getter = getattr(model, "get_output_embeddings", None)
     layer = getter() if getter is not None else None
-    if not isinstance(layer, nn.Module) or not isinstance(getattr(layer, "weight", None), Tensor):
+    weight = getattr(layer, "weight", None)
+    if not isinstance(layer, nn.Module) or not isinstance(weight, Tensor) or not weight.is_floating_point():
         return None
     return None if any(True for _ in layer.children()) else layer
 

@@ -1,15 +1,26 @@
-"""Loading models and tokenizers: safetensors only, no remote code unless asked for, errors before anything is read."""
+"""Loading models and tokenizers: safetensors only, no remote code unless asked for, errors before anything is read.
+
+A folder with a LoRA adapter loads like a model: its base model is found through what the adapter says about itself.
+"""
 
 from __future__ import annotations
 
 import difflib
+import json
 import os
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from atwu._extras import require
+from atwu.modeling.adapters import merged, quiet_peft, unmergeable
+
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+QUANTIZATIONS = ("4bit", "8bit")
+
+_ADAPTER_CONFIG = "adapter_config.json"
+_ADAPTER_WEIGHTS = "adapter_model.safetensors"
 
 
 def quiet_transformers() -> None:
@@ -20,24 +31,31 @@ def quiet_transformers() -> None:
     logging.disable_progress_bar()
 
 
-def check_model_name(name: str) -> None:
-    """Check that a local model folder is complete; anything that cannot be a folder is taken for a Hub name.
+def check_model_name(name: str, *, base: str | None = None) -> None:
+    """Check that a local model or adapter folder is complete; anything that cannot be a folder is taken for a Hub name.
+
+    Args:
+        name: folder or Hub name.
+        base: base model of an adapter folder, instead of the one it names.
 
     Raises:
         FileNotFoundError: a path that does not exist, or a folder without a config or safetensors weights.
+        ValueError: an adapter of an unknown kind, or whose base model cannot be told, or a base for no adapter.
     """
     path = Path(name)
-    # Anything whose parent is a folder here is meant to be one here; the rest may be a Hub name.
-    parent_is_here = path.parent != Path() and path.parent.is_dir()
-    if not (path.is_absolute() or name.startswith((".", "~")) or path.exists() or parent_is_here):
+    if is_adapter(name):
+        _check_adapter(name)
+        _check_base(name, base_of(name, base=base))
+        return
+    if base is not None:
+        raise ValueError(f"a base model ({base!r}) goes with an adapter folder, and {name!r} is none.")
+    if not _is_path(name):
         return
     if not path.is_dir():
         around = os.listdir(path.parent) if path.parent.is_dir() else []
         close = difflib.get_close_matches(path.name, around, n=1)
         hint = f" Did you mean {path.parent / close[0]}?" if close else ""
         raise FileNotFoundError(f"model {name!r} not found: no such folder, so it cannot be loaded.{hint}")
-    if (path / "adapter_config.json").is_file():
-        raise FileNotFoundError(f"{name} holds a PEFT adapter, not a model; merge it into its base model first.")
     if not (path / "config.json").is_file():
         unfinished = " It is the work folder of an unfinished run." if name.endswith(".incomplete") else ""
         raise FileNotFoundError(f"{name} holds no model: config.json is missing.{unfinished}")
@@ -47,34 +65,106 @@ def check_model_name(name: str) -> None:
         )
 
 
-def load_tokenizer(name: str, *, trust_remote_code: bool = False, revision: str | None = None) -> Any:
-    """Load a tokenizer by folder or Hub name."""
+def is_adapter(name: str) -> bool:
+    """Whether a name is a folder that holds an adapter rather than a model."""
+    return (Path(name) / _ADAPTER_CONFIG).is_file()
+
+
+def base_of(name: str, *, base: str | None = None) -> str:
+    """Folder or Hub name of the base model of an adapter folder; any other name is returned as it is.
+
+    Args:
+        name: adapter folder, model folder or Hub name.
+        base: the base model of an adapter folder, if known better.
+
+    Raises:
+        ValueError: the adapter names no base model, or a relative path, which depends on where it was written.
+    """
+    if not is_adapter(name):
+        return name
+    if base is not None:
+        return base
+    recorded = _adapter_settings(name).get("base_model_name_or_path")
+    if not isinstance(recorded, str) or not recorded:
+        raise ValueError(f"adapter {name} does not say which base model it belongs to; name it with base=.")
+    if _is_path(recorded) and not Path(recorded).is_absolute():
+        raise ValueError(
+            f"adapter {name} gives its base model as the relative path {recorded!r}, and relative to what is not known; "
+            "name the base model with base=."
+        )
+    return recorded
+
+
+def load_tokenizer(
+    name: str, *, trust_remote_code: bool = False, revision: str | None = None, base: str | None = None
+) -> Any:
+    """Load a tokenizer by folder or Hub name; that of an adapter folder is its own if saved with it, else its base's."""
     from transformers import AutoTokenizer
 
+    if is_adapter(name) and not (Path(name) / "tokenizer_config.json").is_file():
+        revision = _base_revision(name, revision, base)
+        name = base_of(name, base=base)
     return AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code, revision=revision)
 
 
-def load_model(name: str, *, dtype: str = "auto", trust_remote_code: bool = False, revision: str | None = None) -> Any:
-    """Load a causal language model on the CPU.
+def load_config(
+    name: str, *, trust_remote_code: bool = False, revision: str | None = None, base: str | None = None
+) -> Any:
+    """Load the configuration of a model, or of an adapter's base model."""
+    from transformers import AutoConfig
+
+    return AutoConfig.from_pretrained(
+        base_of(name, base=base),
+        trust_remote_code=trust_remote_code,
+        revision=_base_revision(name, revision, base),
+    )
+
+
+def load_model(
+    name: str,
+    *,
+    dtype: str = "auto",
+    trust_remote_code: bool = False,
+    revision: str | None = None,
+    base: str | None = None,
+    merge: bool = True,
+    quantize: str | None = None,
+) -> Any:
+    """Load a causal language model, on the CPU unless it is quantised.
 
     Args:
-        name: folder or Hub name.
+        name: folder or Hub name of a model, or folder of a LoRA adapter.
         dtype: one of `DTYPES`; `auto` keeps the checkpoint's own.
         trust_remote_code: run model code that comes with the checkpoint.
-        revision: branch, tag or commit of a Hub model.
+        revision: branch, tag or commit of a Hub model (of the base model, for an adapter).
+        base: base model of an adapter folder, instead of the one it names.
+        merge: add an adapter to the weights, where that gives the same model (`unmergeable` lists where not), so that it
+            runs as fast as a plain one; otherwise it stays beside them, frozen.
+        quantize: `4bit` (NF4, Dettmers et al. 2023) or `8bit` (LLM.int8, Dettmers et al. 2022) weights, on the current
+            CUDA device.
+
+    Raises:
+        ValueError, FileNotFoundError, ImportError: see the message; no weights were loaded, unless an adapter turns out
+            not to fit its base model.
     """
     from transformers import AutoModelForCausalLM
 
     if dtype not in DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}.")
-    check_model_name(name)
-    return AutoModelForCausalLM.from_pretrained(
-        name,
+    check_model_name(name, base=base)
+    weights = {} if quantize is None else _quantized(quantize, dtype)
+    adapter = is_adapter(name)
+    if adapter:
+        require("peft", extra="lora")
+    model = AutoModelForCausalLM.from_pretrained(
+        base_of(name, base=base),
         dtype=dtype if dtype == "auto" else getattr(torch, dtype),
         trust_remote_code=trust_remote_code,
-        revision=revision,
+        revision=_base_revision(name, revision, base),
         use_safetensors=True,
+        **weights,
     )
+    return _with_adapter(model, name, merge=merge) if adapter else model
 
 
 def check_vocabulary(tokenizer: Any, config: Any, *, name: str) -> None:
@@ -92,7 +182,102 @@ def check_vocabulary(tokenizer: Any, config: Any, *, name: str) -> None:
         )
 
 
-def weight_bytes(name: str) -> int | None:
-    """Size of a local model's weight files in bytes, or None for a Hub name."""
+def weight_bytes(name: str, *, base: str | None = None) -> int | None:
+    """Size of a local model's weight files in bytes, base model and adapter together, or None for a Hub name."""
+    size = _folder_bytes(base_of(name, base=base))
+    return size if size is None or not is_adapter(name) else size + (_folder_bytes(name) or 0)
+
+
+def _folder_bytes(name: str) -> int | None:
     path = Path(name)
     return sum(file.stat().st_size for file in path.glob("*.safetensors")) if path.is_dir() else None
+
+
+def _is_path(name: str) -> bool:
+    """Whether a name is meant to be a path here; the rest may be a Hub name."""
+    path = Path(name)
+    parent_is_here = path.parent != Path() and path.parent.is_dir()
+    return path.is_absolute() or name.startswith((".", "~")) or path.exists() or parent_is_here
+
+
+def _adapter_settings(name: str) -> dict[str, Any]:
+    path = Path(name) / _ADAPTER_CONFIG
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not valid JSON: {error}.") from error
+    if not isinstance(settings, dict):
+        raise ValueError(f"{path} must hold a JSON object, got {type(settings).__name__}.")
+    return settings
+
+
+def _check_adapter(name: str) -> None:
+    kind = _adapter_settings(name).get("peft_type")
+    if kind != "LORA":
+        raise ValueError(f"{name} holds an adapter of type {kind}; only LoRA adapters (LORA) are loaded.")
+    if not (Path(name) / _ADAPTER_WEIGHTS).is_file():
+        raise FileNotFoundError(
+            f"{name} holds no {_ADAPTER_WEIGHTS}; other formats are not loaded because they can run code."
+        )
+
+
+def _check_base(name: str, base: str) -> None:
+    if is_adapter(base):
+        raise ValueError(f"the base model of adapter {name}, {base}, is an adapter itself; merge that one first.")
+    try:
+        check_model_name(base)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"the base model of adapter {name} cannot be loaded: {error} If it is elsewhere now, name it with base=."
+        ) from error
+
+
+def _base_revision(name: str, revision: str | None, base: str | None) -> str | None:
+    """The revision asked for, else the one an adapter was made for, as long as the base is the one it names."""
+    if revision is not None or base is not None or not is_adapter(name):
+        return revision
+    recorded = _adapter_settings(name).get("revision")
+    return recorded if isinstance(recorded, str) else None
+
+
+def _quantized(quantize: str, dtype: str) -> dict[str, Any]:
+    """Arguments that make transformers quantise the weights while loading."""
+    if quantize not in QUANTIZATIONS:
+        raise ValueError(f"quantize must be one of {', '.join(QUANTIZATIONS)}, got {quantize!r}.")
+    if not torch.cuda.is_available():
+        raise ValueError(f"quantize={quantize!r} needs a CUDA device, and there is none here; load without it.")
+    require("bitsandbytes", extra="quantize")
+    from transformers import BitsAndBytesConfig
+
+    half = torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+    settings = BitsAndBytesConfig(
+        load_in_4bit=quantize == "4bit",
+        load_in_8bit=quantize == "8bit",
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=half if dtype == "auto" else getattr(torch, dtype),
+    )
+    return {"quantization_config": settings, "device_map": {"": torch.cuda.current_device()}}
+
+
+def _with_adapter(model: Any, name: str, *, merge: bool) -> Any:
+    """Put the adapter of a folder on its base model.
+
+    Raises:
+        ValueError: the adapter's layers are not those of the model, by name or shape.
+    """
+    peft = require("peft", extra="lora")
+    config = peft.LoraConfig.from_pretrained(name)
+    config.inference_mode = True
+    try:
+        with quiet_peft(), torch.random.fork_rng(devices=[]):
+            adapted = peft.PeftModelForCausalLM(model, config)
+            report = adapted.load_adapter(name, "default", torch_device=str(model.device))
+    except (ValueError, RuntimeError) as error:
+        raise ValueError(f"adapter {name} does not fit {model.name_or_path}: {error}") from error
+    for what, keys in (("lacks", report.missing_keys), ("has layers the model lacks, such as", report.unexpected_keys)):
+        if keys:
+            raise ValueError(f"adapter {name} does not fit {model.name_or_path}: it {what} {keys[0]}.")
+    if merge and unmergeable(adapted) is None:
+        return merged(adapted)
+    return adapted

@@ -6,7 +6,8 @@ Which shortcuts leave a given model's numbers unchanged is for `abilities` to fi
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from atwu.modeling.batches import Layout
-from atwu.modeling.head import HeadOutputs, describe_head, output_layer, target_logps
+from atwu.modeling.compare import Comparison, compare, compare_logits
+from atwu.modeling.head import HeadOutputs, OutputHead, describe_head, output_layer, target_logps
 from atwu.modeling.packed_attention import PACKED, Packing, no_mask
+from atwu.modeling.tap import replaced, tap
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +46,38 @@ def attention_of(inner: nn.Module) -> str | None:
     return getattr(getattr(inner, "config", None), "_attn_implementation", None)
 
 
-def run_pass(
-    model: nn.Module,
-    arranged: Layout,
-    abilities: Abilities,
-    *,
-    predictions: bool = False,
-    entropy_temperature: float | None = None,
-) -> tuple[Tensor, HeadOutputs]:
-    """Run the model once.
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """What to compute besides the log-probabilities of the targets."""
 
-    Returns:
-        Final hidden states without gradient, shape (slots, hidden), valid at counted tokens and the ones before them; and
-        the output layer's results for all counted tokens of all batches in order.
-    """
+    predictions: bool = False
+    entropy_temperature: float | None = None
+    comparisons: tuple[Comparison | None, ...] = ()
+    """For each batch, a distance to measure at its counted tokens; empty for none at all."""
+    layer: int | None = None
+    """Also give the output of this decoder layer, counted from 0."""
+    stop: bool = False
+    """Nothing after `layer` is needed: skip the later layers and the output layer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What one pass gave; per-token tensors run over all counted tokens of all batches in order."""
+
+    states: Tensor
+    """Final hidden states without gradient, (slots, hidden), valid at counted tokens and the ones before them."""
+    head: HeadOutputs
+    distances: tuple[Tensor | None, ...]
+    """For each batch, the distance at each of its counted tokens."""
+    layer_states: Tensor | None
+    """Output of the asked for layer with gradient, (slots, hidden)."""
+
+
+def run_pass(
+    model: nn.Module, arranged: Layout, abilities: Abilities, questions: Questions | None = None
+) -> Answers:
+    """Run the model once."""
+    questions = questions or Questions()
     inner = unwrap(model)
     inputs: dict[str, Any] = {"input_ids": arranged.input_ids, "position_ids": arranged.position_ids}
     if arranged.attention_mask is not None:
@@ -64,62 +85,99 @@ def run_pass(
     elif attention_of(inner) == PACKED:
         inputs["attention_mask"] = no_mask(arranged.input_ids.device)
         inputs["packing"] = Packing.of(arranged.lengths, arranged.input_ids.device)
-    predicting, targets = torch.cat(arranged.predicting), torch.cat(arranged.targets)
-    options = {"predictions": predictions, "entropy_temperature": entropy_temperature}
     layer = output_layer(inner)
-    if not abilities.fused_head or layer is None:
-        return _with_logits(model, inputs, predicting, targets, **options)  # type: ignore[arg-type]
-    config = inner.config
-    caught: list[tuple[Tensor, HeadOutputs]] = []
-
-    def instead_of_logits(states: Tensor) -> Tensor:
-        flat = states.flatten(0, 1)
-        out = target_logps(flat[predicting], describe_head(layer, config), targets, **options)  # type: ignore[arg-type]
-        caught.append((flat.detach(), out))
-        return out.logps[None, :, None]
-
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_replaced(layer, instead_of_logits))
-        if abilities.last_mlp and not _recomputes(inner):
+        tapped: list[Tensor] = []
+        if questions.layer is not None:
+            stack.enter_context(tap(inner, questions.layer, tapped, stop=questions.stop))
+        if not abilities.fused_head or layer is None:
+            return _with_logits(model, inputs, arranged, questions, tapped)
+        caught: list[Answers] = []
+
+        def instead_of_logits(states: Tensor) -> Tensor:
+            answers = _at_the_head(states.flatten(0, 1), describe_head(layer, inner.config), arranged, questions)
+            caught.append(answers)
+            return _lined_up(answers)[None, :, None]
+
+        stack.enter_context(replaced(layer, instead_of_logits))
+        if abilities.last_mlp and not questions.stop and not _recomputes(inner):
             mlp = last_mlp(inner)
             assert mlp is not None
-            needed = torch.unique(torch.cat([predicting, *arranged.own]))
-            stack.enter_context(_replaced(mlp, _only_at(needed, mlp.forward)))
+            needed = torch.unique(torch.cat([*arranged.predicting, *arranged.own]))
+            stack.enter_context(replaced(mlp, _only_at(needed, mlp.forward)))
         outputs = model(**inputs, use_cache=False)
     if len(caught) != 1:
         raise RuntimeError(f"the output layer of {type(inner).__name__} ran {len(caught)} times in one forward pass.")
-    hidden, out = caught[0]
-    if outputs.logits.numel() == out.logps.numel() and torch.equal(
-        outputs.logits.detach().flatten(), out.logps.detach()
-    ):
+    answers, returned = caught[0], outputs.logits.reshape(-1)
+    line = _lined_up(answers)
+    if returned.shape == line.shape and torch.equal(returned.detach(), line.detach()):
         # Through the model's own return value, so that wrappers which hook outputs see the gradient.
-        out = HeadOutputs(outputs.logits.reshape(-1), out.predictions, out.entropy)
-    return hidden, out
+        answers = _taken_apart(returned, answers)
+    return dataclasses.replace(answers, layer_states=tapped[0] if tapped else None)
+
+
+def _at_the_head(states: Tensor, head: OutputHead, arranged: Layout, questions: Questions) -> Answers:
+    """Everything that is read off the final hidden states."""
+    predicting, targets = torch.cat(arranged.predicting), torch.cat(arranged.targets)
+    if questions.stop:
+        nothing = HeadOutputs(states.new_zeros(targets.shape, dtype=torch.float32), None, None)
+        return Answers(states.detach(), nothing, (None,) * len(arranged.targets), None)
+    out = target_logps(
+        states[predicting],
+        head,
+        targets,
+        predictions=questions.predictions,
+        entropy_temperature=questions.entropy_temperature,
+    )
+    distances = tuple(
+        None if comparison is None else compare(states[where], head, comparison)
+        for where, comparison in zip(arranged.predicting, _comparisons(arranged, questions), strict=True)
+    )
+    return Answers(states.detach(), out, distances, None)
+
+
+def _comparisons(arranged: Layout, questions: Questions) -> tuple[Comparison | None, ...]:
+    return questions.comparisons or (None,) * len(arranged.predicting)
+
+
+def _lined_up(answers: Answers) -> Tensor:
+    """All differentiable results in one row."""
+    return torch.cat([answers.head.logps, *(distance for distance in answers.distances if distance is not None)])
+
+
+def _taken_apart(line: Tensor, answers: Answers) -> Answers:
+    """The answers with their differentiable results replaced by those of the row."""
+    sizes = [answers.head.logps.shape[0], *(0 if part is None else part.shape[0] for part in answers.distances)]
+    logps, *parts = line.split(sizes)
+    distances = tuple(None if old is None else new for old, new in zip(answers.distances, parts, strict=True))
+    head = HeadOutputs(logps, answers.head.predictions, answers.head.entropy)
+    return dataclasses.replace(answers, head=head, distances=distances)
 
 
 def _with_logits(
-    model: nn.Module,
-    inputs: dict[str, Any],
-    predicting: Tensor,
-    targets: Tensor,
-    *,
-    predictions: bool,
-    entropy_temperature: float | None,
-) -> tuple[Tensor, HeadOutputs]:
+    model: nn.Module, inputs: dict[str, Any], arranged: Layout, questions: Questions, tapped: list[Tensor]
+) -> Answers:
     """The same from the model's own logits, for any model that returns them."""
     has_config = hasattr(unwrap(model), "config")
     inputs = {key: value for key, value in inputs.items() if has_config or key != "position_ids"}
     outputs = model(**inputs, **({"output_hidden_states": True} if has_config else {}))
-    logits = outputs.logits.flatten(0, 1)[predicting]
+    predicting, targets = torch.cat(arranged.predicting), torch.cat(arranged.targets)
+    everywhere = outputs.logits.flatten(0, 1)
+    logits = everywhere[predicting]
     logits = logits if logits.dtype == torch.float64 else logits.float()
     states = getattr(outputs, "hidden_states", None)
     hidden = states[-1].flatten(0, 1).detach() if states else logits.new_zeros(outputs.logits.shape[:2].numel(), 0)
     entropy = None
-    if entropy_temperature is not None:
+    if questions.entropy_temperature is not None:
         with torch.no_grad():
-            entropy = torch.distributions.Categorical(logits=logits / entropy_temperature).entropy()
+            entropy = torch.distributions.Categorical(logits=logits / questions.entropy_temperature).entropy()
     logps = logits.log_softmax(-1).gather(1, targets[:, None]).squeeze(1)
-    return hidden, HeadOutputs(logps, logits.argmax(-1) if predictions else None, entropy)
+    distances = tuple(
+        None if comparison is None else compare_logits(everywhere[where], comparison)
+        for where, comparison in zip(arranged.predicting, _comparisons(arranged, questions), strict=True)
+    )
+    out = HeadOutputs(logps, logits.argmax(-1) if questions.predictions else None, entropy)
+    return Answers(hidden, out, distances, tapped[0] if tapped else None)
 
 
 def last_mlp(inner: nn.Module) -> nn.Module | None:
@@ -147,17 +205,3 @@ def _only_at(needed: Tensor, forward: Callable[[Tensor], Tensor]) -> Callable[[T
         return torch.zeros_like(flat, dtype=some.dtype).index_copy(0, needed, some).view(states.shape)
 
     return partial
-
-
-@contextlib.contextmanager
-def _replaced(layer: nn.Module, forward: Any) -> Iterator[None]:
-    """Let a module compute something else; its hooks still run."""
-    before = layer.__dict__.get("forward")
-    layer.forward = forward
-    try:
-        yield
-    finally:
-        if before is None:
-            del layer.forward
-        else:
-            layer.forward = before

@@ -1,12 +1,14 @@
 """When and how the scorer learns: its schedule, its optimizer and its checkpoint.
 
-Every `every`-th optimizer step is also a scorer step. It reuses the hidden states and log-probabilities that the model step
-computed for its whole batch, all micro-batches together, and happens after the model's update.
+Every `every`-th optimizer step is also a scorer step. It reuses the hidden states and loss terms that the model step
+computed for its whole batch, all micro-batches together, and happens after the model's update. Several updates may be made
+on the same states, and in the joint procedure the model's own optimizer makes them.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +17,10 @@ import torch
 from torch import Tensor
 
 from atwu.losses.likelihood import gradient_ascent
-from atwu.methods import Recipe
-from atwu.objective import UnlearningLoss
+from atwu.losses.reduction import token_mean
+from atwu.objective import UnlearningLoss, reduced
+from atwu.parts import LossTerms
+from atwu.recipe import Recipe
 from atwu.training.config import UnlearnConfig
 from atwu.weighting.scorer import TokenScorer, scorer_objective
 
@@ -31,10 +35,11 @@ Reduce = Callable[[Tensor], Tensor]
 class _Collected:
     hidden: Tensor
     """(tokens, hidden)"""
-    logps: Tensor
+    offset: Tensor | None
     """(tokens,)"""
-    lengths: Tensor
-    """Counted tokens of each sequence, (sequences,)."""
+    terms: LossTerms
+    factor: Tensor | None
+    """(batch, tokens)"""
 
 
 class ScorerAlternation:
@@ -45,15 +50,23 @@ class ScorerAlternation:
         recipe: the method, for the forget term of the scorer's objective.
         config: scorer settings.
         reduce: sum over processes; the identity for one process.
+        gamma: factor on the forget term.
     """
 
     def __init__(
-        self, scorer: TokenScorer, recipe: Recipe, config: UnlearnConfig, *, reduce: Reduce = lambda tensor: tensor
+        self,
+        scorer: TokenScorer,
+        recipe: Recipe,
+        config: UnlearnConfig,
+        *,
+        reduce: Reduce = lambda tensor: tensor,
+        gamma: float | None = None,
     ) -> None:
         self.scorer = scorer
+        self.recipe = recipe
         self.config = config
         self.updates = 0
-        self._forget_loss = gradient_ascent if config.scorer_objective == "ga" else recipe.forget_values
+        self._gamma = config.scorer_factor() if gamma is None else gamma
         self._reduce = reduce
         self._collected: list[_Collected] = []
         self.optimizer = torch.optim.SGD(
@@ -63,56 +76,81 @@ class ScorerAlternation:
             weight_decay=config.scorer_weight_decay,
         )
 
-    def due(self, global_step: int) -> bool:
+    def every(self, max_steps: int) -> int:
+        """Optimizer steps from one scorer step to the next; a minimum of updates needs at least one in the run."""
+        every = 1 if self.config.scorer_procedure == "joint" else self.config.scorer_every
+        return min(every, max_steps) if self.config.scorer_min_updates and max_steps > 0 else every
+
+    def due(self, global_step: int, max_steps: int) -> bool:
         """Whether the optimizer step that follows `global_step` finished ones is also a scorer step."""
-        return (global_step + 1) % self.config.scorer_every == 0
+        return (global_step + 1) % self.every(max_steps) == 0
 
-    def collect(self, result: UnlearningLoss) -> None:
+    def planned(self, max_steps: int) -> tuple[int, int]:
+        """Scorer steps of a run, and updates in each of them."""
+        steps = max_steps // self.every(max_steps)
+        return steps, max(1, math.ceil(self.config.scorer_min_updates / max(1, steps)))
+
+    def collect(self, result: UnlearningLoss, offset: Tensor | None = None) -> None:
         """Keep what a scorer step needs of one micro-batch."""
-        mask = result.mask
-        kept = mask.any(dim=1)
-        self._collected.append(
-            _Collected(
-                result.outputs.hidden(self.scorer.hidden_position).detach(),
-                result.logps.detach()[mask],
-                mask.sum(dim=1)[kept],
-            )
-        )
+        hidden = result.outputs.hidden(self.scorer.hidden_position).detach()
+        self._collected.append(_Collected(hidden, offset, result.terms.constant(), result.factor))
 
-    def step(self, planned_updates: int) -> Tensor:
-        """Update the scorer once from everything collected since the last step.
+    def step(self, max_steps: int) -> Tensor:
+        """Update the scorer from everything collected since the last step.
 
         Args:
-            planned_updates: scorer updates of the whole run, for the linear schedule.
+            max_steps: optimizer steps of the whole run, for the linear schedule and the minimum of updates.
 
         Returns:
-            The objective before the update, a scalar.
+            The objective before the first update, a scalar.
         """
-        hidden = torch.cat([part.hidden for part in self._collected])
-        logps = torch.cat([part.logps for part in self._collected]).float()
-        lengths = torch.cat([part.lengths for part in self._collected])
+        steps, inner = self.planned(max_steps)
+        first = None
+        for _ in range(inner):
+            objective = self.gradients()
+            first = objective if first is None else first
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.learning_rate(steps * inner)
+            self.optimizer.step()
+            self.updates += 1
         self._collected.clear()
+        assert first is not None
+        return first
+
+    def gradients(self) -> Tensor:
+        """Compute the gradient of the objective over everything collected.
+
+        Returns:
+            The objective, a scalar.
+        """
+        scores = [self.scorer(part.hidden, part.offset) for part in self._collected]
+        everything = torch.cat(scores)
+        lengths = torch.cat([part.terms.mask.sum(dim=1) for part in self._collected])
+        lengths = lengths[lengths > 0]
         sequence = torch.repeat_interleave(torch.arange(lengths.shape[0], device=lengths.device), lengths)
-        scores = self.scorer(hidden)
-        totals = torch.stack(
-            [scores.detach().sum(), scores.new_tensor(scores.numel()), scores.new_tensor(lengths.shape[0])]
+        totals = self._reduce(
+            torch.stack(
+                [
+                    everything.detach().sum(),
+                    everything.new_tensor(everything.numel()),
+                    everything.new_tensor(lengths.shape[0]),
+                ]
+            )
         )
-        totals = self._reduce(totals)
+        tokens, rows = float(totals[1]), float(totals[2])
         objective = scorer_objective(
-            scores,
-            logps,
+            everything,
             sequence,
-            forget_loss=self._forget_loss,
-            gamma=self.config.scorer_factor(),
+            forget=self._gamma * self._forget(scores, tokens=tokens, rows=rows),
             lambda_entropy=self.config.lambda_entropy,
             lambda_budget=float(self.config.lambda_budget or 0.0),
             budget=str(self.config.budget),
             rho=self.config.rho,
-            tokens=float(totals[1]),
-            sequences=float(totals[2]),
+            tokens=tokens,
+            sequences=rows,
             score_total=totals[0],
         )
-        self.optimizer.zero_grad()
+        self.scorer.zero_grad()
         objective.backward()
         for parameter in self.scorer.parameters():
             if parameter.grad is not None:
@@ -122,11 +160,25 @@ class ScorerAlternation:
         penalty.backward()
         if self.config.scorer_max_grad_norm > 0:
             torch.nn.utils.clip_grad_norm_(self.scorer.parameters(), self.config.scorer_max_grad_norm)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.learning_rate(planned_updates)
-        self.optimizer.step()
-        self.updates += 1
         return (self._reduce(objective.detach()) + penalty).detach()
+
+    def forget_collected(self) -> None:
+        """Drop what was collected."""
+        self._collected.clear()
+
+    def _forget(self, scores: list[Tensor], *, tokens: float, rows: float) -> Tensor:
+        """The method's forget loss as a function of the scores."""
+        total = scores[0].new_zeros(())
+        for part, flat in zip(self._collected, scores, strict=True):
+            mask = part.terms.mask
+            weights = flat.new_zeros(mask.shape).masked_scatter(mask, flat)
+            weights = weights if part.factor is None else weights * part.factor
+            if self.config.scorer_objective == "ga":
+                total = total + token_mean(gradient_ascent(part.terms.logps, weights), mask, count=tokens)
+                continue
+            values = self.recipe.forget_values(part.terms, weights)
+            total = total + reduced(values, weights, mask, self.recipe.forgetter.reduction, tokens=tokens, rows=rows)
+        return total
 
     def learning_rate(self, planned_updates: int) -> float:
         """Learning rate of the next update; `linear` falls from the full rate at the first update towards 0."""
@@ -149,12 +201,10 @@ class ScorerAlternation:
         (folder / PROGRESS_NAME).write_text(json.dumps({"updates": self.updates}) + "\n", encoding="utf-8")
 
     def load(self, folder: str | Path) -> None:
-        """Restore scorer, momentum and progress from a checkpoint folder."""
+        """Restore momentum and progress from a checkpoint folder; the scorer itself is there already."""
         from safetensors.torch import load_file
 
         folder = Path(folder)
-        saved = TokenScorer.from_pretrained(folder)
-        self.scorer.load_state_dict(saved.state_dict())
         buffers = load_file(folder / STATE_NAME)
         for name, parameter in self.scorer.named_parameters():
             self.optimizer.state.pop(parameter, None)

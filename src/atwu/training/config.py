@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from transformers import TrainingArguments
 
-from atwu.methods import Recipe, lookup, recipe
+from atwu.recipe import Recipe, lookup, recipe
 
 FOLLOW_FORGET_WEIGHT = "forget_weight"
 """Value of `scorer_gamma` that means: whatever the forget weight is."""
@@ -25,10 +25,12 @@ _AUTHORS: Mapping[str, Any] = {
     "lambda_budget": 10.0,
     "scorer_gamma": "1.0",
     "scorer_schedule": "linear",
+    "score_scale": 2.0,
+    "legacy": True,
 }
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "default": {**_AUTHORS, "hidden_position": "pred"},
+    "default": {**_AUTHORS, "hidden_position": "pred", "score_scale": 1.0, "legacy": False},
     "authors": _AUTHORS,
     "paper": {
         "hidden_position": "own",
@@ -38,11 +40,13 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "lambda_budget": 15.0,
         "scorer_gamma": FOLLOW_FORGET_WEIGHT,
         "scorer_schedule": "constant",
+        "score_scale": 1.0,
+        "legacy": False,
     },
 }
 """`authors` follows the published code, `paper` its text to the letter (both with losses pooled over the whole optimizer
-step); `default` is `authors` with the scorer on the predicting state, which found the secret words better wherever it was
-measured (docs/people.md, docs/tofu-small.md)."""
+step); `default` is `authors` with the corrected JensUn, unscaled scores, and the scorer on the predicting state, which found
+the secret words better wherever it was measured (docs/people.md, docs/tofu-small.md)."""
 
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "preset": tuple(PRESETS),
@@ -50,6 +54,9 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "budget": ("ste", "soft"),
     "scorer_schedule": ("linear", "constant"),
     "scorer_objective": ("matched", "ga"),
+    "scorer_procedure": ("alternate", "joint", "frozen"),
+    "scorer_prior": ("none", "rarity"),
+    "reference": ("auto", "cache", "model", "adapters"),
     "layout": ("auto", "packed", "padded"),
 }
 
@@ -78,7 +85,7 @@ class TokenTrainingConfig(TrainingArguments):
     )
 
     def __post_init__(self) -> None:
-        _check_choices(self)
+        check_choices(self, _CHOICES)
         if self.max_length < 8:
             raise ValueError(f"max_length must be at least 8 tokens, got {self.max_length}.")
         if self.save_only_model:
@@ -111,17 +118,47 @@ class UnlearnConfig(TokenTrainingConfig):
     """
 
     method: str = field(default="atwu", metadata={"help": "Method from `atwu methods`."})
-    weighting: str | None = field(default=None, metadata={"help": "Token weighting instead of the method's."})
+    weighting: str | None = field(
+        default=None,
+        metadata={"help": "Token weighting instead of the method's; a*b multiplies two, a+b averages ranks."},
+    )
     forget_loss: str | None = field(default=None, metadata={"help": "Forget loss instead of the method's."})
     retain_loss: str | None = field(default=None, metadata={"help": "Retain loss instead of the method's."})
     forget_weight: float | None = field(default=None, metadata={"help": "gamma: larger forgets more."})
     retain_weight: float | None = field(default=None, metadata={"help": "alpha: larger keeps more."})
     beta: float | None = field(
-        default=None, metadata={"help": "Saturation exponent: larger lets go of a token earlier."}
+        default=None, metadata={"help": "Strength of the forget loss's nonlinearity: larger lets go earlier."}
     )
     beta1: float | None = field(default=None, metadata={"help": "SatImp's saturation exponent."})
     beta2: float | None = field(default=None, metadata={"help": "Importance exponent."})
+    delta: float | None = field(default=None, metadata={"help": "SimNPO's margin: larger forgets further."})
     temperature: float | None = field(default=None, metadata={"help": "Temperature of entropy weights."})
+    steering_coeff: float | None = field(default=None, metadata={"help": "RMU's length of the steering vector."})
+    layer: int | None = field(default=None, metadata={"help": "RMU's decoder layer, counted from 0."})
+    refusal: str = field(default="No idea", metadata={"help": "What JensUn wants to hear instead of an answer."})
+    legacy: bool | None = field(
+        default=None, metadata={"help": "JensUn as published: both refusal tokens everywhere, prompts included."}
+    )
+
+    reference: str = field(
+        default="auto",
+        metadata={"help": "Starting model's numbers: cache (on disk), model (a second one), adapters (off), auto."},
+    )
+    cache_dir: str | None = field(
+        default=None, metadata={"help": "Folder of caches; default: ATWU_CACHE or ~/.cache/atwu."}
+    )
+    auxiliary_forget: str | None = field(
+        default=None, metadata={"help": "SU-LLM's model fine-tuned on the forget set; default: trained and cached."}
+    )
+    auxiliary_retain: str | None = field(
+        default=None, metadata={"help": "SU-LLM's model fine-tuned on the retain set; default: trained and cached."}
+    )
+    noun_finder: str = field(
+        default="en_core_web_sm", metadata={"help": "Who finds nouns: a spaCy model, or simple (capitals and numbers)."}
+    )
+    forget_words: str | None = field(
+        default=None, metadata={"help": "File of secret words, one per line: labels answers that lack forget_spans."}
+    )
 
     preset: str = field(default="default", metadata={"help": "Scorer settings: default, authors or paper."})
     detach_saturation: bool | None = field(
@@ -132,6 +169,26 @@ class UnlearnConfig(TokenTrainingConfig):
         default=None, metadata={"help": "State that scores a token: pred (predicts it) or own (has read it)."}
     )
     scorer_bias: bool | None = field(default=None, metadata={"help": "Learn a bias in the scorer."})
+    scorer_procedure: str = field(
+        default="alternate",
+        metadata={"help": "alternate (every n_s steps), joint (in the model's own optimizer), frozen."},
+    )
+    scorer_pretrain: bool = field(
+        default=False, metadata={"help": "First train the scorer for one epoch on the starting model."}
+    )
+    scorer_from: str | None = field(
+        default=None, metadata={"help": "Start from the scorer of this finished run on the same base model."}
+    )
+    scorer_min_updates: int = field(
+        default=0, metadata={"help": "At least this many scorer updates in all, for small forget sets."}
+    )
+    scorer_prior: str = field(
+        default="none", metadata={"help": "What scores start from: none (1/2 each) or rarity among retain answers."}
+    )
+    scorer_prior_strength: float = field(default=1.0, metadata={"help": "Factor on the prior's log odds."})
+    score_scale: float | None = field(
+        default=None, metadata={"help": "Factor on scores in ATWU-SimNPO; 2 starts like SimNPO."}
+    )
     scorer_every: int = field(default=5, metadata={"help": "n_s: scorer update every this many optimizer steps."})
     scorer_learning_rate: float = field(default=0.05, metadata={"help": "Learning rate of the scorer's SGD."})
     scorer_momentum: float = field(default=0.9, metadata={"help": "Momentum of the scorer's SGD."})
@@ -168,19 +225,26 @@ class UnlearnConfig(TokenTrainingConfig):
 
     def recipe(self) -> Recipe:
         """The method with every part and number decided."""
-        return recipe(
+        decided = recipe(
             self.method,
             weighting=self.weighting,
             forget_loss=self.forget_loss,
             retain_loss=self.retain_loss,
             detach_saturation=bool(self.detach_saturation),
+            legacy=bool(self.legacy),
             forget_weight=self.forget_weight,
             retain_weight=self.retain_weight,
             beta=self.beta,
             beta1=self.beta1,
             beta2=self.beta2,
+            delta=self.delta,
             temperature=self.temperature,
+            steering_coeff=self.steering_coeff,
+            layer=self.layer,
         )
+        if decided.needs_scorer and "score_scale" in decided.values:
+            decided = decided.with_value("score_scale", float(self.score_scale or 1.0))
+        return decided
 
     def scorer_factor(self) -> float:
         """Factor on the forget term of the scorer's objective."""
@@ -191,10 +255,22 @@ class UnlearnConfig(TokenTrainingConfig):
     def _check_scorer(self) -> None:
         if not 0 < self.rho < 1:
             raise ValueError(f"rho is a share of tokens, between 0 and 1, got {self.rho}.")
+        if self.scorer_min_updates < 0:
+            raise ValueError(f"scorer_min_updates must be 0 or more, got {self.scorer_min_updates}.")
+        if self.scorer_procedure == "frozen" and not (
+            self.scorer_from or self.scorer_pretrain or self.scorer_prior != "none"
+        ):
+            raise ValueError("a frozen scorer needs a start: scorer_from, scorer_pretrain or scorer_prior.")
+        if self.scorer_procedure == "joint" and self.scorer_min_updates:
+            raise ValueError(
+                "the joint procedure updates the scorer at every step; scorer_min_updates has no place in it."
+            )
+        if self.scorer_procedure == "joint" and self.fp16:
+            raise ValueError("the joint procedure does not scale its gradient for fp16; use bf16.")
         if self.scorer_every < 1:
             raise ValueError(f"scorer_every counts optimizer steps and must be at least 1, got {self.scorer_every}.")
         rates = ("scorer_learning_rate", "scorer_momentum", "scorer_weight_decay", "scorer_max_grad_norm")
-        for name in (*rates, "lambda_budget", "lambda_entropy", "lambda_l2"):
+        for name in (*rates, "lambda_budget", "lambda_entropy", "lambda_l2", "scorer_prior_strength"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} must be a finite number >= 0, got {getattr(self, name)}.")
         try:
@@ -206,8 +282,13 @@ class UnlearnConfig(TokenTrainingConfig):
             ) from None
 
 
-def _check_choices(config: TokenTrainingConfig) -> None:
-    for name, allowed in _CHOICES.items():
+def check_choices(config: object, choices: Mapping[str, tuple[str, ...]]) -> None:
+    """Refuse a field whose value is not one of its choices.
+
+    Raises:
+        ValueError: naming the field, the choices and the value.
+    """
+    for name, allowed in choices.items():
         value = getattr(config, name, None)
         if value is not None and value not in allowed:
             raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}.")

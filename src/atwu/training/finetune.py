@@ -19,7 +19,7 @@ from atwu.modeling.forward import forward_tokens
 from atwu.objective import Denominators
 from atwu.training.base import TokenTrainer
 from atwu.training.config import FinetuneConfig
-from atwu.training.trainer import Rows, encode_dataset, without_labels
+from atwu.training.rows import Rows, encode_dataset, without_labels
 
 
 class _KeyedRows(Dataset[EncodedRow]):
@@ -61,7 +61,7 @@ class FinetuneTrainer(TokenTrainer):
         **kwargs: Any,
     ) -> None:
         encoded = encode_dataset(train_dataset, processing_class, what="training", max_length=args.max_length)
-        rows = without_labels(encoded)
+        rows = without_labels(encoded.rows)
         pad_id = getattr(processing_class, "pad_token_id", None) or 0
         super().__init__(
             model,

@@ -3,77 +3,53 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers.trainer_callback import TrainerCallback
 
 from atwu.data.collate import PairCollator
-from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.pairing import PairedDataset
-from atwu.data.rows import parse_row
-from atwu.data.schema import Example
 from atwu.modeling.batches import TokenBatch
-from atwu.objective import Denominators, recipe_loss
+from atwu.modeling.reference import TokenTable
+from atwu.modeling.single_pass import unwrap
+from atwu.modeling.tap import decoder_layers, train_only_down_projections
+from atwu.objective import Denominators, Given, UnlearningLoss, recipe_loss, wanted_of
+from atwu.recipe import Recipe
 from atwu.training.alternate import ScorerAlternation
 from atwu.training.base import TokenTrainer
 from atwu.training.config import UnlearnConfig
-from atwu.weighting.scorer import TokenScorer
+from atwu.training.fixed import check_fixed, fixed_tables
+from atwu.training.references import References, StartingModel, prepare_references, reference_folder
+from atwu.training.rows import Rows, refusal_tokens, unlearning_rows
+from atwu.training.scorers import prior_offsets, starting_scorer
+from atwu.weighting.agreement import labelled_rows, row_auroc
+from atwu.weighting.scorer import CONFIG_NAME, TokenScorer
 
-Rows = Iterable[Example] | Iterable[Mapping[str, Any]] | Sequence[EncodedRow]
-
-
-def encode_dataset(rows: Rows, tokenizer: Any, *, what: str, max_length: int) -> tuple[EncodedRow, ...]:
-    """Encode rows of any accepted kind; what had to be changed is said in a warning.
-
-    Args:
-        rows: `Example`s, mappings with the columns of the data formats (a Hub data set is one), or rows already encoded.
-        tokenizer: a fast tokenizer; not needed for encoded rows.
-        what: name of the set in messages.
-        max_length: longest row in tokens.
-
-    Raises:
-        ValueError: no rows, a malformed row, or no tokenizer.
-    """
-    listed = list(rows)
-    if not listed:
-        raise ValueError(f"the {what} set is empty; give at least one row.")
-    if all(isinstance(row, EncodedRow) for row in listed):
-        return tuple(listed)  # type: ignore[arg-type]
-    if tokenizer is None:
-        raise ValueError(f"the {what} set holds text; give the tokenizer as processing_class.")
-    examples = [
-        row if isinstance(row, Example) else parse_row(row, where=f"{what} set, row {index + 1}")  # type: ignore[arg-type]
-        for index, row in enumerate(listed)
-    ]
-    encoded = Encoder(tokenizer, max_length=max_length).encode_rows(examples, what=what)
-    for warning in encoded.warnings:
-        warnings.warn(warning, stacklevel=2)
-    return encoded.rows
-
-
-def without_labels(rows: Sequence[EncodedRow]) -> tuple[EncodedRow, ...]:
-    """Rows without secret-token labels, for a set where nothing uses them or only some rows have them."""
-    return tuple(dataclasses.replace(row, token_labels=None) for row in rows)
+logger = logging.getLogger(__name__)
 
 
 class UnlearnTrainer(TokenTrainer):
     """Unlearn a forget set while keeping a retain set.
 
-    The loss is already divided by the token counts of the whole optimizer step (all micro-batches, all processes), so batch
-    8 x 1 accumulation step equals 1 x 8. Logged per optimizer step: `loss`, `forget_loss`, `retain_loss`, `mean_score`
-    (mean token weight), `selected` (share of tokens with weight above 1/2) and, on scorer steps, `scorer_loss`.
+    The loss is already divided by the token and row counts of the whole optimizer step (all micro-batches, all processes), so
+    batch 8 x 1 accumulation step equals 1 x 8. Logged per optimizer step: `loss`, `forget_loss`, `retain_loss`, `mean_score`
+    (mean token weight), `selected` (share of tokens with weight above 1/2), `score_auroc` (agreement of the weights with
+    forget_spans, mean over rows, where rows have them) and, on scorer steps, `scorer_loss`.
 
     Args:
-        model: the causal language model to change.
+        model: the causal language model to change, still in its starting state.
         args: the run's configuration.
         forget_dataset: rows to remove.
-        retain_dataset: rows to keep; required unless the method has no retain loss.
+        retain_dataset: rows to keep; required unless neither the retain loss nor the weighting looks at them.
         processing_class: the model's tokenizer.
         scorer: start from this scorer instead of an untrained one.
+        fingerprint: of the starting model, if it is known already.
+        say: receives one line of plain text per decision worth knowing.
         callbacks: transformers callbacks.
     """
 
@@ -89,84 +65,201 @@ class UnlearnTrainer(TokenTrainer):
         retain_dataset: Rows | None = None,
         processing_class: Any = None,
         scorer: TokenScorer | None = None,
+        fingerprint: str | None = None,
+        say: Callable[[str], None] = logger.info,
         callbacks: list[TrainerCallback] | None = None,
         **kwargs: Any,
     ) -> None:
         self.recipe = args.recipe()
-        if self.recipe.needs_retain and retain_dataset is None:
-            raise ValueError(f"method {self.recipe.name!r} needs a retain_dataset; give one or set retain_loss='none'.")
-        forget = encode_dataset(forget_dataset, processing_class, what="forget", max_length=args.max_length)
-        if missing := sum(row.token_labels is None for row in forget):
-            if self.recipe.weighter.needs_labels:
-                raise ValueError(
-                    f"weighting {self.recipe.weighting!r} needs forget_spans; {missing} of {len(forget)} rows have none."
-                )
-            forget = without_labels(forget)
-        retain = None
-        if self.recipe.needs_retain and retain_dataset is not None:
-            retain = encode_dataset(retain_dataset, processing_class, what="retain", max_length=args.max_length)
-            retain = without_labels(retain)
+        check_fixed(args, self.recipe)
+        rows = unlearning_rows(
+            args, self.recipe, forget=forget_dataset, retain=retain_dataset, tokenizer=processing_class
+        )
+        self._refusal_ids: tuple[int, ...] = ()
+        if self.recipe.forgetter.ids == "refusal":
+            self._refusal_ids = refusal_tokens(args.refusal, processing_class)
+        if self.recipe.forgetter.steers:
+            layer = self.recipe.layer(len(decoder_layers(unwrap(model))))
+            train_only_down_projections(unwrap(model), range(max(0, layer - 2), layer + 1))
         seed = args.data_seed if args.data_seed is not None else args.seed
         pad_id = getattr(processing_class, "pad_token_id", None)
+        kept = rows.retain.rows if rows.retain is not None and self.recipe.needs_retain else None
         super().__init__(
             model,
             args,
-            train_dataset=PairedDataset(forget, retain, seed),
+            train_dataset=PairedDataset(rows.forget.rows, kept, seed, rows.alternates),
             data_collator=PairCollator(0 if pad_id is None else pad_id),
             processing_class=processing_class,
             callbacks=callbacks,
             **kwargs,
         )
+        self._rows, self._say = rows, say
+        self._fingerprint = fingerprint
+        self._references: References | None = None
+        self._fixed: dict[str, TokenTable] = {}
+        self._offsets: TokenTable | None = None
+        self.scorer: TokenScorer | None = None
+        """The token scorer, for methods with learned weights."""
         self.alternation: ScorerAlternation | None = None
-        if self.recipe.weighter.needs_scorer:
-            scorer = scorer or TokenScorer(
-                model.config.get_text_config().hidden_size,  # type: ignore[union-attr, operator]
-                bias=bool(args.scorer_bias),
-                hidden_position=args.hidden_position,  # type: ignore[arg-type]
-            )
-            self.alternation = ScorerAlternation(
-                scorer.to(args.device), self.recipe, args, reduce=self._sum_over_processes
-            )
+        if self.recipe.needs_scorer:
+            width = model.config.get_text_config().hidden_size  # type: ignore[union-attr, operator]
+            self.scorer = (scorer or starting_scorer(args, width, rows)).to(args.device)
+            self._offsets = prior_offsets(self.scorer, rows.forget.rows)
+            if args.scorer_procedure != "frozen":
+                joint = args.scorer_procedure == "joint"
+                self.alternation = self._alternation(
+                    args, self.recipe, gamma=self.recipe.values["forget_weight"] if joint else None
+                )
             self.add_callback(_ScorerStep(self))
 
-    @property
-    def scorer(self) -> TokenScorer | None:
-        """The token scorer, for methods with learned weights."""
-        return self.alternation.scorer if self.alternation is not None else None
+    # Before the first step
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """Prepare what the run looks up, then train as transformers' `Trainer` does."""
+        if self._references is None:
+            with self.args.main_process_first(desc="starting model's numbers"):
+                self._prepare()
+        return super().train(*args, **kwargs)
+
+    def _prepare(self) -> None:
+        folder = reference_folder(self.args.cache_dir)
+        start = StartingModel(
+            unwrap(self.model),  # type: ignore[arg-type]
+            folder,
+            self.compute_loss_context_manager,
+            "bfloat16" if self.args.bf16 else "float16" if self.args.fp16 else None,
+            progress=not self.args.disable_tqdm and self.args.process_index == 0,
+            fingerprint=self._fingerprint,
+        )
+        layers = len(decoder_layers(start.model)) if self.recipe.layered else 0
+        wanted = wanted_of(self.recipe, layers=layers)
+        sets = {"forget": self._rows.forget.rows}
+        if self._rows.retain is not None:
+            sets["retain"] = self._rows.retain.rows
+        if self._rows.alternates is not None:
+            sets["alternate"] = self._rows.alternates.rows
+        self._fixed = fixed_tables(self.args, self.recipe, self._rows, start, cache=folder)
+        self._references = prepare_references(start, wanted, sets, mode=self.args.reference, say=self._say)
+
+    def _alternation(self, config: UnlearnConfig, recipe: Recipe, *, gamma: float | None = None) -> ScorerAlternation:
+        assert self.scorer is not None
+        return ScorerAlternation(self.scorer, recipe, config, reduce=self._sum_over_processes, gamma=gamma)
+
+    def pretrain_scorer(self) -> None:
+        """One pass over the forget set on the starting model, an update of the scorer after every micro-batch."""
+        recipe = dataclasses.replace(self.recipe, retain_loss="none")
+        alternation = self._alternation(dataclasses.replace(self.args, scorer_schedule="constant"), recipe)
+        model: Any = self.model
+        was_training = model.training
+        model.eval()
+        with torch.no_grad():
+            for batch in self.get_train_dataloader():
+                result = self._loss(model, self._prepare_inputs(batch), recipe, None)
+                alternation.collect(result, self._score_offset(batch))
+                with torch.enable_grad():
+                    alternation.step(max_steps=0)
+        model.train(was_training)
+
+    # Loss
 
     def _count(self, batches: Sequence[Any]) -> dict[str, float]:
-        counts = {"forget_tokens": sum(_counted(batch["forget"]) for batch in batches)}
+        removed = "alternate" if self.recipe.forgetter.on_alternate else "forget"
+        counts = {
+            "forget_tokens": sum(_counted(batch[removed]) for batch in batches),
+            "forget_rows": float(sum(len(batch["rows"]) for batch in batches)),
+        }
         if self.recipe.needs_retain:
             counts["retain_tokens"] = sum(_counted(batch["retain"]) for batch in batches)
-        if self.recipe.forgetter.over_selected:
-            counts["selected"] = sum(_selected(batch["forget"]) for batch in batches)
+            counts["retain_rows"] = counts["forget_rows"]
+        if self.recipe.forgetter.reduction == "selected":
+            counts["selected"] = sum(self._selected(batch) for batch in batches)
+        if self._scores_tokens:
+            counts["labelled_rows"] = sum(labelled_rows(*_labels(batch["forget"])) for batch in batches)
         return counts
 
-    def _token_loss(self, model: nn.Module, inputs: Any, denominators: Denominators) -> Tensor:
-        result = recipe_loss(
+    @property
+    def _scores_tokens(self) -> bool:
+        """Whether the weighting says anything that could agree with labels."""
+        return self._rows.forget.rows[0].token_labels is not None and self.recipe.weighting not in ("uniform", "labels")
+
+    def _selected(self, batch: Mapping[str, Any]) -> float:
+        return float(torch.stack([table.rows(batch["rows"]) for table in self._fixed.values()]).prod(0).sum())
+
+    def _given(self, model: nn.Module, inputs: Mapping[str, Any]) -> Given:
+        assert self._references is not None
+        device = inputs["rows"].device
+        return Given(
+            self._references.of(model, inputs, device, layout=self.args.layout),  # type: ignore[arg-type]
+            {name: table.rows(inputs["rows"]).to(device) for name, table in self._fixed.items()},
+            score_offset=self._score_offset(inputs),
+            refusal_ids=self._refusal_ids,
+        )
+
+    def _score_offset(self, inputs: Mapping[str, Any]) -> Tensor | None:
+        return None if self._offsets is None else self._offsets.rows(inputs["rows"]).to(self.args.device)
+
+    def _loss(
+        self, model: nn.Module, inputs: Mapping[str, Any], recipe: Recipe, denominators: Denominators | None
+    ) -> UnlearningLoss:
+        return recipe_loss(
             model,
             inputs["forget"],
             inputs.get("retain"),
-            self.recipe,
+            recipe,
+            alternate=inputs.get("alternate"),
             scorer=self.scorer,
+            given=self._given(model, inputs),
             denominators=denominators,
             layout=self.args.layout,  # type: ignore[arg-type]
         )
+
+    def _token_loss(self, model: nn.Module, inputs: Any, denominators: Denominators) -> Tensor:
+        result = self._loss(model, inputs, self.recipe, denominators)
         tokens = denominators.forget_tokens or float(result.mask.sum())
         self._add_part("forget_loss", result.forget)
         if result.retain is not None:
             self._add_part("retain_loss", result.retain)
         self._add_part("mean_score", result.token_weights.sum() / tokens)
         self._add_part("selected", (result.token_weights > 0.5).sum() / tokens)
-        if self.alternation is not None and model.training and self.alternation.due(self.state.global_step):
-            self.alternation.collect(result)
+        if self._scores_tokens and denominators.labelled_rows:
+            agreement = row_auroc(result.token_weights, *_labels(inputs["forget"]))
+            self._add_part("score_auroc", agreement.sum() / denominators.labelled_rows)
+        if model.training and (scoring := self._due()) is not None:
+            scoring.collect(result, self._score_offset(inputs))
         return result.loss
 
+    # Scorer
+
+    def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
+        """The Trainer's optimizer, with the scorer as a second group in the joint procedure."""
+        optimizer = super().create_optimizer(*args, **kwargs)
+        if self.alternation is not None and self.args.scorer_procedure == "joint":
+            group = {"params": list(self.alternation.scorer.parameters()), "weight_decay": 0.0}
+            optimizer.add_param_group(group | {"lr": self.args.scorer_learning_rate})
+        return optimizer
+
+    def _due(self) -> ScorerAlternation | None:
+        """The scorer's training, if the optimizer step under way is also a scorer step."""
+        training = self.alternation
+        return training if training is not None and training.due(self.state.global_step, self.state.max_steps) else None
+
     def _scorer_step(self) -> None:
-        if self.alternation is not None and self.alternation.due(self.state.global_step):
-            planned = self.state.max_steps // self.args.scorer_every
-            # Every process has the same value; logged parts are summed over processes.
-            self._add_part("scorer_loss", self.alternation.step(planned) / self.args.world_size)
+        """After the model's step."""
+        if (training := self._due()) is None:
+            return
+        if self.args.scorer_procedure == "joint":
+            training.updates += 1
+            return
+        # Every process has the same value; logged parts are summed over processes.
+        self._add_part("scorer_loss", training.step(self.state.max_steps) / self.args.world_size)
+
+    def _joint_gradients(self) -> None:
+        """Before the model's step, which is then the scorer's too."""
+        if self.alternation is not None and self.args.scorer_procedure == "joint":
+            self._add_part("scorer_loss", self.alternation.gradients() / self.args.world_size)
+            self.alternation.forget_collected()
+
+    # Checkpoints
 
     def _saved_parameters(self) -> Iterator[Tensor]:
         yield from super()._saved_parameters()
@@ -185,15 +278,25 @@ class UnlearnTrainer(TokenTrainer):
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
-        if self.alternation is not None and checkpoint is not None:
+        if checkpoint is None or self.scorer is None or not Path(checkpoint, CONFIG_NAME).is_file():
+            return
+        self.scorer.load_state_dict(TokenScorer.from_pretrained(checkpoint).state_dict())
+        if self.alternation is not None:
             self.alternation.load(checkpoint)
 
 
 class _ScorerStep(TrainerCallback):
-    """Calls the scorer step right after the model's optimizer step."""
+    """Calls the scorer's steps around the model's optimizer step."""
 
     def __init__(self, trainer: UnlearnTrainer) -> None:
         self._trainer = trainer
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._trainer.args.scorer_pretrain and state.global_step == 0:
+            self._trainer.pretrain_scorer()
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._trainer._joint_gradients()
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._trainer._scorer_step()
@@ -203,5 +306,6 @@ def _counted(batch: Mapping[str, Tensor]) -> float:
     return float(TokenBatch.of(batch).mask.sum())
 
 
-def _selected(batch: Mapping[str, Tensor]) -> float:
-    return float((batch["token_labels"][:, 1:] * TokenBatch.of(batch).mask).sum())
+def _labels(batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Secret-token labels and mask of a batch, on the shifted axis."""
+    return batch["token_labels"][:, 1:] > 0, TokenBatch.of(batch).mask

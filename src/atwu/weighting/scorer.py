@@ -7,16 +7,18 @@ regularisers make the scores decided, few and small (the ATWU paper, section on 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from atwu.data.encode import EncodedRow
 from atwu.modeling.forward import HiddenPosition
+from atwu.weighting.rarity import TokenCounts, log_odds
 
 WEIGHTS_NAME = "scorer.safetensors"
 CONFIG_NAME = "scorer_config.json"
+_PRIOR = "prior_counts"
 
 
 class TokenScorer(nn.Module):
@@ -26,10 +28,22 @@ class TokenScorer(nn.Module):
         hidden_size: width of the model's final hidden states.
         bias: learn `b` as well.
         hidden_position: which state scores a token: `pred` (the one that predicts it) or `own` (after it was read).
+        prior: start from the rarity of a token among these counts instead of 1/2.
+        prior_strength: factor >= 0 on the prior's log odds.
     """
 
-    def __init__(self, hidden_size: int, *, bias: bool = True, hidden_position: HiddenPosition = "pred") -> None:
+    def __init__(
+        self,
+        hidden_size: int,
+        *,
+        bias: bool = True,
+        hidden_position: HiddenPosition = "pred",
+        prior: TokenCounts | None = None,
+        prior_strength: float = 1.0,
+    ) -> None:
         super().__init__()
+        self.prior = prior
+        self.prior_strength = prior_strength
         if hidden_position not in ("own", "pred"):
             raise ValueError(f"hidden_position must be 'own' or 'pred', got {hidden_position!r}.")
         self.hidden_position: HiddenPosition = hidden_position
@@ -38,9 +52,24 @@ class TokenScorer(nn.Module):
         if bias:
             nn.init.zeros_(self.linear.bias)
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        """Score hidden states of shape (..., hidden_size); returns scores in (0, 1), shape (...)."""
-        return torch.sigmoid(self.linear(hidden.detach().float()).squeeze(-1))
+    def forward(self, hidden: Tensor, offset: Tensor | None = None) -> Tensor:
+        """Score tokens.
+
+        Args:
+            hidden: states, shape (..., hidden_size).
+            offset: added to the logit, shape (...): where the scorer starts from.
+
+        Returns:
+            Scores in (0, 1), shape (...).
+        """
+        logits = self.linear(hidden.detach().float()).squeeze(-1)
+        return torch.sigmoid(logits if offset is None else logits + offset)
+
+    def offset(self, row: EncodedRow) -> Tensor | None:
+        """What the prior adds to the logit of each counted token of a row, shape (counted tokens,), or None without one."""
+        if self.prior is None:
+            return None
+        return torch.as_tensor(self.prior_strength * log_odds(self.prior.rarity(row)), dtype=torch.float32)
 
     def squared_norm(self) -> Tensor:
         """`|w|^2 + b^2`, a scalar."""
@@ -52,11 +81,15 @@ class TokenScorer(nn.Module):
         from safetensors.torch import save_file
 
         folder = Path(folder)
-        save_file({k: v.contiguous().cpu() for k, v in self.state_dict().items()}, folder / WEIGHTS_NAME)
+        tensors = {name: tensor.contiguous().cpu() for name, tensor in self.state_dict().items()}
+        if self.prior is not None:
+            tensors[_PRIOR] = self.prior.to_tensor()
+        save_file(tensors, folder / WEIGHTS_NAME)
         config = {
             "hidden_size": self.linear.in_features,
             "bias": self.linear.bias is not None,
             "hidden_position": self.hidden_position,
+            "prior_strength": self.prior_strength if self.prior is not None else None,
         }
         (folder / CONFIG_NAME).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
@@ -74,8 +107,16 @@ class TokenScorer(nn.Module):
         if missing:
             raise FileNotFoundError(f"{folder} holds no token scorer: {' and '.join(missing)} not found.")
         config = json.loads((folder / CONFIG_NAME).read_text(encoding="utf-8"))
-        scorer = cls(config["hidden_size"], bias=config["bias"], hidden_position=config["hidden_position"])
-        scorer.load_state_dict(load_file(folder / WEIGHTS_NAME))
+        tensors = load_file(folder / WEIGHTS_NAME)
+        counts = tensors.pop(_PRIOR, None)
+        scorer = cls(
+            config["hidden_size"],
+            bias=config["bias"],
+            hidden_position=config["hidden_position"],
+            prior=None if counts is None else TokenCounts.from_tensor(counts),
+            prior_strength=config.get("prior_strength") or 0.0,
+        )
+        scorer.load_state_dict(tensors)
         return scorer
 
 
@@ -110,11 +151,9 @@ def straight_through_budget(scores: Tensor, sequence: Tensor, *, rho: float) -> 
 
 def scorer_objective(
     scores: Tensor,
-    logps: Tensor,
     sequence: Tensor,
     *,
-    forget_loss: Callable[[Tensor, Tensor], Tensor],
-    gamma: float,
+    forget: Tensor,
     lambda_entropy: float,
     lambda_budget: float,
     budget: str,
@@ -123,14 +162,13 @@ def scorer_objective(
     sequences: float | None = None,
     score_total: Tensor | None = None,
 ) -> Tensor:
-    """What one scorer step minimises, without the squared norm of the weights; the model's log-probabilities are constants.
+    """What one scorer step minimises, without the squared norm of the weights.
 
     Args:
         scores: current scores with gradient, shape (tokens,).
-        logps: log p(x_t | x_<t) of the same tokens, shape (tokens,).
         sequence: sequence index of each token, shape (tokens,).
-        forget_loss: per-token loss of (logps, weights).
-        gamma: factor on the forget term.
+        forget: the forget loss as a function of the scores, already averaged and weighted, a scalar; the model's numbers in
+            it are constants.
         lambda_entropy: weight of the mean binary entropy.
         lambda_budget: weight of the budget penalty.
         budget: `soft` (pooled mean score) or `ste` (share above 1/2 per sequence, straight-through).
@@ -143,7 +181,6 @@ def scorer_objective(
         A scalar with gradient in `scores`.
     """
     count = float(scores.numel() if tokens is None else tokens)
-    forget = gamma * forget_loss(logps.detach(), scores).sum() / count
     entropy = lambda_entropy * score_entropy(scores).sum() / count
     if budget == "soft":
         own = scores.sum()

@@ -1,0 +1,81 @@
+"""Tensors that are computed once and kept on disk: safetensors, found by what they were computed from, checked on reading."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+logger = logging.getLogger(__name__)
+
+
+def cache_folder() -> Path:
+    """`$ATWU_CACHE`, or `atwu` in the user's cache folder."""
+    base = os.environ.get("ATWU_CACHE")
+    return Path(base) if base else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "atwu"
+
+
+def short_hash(value: Any) -> str:
+    """Hash of plain JSON, 32 hexadecimal digits."""
+    return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def cached_tensors(folder: Path, key: Mapping[str, Any], build: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The tensors that belong to `key`: read from `folder` if they are there and whole, else built and written.
+
+    Args:
+        folder: where cache files lie; created if needed.
+        key: everything that can change the tensors, as plain JSON; also names the file.
+        build: computes them.
+
+    Returns:
+        CPU tensors by name, mapped from the file.
+    """
+    from safetensors.torch import save_file
+
+    name = short_hash(key)
+    path = folder / f"{name}.safetensors"
+    if path.is_file():
+        found = _read(path, name)
+        if found is not None:
+            return found
+        logger.warning("cache file %s is damaged or stale; building it again", path)
+    built = {name: tensor.detach().cpu().contiguous() for name, tensor in build().items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    staging = folder / f".{name}.{os.getpid()}"
+    try:
+        save_file(built, staging, metadata={"key": name, "digest": _digest(built)})
+        os.replace(staging, path)
+    finally:
+        staging.unlink(missing_ok=True)
+    return built
+
+
+def _read(path: Path, name: str) -> dict[str, Tensor] | None:
+    """The file's tensors, or None if it is not what it says."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError):
+        return None
+    whole = metadata.get("key") == name and metadata.get("digest") == _digest(tensors)
+    return tensors if whole else None
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    import torch
+
+    digest = hashlib.blake2b(digest_size=16)
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
+        digest.update(tensor.flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()

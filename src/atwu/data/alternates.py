@@ -1,0 +1,69 @@
+"""Which answer is preferred to the secret: the row's own alternate, or a refusal drawn anew for each epoch.
+
+Draws are a pure function of (seed, epoch, row), so the answers that a run will see are known before it starts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from atwu.data.encode import EncodedRow, Encoder
+from atwu.data.refusals import REFUSALS
+from atwu.data.schema import Example
+
+_ALTERNATE = 0x616C_7465
+
+
+@dataclass(frozen=True, slots=True)
+class Alternates:
+    """Encoded rows with a preferred answer, and which of them belongs to a forget row in an epoch."""
+
+    rows: tuple[EncodedRow, ...]
+    chosen: tuple[tuple[int, ...], ...]
+    """chosen[epoch][forget row] is an index into `rows`."""
+
+    def index(self, *, epoch: int, row: int) -> int:
+        """Index of the alternate of a forget row; epochs beyond the planned ones start over."""
+        return self.chosen[epoch % len(self.chosen)][row]
+
+
+def alternates(examples: Sequence[Example], tokenizer: Any, *, seed: int, epochs: int, max_length: int) -> Alternates:
+    """Choose and encode the preferred answers of a run.
+
+    Args:
+        examples: the forget rows, as text.
+        tokenizer: a fast tokenizer.
+        seed: seed of the run.
+        epochs: passes over the forget set, at least 1.
+        max_length: longest row in tokens.
+
+    Raises:
+        ValueError: a row without a prompt and without an alternate of its own.
+    """
+    encoder = Encoder(tokenizer, max_length=max_length)
+    places: dict[tuple[int, str], int] = {}
+    encoded: list[EncodedRow] = []
+    chosen: list[tuple[int, ...]] = []
+    for epoch in range(max(1, epochs)):
+        picks = []
+        for index, example in enumerate(examples):
+            answer = example.alternate
+            if answer is None:
+                if not example.messages:
+                    raise ValueError(
+                        f"forget set, row {index + 1}: a plain text row has no question to refuse; give it an alternate."
+                    )
+                draw = np.random.default_rng([_ALTERNATE, seed, epoch, index]).integers(len(REFUSALS))
+                answer = REFUSALS[int(draw)]
+            key = (index, answer)
+            if key not in places:
+                places[key] = len(encoded)
+                encoded.append(encoder.encode(dataclasses.replace(example, answer=answer, forget_spans=None)))
+            picks.append(places[key])
+        chosen.append(tuple(picks))
+    return Alternates(tuple(encoded), tuple(chosen))

@@ -1,0 +1,96 @@
+"""Distances between next-token distributions, for JensUn, UNDIAL and the retain losses KL and JS.
+
+Each returns one value per token, shape (tokens,), from rows of natural log-probabilities over the vocabulary, shape
+(tokens, vocabulary). Gradient flows through `logps` alone. Entries may be as low as -inf: what has no probability in
+either distribution adds nothing.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+_LN2 = math.log(2.0)
+_LOWEST_LOGP = -1e4
+"""exp() of it is 0 in float64 too, and 0 times it is 0, not nan."""
+
+
+def kl(logps: Tensor, ref_logps: Tensor) -> Tensor:
+    """`KL(reference || current)`: sum of `p0 (log p0 - log p)`, large where the model drops what the reference says.
+
+    Args:
+        logps: log-probabilities under the current model, shape (tokens, vocabulary).
+        ref_logps: the same under the starting model, no gradient.
+
+    Returns:
+        Nats >= 0, shape (tokens,); infinite where the current model rules out what the reference allows.
+    """
+    ref_logps = ref_logps.detach()
+    return _expected(ref_logps.exp(), ref_logps - logps)
+
+
+def jensen_shannon(logps: Tensor, ref_logps: Tensor) -> Tensor:
+    """Jensen-Shannon divergence `KL(p || m) / 2 + KL(p0 || m) / 2` with `m = (p + p0) / 2` (JensUn, Singh et al. 2025).
+
+    Args:
+        logps: log-probabilities under the current model, shape (tokens, vocabulary).
+        ref_logps: the same under the starting model, no gradient.
+
+    Returns:
+        Nats in [0, ln 2], shape (tokens,).
+    """
+    logps, ref_logps = logps.clamp(min=_LOWEST_LOGP), ref_logps.detach().clamp(min=_LOWEST_LOGP)
+    # log p - log m = ln 2 - softplus(log p0 - log p): nothing overflows, and nothing is lost where p is close to p0.
+    gap = ref_logps - logps
+    terms = logps.exp() * (_LN2 - F.softplus(gap)) + ref_logps.exp() * (_LN2 - F.softplus(-gap))
+    return terms.sum(-1) / 2
+
+
+def js_to_tokens(logps: Tensor, ids: Tensor) -> Tensor:
+    """Jensen-Shannon divergence between the current distribution and a target with mass 1 on each given token.
+
+    With one id per row the target is one-hot, and the value lies in [0, ln 2]:
+    `(p log(2p / (1 + p)) + (1 - p) ln 2 + log(2 / (1 + p))) / 2` with p the probability of that token. More ids give a
+    target of larger mass, which is no distribution, as in the first published code of JensUn (Singh et al. 2025).
+
+    Args:
+        logps: log-probabilities under the current model, shape (tokens, vocabulary), each row normalised.
+        ids: token ids of each row's target, shape (tokens, k); a token named twice in a row counts once.
+
+    Returns:
+        Nats, shape (tokens,); smallest where the given tokens have all the probability.
+    """
+    earlier = (ids[:, :, None] == ids[:, None, :]).tril(diagonal=-1).any(dim=-1)
+    logp = logps.gather(1, ids).clamp(min=_LOWEST_LOGP)
+    p, p_minus_1 = logp.exp(), torch.expm1(logp)
+    terms = p * logp - (1 + p) * torch.log1p(p_minus_1 / 2) - _LN2 * p_minus_1
+    mass = (~earlier).sum(-1)
+    return (terms.masked_fill(earlier, 0.0).sum(-1) + _LN2 * (1 - mass)) / 2
+
+
+def self_distillation(logps: Tensor, ref_logps: Tensor, ids: Tensor, *, beta: float) -> Tensor:
+    """Cross entropy to the reference with its answer token pushed down (UNDIAL, Dong et al. 2025).
+
+    `-sum of q log p` with `q = softmax(z0 - beta e)`, z0 the reference's logits (or log-probabilities, which differ by
+    a constant) and e one-hot at the answer's token. Minimised, not ascended.
+
+    Args:
+        logps: log-probabilities under the current model, shape (tokens, vocabulary).
+        ref_logps: the same under the starting model, no gradient.
+        ids: the answer's token, shape (tokens, 1).
+        beta: what to take off its logit, >= 0; larger forgets more, 0 distils the reference itself.
+
+    Returns:
+        Nats, at least the entropy of q, shape (tokens,).
+    """
+    down = ref_logps.new_full(ids.shape, -beta)
+    target = ref_logps.detach().scatter_add(1, ids, down).softmax(dim=-1)
+    return _expected(target, -logps)
+
+
+def _expected(probabilities: Tensor, values: Tensor) -> Tensor:
+    """Mean of `values` under `probabilities`, which carry no gradient; values of probability 0 do not count."""
+    return (probabilities * values.masked_fill(probabilities == 0, 0.0)).sum(-1)

@@ -1,0 +1,127 @@
+"""Forget losses that compare whole answers: DPO, NPO and SimNPO, with token weights inside.
+
+Each returns one loss per sequence, to be minimised and averaged by the caller. Inputs are per-token log-probabilities
+of shape (batch, tokens); only tokens where `mask` is True enter, whatever stands elsewhere. `weights` carries gradient
+only in a scorer step; with weights 1 the losses are the published ones.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+_SMALLEST_TOTAL = 1e-8
+
+
+def reweighted_logps(logps: Tensor, weights: Tensor, mask: Tensor) -> Tensor:
+    """Log-probability of each answer with its tokens reweighted: `n / (sum of w) * sum of w log p` (the ATWU paper).
+
+    Only the weights' ratios matter: equal weights give the plain sum, and the gradient in the weights passes through
+    the normalisation too.
+
+    Args:
+        logps: log p(x_t | x_<t) under the current model, shape (batch, tokens).
+        weights: token weights in [0, 1], same shape; their sum is taken as at least 1e-8.
+        mask: True on counted tokens, same shape; n of them in a row.
+
+    Returns:
+        Shape (batch,); 0 for a row without counted tokens.
+    """
+    return _reweighted(logps, weights, mask).sum(-1)
+
+
+def log_ratio(logps: Tensor, ref_logps: Tensor, mask: Tensor, weights: Tensor) -> Tensor:
+    """`r`: reweighted log-probability under the current model minus the unweighted one under the reference.
+
+    Args:
+        logps: log p(x_t | x_<t) under the current model, shape (batch, tokens).
+        ref_logps: the same under the starting model, same shape, no gradient.
+        mask: True on counted tokens, same shape.
+        weights: token weights in [0, 1], same shape.
+
+    Returns:
+        Shape (batch,); negative where the answer has become less likely.
+    """
+    # Differences first: close to the starting model they are far smaller than either sum.
+    return (_reweighted(logps, weights, mask) - _counted(ref_logps.detach(), mask)).sum(-1)
+
+
+def npo(logps: Tensor, ref_logps: Tensor, mask: Tensor, weights: Tensor, *, beta: float) -> Tensor:
+    """Negative preference loss: `-(2 / beta) log sigmoid(-beta r)` (Zhang et al. 2024).
+
+    Its gradient in the answer's log-probability is `2 sigmoid(beta r)`: gradient ascent on the sum at the starting
+    model, fading as the answer is forgotten.
+
+    Args:
+        logps: log p(x_t | x_<t) under the current model, shape (batch, tokens).
+        ref_logps: the same under the starting model, same shape, no gradient.
+        mask: True on counted tokens, same shape.
+        weights: token weights in [0, 1], same shape.
+        beta: inverse temperature > 0; smaller behaves more like gradient ascent, larger lets go earlier.
+
+    Returns:
+        Shape (batch,), positive.
+    """
+    return _preference(-log_ratio(logps, ref_logps, mask, weights), beta)
+
+
+def dpo(
+    logps: Tensor, ref_logps: Tensor, mask: Tensor, weights: Tensor, preferred: Tensor, *, beta: float
+) -> Tensor:  # fmt: skip
+    """Preference for an alternate answer: `-(2 / beta) log sigmoid(beta (preferred - r))` (Rafailov et al. 2023).
+
+    The factor 2 / beta is that of NPO, which this is without its alternate side.
+
+    Args:
+        logps: log p(x_t | x_<t) of the forget answer under the current model, shape (batch, tokens).
+        ref_logps: the same under the starting model, same shape, no gradient.
+        mask: True on counted tokens of the forget answer, same shape.
+        weights: token weights of the forget answer in [0, 1], same shape.
+        preferred: log ratio of the preferred answer, unweighted, shape (batch,).
+        beta: inverse temperature > 0; larger stops at a smaller gap between the two answers.
+
+    Returns:
+        Shape (batch,), positive.
+    """
+    return _preference(preferred - log_ratio(logps, ref_logps, mask, weights), beta)
+
+
+def simnpo(
+    logps: Tensor, mask: Tensor, weights: Tensor, *, beta: float, delta: float, score_scale: float = 1.0
+) -> Tensor:
+    """NPO without a reference, on mean token losses (Fan et al. 2024).
+
+    `-(2 / beta) log sigmoid(beta (m - delta))` with `m = (1 / n) sum of s w (-log p)`, s the `score_scale`. Fan et al.
+    subtract their margin after multiplying by beta; theirs is `beta delta`.
+
+    Args:
+        logps: log p(x_t | x_<t) under the current model, shape (batch, tokens).
+        mask: True on counted tokens, same shape; n of them in a row.
+        weights: token weights in [0, 1], same shape, not normalised: smaller ones postpone the fading.
+        beta: inverse temperature > 0; larger lets go earlier.
+        delta: margin >= 0 in nats per token; larger forgets more.
+        score_scale: factor on the weights; 2 makes scores of 1/2, where learning starts, equal SimNPO.
+
+    Returns:
+        Shape (batch,), positive.
+    """
+    losses = score_scale * _counted(weights, mask) * -_counted(logps, mask)
+    return _preference(losses.sum(-1) / mask.sum(-1).clamp(min=1) - delta, beta)
+
+
+def _preference(margin: Tensor, beta: float) -> Tensor:
+    return -2.0 / beta * F.logsigmoid(beta * margin)
+
+
+def _reweighted(logps: Tensor, weights: Tensor, mask: Tensor) -> Tensor:
+    """The terms of `reweighted_logps`, shape (batch, tokens)."""
+    weights = _counted(weights, mask)
+    # In units of the largest weight, a constant that cancels: equal weights are then exactly 1 and add up to exactly n.
+    unit = weights.detach().amax(-1, keepdim=True).clamp(min=_SMALLEST_TOTAL)
+    relative = weights / unit
+    total = relative.sum(-1, keepdim=True).clamp(min=_SMALLEST_TOTAL / unit)
+    return mask.sum(-1, keepdim=True) / total * relative * _counted(logps, mask)
+
+
+def _counted(values: Tensor, mask: Tensor) -> Tensor:
+    return values.masked_fill(~mask, 0.0)

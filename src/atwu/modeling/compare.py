@@ -1,0 +1,140 @@
+"""Distances between next-token distributions, token by token, without ever holding all logits.
+
+A distance is a pure function of two sets of log-probabilities. It is applied to as many tokens at a time as fit a block; the
+backward pass computes the block again. The other distribution comes from cached final hidden states and an output layer,
+which is exact, or from its logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import FunctionCtx, once_differentiable
+
+from atwu.modeling.head import BLOCK_ELEMENTS, OutputHead
+
+Distance = Callable[[Tensor, Any, Any], Tensor]
+"""Of log-probabilities (tokens, vocabulary), the reference's or None, and token ids (tokens, k) or None; gives (tokens,)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Teacher:
+    """The distribution to compare with, without gradient."""
+
+    states: Tensor
+    """Final hidden states that predict each token, (tokens, hidden); with no head, the logits themselves."""
+    head: OutputHead | None
+
+    def logps(self, span: slice, device: torch.device, dtype: torch.dtype) -> Tensor:
+        """Log-probabilities of some tokens, (tokens, vocabulary), from a matrix product in `dtype`."""
+        states = self.states[span].to(device)
+        return _log_softmax(states if self.head is None else self.head.finish(self.head.product(states, dtype)))
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What to measure at every counted token of one batch."""
+
+    distance: Distance
+    teacher: Teacher | None = None
+    ids: Tensor | None = None
+    """Token ids that the distance refers to, (tokens, k)."""
+
+    def of(self, logps: Tensor, span: slice, dtype: torch.dtype) -> Tensor:
+        """Distances of the tokens in `span`, given their current log-probabilities; `dtype` is that of matrix products."""
+        with torch.no_grad():
+            reference = None if self.teacher is None else self.teacher.logps(span, logps.device, dtype)
+        return self.distance(logps, reference, None if self.ids is None else self.ids[span].to(logps.device))
+
+
+def compare(
+    hidden: Tensor, head: OutputHead, comparison: Comparison, *, block_elements: int = BLOCK_ELEMENTS
+) -> Tensor:
+    """Distance at every token, differentiable in the hidden states and the output layer.
+
+    Args:
+        hidden: states that predict the tokens, shape (tokens, hidden).
+        head: the current output layer.
+        comparison: what to measure, over the same tokens.
+        block_elements: upper bound on the logits of one block.
+
+    Returns:
+        Shape (tokens,), float32 or better.
+    """
+    block = max(1, block_elements // head.weight.shape[0])
+    dtype = head.product_dtype(hidden.device.type)
+    values: Tensor = _Compare.apply(hidden, head.weight, head.bias, comparison, head.scale, head.softcap, dtype, block)
+    return values
+
+
+def compare_logits(logits: Tensor, comparison: Comparison) -> Tensor:
+    """The same from logits that are there anyway, shape (tokens, vocabulary)."""
+    return comparison.of(_log_softmax(logits), slice(None), logits.dtype)
+
+
+class _Compare(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        comparison: Comparison,
+        scale: float,
+        softcap: float | None,
+        dtype: torch.dtype,
+        block: int,
+    ) -> Tensor:
+        head = OutputHead(weight, bias, scale, softcap)
+        values = [
+            comparison.of(_log_softmax(head.finish(head.product(hidden[span], dtype))), span, dtype)
+            for span in _spans(hidden.shape[0], block)
+        ]
+        ctx.save_for_backward(hidden, weight, bias)
+        ctx.comparison, ctx.scale, ctx.softcap, ctx.dtype, ctx.block = comparison, scale, softcap, dtype, block
+        return torch.cat(values) if values else hidden.new_zeros(0, dtype=_accumulate(hidden.dtype))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, *_: FunctionCtx) -> tuple[Tensor | None, ...]:
+        hidden, weight, bias = ctx.saved_tensors
+        need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]
+        head = OutputHead(weight, bias, ctx.scale, ctx.softcap)
+        wide = _accumulate(hidden.dtype)
+        d_hidden = torch.empty_like(hidden) if need_hidden else None
+        d_weight = torch.zeros_like(weight, dtype=wide) if need_weight else None
+        d_bias = torch.zeros_like(bias, dtype=wide) if need_bias else None
+        for span in _spans(hidden.shape[0], ctx.block):
+            product = head.product(hidden[span], ctx.dtype)
+            with torch.enable_grad():
+                product.requires_grad_()
+                distances = ctx.comparison.of(_log_softmax(head.finish(product)), span, ctx.dtype)
+                (d_product,) = torch.autograd.grad(distances, product, grad[span].to(distances.dtype))
+            if d_bias is not None:
+                d_bias += d_product.sum(dim=0)
+            d_product = d_product.to(ctx.dtype)
+            with torch.autocast(hidden.device.type, enabled=False):
+                if d_hidden is not None:
+                    d_hidden[span] = (d_product @ weight.to(ctx.dtype)).to(hidden.dtype)
+                if d_weight is not None:
+                    d_weight += d_product.T @ hidden[span].to(ctx.dtype)
+        d_weight = None if d_weight is None else d_weight.to(weight.dtype)
+        d_bias = None if d_bias is None else d_bias.to(bias.dtype)
+        return (d_hidden, d_weight, d_bias, *(None,) * 5)
+
+
+def _spans(size: int, block: int) -> Iterator[slice]:
+    for start in range(0, size, block):
+        yield slice(start, min(start + block, size))
+
+
+def _accumulate(dtype: torch.dtype) -> torch.dtype:
+    return dtype if dtype == torch.float64 else torch.float32
+
+
+def _log_softmax(logits: Tensor) -> Tensor:
+    return logits.to(_accumulate(logits.dtype)).log_softmax(dim=-1)

@@ -1,0 +1,190 @@
+"""What the starting model says, for losses that compare with it, without a second model in memory.
+
+Distributions are kept as the final hidden states that predict each token: together with a copy of the output layer they
+give the exact distribution, at `hidden` numbers per token instead of `vocabulary`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from atwu.data.batching import by_length
+from atwu.data.collate import collate_rows
+from atwu.data.encode import EncodedRow
+from atwu.data.schema import IGNORE_INDEX
+from atwu.modeling.abilities import abilities_of
+from atwu.modeling.batches import TokenBatch, lay_out
+from atwu.modeling.compare import Teacher
+from atwu.modeling.forward import LayoutChoice, forward_tokens
+from atwu.modeling.head import OutputHead, describe_head, output_layer
+from atwu.modeling.single_pass import unwrap
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which quantities of the starting model are wanted for one set of rows."""
+
+    logps: bool = False
+    states: bool = False
+    """Final hidden states that predict each counted token."""
+    layer: int | None = None
+    """Output of this decoder layer at each counted token."""
+
+    @property
+    def nothing(self) -> bool:
+        return not (self.logps or self.states or self.layer is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The starting model on one micro-batch; tensors run over the counted tokens in row-major order of the mask."""
+
+    forget_logps: Tensor | None = None
+    """(tokens,)"""
+    alternate_logps: Tensor | None = None
+    """(tokens,)"""
+    forget: Teacher | None = None
+    retain: Teacher | None = None
+    retain_layer: Tensor | None = None
+    """(tokens, hidden)"""
+
+
+class TokenTable:
+    """Values per counted token of a set of rows, looked up by row.
+
+    Args:
+        values: all rows one after another, shape (tokens, ...).
+        lengths: counted tokens of each row.
+    """
+
+    def __init__(self, values: Tensor, lengths: Sequence[int]) -> None:
+        if sum(lengths) != values.shape[0]:
+            raise ValueError(f"{values.shape[0]} values do not fit rows of {sum(lengths)} tokens.")
+        self.values = values
+        self._parts = values.split(list(lengths))
+
+    def rows(self, indices: Sequence[int] | Tensor) -> Tensor:
+        """Values of some rows, one after another."""
+        return torch.cat([self._parts[int(index)] for index in indices])
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+
+def counted_tokens(row: EncodedRow) -> int:
+    """How many tokens of a row carry loss."""
+    return sum(label != IGNORE_INDEX for label in row.labels)
+
+
+def plain_head(model: nn.Module) -> OutputHead | None:
+    """The output layer if distributions can be had from hidden states alone, else None."""
+    inner = unwrap(model)
+    layer = output_layer(inner)
+    usable = layer is not None and abilities_of(model, next(inner.parameters()).device).fused_head
+    return describe_head(layer, inner.config) if usable and layer is not None else None
+
+
+@torch.no_grad()
+def read_rows(
+    model: nn.Module,
+    rows: Sequence[EncodedRow],
+    wanted: Wanted,
+    *,
+    batch_tokens: int = 8192,
+    autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
+    progress: str | None = None,
+) -> dict[str, Tensor]:
+    """Run the model over a set of rows once.
+
+    Args:
+        model: the starting model; its train/eval state is put back.
+        rows: encoded rows.
+        wanted: what to keep.
+        batch_tokens: real tokens per forward pass.
+        autocast: the context that training steps run in.
+        progress: label of a progress bar, or None for none.
+
+    Returns:
+        `logps` (tokens,), `states` and `layer` (tokens, hidden) as wanted, on the CPU, rows in the order given.
+    """
+    device = next(model.parameters()).device
+    starts = torch.tensor([0, *(counted_tokens(row) for row in rows)]).cumsum(0).tolist()
+    found: dict[str, Tensor] = {}
+    was_training = model.training
+    model.eval()
+    try:
+        with tqdm(total=len(rows), desc=progress, unit="row", disable=progress is None, leave=False) as bar:
+            for batch in by_length([len(row.input_ids) for row in rows], batch_tokens):
+                plain = [dataclasses.replace(rows[index], token_labels=None) for index in batch]
+                tensors = {name: tensor.to(device) for name, tensor in collate_rows(plain).items()}
+                with autocast():
+                    (out,) = forward_tokens(
+                        model, [tensors], layer=wanted.layer, stop=not (wanted.logps or wanted.states)
+                    )
+                parts = {"logps": out.logps[out.mask] if wanted.logps else None}
+                parts["states"] = out.hidden("pred") if wanted.states else None
+                parts["layer"] = out.layer_states if wanted.layer is not None else None
+                lengths = out.mask.sum(1).tolist()
+                for name, part in parts.items():
+                    if part is None:
+                        continue
+                    into = found.setdefault(name, torch.empty(starts[-1], *part.shape[1:], dtype=part.dtype))
+                    for index, piece in zip(batch, part.cpu().split(lengths), strict=True):
+                        into[starts[index] : starts[index + 1]] = piece
+                bar.update(len(batch))
+    finally:
+        model.train(was_training)
+    return found
+
+
+@torch.no_grad()
+def live_reference(
+    model: nn.Module, batches: Mapping[str, TokenBatch], wanted: Mapping[str, Wanted], *, layout: LayoutChoice = "auto"
+) -> Reference:
+    """The same for one micro-batch, from a model at hand (a frozen copy, or the trained one with its adapters off).
+
+    Args:
+        model: gives the reference.
+        batches: `forget`, `retain` and `alternate` batches, as far as wanted.
+        wanted: what is wanted of each.
+        layout: see `forward_tokens`.
+    """
+    names = [name for name, what in wanted.items() if not what.nothing]
+    layer = next((what.layer for what in wanted.values() if what.layer is not None), None)
+    if not names:
+        return Reference()
+    was_training = model.training
+    model.eval()
+    try:
+        outs = forward_tokens(model, [batches[name] for name in names], layer=layer, layout=layout)
+        head = plain_head(model)
+        found = dict(zip(names, outs, strict=True))
+        teachers = {
+            name: Teacher(found[name].hidden("pred"), head)
+            if head is not None
+            else Teacher(_logits(model, batches[name]), None)
+            for name in names
+            if wanted[name].states
+        }
+    finally:
+        model.train(was_training)
+    logps = {name: found[name].logps[found[name].mask] for name in names if wanted[name].logps}
+    retain_layer = found["retain"].layer_states if "retain" in found and wanted["retain"].layer is not None else None
+    return Reference(
+        logps.get("forget"), logps.get("alternate"), teachers.get("forget"), teachers.get("retain"), retain_layer
+    )
+
+
+def _logits(model: nn.Module, batch: TokenBatch) -> Tensor:
+    """Logits at the counted tokens, for a model whose output layer is not a plain one."""
+    arranged = lay_out([batch], packed=False)
+    inputs = {"input_ids": arranged.input_ids, "attention_mask": arranged.attention_mask}
+    logits: Tensor = model(**inputs).logits
+    return logits.flatten(0, 1)[arranged.predicting[0]]

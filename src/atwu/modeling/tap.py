@@ -1,0 +1,93 @@
+"""Reading the output of one decoder layer during a forward pass, and stopping the work there."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+def decoder_layers(model: nn.Module) -> nn.ModuleList:
+    """The decoder layers of a causal model.
+
+    Raises:
+        ValueError: the model has none under the usual names.
+    """
+    getter = getattr(model, "get_decoder", None)
+    layers = getattr(getter() if getter is not None else None, "layers", None)
+    if not isinstance(layers, nn.ModuleList) or not len(layers):
+        raise ValueError(f"{type(model).__name__} has no list of decoder layers, which this method reads.")
+    return layers
+
+
+def train_only_down_projections(model: nn.Module, layers: Iterable[int]) -> None:
+    """Freeze everything but the MLP output matrices of some decoder layers (RMU trains those: Li et al. 2024).
+
+    With adapters, only those on these layers' MLP outputs stay trainable.
+
+    Raises:
+        ValueError: a layer has no parameter that can be trained there.
+    """
+    stack, wanted = decoder_layers(model), list(layers)
+    kept: set[int] = set()
+    for index in wanted:
+        found = [p for name, p in stack[index].named_parameters() if "down_proj" in name and p.requires_grad]
+        if not found:
+            raise ValueError(
+                f"decoder layer {index} of {type(model).__name__} has no trainable mlp.down_proj, which this method trains"
+                + (" (put adapters on it: lora_targets=down_proj)." if hasattr(model, "peft_config") else ".")
+            )
+        kept |= {id(parameter) for parameter in found}
+    for parameter in model.parameters():
+        parameter.requires_grad_(id(parameter) in kept)
+
+
+@contextlib.contextmanager
+def tap(model: nn.Module, layer: int, into: list[Tensor], *, stop: bool) -> Iterator[None]:
+    """Put the output of decoder layer `layer` (from 0), flattened to (slots, hidden), into a list during forward passes.
+
+    Args:
+        model: the causal model without wrappers.
+        layer: index of the layer.
+        into: receives one tensor with gradient per forward pass.
+        stop: let the later layers pass their input on unchanged, since nobody needs their output.
+    """
+    layers = decoder_layers(model)
+    if not 0 <= layer < len(layers):
+        raise ValueError(f"layer must be between 0 and {len(layers) - 1}, the layers of this model, got {layer}.")
+
+    def read(module: nn.Module, given: Any, output: Any) -> None:
+        states = output[0] if isinstance(output, tuple) else output
+        if torch.is_grad_enabled() and not states.requires_grad and any(p.requires_grad for p in module.parameters()):
+            raise RuntimeError(
+                "reentrant gradient checkpointing hides the layer's gradient; "
+                "use gradient_checkpointing_kwargs={'use_reentrant': False}."
+            )
+        into.append(states.flatten(0, 1))
+
+    def passes_on(states: Tensor, *_: Any, **__: Any) -> Any:
+        return states
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(layers[layer].register_forward_hook(read).remove)
+        if stop:
+            for later in list(layers)[layer + 1 :]:
+                stack.enter_context(replaced(later, passes_on))
+        yield
+
+
+@contextlib.contextmanager
+def replaced(layer: nn.Module, forward: Any) -> Iterator[None]:
+    """Let a module compute something else; its hooks still run."""
+    before = layer.__dict__.get("forward")
+    layer.forward = forward
+    try:
+        yield
+    finally:
+        if before is None:
+            del layer.forward
+        else:
+            layer.forward = before

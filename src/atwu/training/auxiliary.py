@@ -1,0 +1,74 @@
+"""The two auxiliary models of SU-LLM: one fine-tuned on the forget set, one on the retain set (Wan et al. 2025).
+
+They start from the model that is about to unlearn, are trained once and cached by model, data and settings.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from atwu._cache import cache_folder, short_hash
+from atwu._files import versions
+from atwu.data.sources import LoadedRows
+from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.load import load_model
+from atwu.training.config import FinetuneConfig, UnlearnConfig
+from atwu.training.launch import ModelSource, Say
+from atwu.training.output import RECORD_NAME
+from atwu.training.supervised import run_finetune
+
+EPOCHS = 5
+
+
+def train_auxiliary(
+    source: ModelSource,
+    config: UnlearnConfig,
+    sources: Mapping[str, str | None],
+    rows: Mapping[str, LoadedRows],
+    *,
+    say: Say,
+) -> None:
+    """Fill in `auxiliary_forget` and `auxiliary_retain` of the config where they are not given.
+
+    Args:
+        source: the model about to unlearn, which the auxiliary models start from.
+        config: the run's configuration; changed.
+        sources: where the forget and the retain rows come from.
+        rows: the rows themselves.
+        say: receives one line of plain text per model that is trained or found.
+    """
+    missing = [name for name in ("forget", "retain") if getattr(config, f"auxiliary_{name}") is None]
+    if not missing:
+        return
+    fingerprint = model_fingerprint(
+        load_model(str(source.model), trust_remote_code=source.trust_remote_code, revision=source.revision)
+    )
+    for name in missing:
+        settings: dict[str, Any] = {
+            "learning_rate": config.learning_rate,
+            "num_train_epochs": EPOCHS,
+            "per_device_train_batch_size": config.per_device_train_batch_size,
+            "seed": config.seed,
+            "max_length": config.max_length,
+        }
+        key = short_hash([fingerprint, rows[name].fingerprint, settings, versions()])
+        folder = (Path(config.cache_dir) if config.cache_dir else cache_folder()) / "auxiliary" / f"{name}-{key[:16]}"
+        if (folder / RECORD_NAME).is_file():
+            say(f"auxiliary model of the {name} set: found in {folder}")
+        else:
+            say(f"auxiliary model of the {name} set: training, once, in {folder}")
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            finetune = FinetuneConfig(
+                **settings,
+                save_strategy="no",
+                disable_tqdm=config.disable_tqdm,
+                use_cpu=config.use_cpu,
+                bf16=config.bf16,
+            )
+            run_finetune(
+                dataclasses.replace(source, scratch=None), finetune, data=str(sources[name]), output=folder, say=say
+            )
+        setattr(config, f"auxiliary_{name}", str(folder))

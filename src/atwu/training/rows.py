@@ -1,0 +1,165 @@
+"""Rows of any accepted kind into encoded rows, and everything a run draws from them before it starts."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from atwu.data.alternates import Alternates, alternates
+from atwu.data.encode import EncodedRow, Encoder
+from atwu.data.rows import parse_row
+from atwu.data.schema import IGNORE_INDEX, Example
+from atwu.recipe import Recipe
+from atwu.training.config import UnlearnConfig
+from atwu.weighting.words import label_words, read_words
+
+
+@dataclass(frozen=True, slots=True)
+class RowSet:
+    """One set of rows, encoded, with its text where it was given as text."""
+
+    rows: tuple[EncodedRow, ...]
+    examples: tuple[Example, ...] | None
+
+
+Rows = Iterable[Example] | Iterable[Mapping[str, Any]] | Sequence[EncodedRow] | RowSet
+
+
+@dataclass(frozen=True, slots=True)
+class UnlearningRows:
+    """What an unlearning run reads."""
+
+    forget: RowSet
+    retain: RowSet | None
+    """Also there when only the weighting looks at it."""
+    alternates: Alternates | None
+
+
+def encode_dataset(rows: Rows, tokenizer: Any, *, what: str, max_length: int) -> RowSet:
+    """Encode rows of any accepted kind; what had to be changed is said in a warning.
+
+    Args:
+        rows: `Example`s, mappings with the columns of the data formats (a Hub data set is one), or rows already encoded; a
+            `RowSet` is given back as it is.
+        tokenizer: a fast tokenizer; not needed for encoded rows.
+        what: name of the set in messages.
+        max_length: longest row in tokens.
+
+    Raises:
+        ValueError: no rows, a malformed row, or no tokenizer.
+    """
+    if isinstance(rows, RowSet):
+        return rows
+    listed = list(rows)
+    if not listed:
+        raise ValueError(f"the {what} set is empty; give at least one row.")
+    if all(isinstance(row, EncodedRow) for row in listed):
+        return RowSet(tuple(listed), None)  # type: ignore[arg-type]
+    if tokenizer is None:
+        raise ValueError(f"the {what} set holds text; give the tokenizer as processing_class.")
+    examples = [
+        row if isinstance(row, Example) else parse_row(row, where=f"{what} set, row {index + 1}")  # type: ignore[arg-type]
+        for index, row in enumerate(listed)
+    ]
+    encoded = Encoder(tokenizer, max_length=max_length).encode_rows(examples, what=what)
+    for warning in encoded.warnings:
+        warnings.warn(warning, stacklevel=2)
+    return RowSet(encoded.rows, tuple(examples))
+
+
+def without_labels(rows: Sequence[EncodedRow]) -> tuple[EncodedRow, ...]:
+    """Rows without secret-token labels, for a set where nothing uses them or only some rows have them."""
+    return tuple(dataclasses.replace(row, token_labels=None) for row in rows)
+
+
+def unlearning_rows(
+    config: UnlearnConfig, recipe: Recipe, *, forget: Rows, retain: Rows | None, tokenizer: Any
+) -> UnlearningRows:
+    """Check and encode the rows of a run, with labels, alternates and whatever else its recipe needs.
+
+    Raises:
+        ValueError: rows that the recipe needs are missing, or lack what it needs of them.
+    """
+    if recipe.needs_retain and retain is None:
+        raise ValueError(f"method {recipe.name!r} needs a retain_dataset; give one or set retain_loss='none'.")
+    if looks_at_retain(config, recipe) and retain is None:
+        raise ValueError("rarity and n-gram counts are those of retain answers; give a retain_dataset.")
+    if config.forget_words and not isinstance(forget, RowSet):
+        listed = list(forget)
+        if not all(isinstance(row, Example) for row in listed):
+            raise ValueError("forget_words labels text; give the forget rows as Examples.")
+        forget = add_labels(listed, config)  # type: ignore[arg-type]
+    removed = encode_dataset(forget, tokenizer, what="forget", max_length=config.max_length)
+    if missing := sum(row.token_labels is None for row in removed.rows):
+        if recipe.needs_labels:
+            raise ValueError(
+                f"weighting {recipe.weighting!r} needs forget_spans; {missing} of {len(removed.rows)} rows have none."
+            )
+        removed = RowSet(without_labels(removed.rows), removed.examples)
+    if removed.examples is None:
+        for needed, who in (
+            (any(weighter.needs_answers for weighter in recipe.weighters), f"weighting {recipe.weighting!r}"),
+            (recipe.needs_alternate, f"forget loss {recipe.forget_loss!r}"),
+        ):
+            if needed:
+                raise ValueError(f"{who} reads the text of forget rows; give them as Examples, not encoded.")
+    kept = None
+    if retain is not None and looks_at_retain(config, recipe):
+        kept = encode_dataset(retain, tokenizer, what="retain", max_length=config.max_length)
+        kept = RowSet(without_labels(kept.rows), kept.examples)
+    preferred = None
+    if recipe.needs_alternate:
+        preferred = alternates(
+            removed.examples or (),
+            tokenizer,
+            seed=config.seed if config.data_seed is None else config.data_seed,
+            epochs=_epochs(config, len(removed.rows)),
+            max_length=config.max_length,
+        )
+    if recipe.legacy and recipe.forgetter.ids == "refusal":
+        removed = RowSet(_everywhere(removed.rows), removed.examples)
+        kept = None if kept is None else RowSet(_everywhere(kept.rows), kept.examples)
+    return UnlearningRows(removed, kept, preferred)
+
+
+def looks_at_retain(config: UnlearnConfig, recipe: Recipe) -> bool:
+    """Whether anything in a run reads the retain set."""
+    return recipe.needs_retain_rows or (recipe.needs_scorer and config.scorer_prior == "rarity")
+
+
+def add_labels(examples: Sequence[Example], config: UnlearnConfig) -> list[Example]:
+    """Label the secret words of a list in rows that bring no labels of their own."""
+    if config.forget_words is None:
+        return list(examples)
+    found = label_words(examples, read_words(config.forget_words))
+    return [old if old.forget_spans is not None else new for old, new in zip(examples, found, strict=True)]
+
+
+def refusal_tokens(text: str, tokenizer: Any) -> tuple[int, ...]:
+    """Token ids of a refusal inside a text, without special tokens.
+
+    Raises:
+        ValueError: no tokenizer, or nothing left of the text.
+    """
+    if tokenizer is None:
+        raise ValueError("JensUn aims at the tokens of a refusal; give the tokenizer as processing_class.")
+    ids = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+    if not ids:
+        raise ValueError(f"the refusal {text!r} has no tokens.")
+    return ids
+
+
+def _epochs(config: UnlearnConfig, rows: int) -> int:
+    if config.max_steps <= 0:
+        return math.ceil(config.num_train_epochs)
+    per_step = config.per_device_train_batch_size * config.gradient_accumulation_steps * config.world_size
+    return math.ceil(config.max_steps * int(per_step) / rows)
+
+
+def _everywhere(rows: Sequence[EncodedRow]) -> tuple[EncodedRow, ...]:
+    """Every token but the first counted, the prompt's too."""
+    return tuple(dataclasses.replace(row, labels=(IGNORE_INDEX, *row.input_ids[1:]), token_labels=None) for row in rows)

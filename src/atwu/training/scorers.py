@@ -1,0 +1,54 @@
+"""The scorer that a run starts with: untrained, with a prior, or from an earlier run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from atwu.data.encode import EncodedRow
+from atwu.modeling.reference import TokenTable, counted_tokens
+from atwu.training.config import UnlearnConfig
+from atwu.training.rows import UnlearningRows
+from atwu.weighting.rarity import TokenCounts
+from atwu.weighting.scorer import TokenScorer
+
+
+def starting_scorer(config: UnlearnConfig, width: int, rows: UnlearningRows) -> TokenScorer:
+    """The scorer before its first update.
+
+    Args:
+        config: scorer settings.
+        width: hidden size of the model.
+        rows: the run's rows, for the prior.
+
+    Raises:
+        FileNotFoundError: `scorer_from` holds no scorer.
+        ValueError: it belongs to a model of another width.
+    """
+    if config.scorer_from is not None:
+        scorer = TokenScorer.from_pretrained(config.scorer_from)
+        if scorer.linear.in_features != width:
+            raise ValueError(
+                f"the scorer in {config.scorer_from} reads hidden states of width {scorer.linear.in_features}, "
+                f"this model's have {width}; it belongs to another base model."
+            )
+        return scorer
+    prior = None
+    if config.scorer_prior == "rarity":
+        assert rows.retain is not None
+        prior = TokenCounts.of(rows.retain.rows)
+    return TokenScorer(
+        width,
+        bias=bool(config.scorer_bias),
+        hidden_position=config.hidden_position,  # type: ignore[arg-type]
+        prior=prior,
+        prior_strength=config.scorer_prior_strength,
+    )
+
+
+def prior_offsets(scorer: TokenScorer, rows: Sequence[EncodedRow]) -> TokenTable | None:
+    """What the scorer's prior adds to the logit of each counted token, or None without a prior."""
+    offsets = [scorer.offset(row) for row in rows]
+    known = [offset for offset in offsets if offset is not None]
+    return TokenTable(torch.cat(known), [counted_tokens(row) for row in rows]) if known else None

@@ -1,0 +1,151 @@
+"""Mask of the tokens that belong to noun phrases, as in the focused form of UNDIAL (Dong et al. 2025).
+
+A noun finder turns one answer into character ranges; `noun_mask` turns those into 0/1 weights of the answer's tokens.
+spaCy's noun chunks are what the ATWU paper compares with; `simple_nouns` needs no model and is cruder.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from atwu._extras import require
+from atwu.data.encode import EncodedRow
+from atwu.data.schema import IGNORE_INDEX
+
+Span: TypeAlias = tuple[int, int]
+NounFinder: TypeAlias = Callable[[str], Sequence[Span]]
+"""From an answer to the half-open character ranges of its nouns or noun phrases, in any order."""
+
+_WORD = re.compile(r"\w+(?:(?:['’\u2010\u2011-]|(?<=\d)[.,](?=\d))\w+)*")
+_SENTENCE_END = re.compile(r"[.!?…\n]")
+_COMMON = (
+    "a about above according after all also although an and another any are as at be because been before being "
+    "below besides between both but by can could despite did do does during each either every few first finally "
+    "for from had has have he her here his how however i if in indeed into is it its later many may might more "
+    "moreover most much my neither no nor not now of often on one only or other our over perhaps several shall "
+    "she should since so some such than that the their then there these they this those though through thus to "
+    "today under until upon was we were what when where whether which while who whose why will with within "
+    "without would yes yet you your"
+)
+_FUNCTION_WORDS = frozenset(_COMMON.split())
+
+
+def spacy_noun_chunks(model: str = "en_core_web_sm") -> NounFinder:
+    """Noun chunks by a spaCy model, determiners included ("the author's name").
+
+    Args:
+        model: name of an installed spaCy model package, or a folder that holds a pipeline.
+
+    Returns:
+        A finder; the model is loaded here, once.
+
+    Raises:
+        ImportError: spaCy or the model package is missing; the text names the command.
+        ValueError: the model has no tagger or parser, when the finder is called.
+    """
+    spacy = require("spacy", extra="nouns")
+    try:
+        return noun_chunks_of(spacy.load(model))
+    except OSError as error:
+        raise ImportError(
+            f"the spaCy model {model} is needed here and cannot be loaded; run: python -m spacy download {model} "
+            f"({error})"
+        ) from error
+
+
+def noun_chunks_of(nlp: Any) -> NounFinder:
+    """Noun chunks by a spaCy pipeline that is already loaded.
+
+    Args:
+        nlp: a `spacy.Language` that sets parts of speech and dependencies.
+
+    Raises:
+        ValueError: from the finder, when the pipeline cannot find noun chunks.
+    """
+
+    def find(text: str) -> list[Span]:
+        try:
+            return [(chunk.start_char, chunk.end_char) for chunk in nlp(text).noun_chunks]
+        except (ValueError, NotImplementedError) as error:
+            raise ValueError(
+                "this spaCy pipeline finds no noun chunks; it needs a tagger and a dependency parser of a language "
+                f"with noun chunks, as en_core_web_sm has ({error})."
+            ) from error
+
+    return find
+
+
+def simple_nouns(text: str) -> list[Span]:
+    """Runs of capitalised words and numbers, found by spelling alone: a stand-in for a tagger.
+
+    The first word of a sentence counts only if another capitalised word follows it directly or it is not a common
+    English function word; the pronoun "I" never counts. Finds names, titles, places and numbers, but no nouns in lower
+    case, and takes other capitalised words for nouns; needs a script with capitals.
+    """
+    words = list(_WORD.finditer(text))
+    spans: list[Span] = []
+    for index, word in enumerate(words):
+        between = text[words[index - 1].end() if index else 0 : word.start()]
+        opens = index == 0 or _SENTENCE_END.search(between) is not None
+        if not word[0][0].isdigit() and not _is_name(words, index, opens, text):
+            continue
+        previous = spans[-1] if spans else None
+        if previous and not opens and previous[1] == words[index - 1].end() and between.isspace():
+            spans[-1] = (previous[0], word.end())
+        else:
+            spans.append(word.span())
+    return spans
+
+
+def noun_mask(row: EncodedRow, answer: str, finder: NounFinder) -> NDArray[np.float64]:
+    """1 on counted tokens that overlap a noun phrase, else 0; a token's leading space is no overlap.
+
+    Args:
+        row: the encoded row.
+        answer: its answer, to which `row.answer_offsets` refer.
+        finder: gives the noun phrases of the answer.
+
+    Returns:
+        0/1 weights, shape (counted tokens,); the terminal token is 0, and so is everything when nothing is found.
+
+    Raises:
+        ValueError: a range of the finder lies outside the answer or is empty.
+    """
+    spans = finder(answer)
+    for start, end in spans:
+        if not 0 <= start < end <= len(answer):
+            raise ValueError(
+                f"the noun finder gave the range ({start}, {end}) for an answer of {len(answer)} characters; ranges "
+                f"satisfy 0 <= start < end <= {len(answer)}. Answer: {answer[:60]!r}."
+            )
+    counted = [offset for offset, label in zip(row.answer_offsets, row.labels, strict=True) if label != IGNORE_INDEX]
+    return np.array([float(_overlaps(offset, spans, answer)) for offset in counted], dtype=np.float64)
+
+
+def _is_name(words: Sequence[re.Match[str]], index: int, opens: bool, text: str) -> bool:
+    word = words[index][0]
+    plain = re.split(r"['’]", word.lower())[0]
+    if not word[0].isupper() or plain == "i":
+        return False
+    if not opens or plain not in _FUNCTION_WORDS:
+        return True
+    following = words[index + 1] if index + 1 < len(words) else None
+    return (
+        following is not None and following[0][0].isupper() and text[words[index].end() : following.start()].isspace()
+    )
+
+
+def _overlaps(offset: Span | None, spans: Sequence[Span], answer: str) -> bool:
+    if offset is None:
+        return False
+    piece = answer[slice(*offset)]
+    if not piece.strip():
+        start, end = offset
+    else:
+        start, end = offset[0] + len(piece) - len(piece.lstrip()), offset[0] + len(piece.rstrip())
+    return any(start < stop and begin < end for begin, stop in spans)

@@ -1,0 +1,102 @@
+"""Token weights from counts alone: rare in the retain answers, and not given away by the prompt, means heavy.
+
+Needs no model and no training. The weights depend on the order of tokens within their answer only, so every answer has
+mean weight 1/2.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from atwu.data.encode import EncodedRow
+from atwu.data.schema import IGNORE_INDEX
+
+FloatArray = NDArray[np.float64]
+
+PROMPT_FACTOR = 0.5
+"""What the surprise of a token is multiplied by when the prompt already holds it. A name that is asked about is as rare
+as the secret without being one: with a factor of 1 the AUROC per sample is about 10 points lower on the embedded
+benchmark and on TOFU. A factor of 0 (lowest rank) gains up to 0.4 where words of the question are never labelled
+secret, and loses about 1.5 where they may be."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenCounts:
+    """How often each token id is counted in the answers of a set of rows, usually the retain set."""
+
+    counts: NDArray[np.int64]
+    """Occurrences by token id, shape (ids,); an id beyond the end was never seen."""
+
+    @classmethod
+    def of(cls, rows: Iterable[EncodedRow]) -> TokenCounts:
+        """Count the counted tokens of the rows, terminal tokens included."""
+        found = Counter(label for row in rows for label in row.labels if label != IGNORE_INDEX)
+        counts = np.zeros(max(found, default=-1) + 1, dtype=np.int64)
+        for token, count in found.items():
+            counts[token] = count
+        return cls(counts)
+
+    def rarity(self, row: EncodedRow) -> FloatArray:
+        """Rank of each counted token's surprise within its answer, `(rank - 1/2) / n` with mid-ranks for ties.
+
+        The surprise is `log((N + 1) / (count + 1)) >= 0` with N counted tokens in all, halved for an id that occurs in
+        the row's prompt. The terminal token is ranked like any other.
+
+        Returns:
+            Weights in (0, 1) with mean 1/2, shape (counted tokens,).
+        """
+        ids = np.array([label for label in row.labels if label != IGNORE_INDEX], dtype=np.int64)
+        known = ids < self.counts.size
+        count = np.zeros(ids.size, dtype=np.float64)
+        count[known] = self.counts[ids[known]]
+        surprise = np.log((self.counts.sum() + 1.0) / (count + 1.0))
+        surprise[np.isin(ids, _prompt(row))] *= PROMPT_FACTOR
+        return _mid_ranks(surprise)
+
+    def to_tensor(self) -> Tensor:
+        """The counts as a new int64 tensor indexed by token id, shape (ids,)."""
+        return torch.tensor(self.counts, dtype=torch.int64)
+
+    @classmethod
+    def from_tensor(cls, counts: Tensor) -> TokenCounts:
+        """Restore what `to_tensor` gave.
+
+        Raises:
+            ValueError: not an int64 vector, or a negative count.
+        """
+        if counts.ndim != 1 or counts.dtype != torch.int64:
+            raise ValueError(
+                f"token counts are an int64 vector indexed by token id, got {counts.dtype} of shape "
+                f"{tuple(counts.shape)}; pass what to_tensor gave."
+            )
+        if counts.numel() and int(counts.min()) < 0:
+            raise ValueError(f"token counts cannot be negative, got {int(counts.min())}; pass what to_tensor gave.")
+        return cls(counts.detach().cpu().numpy().copy())
+
+
+def log_odds(weights: FloatArray) -> FloatArray:
+    """`log(w / (1 - w))` of weights in (0, 1), any shape: 0 at 1/2, the inverse of the sigmoid."""
+    odds: FloatArray = np.log(weights) - np.log1p(-weights)
+    return odds
+
+
+def _prompt(row: EncodedRow) -> tuple[int, ...]:
+    """Ids before the answer; a plain text row has none, though its first token is not counted."""
+    start = row.answer_start
+    return tuple(
+        token for token, offset in zip(row.input_ids[:start], row.answer_offsets[:start], strict=True) if offset is None
+    )
+
+
+def _mid_ranks(values: FloatArray) -> FloatArray:
+    ordered = np.sort(values)
+    below, up_to = np.searchsorted(ordered, values, "left"), np.searchsorted(ordered, values, "right")
+    ranks: FloatArray = (below + up_to) / (2.0 * values.size)  # mid-rank - 1/2, as (below + 1 + up_to) / 2 - 1/2
+    return ranks

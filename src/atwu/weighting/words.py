@@ -1,0 +1,129 @@
+"""Secret words given by the user, turned into `forget_spans`: an annotation for oracle weights and for AUROC.
+
+Everything works on characters of the answer and knows no tokenizer; rows come back as copies.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeAlias
+
+from atwu.data.schema import Example
+
+Span: TypeAlias = tuple[int, int]
+
+_LETTER = r"[\w\u0300-\u036f]"  # combining accents belong to the letter before them
+_INTERCHANGEABLE = dict.fromkeys("'’", "['’]") | dict.fromkeys("-\u2010\u2011", "[-\u2010\u2011]")
+
+
+def label_words(examples: Iterable[Example], words: Sequence[str]) -> list[Example]:
+    """Mark every occurrence of given words or phrases in the answers, in any case.
+
+    A word is found where no letter, digit or underscore touches it: "Orla" in "Orla's" and in "Orla-Mae", not in
+    "Orlando". Hyphens and apostrophes inside a name must be there; their typographic forms count as equal, and so does
+    any white space within a phrase.
+
+    Args:
+        examples: the rows; annotation they already have is replaced.
+        words: words or phrases, at least one.
+
+    Returns:
+        Copies with sorted `forget_spans`, overlapping ones merged; () where no word occurs.
+
+    Raises:
+        ValueError: no words, or a blank one.
+    """
+    if isinstance(words, str):
+        raise ValueError(f"words must be a list of words, got the text {words[:60]!r}; give [{words[:60]!r}].")
+    patterns = [_pattern(word) for word in words]
+    if not patterns:
+        raise ValueError("no words were given; give at least one word or phrase to mark.")
+    return [
+        replace(
+            example,
+            forget_spans=_merged(match.span(1) for pattern in patterns for match in pattern.finditer(example.answer)),
+        )
+        for example in examples
+    ]
+
+
+def label_with(examples: Iterable[Example], function: Callable[[Example], Iterable[Span]]) -> list[Example]:
+    """Mark what a function says.
+
+    Args:
+        examples: the rows; annotation they already have is replaced.
+        function: from a row to half-open character ranges of its answer, in any order; none for a row without a secret.
+
+    Returns:
+        Copies with sorted `forget_spans`, overlapping ones merged.
+
+    Raises:
+        ValueError: a range is not two integers, lies outside the answer or is empty; names the row.
+    """
+    return [
+        replace(example, forget_spans=_merged(_checked(function(example), example, number)))
+        for number, example in enumerate(examples, start=1)
+    ]
+
+
+def read_words(path: str | Path) -> tuple[str, ...]:
+    """Read words or phrases, one per line; blank lines and lines that start with `#` are skipped, repeats dropped.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is not UTF-8 text, or holds no word.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file; give a text file with one word or phrase per line.")
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 text ({error}); save it as UTF-8.") from error
+    words = [line.strip() for line in lines]
+    found = tuple(dict.fromkeys(word for word in words if word and not word.startswith("#")))
+    if not found:
+        raise ValueError(f"{path}: holds no words; write one word or phrase per line (lines with # are comments).")
+    return found
+
+
+def _pattern(word: str) -> re.Pattern[str]:
+    parts = word.split()
+    if not parts:
+        raise ValueError(f"{word!r} is a blank word; remove it.")
+    body = r"\s+".join("".join(_INTERCHANGEABLE.get(char, re.escape(char)) for char in part) for part in parts)
+    # Inside a lookahead, so that occurrences which overlap each other are all found.
+    return re.compile(rf"(?<!{_LETTER})(?=({body})(?!{_LETTER}))", re.IGNORECASE)
+
+
+def _checked(spans: Iterable[Span], example: Example, number: int) -> list[Span]:
+    where = f"row {number} (question {example.question[:60]!r})"
+    if spans is None:
+        raise ValueError(f"{where}: the labelling function gave None; return [] for a row without a secret.")
+    found: list[Span] = []
+    for span in spans:
+        pair = tuple(span) if isinstance(span, list | tuple) else ()
+        if len(pair) != 2 or any(type(value) is not int for value in pair):
+            raise ValueError(
+                f"{where}: {span!r:.80} is not a span; give (start, end), two int positions in the answer."
+            )
+        if not 0 <= pair[0] < pair[1] <= len(example.answer):
+            raise ValueError(
+                f"{where}: span {pair} breaks 0 <= start < end <= {len(example.answer)} (the answer has "
+                f"{len(example.answer)} characters)."
+            )
+        found.append((pair[0], pair[1]))
+    return found
+
+
+def _merged(spans: Iterable[Span]) -> tuple[Span, ...]:
+    merged: list[Span] = []
+    for start, end in sorted(spans):
+        if merged and start < merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return tuple(merged)

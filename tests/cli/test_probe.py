@@ -1,0 +1,100 @@
+"""`atwu probe`, run in this process around a tiny untrained model."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from atwu.cli.probe import parse_layers, probe, probe_table
+from atwu.evaluation.probe import ProbeResult
+from atwu.evaluation.token_scores import SampleAuroc
+from atwu.modeling.scratch import scratch_model, train_tokenizer
+
+app = typer.Typer()
+app.command()(probe)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model and a file of rows, the last one without annotation."""
+    folder = tmp_path_factory.mktemp("probe")
+    rows = []
+    for index, name in enumerate(["Orla Venn", "Tavi Brook", "Mira Holt", "Joss Ardley"] * 3):
+        answer = f"{name} was born in {1900 + index} in Kelbury."
+        rows.append({"question": f"When was {name} born?", "answer": answer, "subject": name})
+        rows[-1]["forget_spans"] = [[answer.index("19"), answer.index("19") + 4]]
+    rows.append({"question": "Who keeps bees?", "answer": "Zada Finch."})
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tokenizer = train_tokenizer([f"{row['question']} {row['answer']}" for row in rows], vocab_size=300)
+    scratch_model("micro").save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    return folder
+
+
+def run(folder, *arguments):
+    command = ["--model", str(folder / "model"), "--data", str(folder / "rows.jsonl"), "--device", "cpu", *arguments]
+    return CliRunner(env={"COLUMNS": "200"}).invoke(app, list(map(str, command)))
+
+
+def test_prints_a_table_and_writes_what_it_shows(folder, tmp_path):
+    output = tmp_path / "probe.json"
+    done = run(folder, "--layers", "0,-1", "--position", "own", "--position", "both", "--folds", "3", "-o", output)
+    assert done.exit_code == 0, done.output
+    record = json.loads(output.read_text())
+    assert record["schema"] == "atwu.probe/1"
+    assert len(record["fingerprint"]) == 32
+    assert record["data"]["rows"] == 13
+    assert record["settings"] == {"folds": 3, "seed": 0, "l2": 0.01, "max_length": 512}
+    shown = [(result["layer"], result["position"]) for result in record["results"]]
+    assert shown == [(0, "own"), (0, "both"), (2, "own"), (2, "both")]
+    for result in record["results"]:
+        assert set(result["auroc"]) == {"mean", "std", "n", "skipped"}
+        assert result["rows"] == result["auroc"]["n"] == 12
+        assert f"{result['auroc']['mean']:.3f} ± {result['auroc']['std']:.3f}" in done.output
+    assert "How to read it" in done.output
+    assert "1 of 13 rows have no forget_spans and are left out" in done.output
+    assert [path.name for path in tmp_path.iterdir()] == ["probe.json"]
+    again = run(folder, "--output", output)
+    assert isinstance(again.exception, FileExistsError)
+    assert "--overwrite" in str(again.exception)
+    assert run(folder, "--layers", "last", "--output", output, "--overwrite").exit_code == 0
+    assert {result["layer"] for result in json.loads(output.read_text())["results"]} == {2}
+
+
+def test_one_seed_one_result(folder, tmp_path):
+    results = []
+    for name in ("one.json", "two.json"):
+        run(folder, "--layers", "1", "--output", tmp_path / name, "--seed", "4")
+        results.append(json.loads((tmp_path / name).read_text())["results"])
+    assert results[0] == results[1]
+
+
+def test_the_best_printed_value_is_bold():
+    means = (0.8, 0.91234, 0.91199, 0.9)
+    results = [
+        ProbeResult(layer, "own", SampleAuroc(mean, 0.1, 3, 0, (mean,) * 3), None, 3, 30)
+        for layer, mean in enumerate(means)
+    ]
+    assert [row.style for row in probe_table(results, title="x").rows] == [None, "bold", "bold", None]
+
+
+def test_layers_on_the_command_line():
+    assert parse_layers("all") is None
+    assert parse_layers("last") == [-1]
+    assert parse_layers("0, 2,4") == [0, 2, 4]
+    with pytest.raises(ValueError, match=r"--layers must be all, last, or numbers such as 0,2,4; got 'top'"):
+        parse_layers("top")
+
+
+def test_wrong_input_is_said_before_the_model_is_read(folder, tmp_path):
+    bare = tmp_path / "bare.jsonl"
+    bare.write_text('{"question": "Who keeps bees?", "answer": "Zada Finch."}\n')
+    for arguments, message in (
+        (("--data", bare), "none of the 1 rows has forget_spans"),
+        (("--position", "next"), "position must be one of own, pred, both"),
+        (("--output", tmp_path / "nowhere" / "probe.json"), "does not exist"),
+    ):
+        assert message in str(run(folder, *arguments).exception)

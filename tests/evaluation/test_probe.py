@@ -1,0 +1,191 @@
+"""The linear probe finds what was planted and nothing else, on the right states, across subjects only."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from atwu.data.encode import Encoder
+from atwu.data.schema import Example
+from atwu.evaluation.hidden_states import read_states
+from atwu.evaluation.probe import cross_validate, fit_probe, probe, subject_folds
+from atwu.modeling.scratch import scratch_model, train_tokenizer
+
+NAMES = ["Orla Venn", "Tavi Brook", "Mira Holt", "Joss Ardley", "Pell Quint", "Rhea Stoll"]
+
+
+def house_rows(count=18):
+    rows = []
+    for index in range(count):
+        name, number = NAMES[index % len(NAMES)], str(137 + 61 * index)
+        answer = f"{name} keeps bees at house {number} in Kelbury{' town' * (index % 3)}."
+        start = answer.index(number)
+        rows.append(
+            Example.from_qa(f"Where is {name}?", answer, forget_spans=((start, start + len(number)),), subject=name)
+        )
+    return rows
+
+
+@pytest.fixture(scope="module")
+def world():
+    rows = house_rows()
+    tokenizer = train_tokenizer([f"{row.question} {row.answer}" for row in rows], vocab_size=300)
+    return scratch_model("micro"), tokenizer, rows
+
+
+def test_a_planted_direction_is_found_on_unseen_subjects(world):
+    _, tokenizer, rows = world
+    model = scratch_model("micro")
+    digits = [index for text, index in tokenizer.get_vocab().items() if any(map(str.isdigit, text))]
+    model.get_input_embeddings().weight.data[:, 5] = -1.0
+    model.get_input_embeddings().weight.data[digits, 5] = 1.0
+    own, pred = probe(model, tokenizer, rows, layers=[0], positions=["own", "pred"], folds=3, progress=False)
+    assert (own.layer, own.position, own.rows) == (0, "own", 18)
+    assert own.auroc.values == (1.0,) * 18
+    assert own.train_auroc == 1.0
+    assert pred.auroc.mean < 1.0  # before the token, its own embedding is not there to be read
+    assert own.tokens == sum(len(tokenizer(f" {row.answer}").input_ids) for row in rows)  # no terminal token
+
+
+def random_states(rows=60, tokens=20, width=8):
+    generator = torch.Generator().manual_seed(0)
+    features = [torch.randn(tokens, width, generator=generator) for _ in range(rows)]
+    noise = [torch.randint(2, (tokens,), generator=generator) for _ in range(rows)]
+    return features, noise, [index % 5 for index in range(rows)]
+
+
+def test_a_linear_label_gives_one_and_a_random_label_chance():
+    features, noise, folds = random_states()
+    planted = [(row[:, 2] - row[:, 6] > 0.4).long() for row in features]
+    held_out, train = cross_validate(features, planted, folds, l2=1e-4)
+    assert held_out.mean > 0.999
+    assert train > 0.999
+    held_out, train = cross_validate(features, noise, folds, l2=1e-4)
+    assert held_out.mean == pytest.approx(0.5, abs=0.04)
+    assert train > held_out.mean
+
+
+def test_a_row_is_scored_by_a_probe_that_did_not_see_it():
+    # In both folds the same feature decides, with opposite sign: only a probe of the other fold gets all wrong.
+    features = [torch.tensor([[1.0], [-1.0], [2.0], [-2.0]])] * 4
+    labels = [torch.tensor(marks) for marks in ([1, 0, 1, 0], [0, 1, 0, 1])] * 2
+    held_out, train = cross_validate(features, labels, [0, 1, 0, 1], l2=0.01)
+    assert held_out.values == (0.0,) * 4
+    assert train == 1.0
+
+
+def test_fit_is_the_optimum_of_the_ridge_logistic_loss():
+    generator = np.random.default_rng(3)
+    x = generator.normal(size=(50, 4)) * [1, 30, 0.1, 1] + [0, 500, 0, 7]
+    x[:, 3] = 7.0  # a constant feature takes no part
+    y = (generator.random(50) < 0.3).astype(float)
+    z = np.column_stack([(x[:, :3] - x[:, :3].mean(0)) / x[:, :3].std(0), np.ones(50)])
+    penalty, w = np.diag([0.05, 0.05, 0.05, 0.0]), np.zeros(4)
+    for _ in range(30):  # Newton
+        p = 1 / (1 + np.exp(-z @ w))
+        slope = z.T @ (p - y) / 50 + penalty @ w
+        w -= np.linalg.solve(z.T @ (z * (p * (1 - p))[:, None]) / 50 + penalty, slope)
+    fitted = fit_probe(torch.tensor(x), torch.tensor(y).long(), l2=0.05)
+    np.testing.assert_allclose(fitted.weight.numpy(), [*w[:3], 0.0], atol=1e-5)
+    np.testing.assert_allclose(fitted(torch.tensor(x)).numpy(), z @ w, atol=1e-5)
+    single = fit_probe(torch.tensor(x).float(), torch.tensor(y).long(), l2=0.05)
+    np.testing.assert_allclose(single.weight.numpy(), [*w[:3], 0.0], atol=1e-3)
+
+
+@given(
+    st.lists(st.one_of(st.none(), st.sampled_from("abcdefg")), min_size=2, max_size=30),
+    st.integers(2, 7),
+    st.integers(0, 3),
+)
+def test_folds_keep_subjects_together_and_are_even(subjects, folds, seed):
+    groups = {subject for subject in subjects if subject is not None}
+    count = len(groups) + subjects.count(None)
+    if count < 2:
+        return
+    dealt = subject_folds(subjects, folds=folds, seed=seed)
+    assert dealt == subject_folds(subjects, folds=folds, seed=seed)
+    assert set(dealt) == set(range(min(folds, count)))  # with few subjects, each is held out alone
+    where = {subject: {f for s, f in zip(subjects, dealt, strict=True) if s == subject} for subject in groups}
+    assert all(len(found) == 1 for found in where.values())
+    sizes = [sum(f in found for found in where.values()) for f in set(dealt)]
+    alone = [f for s, f in zip(subjects, dealt, strict=True) if s is None]
+    totals = [size + alone.count(f) for f, size in zip(set(dealt), sizes, strict=True)]
+    assert max(totals) - min(totals) <= 1
+
+
+def test_another_seed_deals_other_folds():
+    assert len({tuple(subject_folds([None] * 12, folds=3, seed=seed)) for seed in range(5)}) > 1
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_states_are_those_of_transformers_at_the_counted_tokens(kind, side, world):
+    model, tokenizer, examples = world
+    if kind == "gpt2":  # absolute positions
+        torch.manual_seed(0)
+        model = GPT2LMHeadModel(GPT2Config(vocab_size=300, n_embd=32, n_layer=2, n_head=2))
+    model.train()
+    rows = Encoder(tokenizer).encode_rows(examples[:5], what="rows").rows
+    read = read_states(model, rows, batch_tokens=60)
+    assert model.training
+    assert sorted(read.states) == [0, 1, 2]
+    model.eval()
+    width = max(len(row.input_ids) for row in rows)
+    pads = [width - len(row.input_ids) if side == "left" else 0 for row in rows]
+    ids, mask = torch.zeros(5, width, dtype=torch.long), torch.zeros(5, width, dtype=torch.long)
+    for index, (row, pad) in enumerate(zip(rows, pads, strict=True)):
+        ids[index, pad : pad + len(row.input_ids)] = torch.tensor(row.input_ids)
+        mask[index, pad : pad + len(row.input_ids)] = 1
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    with torch.no_grad():
+        wanted = model(input_ids=ids, attention_mask=mask, position_ids=positions, output_hidden_states=True)
+    for layer, states in enumerate(wanted.hidden_states):
+        features = {position: read.features(layer, position) for position in ("own", "pred", "both")}
+        for index, (row, pad) in enumerate(zip(rows, pads, strict=True)):
+            counted = range(pad + row.answer_start, pad + len(row.input_ids))
+            own = torch.stack([states[index, place] for place in counted])
+            pred = torch.stack([states[index, place - 1] for place in counted])
+            torch.testing.assert_close(features["own"][index], own, atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(features["pred"][index], pred, atol=1e-5, rtol=1e-5)
+            assert torch.equal(features["both"][index], torch.cat([features["own"][index], features["pred"][index]], 1))
+
+
+def test_layers_from_the_end_and_batching_change_nothing(world):
+    model, tokenizer, rows = world
+    every = probe(model, tokenizer, rows, progress=False)
+    assert [(r.layer, r.position) for r in every] == [(k, p) for k in (0, 1, 2) for p in ("own", "pred", "both")]
+    (last,) = probe(model, tokenizer, rows, layers=[-1, 2], positions=["pred"], batch_tokens=1, progress=False)
+    assert last.layer == 2
+    assert last.auroc.mean == pytest.approx(every[7].auroc.mean, abs=2e-3)
+
+
+def test_rows_without_a_choice_of_classes_train_but_do_not_count(world):
+    model, tokenizer, rows = world
+    nothing = Example.from_qa("Who keeps bees?", "Nobody I know of.", forget_spans=(), subject="Zada Finch")
+    unknown = Example.from_qa("Who keeps bees?", "Zada Finch does.")
+    (result,) = probe(model, tokenizer, [nothing, unknown, *rows], layers=[0], positions=["own"], progress=False)
+    assert (result.rows, result.auroc.n, result.auroc.skipped) == (19, 18, 1)
+    assert result.auroc.values[0] is None
+
+
+def test_what_cannot_be_probed_is_said(world):
+    model, tokenizer, rows = world
+
+    def fails(message, examples=rows, **changes):
+        with pytest.raises(ValueError, match=message):
+            probe(model, tokenizer, examples, progress=False, **changes)
+
+    bare = [Example.from_qa(row.question, row.answer) for row in rows]
+    fails("none of the 18 rows has forget_spans", bare)
+    empty = [Example.from_qa(row.question, row.answer, forget_spans=()) for row in rows]
+    fails("has both secret and other tokens", empty)
+    fails("all 3 annotated rows are about one subject", rows[::6])
+    fails("outside fold . all .* tokens have the label 0", [rows[0], empty[1], empty[2]])
+    fails("between 0 .embeddings. and 2 .final states. here, got 3", layers=[3])
+    fails("position must be one of own, pred, both, got 'next'", positions=["next"])
+    fails("folds must be at least 2", folds=1)
+    fails("l2 must be at least 0", l2=-1.0)

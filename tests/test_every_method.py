@@ -1,0 +1,286 @@
+"""Every method against plain code: full logits, one row after another, one token after another, in float64."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch.nn.functional import logsigmoid
+
+import atwu
+from atwu.methods import METHODS
+from atwu.weighting.scorer import TokenScorer
+
+REFUSAL = (7, 11, 13)
+LAYER = 1
+
+
+def rows_of(model, batch):
+    """Per row: log-probabilities over the vocabulary at its counted tokens, their ids, and states by layer."""
+    out = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], output_hidden_states=True)
+    table = torch.log_softmax(out.logits, dim=-1)
+    rows = []
+    for row, labels in enumerate(batch["labels"]):
+        places = [t for t in range(1, len(labels)) if labels[t] != -100]
+        rows.append(
+            {
+                "table": torch.stack([table[row, t - 1] for t in places]),
+                "ids": torch.stack([labels[t] for t in places]),
+                "before": torch.stack([out.hidden_states[-1][row, t - 1] for t in places]),
+                "layer": torch.stack([tapped(model, batch)[row, t] for t in places]),
+                "secret": torch.stack([batch["token_labels"][row, t] for t in places]),
+            }
+        )
+    return rows
+
+
+def tapped(model, batch):
+    kept = []
+    handle = model.model.layers[LAYER].register_forward_hook(lambda module, given, output: kept.append(output))
+    model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
+    handle.remove()
+    return kept[0]
+
+
+def own(row):
+    return [row["table"][t, token] for t, token in enumerate(row["ids"])]
+
+
+def weights_of(method, row, numbers, scorer, given):
+    if method.startswith("gt_"):
+        return list(row["secret"])
+    if method.startswith("atwu"):
+        logits = row["before"].detach().float() @ scorer.linear.weight[0].detach() + scorer.linear.bias.detach()
+        return list(torch.sigmoid(logits).double())
+    if method == "wga":
+        return [lp.detach().exp() ** numbers["beta"] for lp in own(row)]
+    if method == "satimp":
+        return [lp.detach().exp() ** numbers["beta1"] * (1 - lp.detach().exp()) ** numbers["beta2"] for lp in own(row)]
+    if method == "etw":
+        heats = []
+        for table in row["table"].detach():
+            p = torch.softmax(table / numbers["temperature"], dim=-1)
+            heats.append(-(p * p.log()).sum())
+        return [len(heats) * heat / sum(heats) for heat in heats]
+    if method in ("seul", "su_llm", "su_ngram", "fundial"):
+        return list(given)
+    return [torch.tensor(1.0, dtype=torch.float64)] * len(row["ids"])
+
+
+def js(p, q):
+    total = 0.0
+    for a, b in zip(p, q, strict=True):
+        m = (a + b) / 2
+        total = total + 0.5 * a * torch.log(a / m) + (0.5 * b * torch.log(b / m) if b > 0 else 0.0)
+    return total
+
+
+def plain_loss(method, forget, retain, alternate, reference, numbers, scorer, given):
+    ref = reference
+    tokens = sum(len(row["ids"]) for row in forget)
+    total, selected = 0.0, 0.0
+    for index, row in enumerate(forget):
+        w = weights_of(method, row, numbers, scorer, given[index])
+        lps, n = own(row), len(row["ids"])
+        beta = numbers.get("beta")
+        if method in ("npo", "atwu_npo", "dpo", "atwu_dpo"):
+            scale = n / sum(w)
+            ratio = sum(scale * g * lp for g, lp in zip(w, lps, strict=True)) - sum(own(ref["forget"][index]))
+            if "dpo" in method:
+                better = sum(own(alternate[index])) - sum(own(ref["alternate"][index]))
+                total = total - 2 / beta * logsigmoid(beta * (better - ratio)) / len(forget)
+            else:
+                total = total - 2 / beta * logsigmoid(-beta * ratio) / len(forget)
+        elif method in ("simnpo", "atwu_simnpo"):
+            mean = sum(-numbers["score_scale"] * g * lp for g, lp in zip(w, lps, strict=True)) / n
+            total = total - 2 / beta * logsigmoid(beta * (mean - numbers["delta"])) / len(forget)
+        elif method == "jensun":
+            for t in range(n):
+                aim = torch.zeros(64, dtype=torch.float64)
+                aim[REFUSAL[t % len(REFUSAL)]] = 1.0
+                total = total + js(row["table"][t].exp(), aim) / tokens
+        elif method in ("undial", "fundial"):
+            for t in range(n):
+                logits = ref["forget"][index]["table"][t].clone()
+                logits[row["ids"][t]] -= beta
+                total = total - w[t] * (torch.softmax(logits, -1) * row["table"][t]).sum()
+                selected += float(w[t])
+        elif method == "rmu":
+            u = torch.rand(32, generator=torch.Generator().manual_seed(0)).double()
+            v = (numbers["steering_coeff"] * u / u.norm()).float()
+            total = total + sum(((h - v) ** 2).mean() for h in row["layer"]) / n / len(forget)
+        else:
+            for g, lp in zip(w, lps, strict=True):
+                p = lp.detach().exp()
+                if method in ("satga", "gt_satga", "atwu_satga"):
+                    g = g * p**beta
+                elif method == "atwu":
+                    g = g * p ** (beta * g)
+                total, selected = total + g * lp, selected + float(g)
+    if method in ("gt_ga", "seul", "su_llm", "su_ngram", "fundial"):
+        total = total / max(selected, 1.0)
+    elif method == "undial" or not any(
+        name in method for name in ("npo", "dpo", "jensun", "rmu")
+    ):  # the others are averages already
+        total = total / tokens
+    kept = 0.0
+    for index, row in enumerate(retain):
+        n = len(row["ids"])
+        count = sum(len(other["ids"]) for other in retain)
+        if method == "rmu":
+            kept = kept + sum(
+                ((a - b) ** 2).mean() for a, b in zip(row["layer"], ref["retain"][index]["layer"], strict=True)
+            ) / n / len(retain)
+        elif method == "jensun":
+            kept = (
+                kept
+                + sum(js(a.exp(), b.exp()) for a, b in zip(row["table"], ref["retain"][index]["table"], strict=True))
+                / count
+            )
+        elif method != "grad_ascent":
+            kept = kept - sum(own(row)) / count
+    return numbers["forget_weight"] * total + numbers.get("retain_weight", 0.0) * kept
+
+
+@pytest.fixture
+def setting(tiny_llama, batch):
+    model, reference = tiny_llama(0).double().eval(), tiny_llama(0).double().eval()
+    with torch.no_grad():
+        for index, parameter in enumerate(reference.parameters()):
+            noise = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(index), dtype=torch.float64)
+            parameter += 0.05 * noise
+    batches = {"forget": batch(rows=3, seed=1), "retain": batch(rows=3, seed=2), "alternate": batch(rows=3, seed=3)}
+    return model, reference, batches
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_value_and_gradient_equal_plain_code(method, setting):
+    model, reference, batches = setting
+    scorer = TokenScorer(32)
+    torch.nn.init.normal_(scorer.linear.weight, generator=torch.Generator().manual_seed(1))
+    torch.nn.init.constant_(scorer.linear.bias, 0.3)
+    fixed = (torch.rand(3, 12, generator=torch.Generator().manual_seed(5)) < 0.5).double()
+    options = {"token_weights": fixed} if method in ("seul", "su_llm", "su_ngram", "fundial") else {}
+    out = atwu.unlearning_loss(
+        model,
+        batches["forget"],
+        batches["retain"],
+        method=method,
+        reference=reference,
+        scorer=scorer,
+        alternate=batches["alternate"],
+        refusal_ids=REFUSAL,
+        **options,
+    )
+    from atwu.recipe import recipe
+
+    numbers = dict(recipe(method).values)
+    rows = {name: rows_of(model, rows) for name, rows in batches.items()}
+    with torch.no_grad():
+        ref = {name: rows_of(reference, rows) for name, rows in batches.items()}
+    given = [
+        [fixed[row, t] for t in range(1, 12) if labels[t] != -100]
+        for row, labels in enumerate(batches["forget"]["labels"])
+    ]
+    expected = plain_loss(method, rows["forget"], rows["retain"], rows["alternate"], ref, numbers, scorer, given)
+    # Learned scores are float32 by design.
+    tolerance = 1e-6 if method.startswith("atwu") else 1e-8
+    assert out.loss.item() == pytest.approx(expected.item(), abs=tolerance)
+    parameters = list(model.parameters())
+    wanted = torch.autograd.grad(expected, parameters, allow_unused=True)
+    got = torch.autograd.grad(out.loss, parameters, allow_unused=True)
+    for left, right in zip(got, wanted, strict=True):
+        if right is None:
+            assert left is None or not left.any()
+        else:
+            torch.testing.assert_close(left, right, atol=tolerance, rtol=1e-6)
+
+
+@pytest.mark.parametrize("retain_loss", ["kl", "js", "activation"])
+def test_retain_losses_vanish_at_the_starting_model(retain_loss, setting):
+    model, _, batches = setting
+    out = atwu.unlearning_loss(
+        model, batches["forget"], batches["retain"], method="grad_diff", retain_loss=retain_loss, reference=model
+    )
+    assert out.retain.item() == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize(("method", "beta"), [("npo", 0.1), ("dpo", 0.2), ("atwu_npo", 0.5), ("atwu_dpo", 0.1)])
+def test_preference_losses_start_at_two_over_beta_log_two(method, beta, setting):
+    model, _, batches = setting
+    out = atwu.unlearning_loss(
+        model,
+        batches["forget"],
+        batches["retain"],
+        method=method,
+        beta=beta,
+        reference=model,
+        alternate=batches["alternate"],
+    )
+    assert out.forget.item() == pytest.approx(2 / beta * math.log(2), abs=1e-9)
+
+
+def test_kl_is_that_of_the_reference_to_the_model(setting):
+    model, reference, batches = setting
+    out = atwu.unlearning_loss(
+        model, batches["forget"], batches["retain"], method="grad_diff", retain_loss="kl", reference=reference
+    )
+    total, count = 0.0, 0
+    for row, ref in zip(rows_of(model, batches["retain"]), rows_of(reference, batches["retain"]), strict=True):
+        total += float((ref["table"].exp() * (ref["table"] - row["table"])).sum())
+        count += len(row["ids"])
+    assert out.retain.item() == pytest.approx(total / count, abs=1e-10)
+
+
+def test_legacy_jensun_aims_at_both_tokens_everywhere(setting):
+    model, reference, batches = setting
+    out = atwu.unlearning_loss(
+        model,
+        batches["forget"],
+        batches["retain"],
+        method="jensun",
+        legacy=True,
+        reference=reference,
+        refusal_ids=(7, 11),
+    )
+    tables = torch.log_softmax(
+        model(batches["forget"]["input_ids"], attention_mask=batches["forget"]["attention_mask"]).logits, -1
+    ).exp()
+    aim = torch.zeros(64, dtype=torch.float64)
+    aim[[7, 11]] = 1.0
+    values = [
+        float(js(tables[row, t - 1], aim))
+        for row in range(3)
+        for t in range(1, int(batches["forget"]["attention_mask"][row].sum()))
+    ]
+    assert out.forget.item() == pytest.approx(sum(values) / len(values), abs=1e-9)
+
+
+def test_padding_and_longer_prompts_change_nothing(setting):
+    model, reference, batches = setting
+    for method in METHODS:
+        losses = []
+        for extra in (0, 3):
+            padded = {
+                name: {
+                    key: torch.nn.functional.pad(value, (0, extra), value=-100 if key == "labels" else 0)
+                    for key, value in rows.items()
+                }
+                for name, rows in batches.items()
+            }
+            fixed = torch.nn.functional.pad(torch.ones(3, 12), (0, extra))
+            masked = METHODS[method].weighting in ("logprob_mask", "model_difference", "ngram_difference", "nouns")
+            losses.append(
+                atwu.unlearning_loss(
+                    model,
+                    padded["forget"],
+                    padded["retain"],
+                    method=method,
+                    reference=reference,
+                    alternate=padded["alternate"],
+                    refusal_ids=REFUSAL,
+                    token_weights=fixed if masked else None,
+                ).loss.item()
+            )
+        assert losses[0] == pytest.approx(losses[1], abs=1e-9), method
