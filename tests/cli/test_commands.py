@@ -143,7 +143,7 @@ def test_methods_as_json_lists_every_method_with_its_numbers():
 
 
 def test_help_teaches():
-    for command in ("demo", "finetune", "unlearn", "evaluate", "tokens", "methods"):
+    for command in ("demo", "finetune", "unlearn", "evaluate", "tokens", "probe", "methods"):
         assert f"Example: atwu {command}" in atwu(command, "--help")
     help_text = atwu("unlearn", "--help")
     for flag in ("--hidden-position", "--scorer-every", "--forget-weight", "--learning-rate", "--config"):

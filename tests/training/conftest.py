@@ -49,3 +49,8 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def data_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("rows")
     return write_rows(folder / "forget.jsonl", make_rows(24)), write_rows(folder / "retain.jsonl", make_rows(40, 24))
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATWU_CACHE", str(tmp_path_factory.mktemp("cache")))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -64,7 +64,7 @@ class StartingModel:
 
     def read(self, rows: Sequence[EncodedRow], wanted: Wanted, *, what: str) -> dict[str, TokenTable]:
         """Tables of what is wanted for a set of rows."""
-        with starting_model(self.model):
+        with starting_model(self.model) if adapters_of(self.model) is not None else nullcontext():
             if self.fingerprint is None:
                 self.fingerprint = model_fingerprint(self.model)
             return read_cached(
@@ -227,8 +227,6 @@ def auxiliary_logps(
     name: str, rows: Sequence[EncodedRow], device: torch.device, *, folder: Path, progress: bool
 ) -> list[np.ndarray[Any, np.dtype[np.float64]]]:
     """Log-probabilities of each row's counted tokens under another model, which is loaded and dropped."""
-    from contextlib import nullcontext
-
     model = load_model(name).to(device)
     tables = read_cached(
         model,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -148,7 +149,10 @@ class UnlearnTrainer(TokenTrainer):
     def pretrain_scorer(self) -> None:
         """One pass over the forget set on the starting model, an update of the scorer after every micro-batch."""
         recipe = dataclasses.replace(self.recipe, retain_loss="none")
-        alternation = self._alternation(dataclasses.replace(self.args, scorer_schedule="constant"), recipe)
+        # Not dataclasses.replace, which would set up devices and processes once more.
+        config = copy.copy(self.args)
+        config.scorer_schedule, config.scorer_min_updates = "constant", 0
+        alternation = self._alternation(config, recipe)
         model: Any = self.model
         was_training = model.training
         model.eval()

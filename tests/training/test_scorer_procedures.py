@@ -1,0 +1,231 @@
+"""How a scorer can be trained: jointly, frozen, pretrained, warm, from a prior, with a minimum of updates."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.training.conftest import make_rows
+from tests.training.test_trainer import make_trainer
+from transformers import AutoTokenizer
+
+from atwu.evaluation.teacher_forced import read_tokens
+from atwu.evaluation.token_scores import per_sample_auroc
+from atwu.training.rows import encode_dataset
+from atwu.weighting.rarity import TokenCounts
+from atwu.weighting.scorer import TokenScorer
+
+
+def scorer_vector(scorer):
+    return torch.cat([p.detach().flatten().clone() for p in scorer.parameters()])
+
+
+def logged(trainer, name):
+    return [entry[name] for entry in trainer.state.log_history if name in entry]
+
+
+@pytest.fixture
+def scorer_folder(tmp_path):
+    scorer = TokenScorer(32)
+    torch.nn.init.normal_(scorer.linear.weight, generator=torch.Generator().manual_seed(3))
+    folder = tmp_path / "earlier"
+    folder.mkdir()
+    scorer.save_pretrained(folder)
+    return folder
+
+
+def test_joint_scorer_has_the_gradient_of_the_single_loss(model_folder, tmp_path):
+    """AdamW's first step moves every weight by its learning rate against the sign of its gradient."""
+    trainer = make_trainer(
+        model_folder,
+        tmp_path,
+        method="atwu",
+        scorer_procedure="joint",
+        scorer_max_grad_norm=0.0,
+        max_steps=1,
+        warmup_steps=0,
+        lr_scheduler_type="constant",
+        gradient_accumulation_steps=2,
+    )
+    seen = []
+    compute = trainer._loss
+    trainer._loss = lambda *given: seen.append(compute(*given)) or seen[-1]
+    trainer.train()
+    scorer = TokenScorer(32)
+    hidden = torch.cat([out.outputs.hidden("pred") for out in seen])
+    logps = torch.cat([out.logps[out.mask].detach() for out in seen])
+    g = scorer(hidden)
+    lengths = torch.cat([out.mask.sum(1) for out in seen]).tolist()
+    forget = (g * (7 * g * logps).exp().detach() * logps).mean()
+    entropy = -(g * g.log() + (1 - g) * (1 - g).log()).mean()
+    # Straight-through: no score is above 1/2 yet, so each row's share is 0 and its gradient that of the mean score.
+    budget = sum(((part.mean() - part.mean().detach()) - 0.2) ** 2 for part in g.split(lengths)) / len(lengths)
+    (3.0 * forget + entropy + 10 * budget + scorer.squared_norm()).backward()
+    assert trainer.alternation.updates == 1
+    for name, parameter in trainer.scorer.named_parameters():
+        gradient = dict(scorer.named_parameters())[name].grad
+        torch.testing.assert_close(parameter.detach(), -0.05 * gradient.sign(), atol=1e-3, rtol=0)
+    assert len(trainer.optimizer.param_groups) == 3
+    assert trainer.optimizer.param_groups[-1]["weight_decay"] == 0.0
+
+
+def test_joint_scorer_learns_at_every_step(model_folder, tmp_path):
+    trainer = make_trainer(model_folder, tmp_path, method="atwu", scorer_procedure="joint", num_train_epochs=1)
+    trainer.train()
+    assert len(logged(trainer, "scorer_loss")) == trainer.state.max_steps == trainer.alternation.updates == 6
+
+
+def test_frozen_scorer_of_an_earlier_run_weighs_but_never_moves(model_folder, scorer_folder, tmp_path):
+    trainer = make_trainer(
+        model_folder, tmp_path, method="atwu", scorer_procedure="frozen", scorer_from=str(scorer_folder)
+    )
+    before = scorer_vector(trainer.scorer)
+    trainer.train()
+    assert trainer.alternation is None
+    assert torch.equal(scorer_vector(trainer.scorer), before)
+    assert not logged(trainer, "scorer_loss")
+    assert logged(trainer, "mean_score")[0] != pytest.approx(0.5, abs=1e-3)
+
+
+def test_pretraining_is_one_pass_of_updates_on_the_starting_model(model_folder, tmp_path):
+    trainer = make_trainer(model_folder, tmp_path, method="atwu", scorer_procedure="frozen", scorer_pretrain=True)
+    start = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+    trainer._prepare()
+    trainer.pretrain_scorer()
+    assert all(torch.equal(value, start[name]) for name, value in trainer.model.state_dict().items())
+    pretrained = scorer_vector(trainer.scorer)
+    assert pretrained.abs().max() > 1e-3
+
+    # By hand: a fresh scorer, one update after each of the six batches of epoch 0.
+    manual = make_trainer(model_folder, tmp_path, method="atwu", scorer_schedule="constant")
+    manual._prepare()
+    manual.model.eval()
+    with torch.no_grad():
+        for batch in manual.get_train_dataloader():
+            manual.alternation.collect(manual._loss(manual.model, batch, manual.recipe, None))
+            with torch.enable_grad():
+                manual.alternation.step(max_steps=0)
+    assert manual.alternation.updates == 6
+    torch.testing.assert_close(scorer_vector(manual.scorer), pretrained, atol=1e-6, rtol=1e-4)
+
+    whole = make_trainer(model_folder, tmp_path, method="atwu", scorer_procedure="frozen", scorer_pretrain=True)
+    whole.train()
+    torch.testing.assert_close(scorer_vector(whole.scorer), pretrained, atol=1e-6, rtol=1e-4)
+
+
+def test_pretrained_and_unfrozen_goes_on_learning(model_folder, tmp_path):
+    frozen = make_trainer(model_folder, tmp_path, method="atwu", scorer_procedure="frozen", scorer_pretrain=True)
+    going_on = make_trainer(model_folder, tmp_path, method="atwu", scorer_pretrain=True)
+    frozen.train()
+    going_on.train()
+    assert going_on.alternation.updates == going_on.state.max_steps // 2
+    assert not torch.allclose(scorer_vector(frozen.scorer), scorer_vector(going_on.scorer), atol=1e-4)
+
+
+@pytest.mark.parametrize(("every", "steps", "inner"), [(5, 2, 13), (50, 1, 25), (2, 6, 5)])
+def test_a_minimum_of_updates_is_spread_over_the_scorer_steps(every, steps, inner, model_folder, tmp_path):
+    trainer = make_trainer(model_folder, tmp_path, method="atwu", scorer_every=every, scorer_min_updates=25)
+    trainer.train()
+    assert trainer.state.max_steps == 12
+    assert len(logged(trainer, "scorer_loss")) == steps
+    assert trainer.alternation.updates == steps * inner >= 25
+    last = trainer.alternation.optimizer.param_groups[0]["lr"]
+    assert last == pytest.approx(0.05 / (steps * inner))
+
+
+def test_several_updates_on_the_same_states_lower_the_objective(model_folder, tmp_path):
+    few, many = (
+        make_trainer(model_folder, tmp_path, method="atwu", scorer_every=6, scorer_min_updates=n) for n in (0, 40)
+    )
+    for trainer in (few, many):
+        trainer.train()
+    assert logged(many, "scorer_loss")[0] == pytest.approx(logged(few, "scorer_loss")[0], abs=1e-6)
+    assert logged(many, "scorer_loss")[1] < logged(few, "scorer_loss")[1]
+
+
+def test_warm_start_takes_everything_but_the_schedule_from_the_earlier_scorer(model_folder, scorer_folder, tmp_path):
+    trainer = make_trainer(model_folder, tmp_path, method="atwu", scorer_from=str(scorer_folder))
+    assert torch.equal(scorer_vector(trainer.scorer), scorer_vector(TokenScorer.from_pretrained(scorer_folder)))
+    trainer.train()
+    assert trainer.alternation.updates == trainer.state.max_steps // 2
+
+
+def test_a_scorer_of_another_width_is_refused(model_folder, tmp_path):
+    TokenScorer(48).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="width 48, this model's have 32"):
+        make_trainer(model_folder, tmp_path, method="atwu", scorer_from=str(tmp_path))
+
+
+@pytest.mark.parametrize("strength", [1.0, 0.5])
+def test_scores_start_at_the_prior_and_the_saved_scorer_remembers_it(strength, model_folder, tmp_path):
+    trainer = make_trainer(
+        model_folder, tmp_path, method="atwu", scorer_prior="rarity", scorer_prior_strength=strength, scorer_every=99
+    )
+    trainer.train()
+    tokenizer = AutoTokenizer.from_pretrained(model_folder)
+    forget = encode_dataset(make_rows(24), tokenizer, what="forget", max_length=512).rows
+    retain = encode_dataset(make_rows(30, 24), tokenizer, what="retain", max_length=512).rows
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    trainer.scorer.save_pretrained(folder)
+    loaded = TokenScorer.from_pretrained(folder)
+    rarity = TokenCounts.of(retain)
+    for row, seen in zip(forget, read_tokens(trainer.model, forget, scorer=loaded), strict=True):
+        w = rarity.rarity(row)
+        expected = w**strength / (w**strength + (1 - w) ** strength)
+        assert seen.scores.tolist() == pytest.approx(expected.tolist(), abs=1e-5)
+    assert logged(trainer, "mean_score")[0] == pytest.approx(0.5, abs=1e-3)
+
+
+def test_a_product_with_the_scorer_scales_its_weights(model_folder, tmp_path):
+    plain = make_trainer(model_folder, tmp_path, method="atwu", max_steps=1)
+    product = make_trainer(model_folder, tmp_path, method="atwu", weighting="scorer*rarity", max_steps=1)
+    for trainer in (plain, product):
+        trainer.train()
+    assert logged(plain, "mean_score")[0] == pytest.approx(0.5)
+    assert logged(product, "mean_score")[0] == pytest.approx(0.25, abs=1e-6)  # 1/2 times a mean rank of 1/2
+    assert logged(product, "score_auroc")[0] > logged(plain, "score_auroc")[0] == pytest.approx(0.5)
+
+
+def test_logged_agreement_is_the_mean_auroc_of_the_rows(model_folder, tmp_path):
+    trainer = make_trainer(
+        model_folder, tmp_path, method="wga", max_steps=1, per_device_train_batch_size=6, gradient_accumulation_steps=4
+    )
+    rows = trainer._rows.forget.rows
+    seen = read_tokens(trainer.model, rows)
+    trainer.train()
+    expected = per_sample_auroc([row.logps for row in seen], [row.labels for row in seen]).mean
+    assert logged(trainer, "score_auroc") == pytest.approx([expected], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"scorer_procedure": "joint"},
+        {"scorer_procedure": "frozen", "scorer_pretrain": True},
+        {"scorer_pretrain": True, "scorer_min_updates": 9},
+        {"scorer_prior": "rarity"},
+    ],
+)
+def test_a_resumed_run_ends_where_the_whole_one_does(options, model_folder, tmp_path):
+    settings = {"method": "atwu", "save_strategy": "steps", "save_steps": 5, "save_total_limit": 9} | options
+    whole = make_trainer(model_folder, tmp_path / "a", **settings)
+    whole.train()
+    resumed = make_trainer(model_folder, tmp_path / "b", **settings)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "a" / "checkpoint-5"))
+    assert torch.equal(scorer_vector(resumed.scorer), scorer_vector(whole.scorer))
+    for left, right in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(left, right)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scorer_procedure": "frozen"}, "a frozen scorer needs a start"),
+        ({"scorer_procedure": "joint", "scorer_min_updates": 3}, "updates the scorer at every step"),
+        ({"scorer_min_updates": -1}, "scorer_min_updates must be 0 or more"),
+        ({"scorer_prior": "rare"}, "scorer_prior must be one of none, rarity"),
+    ],
+)
+def test_combinations_that_cannot_work_are_refused(options, message, model_folder, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        make_trainer(model_folder, tmp_path, method="atwu", **options)
