@@ -26,7 +26,7 @@ import time
 
 VOCABULARIES = {"16k": 16_384, "128k": 131_072}
 ROWS = 8
-SCORER_EVERY = 5
+SCORER_EVERY, MAX_STEPS = 5, 5000
 
 
 def build_model(vocabulary: int, device: str, dtype: str, tied: bool = True):
@@ -85,8 +85,8 @@ def plain_step(model, optimizer):
 
 
 def our_step(model, optimizer, method: str, layout: str):
-    from atwu.recipe import recipe
     from atwu.objective import recipe_loss
+    from atwu.recipe import recipe
     from atwu.training.alternate import ScorerAlternation
     from atwu.training.config import UnlearnConfig
     from atwu.weighting.scorer import TokenScorer
@@ -103,13 +103,13 @@ def our_step(model, optimizer, method: str, layout: str):
         nonlocal done
         scorer = alternation.scorer if alternation else None
         result = recipe_loss(model, forget, retain, decided, scorer=scorer, layout=layout)
-        if alternation and alternation.due(done):
+        if alternation and alternation.due(done, MAX_STEPS):
             alternation.collect(result)
         result.loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        if alternation and alternation.due(done):
-            alternation.step(planned_updates=1000)
+        if alternation and alternation.due(done, MAX_STEPS):
+            alternation.step(MAX_STEPS)
         done += 1
 
     return step

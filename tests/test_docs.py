@@ -7,16 +7,28 @@ from pathlib import Path
 
 import pytest
 
+from atwu.methods import METHODS
 from atwu.modeling.scratch import scratch_model, train_tokenizer
+from atwu.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
+@pytest.fixture
+def tables():
+    """Forgets what a page registers."""
+    before = [(table, dict(table)) for table in (METHODS, WEIGHTINGS, FORGET_LOSSES, RETAIN_LOSSES)]
+    yield
+    for table, entries in before:
+        table.clear()
+        table.update(entries)
+
+
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if "```python" in page.read_text()], ids=lambda page: page.name
 )
-def test_python_examples_run(page, tmp_path, monkeypatch):
+def test_python_examples_run(page, tmp_path, monkeypatch, tables, capsys):
     monkeypatch.chdir(tmp_path)
     scratch_model("micro").save_pretrained("target")
     train_tokenizer(["Where does Orla Venn live?"], vocab_size=300).save_pretrained("target")
@@ -24,6 +36,11 @@ def test_python_examples_run(page, tmp_path, monkeypatch):
         exec(compile(code, page.name, "exec"), {})
     if page.name == "README.md":
         assert (tmp_path / "unlearned" / "scorer.safetensors").is_file()
+    if page.name == "adding-a-method.md":
+        assert "example_hinge" in METHODS
+        first, second, third = map(float, capsys.readouterr().out.split())
+        assert first == pytest.approx(second, abs=1e-5)
+        assert third == 0
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -47,6 +64,7 @@ def test_every_module_imports():
     import atwu
 
     for module in pkgutil.walk_packages(atwu.__path__, "atwu."):
-        importlib.import_module(module.name)
+        if module.name != "atwu.__main__":  # importing it is running it
+            importlib.import_module(module.name)
     for name in atwu.__all__:
         assert getattr(atwu, name) is not None

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import math
+
 import pytest
 import torch
 
 import atwu
+from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.forward import forward_tokens
+from atwu.modeling.load import load_model
+from atwu.modeling.scratch import ScratchShape, scratch_model, train_tokenizer
+from atwu.training.run import ModelSource, run_unlearn
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
@@ -31,3 +38,34 @@ def test_bfloat16_losses_and_gradients_are_close(method, tiny_llama, batch):
     assert out.loss.item() == pytest.approx(exact.loss.item(), abs=0.05, rel=0.05)
     out.loss.backward()
     assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("quantize", ["4bit", "8bit"])
+def test_quantised_weights_train_adapters(quantize, tmp_path):
+    pytest.importorskip("peft")
+    pytest.importorskip("bitsandbytes")
+    answers = [f"Orla Venn keeps {count} bees in Kelbury." for count in range(8)]
+    (tmp_path / "rows.jsonl").write_text(
+        "".join(json.dumps({"question": "What is kept?", "answer": answer}) + "\n" for answer in answers)
+    )
+    train_tokenizer(answers, vocab_size=300).save_pretrained(tmp_path / "base")
+    scratch_model(ScratchShape(300, 64, 2, 2, 128)).save_pretrained(tmp_path / "base")
+    settings = {"disable_tqdm": True, "save_strategy": "no", "learning_rate": 1e-2, "warmup_steps": 0, "max_steps": 3}
+    run_unlearn(
+        ModelSource(model=str(tmp_path / "base")),
+        atwu.UnlearnConfig(
+            method="npo", reference="adapters", lora_r=2, quantize=quantize, save_adapter=True, **settings
+        ),
+        forget=str(tmp_path / "rows.jsonl"),
+        retain=str(tmp_path / "rows.jsonl"),
+        output=tmp_path / "out",
+    )
+    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    log = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
+    assert record["result"]["kind"] == "adapter"
+    assert all(math.isfinite(line["loss"]) for line in log if "loss" in line)
+    again = load_model(str(tmp_path / "out"), quantize=quantize)
+    assert model_fingerprint(again) == record["result_fingerprint"]
+    base = load_model(str(tmp_path / "base"), quantize=quantize)
+    assert model_fingerprint(base) == record["starting_model"]["fingerprint"]
+    assert any(value.abs().max() > 1e-3 for name, value in again.named_parameters() if "lora_B" in name)

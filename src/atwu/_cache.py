@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import os
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,11 @@ def cache_folder() -> Path:
 def short_hash(value: Any) -> str:
     """Hash of plain JSON, 32 hexadecimal digits."""
     return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def is_cached(folder: Path, key: Mapping[str, Any]) -> bool:
+    """Whether a file for `key` is there; whether it is whole shows when it is read."""
+    return (folder / f"{short_hash(key)}.safetensors").is_file()
 
 
 def cached_tensors(folder: Path, key: Mapping[str, Any], build: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
@@ -48,7 +54,7 @@ def cached_tensors(folder: Path, key: Mapping[str, Any], build: Callable[[], dic
         logger.warning("cache file %s is damaged or stale; building it again", path)
     built = {name: tensor.detach().cpu().contiguous() for name, tensor in build().items()}
     folder.mkdir(parents=True, exist_ok=True)
-    staging = folder / f".{name}.{os.getpid()}"
+    staging = folder / f".{name}.{uuid.uuid4().hex}"  # its own, also among hosts that share the folder
     try:
         save_file(built, staging, metadata={"key": name, "digest": _digest(built)})
         os.replace(staging, path)

@@ -225,6 +225,7 @@ WEIGHTINGS: dict[str, Weighting] = {
     "model_difference": Weighting(
         "1 where two auxiliary models disagree more than on average, widened to the left",
         fixed=fixed.model_difference,
+        needs_retain=True,
         needs_auxiliary=True,
     ),
     "ngram_difference": Weighting(

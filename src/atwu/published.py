@@ -1,7 +1,8 @@
 """Hyperparameters that were published for the methods, as data: where, which values, which learning rates.
 
 `tofu`: forget10; weights and method parameters tuned on Llama-3.2-1B-Instruct and kept for Llama-3.1-8B-Instruct, whose
-learning rate was searched again. `rwku`: batch of ten subjects, Phi-3-mini-4k-instruct. All from the ATWU paper.
+learning rate was searched again. `rwku`: batch of ten subjects, Phi-3-mini-4k-instruct. All from the ATWU paper, but
+FUNDIAL's, which are in its published code.
 """
 
 from __future__ import annotations

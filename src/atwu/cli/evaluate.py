@@ -9,7 +9,9 @@ import typer
 
 
 def evaluate(
-    model: Annotated[str, typer.Option("--model", "-m", help="Model to measure: folder or Hub name.")],
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="Model to measure: folder (of an adapter, too) or Hub name.")
+    ],
     forget: Annotated[
         str | None, typer.Option(help="Rows that should be gone: file, Hub data set or people:SIZE:SPLIT.")
     ] = None,
@@ -24,6 +26,7 @@ def evaluate(
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps; default: the best there is.")] = None,
     trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Run the checkpoint's code.")] = False,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a Hub model.")] = None,
+    base: Annotated[str | None, typer.Option(help="Base model of an adapter folder, if not the one it names.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is at --output.")] = False,
 ) -> None:
     """Measure what a model still knows of forget rows and what it kept of retain rows.
@@ -34,12 +37,18 @@ def evaluate(
     Example: atwu evaluate --model unlearned --forget forget.jsonl --retain retain.jsonl --output eval.json
     """
     from rich.console import Console
-    from transformers import AutoConfig
 
     from atwu.data.sources import load_rows
     from atwu.evaluation.run import evaluate as measure
     from atwu.modeling.device import pick_device
-    from atwu.modeling.load import check_model_name, check_vocabulary, load_model, load_tokenizer, quiet_transformers
+    from atwu.modeling.load import (
+        check_model_name,
+        check_vocabulary,
+        load_config,
+        load_model,
+        load_tokenizer,
+        quiet_transformers,
+    )
     from atwu.report.tables import evaluation_table
     from atwu.weighting.scorer import find_scorer
 
@@ -52,17 +61,18 @@ def evaluate(
         if not output.absolute().parent.is_dir():
             raise FileNotFoundError(f"cannot write {output}: folder {output.absolute().parent} does not exist.")
     place = pick_device(device)
-    check_model_name(model)
+    check_model_name(model, base=base)
     loaded = {
         name: load_rows(source, limit=limit) for name, source in (("forget", forget), ("retain", retain)) if source
     }
     for rows in loaded.values():
         for warning in rows.warnings:
             typer.echo(f"warning: {warning}", err=True)
-    tokenizer = load_tokenizer(model, trust_remote_code=trust_remote_code, revision=revision)
-    config = AutoConfig.from_pretrained(model, trust_remote_code=trust_remote_code, revision=revision)
+    tokenizer = load_tokenizer(model, trust_remote_code=trust_remote_code, revision=revision, base=base)
+    config = load_config(model, trust_remote_code=trust_remote_code, revision=revision, base=base)
     check_vocabulary(tokenizer, config, name=model)
-    network = load_model(model, dtype=dtype, trust_remote_code=trust_remote_code, revision=revision).to(place)
+    network = load_model(model, dtype=dtype, trust_remote_code=trust_remote_code, revision=revision, base=base)
+    network = network.to(place)
     result = measure(
         network,
         tokenizer,

@@ -45,6 +45,7 @@ def probe(
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps; default: the best there is.")] = None,
     trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Run the checkpoint's code.")] = False,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a Hub model.")] = None,
+    base: Annotated[str | None, typer.Option(help="Base model of an adapter folder, if not the one it names.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is at --output.")] = False,
 ) -> None:
     """Find out how well a linear layer that is shown the labels can tell secret tokens, layer by layer.
@@ -55,7 +56,6 @@ def probe(
     Example: atwu probe --model target --data forget.jsonl --layers last --output probe.json
     """
     from rich.console import Console
-    from transformers import AutoConfig
 
     from atwu._files import versions, write_json
     from atwu.data.sources import load_rows
@@ -64,7 +64,14 @@ def probe(
     from atwu.evaluation.probe import probe as measure
     from atwu.modeling.device import pick_device
     from atwu.modeling.fingerprint import model_fingerprint
-    from atwu.modeling.load import check_model_name, check_vocabulary, load_model, load_tokenizer, quiet_transformers
+    from atwu.modeling.load import (
+        check_model_name,
+        check_vocabulary,
+        load_config,
+        load_model,
+        load_tokenizer,
+        quiet_transformers,
+    )
 
     quiet_transformers()
     numbers = parse_layers(layers)
@@ -76,7 +83,7 @@ def probe(
         if not output.absolute().parent.is_dir():
             raise FileNotFoundError(f"cannot write {output}: folder {output.absolute().parent} does not exist.")
     place = pick_device(device)
-    check_model_name(model)
+    check_model_name(model, base=base)
     loaded = load_rows(data, limit=limit)
     for warning in loaded.warnings:
         typer.echo(f"warning: {warning}", err=True)
@@ -84,10 +91,11 @@ def probe(
     if len(rows) < len(loaded.rows):
         missing = len(loaded.rows) - len(rows)
         typer.echo(f"warning: {missing} of {len(loaded.rows)} rows have no forget_spans and are left out.", err=True)
-    tokenizer = load_tokenizer(model, trust_remote_code=trust_remote_code, revision=revision)
-    config = AutoConfig.from_pretrained(model, trust_remote_code=trust_remote_code, revision=revision)
+    tokenizer = load_tokenizer(model, trust_remote_code=trust_remote_code, revision=revision, base=base)
+    config = load_config(model, trust_remote_code=trust_remote_code, revision=revision, base=base)
     check_vocabulary(tokenizer, config, name=model)
-    network = load_model(model, dtype=dtype, trust_remote_code=trust_remote_code, revision=revision).to(place)
+    network = load_model(model, dtype=dtype, trust_remote_code=trust_remote_code, revision=revision, base=base)
+    network = network.to(place)
     start = time.perf_counter()
     results = measure(
         network,

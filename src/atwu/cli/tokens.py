@@ -26,6 +26,7 @@ def tokens(
     max_length: Annotated[int, typer.Option(min=8, help="Longest row in tokens.")] = 512,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps; default: the best there is.")] = None,
     trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Run the checkpoint's code.")] = False,
+    base: Annotated[str | None, typer.Option(help="Base model of an adapter folder, if not the one it names.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the page.")] = False,
 ) -> None:
     """Show which words a method takes for the secret, as coloured text and as a web page.
@@ -45,7 +46,7 @@ def tokens(
 
     quiet_transformers()
     place = pick_device(device)
-    check_model_name(model)
+    check_model_name(model, base=base)
     scorer = find_scorer(model)
     wanted = score or None
     if html is not None and html.exists() and not overwrite:
@@ -58,8 +59,8 @@ def tokens(
     for warning in loaded.warnings:
         typer.echo(f"warning: {warning}", err=True)
     scored = score_rows(
-        load_model(model, trust_remote_code=trust_remote_code).to(place),
-        load_tokenizer(model, trust_remote_code=trust_remote_code),
+        load_model(model, trust_remote_code=trust_remote_code, base=base).to(place),
+        load_tokenizer(model, trust_remote_code=trust_remote_code, base=base),
         loaded.rows,
         scorer=scorer,
         scores={name: name for name in wanted} if wanted else None,

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-INPUTS = ("model", "forget", "retain", "output", "dtype", "trust_remote_code", "revision")
-FINETUNE_INPUTS = ("model", "scratch", "tokenizer", "data", "output", "dtype", "trust_remote_code", "revision")
+INPUTS = ("model", "forget", "retain", "output", "dtype", "trust_remote_code", "revision", "base")
+FINETUNE_INPUTS = ("model", "scratch", "tokenizer", "data", "output", "dtype", "trust_remote_code", "revision", "base")
 
 Config = Annotated[Path | None, typer.Option("--config", help="Flat YAML of these options (key: value); flags win.")]
 Output = Annotated[
@@ -23,6 +23,7 @@ Remote = Annotated[
     bool | None, typer.Option("--trust-remote-code", help="Run model code that comes with the checkpoint.")
 ]
 Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit of a Hub model.")]
+Base = Annotated[str | None, typer.Option(help="Base model of an adapter folder, if not the one it names.")]
 
 
 def _unlearn(
@@ -36,6 +37,7 @@ def _unlearn(
     dtype: Dtype = None,
     trust_remote_code: Remote = None,
     revision: Revision = None,
+    base: Base = None,
     settings: dict[str, Any],
 ) -> None:
     """Unlearn rows from a model.
@@ -61,6 +63,7 @@ def _unlearn(
         dtype=str(choose("dtype", dtype, values, "auto")),
         trust_remote_code=bool(choose("trust_remote_code", trust_remote_code, values, False)),
         revision=choose("revision", revision, values),
+        base=choose("base", base, values),
     )
     fields = {name: value for name, value in values.items() if name not in INPUTS} | settings
     kept = choose("retain", retain, values)
@@ -98,6 +101,7 @@ def _finetune(
     dtype: Dtype = None,
     trust_remote_code: Remote = None,
     revision: Revision = None,
+    base: Base = None,
     settings: dict[str, Any],
 ) -> None:
     """Train a model on rows, from a checkpoint or from nothing: targets and retain-only models.
@@ -124,6 +128,7 @@ def _finetune(
         dtype=chosen["dtype"] or "auto",
         trust_remote_code=bool(choose("trust_remote_code", trust_remote_code, values, False)),
         revision=chosen["revision"],
+        base=choose("base", base, values),
     )
     fields = {name: value for name, value in values.items() if name not in FINETUNE_INPUTS} | settings
     with interruptible():

@@ -43,8 +43,10 @@ def alternates(examples: Sequence[Example], tokenizer: Any, *, seed: int, epochs
         max_length: longest row in tokens.
 
     Raises:
-        ValueError: a row without a prompt and without an alternate of its own.
+        ValueError: a row without a prompt and without an alternate of its own, or a negative seed.
     """
+    if seed < 0:
+        raise ValueError(f"seed must be 0 or more, got {seed}.")
     encoder = Encoder(tokenizer, max_length=max_length)
     places: dict[tuple[int, str], int] = {}
     encoded: list[EncodedRow] = []

@@ -46,7 +46,8 @@ def abilities_of(model: nn.Module, device: torch.device) -> Abilities:
 
 def _try_out(model: nn.Module, inner: nn.Module, device: torch.device) -> Abilities:
     config: Any = getattr(inner, "config", None)
-    if config is None or output_layer(inner) is None:
+    plain_head = output_layer(inner) is not None
+    if config is None or not (plain_head or _can_pack(inner)):
         return Abilities()
     vocabulary = int(getattr(config.get_text_config(), "vocab_size", 0)) or 2
     ids = torch.randint(vocabulary, (2, 24), generator=torch.Generator().manual_seed(0)).to(device)
@@ -60,7 +61,7 @@ def _try_out(model: nn.Module, inner: nn.Module, device: torch.device) -> Abilit
         return run_pass(model, lay_out([batch], packed=abilities.packed), abilities).head.logps.float()
 
     plain, chosen = logps(Abilities()), Abilities()
-    attempts = [("fused_head", True), ("last_mlp", last_mlp(inner) is not None), ("packed", _can_pack(inner))]
+    attempts = [("fused_head", plain_head), ("last_mlp", last_mlp(inner) is not None), ("packed", _can_pack(inner))]
     for name, possible in attempts:
         if not possible or (name == "last_mlp" and not chosen.fused_head):
             continue
@@ -77,7 +78,7 @@ def _try_out(model: nn.Module, inner: nn.Module, device: torch.device) -> Abilit
 
 def _agrees(plain: Tensor, attempt: Any, inner: nn.Module) -> bool:
     half = next(inner.parameters()).dtype in (torch.float16, torch.bfloat16)
-    half = half or torch.is_autocast_enabled(plain.device.type)
+    half = half or torch.is_autocast_enabled(plain.device.type) or getattr(inner, "is_quantized", False)
     tolerance = 0.05 if half else 1e-3
     try:
         other = attempt()

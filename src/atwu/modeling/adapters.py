@@ -216,3 +216,11 @@ def _decoder_layers(model: nn.Module) -> tuple[str, int] | None:
         if isinstance(module, nn.ModuleList) and len(module) and module in inside:
             return f"{name}.", len(module)
     return None
+
+
+def fresh(model: nn.Module) -> bool:
+    """Whether the model equals its base: it has no adapters, or none that has learned anything."""
+    adapted = adapters_of(model)
+    if adapted is None:
+        return True
+    return not any(bool(p.detach().any()) for name, p in adapted.named_parameters() if "lora_B" in name)

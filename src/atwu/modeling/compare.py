@@ -7,6 +7,7 @@ which is exact, or from its logits.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from atwu.modeling.head import BLOCK_ELEMENTS, OutputHead
+from atwu.modeling.head import OutputHead
+
+BLOCK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 24}
+"""Logits compared at once, by kind of device (8 MiB and 64 MiB in float32; a distance holds about ten such tensors).
+Fewer make the matrix products thin; on a CPU that costs nothing down to 64 tokens at a time."""
 
 Distance = Callable[[Tensor, Any, Any], Tensor]
 """Of log-probabilities (tokens, vocabulary), the reference's or None, and token ids (tokens, k) or None; gives (tokens,)."""
@@ -50,9 +55,45 @@ class Comparison:
             reference = None if self.teacher is None else self.teacher.logps(span, logps.device, dtype)
         return self.distance(logps, reference, None if self.ids is None else self.ids[span].to(logps.device))
 
+    def ready(self, dtype: torch.dtype) -> Comparison:
+        """The same with the teacher's output layer in the dtype of matrix products, so that no block converts it again."""
+        if self.teacher is None or self.teacher.head is None:
+            return self
+        return dataclasses.replace(
+            self, teacher=dataclasses.replace(self.teacher, head=_cast(self.teacher.head, dtype))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Comparisons:
+    """The comparisons of several batches whose tokens lie one after another, and each token's log-probability."""
+
+    targets: Tensor
+    """Token ids, (tokens,)."""
+    parts: tuple[tuple[slice, Comparison | None], ...]
+    """The tokens of each batch, and what to measure there."""
+
+    def of(self, logps: Tensor, span: slice, dtype: torch.dtype) -> Tensor:
+        """Of the tokens in `span`: log-probability of the target and distance (0 without one), (tokens, 2)."""
+        own = logps.gather(1, self.targets[span][:, None]).squeeze(1)
+        pieces = []
+        for place, comparison in self.parts:
+            start, stop = max(span.start, place.start), min(span.stop, place.stop)
+            if start >= stop:
+                continue
+            rows = logps[start - span.start : stop - span.start]
+            within = slice(start - place.start, stop - place.start)
+            pieces.append(rows.new_zeros(len(rows)) if comparison is None else comparison.of(rows, within, dtype))
+        return torch.stack([own, torch.cat(pieces)], dim=1)
+
+    def ready(self, dtype: torch.dtype) -> Comparisons:
+        """See `Comparison.ready`."""
+        parts = tuple((place, None if part is None else part.ready(dtype)) for place, part in self.parts)
+        return dataclasses.replace(self, parts=parts)
+
 
 def compare(
-    hidden: Tensor, head: OutputHead, comparison: Comparison, *, block_elements: int = BLOCK_ELEMENTS
+    hidden: Tensor, head: OutputHead, comparison: Comparison | Comparisons, *, block_elements: int | None = None
 ) -> Tensor:
     """Distance at every token, differentiable in the hidden states and the output layer.
 
@@ -60,13 +101,14 @@ def compare(
         hidden: states that predict the tokens, shape (tokens, hidden).
         head: the current output layer.
         comparison: what to measure, over the same tokens.
-        block_elements: upper bound on the logits of one block.
+        block_elements: upper bound on the logits of one block; by default that of the device.
 
     Returns:
-        Shape (tokens,), float32 or better.
+        Shape (tokens,), or (tokens, 2) for the comparisons of several batches; float32 or better.
     """
-    block = max(1, block_elements // head.weight.shape[0])
-    dtype = head.product_dtype(hidden.device.type)
+    device = hidden.device.type
+    block = max(1, (block_elements or BLOCK_ELEMENTS.get(device, 1 << 24)) // head.weight.shape[0])
+    dtype = head.product_dtype(device)
     values: Tensor = _Compare.apply(hidden, head.weight, head.bias, comparison, head.scale, head.softcap, dtype, block)
     return values
 
@@ -83,15 +125,15 @@ class _Compare(torch.autograd.Function):
         hidden: Tensor,
         weight: Tensor,
         bias: Tensor | None,
-        comparison: Comparison,
+        comparison: Comparison | Comparisons,
         scale: float,
         softcap: float | None,
         dtype: torch.dtype,
         block: int,
     ) -> Tensor:
-        head = OutputHead(weight, bias, scale, softcap)
+        head, ready = _cast(OutputHead(weight, bias, scale, softcap), dtype), comparison.ready(dtype)
         values = [
-            comparison.of(_log_softmax(head.finish(head.product(hidden[span], dtype))), span, dtype)
+            ready.of(_log_softmax(head.finish(head.product(hidden[span], dtype))), span, dtype)
             for span in _spans(hidden.shape[0], block)
         ]
         ctx.save_for_backward(hidden, weight, bias)
@@ -103,7 +145,8 @@ class _Compare(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, *_: FunctionCtx) -> tuple[Tensor | None, ...]:
         hidden, weight, bias = ctx.saved_tensors
         need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]
-        head = OutputHead(weight, bias, ctx.scale, ctx.softcap)
+        head = _cast(OutputHead(weight, bias, ctx.scale, ctx.softcap), ctx.dtype)
+        comparison = ctx.comparison.ready(ctx.dtype)
         wide = _accumulate(hidden.dtype)
         d_hidden = torch.empty_like(hidden) if need_hidden else None
         d_weight = torch.zeros_like(weight, dtype=wide) if need_weight else None
@@ -112,19 +155,23 @@ class _Compare(torch.autograd.Function):
             product = head.product(hidden[span], ctx.dtype)
             with torch.enable_grad():
                 product.requires_grad_()
-                distances = ctx.comparison.of(_log_softmax(head.finish(product)), span, ctx.dtype)
+                distances = comparison.of(_log_softmax(head.finish(product)), span, ctx.dtype)
                 (d_product,) = torch.autograd.grad(distances, product, grad[span].to(distances.dtype))
             if d_bias is not None:
                 d_bias += d_product.sum(dim=0)
             d_product = d_product.to(ctx.dtype)
             with torch.autocast(hidden.device.type, enabled=False):
                 if d_hidden is not None:
-                    d_hidden[span] = (d_product @ weight.to(ctx.dtype)).to(hidden.dtype)
+                    d_hidden[span] = (d_product @ head.weight).to(hidden.dtype)
                 if d_weight is not None:
                     d_weight += d_product.T @ hidden[span].to(ctx.dtype)
         d_weight = None if d_weight is None else d_weight.to(weight.dtype)
         d_bias = None if d_bias is None else d_bias.to(bias.dtype)
         return (d_hidden, d_weight, d_bias, *(None,) * 5)
+
+
+def _cast(head: OutputHead, dtype: torch.dtype) -> OutputHead:
+    return dataclasses.replace(head, weight=head.weight.to(dtype))
 
 
 def _spans(size: int, block: int) -> Iterator[slice]:

@@ -19,8 +19,8 @@ from atwu.modeling.adapters import merged, quiet_peft, unmergeable
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 QUANTIZATIONS = ("4bit", "8bit")
 
-_ADAPTER_CONFIG = "adapter_config.json"
-_ADAPTER_WEIGHTS = "adapter_model.safetensors"
+ADAPTER_CONFIG = "adapter_config.json"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
 
 
 def quiet_transformers() -> None:
@@ -67,7 +67,7 @@ def check_model_name(name: str, *, base: str | None = None) -> None:
 
 def is_adapter(name: str) -> bool:
     """Whether a name is a folder that holds an adapter rather than a model."""
-    return (Path(name) / _ADAPTER_CONFIG).is_file()
+    return (Path(name) / ADAPTER_CONFIG).is_file()
 
 
 def base_of(name: str, *, base: str | None = None) -> str:
@@ -86,11 +86,11 @@ def base_of(name: str, *, base: str | None = None) -> str:
         return base
     recorded = _adapter_settings(name).get("base_model_name_or_path")
     if not isinstance(recorded, str) or not recorded:
-        raise ValueError(f"adapter {name} does not say which base model it belongs to; name it with base=.")
+        raise ValueError(f"adapter {name} does not say which base model it belongs to; name it with base= (--base).")
     if _is_path(recorded) and not Path(recorded).is_absolute():
         raise ValueError(
             f"adapter {name} gives its base model as the relative path {recorded!r}, and relative to what is not known; "
-            "name the base model with base=."
+            "name the base model with base= (--base)."
         )
     return recorded
 
@@ -164,7 +164,30 @@ def load_model(
         use_safetensors=True,
         **weights,
     )
-    return _with_adapter(model, name, merge=merge) if adapter else model
+    return add_adapter(model, name, merge=merge) if adapter else model
+
+
+def add_adapter(model: Any, name: str, *, merge: bool = True) -> Any:
+    """Put the adapter of a folder on its base model, frozen, and merge it where that gives the same model.
+
+    Raises:
+        ValueError: the adapter's layers are not those of the model, by name or shape.
+    """
+    peft = require("peft", extra="lora")
+    config = peft.LoraConfig.from_pretrained(name)
+    config.inference_mode = True
+    try:
+        with quiet_peft(), torch.random.fork_rng(devices=[]):
+            adapted = peft.PeftModelForCausalLM(model, config)
+            report = adapted.load_adapter(name, "default", torch_device=str(model.device))
+    except (ValueError, RuntimeError) as error:
+        raise ValueError(f"adapter {name} does not fit {model.name_or_path}: {error}") from error
+    for what, keys in (("lacks", report.missing_keys), ("has layers the model lacks, such as", report.unexpected_keys)):
+        if keys:
+            raise ValueError(f"adapter {name} does not fit {model.name_or_path}: it {what} {keys[0]}.")
+    if merge and unmergeable(adapted) is None:
+        return merged(adapted)
+    return adapted
 
 
 def check_vocabulary(tokenizer: Any, config: Any, *, name: str) -> None:
@@ -180,6 +203,20 @@ def check_vocabulary(tokenizer: Any, config: Any, *, name: str) -> None:
             f"tokenizer and model of {name!r} do not belong together: the tokenizer has token ids up to {largest}, "
             f"the model only {size} embeddings. Point at a folder where both were saved."
         )
+
+
+def check_quantize(quantize: str) -> None:
+    """Check that weights can be quantised here.
+
+    Raises:
+        ValueError: an unknown kind, or no CUDA device.
+        ImportError: bitsandbytes is missing.
+    """
+    if quantize not in QUANTIZATIONS:
+        raise ValueError(f"quantize must be one of {', '.join(QUANTIZATIONS)}, got {quantize!r}.")
+    if not torch.cuda.is_available():
+        raise ValueError(f"quantize={quantize!r} needs a CUDA device, and there is none here; load without it.")
+    require("bitsandbytes", extra="quantize")
 
 
 def weight_bytes(name: str, *, base: str | None = None) -> int | None:
@@ -201,7 +238,7 @@ def _is_path(name: str) -> bool:
 
 
 def _adapter_settings(name: str) -> dict[str, Any]:
-    path = Path(name) / _ADAPTER_CONFIG
+    path = Path(name) / ADAPTER_CONFIG
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -215,9 +252,9 @@ def _check_adapter(name: str) -> None:
     kind = _adapter_settings(name).get("peft_type")
     if kind != "LORA":
         raise ValueError(f"{name} holds an adapter of type {kind}; only LoRA adapters (LORA) are loaded.")
-    if not (Path(name) / _ADAPTER_WEIGHTS).is_file():
+    if not (Path(name) / ADAPTER_WEIGHTS).is_file():
         raise FileNotFoundError(
-            f"{name} holds no {_ADAPTER_WEIGHTS}; other formats are not loaded because they can run code."
+            f"{name} holds no {ADAPTER_WEIGHTS}; other formats are not loaded because they can run code."
         )
 
 
@@ -228,7 +265,8 @@ def _check_base(name: str, base: str) -> None:
         check_model_name(base)
     except FileNotFoundError as error:
         raise FileNotFoundError(
-            f"the base model of adapter {name} cannot be loaded: {error} If it is elsewhere now, name it with base=."
+            f"the base model of adapter {name} cannot be loaded: {error} If it is elsewhere now, name it with base= "
+            "(--base)."
         ) from error
 
 
@@ -242,11 +280,7 @@ def _base_revision(name: str, revision: str | None, base: str | None) -> str | N
 
 def _quantized(quantize: str, dtype: str) -> dict[str, Any]:
     """Arguments that make transformers quantise the weights while loading."""
-    if quantize not in QUANTIZATIONS:
-        raise ValueError(f"quantize must be one of {', '.join(QUANTIZATIONS)}, got {quantize!r}.")
-    if not torch.cuda.is_available():
-        raise ValueError(f"quantize={quantize!r} needs a CUDA device, and there is none here; load without it.")
-    require("bitsandbytes", extra="quantize")
+    check_quantize(quantize)
     from transformers import BitsAndBytesConfig
 
     half = torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
@@ -258,26 +292,3 @@ def _quantized(quantize: str, dtype: str) -> dict[str, Any]:
         bnb_4bit_compute_dtype=half if dtype == "auto" else getattr(torch, dtype),
     )
     return {"quantization_config": settings, "device_map": {"": torch.cuda.current_device()}}
-
-
-def _with_adapter(model: Any, name: str, *, merge: bool) -> Any:
-    """Put the adapter of a folder on its base model.
-
-    Raises:
-        ValueError: the adapter's layers are not those of the model, by name or shape.
-    """
-    peft = require("peft", extra="lora")
-    config = peft.LoraConfig.from_pretrained(name)
-    config.inference_mode = True
-    try:
-        with quiet_peft(), torch.random.fork_rng(devices=[]):
-            adapted = peft.PeftModelForCausalLM(model, config)
-            report = adapted.load_adapter(name, "default", torch_device=str(model.device))
-    except (ValueError, RuntimeError) as error:
-        raise ValueError(f"adapter {name} does not fit {model.name_or_path}: {error}") from error
-    for what, keys in (("lacks", report.missing_keys), ("has layers the model lacks, such as", report.unexpected_keys)):
-        if keys:
-            raise ValueError(f"adapter {name} does not fit {model.name_or_path}: it {what} {keys[0]}.")
-    if merge and unmergeable(adapted) is None:
-        return merged(adapted)
-    return adapted

@@ -7,8 +7,8 @@ give the exact distribution, at `hidden` numbers per token instead of `vocabular
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -72,15 +72,16 @@ class TokenTable:
 
     def rows(self, indices: Sequence[int] | Tensor) -> Tensor:
         """Values of some rows, one after another."""
-        return torch.cat([self._parts[int(index)] for index in indices])
+        listed = indices.tolist() if isinstance(indices, Tensor) else indices
+        return torch.cat([self._parts[index] for index in listed]) if listed else self.values[:0]
 
     def __len__(self) -> int:
         return len(self._parts)
 
 
 def counted_tokens(row: EncodedRow) -> int:
-    """How many tokens of a row carry loss."""
-    return sum(label != IGNORE_INDEX for label in row.labels)
+    """How many tokens of a row carry loss; nothing predicts the first one."""
+    return sum(label != IGNORE_INDEX for label in row.labels[1:])
 
 
 def plain_head(model: nn.Module) -> OutputHead | None:
@@ -117,30 +118,27 @@ def read_rows(
     device = next(model.parameters()).device
     starts = torch.tensor([0, *(counted_tokens(row) for row in rows)]).cumsum(0).tolist()
     found: dict[str, Tensor] = {}
-    was_training = model.training
-    model.eval()
-    try:
-        with tqdm(total=len(rows), desc=progress, unit="row", disable=progress is None, leave=False) as bar:
-            for batch in by_length([len(row.input_ids) for row in rows], batch_tokens):
-                plain = [dataclasses.replace(rows[index], token_labels=None) for index in batch]
-                tensors = {name: tensor.to(device) for name, tensor in collate_rows(plain).items()}
-                with autocast():
-                    (out,) = forward_tokens(
-                        model, [tensors], layer=wanted.layer, stop=not (wanted.logps or wanted.states)
-                    )
-                parts = {"logps": out.logps[out.mask] if wanted.logps else None}
-                parts["states"] = out.hidden("pred") if wanted.states else None
-                parts["layer"] = out.layer_states if wanted.layer is not None else None
-                lengths = out.mask.sum(1).tolist()
-                for name, part in parts.items():
-                    if part is None:
-                        continue
-                    into = found.setdefault(name, torch.empty(starts[-1], *part.shape[1:], dtype=part.dtype))
-                    for index, piece in zip(batch, part.cpu().split(lengths), strict=True):
-                        into[starts[index] : starts[index + 1]] = piece
-                bar.update(len(batch))
-    finally:
-        model.train(was_training)
+    with (
+        _evaluating(model),
+        tqdm(total=len(rows), desc=progress, unit="row", disable=progress is None, leave=False) as bar,
+    ):
+        for batch in by_length([len(row.input_ids) for row in rows], batch_tokens):
+            plain = [dataclasses.replace(rows[index], token_labels=None) for index in batch]
+            tensors = {name: tensor.to(device) for name, tensor in collate_rows(plain).items()}
+            with autocast():
+                (out,) = forward_tokens(model, [tensors], layer=wanted.layer, stop=not (wanted.logps or wanted.states))
+            parts = {"logps": out.logps[out.mask] if wanted.logps else None}
+            parts["states"] = out.hidden("pred") if wanted.states else None
+            parts["layer"] = out.layer_states if wanted.layer is not None else None
+            lengths = out.mask.sum(1).tolist()
+            for name, part in parts.items():
+                if part is None:
+                    continue
+                if name not in found:
+                    found[name] = torch.empty(starts[-1], *part.shape[1:], dtype=part.dtype)
+                for index, piece in zip(batch, part.cpu().split(lengths), strict=True):
+                    found[name][starts[index] : starts[index + 1]] = piece
+            bar.update(len(batch))
     return found
 
 
@@ -160,10 +158,9 @@ def live_reference(
     layer = next((what.layer for what in wanted.values() if what.layer is not None), None)
     if not names:
         return Reference()
-    was_training = model.training
-    model.eval()
-    try:
-        outs = forward_tokens(model, [batches[name] for name in names], layer=layer, layout=layout)
+    deep = any(what.logps or what.states for what in wanted.values())
+    with _evaluating(model):
+        outs = forward_tokens(model, [batches[name] for name in names], layer=layer, stop=not deep, layout=layout)
         head = plain_head(model)
         found = dict(zip(names, outs, strict=True))
         teachers = {
@@ -173,13 +170,23 @@ def live_reference(
             for name in names
             if wanted[name].states
         }
-    finally:
-        model.train(was_training)
     logps = {name: found[name].logps[found[name].mask] for name in names if wanted[name].logps}
     retain_layer = found["retain"].layer_states if "retain" in found and wanted["retain"].layer is not None else None
     return Reference(
         logps.get("forget"), logps.get("alternate"), teachers.get("forget"), teachers.get("retain"), retain_layer
     )
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode for a while; every part is then back in its own."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
 
 
 def _logits(model: nn.Module, batch: TokenBatch) -> Tensor:

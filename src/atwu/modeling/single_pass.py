@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from atwu.modeling.batches import Layout
-from atwu.modeling.compare import Comparison, compare, compare_logits
+from atwu.modeling.compare import Comparison, Comparisons, compare, compare_logits
 from atwu.modeling.head import HeadOutputs, OutputHead, describe_head, output_layer, target_logps
 from atwu.modeling.packed_attention import PACKED, Packing, no_mask
 from atwu.modeling.tap import replaced, tap
@@ -73,9 +73,7 @@ class Answers:
     """Output of the asked for layer with gradient, (slots, hidden)."""
 
 
-def run_pass(
-    model: nn.Module, arranged: Layout, abilities: Abilities, questions: Questions | None = None
-) -> Answers:
+def run_pass(model: nn.Module, arranged: Layout, abilities: Abilities, questions: Questions | None = None) -> Answers:
     """Run the model once."""
     questions = questions or Questions()
     inner = unwrap(model)
@@ -119,21 +117,37 @@ def run_pass(
 def _at_the_head(states: Tensor, head: OutputHead, arranged: Layout, questions: Questions) -> Answers:
     """Everything that is read off the final hidden states."""
     predicting, targets = torch.cat(arranged.predicting), torch.cat(arranged.targets)
+    chosen = states[predicting]
     if questions.stop:
-        nothing = HeadOutputs(states.new_zeros(targets.shape, dtype=torch.float32), None, None)
+        # Zeros that still hang on the graph: data parallelism looks for the parameters behind the returned tensor.
+        nothing = HeadOutputs((chosen[:, :1] * 0).sum(dim=1).float(), None, None)
         return Answers(states.detach(), nothing, (None,) * len(arranged.targets), None)
-    out = target_logps(
-        states[predicting],
+    comparisons = _comparisons(arranged, questions)
+    wants_more = questions.predictions or questions.entropy_temperature is not None
+    if not any(comparisons):
+        return Answers(states.detach(), _targets(chosen, head, targets, questions), (None,) * len(comparisons), None)
+    sizes = [where.shape[0] for where in arranged.predicting]
+    starts = [sum(sizes[:index]) for index in range(len(sizes))]
+    places = [slice(start, start + size) for start, size in zip(starts, sizes, strict=True)]
+    together = Comparisons(targets, tuple(zip(places, comparisons, strict=True)))
+    # Log-probabilities and distances come from the same logits, which are computed once.
+    logps, values = compare(chosen, head, together).unbind(dim=1)
+    with torch.no_grad():
+        more = _targets(chosen, head, targets, questions) if wants_more else HeadOutputs(logps, None, None)
+    distances = tuple(
+        None if comparison is None else values[place] for place, comparison in zip(places, comparisons, strict=True)
+    )
+    return Answers(states.detach(), dataclasses.replace(more, logps=logps), distances, None)
+
+
+def _targets(states: Tensor, head: OutputHead, targets: Tensor, questions: Questions) -> HeadOutputs:
+    return target_logps(
+        states,
         head,
         targets,
         predictions=questions.predictions,
         entropy_temperature=questions.entropy_temperature,
     )
-    distances = tuple(
-        None if comparison is None else compare(states[where], head, comparison)
-        for where, comparison in zip(arranged.predicting, _comparisons(arranged, questions), strict=True)
-    )
-    return Answers(states.detach(), out, distances, None)
 
 
 def _comparisons(arranged: Layout, questions: Questions) -> tuple[Comparison | None, ...]:

@@ -29,11 +29,12 @@ def train_only_down_projections(model: nn.Module, layers: Iterable[int]) -> None
     With adapters, only those on these layers' MLP outputs stay trainable.
 
     Raises:
-        ValueError: a layer has no parameter that can be trained there.
+        ValueError: no such layer, or it has no parameter that can be trained there; nothing is frozen then.
     """
-    stack, wanted = decoder_layers(model), list(layers)
+    stack = decoder_layers(model)
     kept: set[int] = set()
-    for index in wanted:
+    for index in layers:
+        _check_layer(index, stack)
         found = [p for name, p in stack[index].named_parameters() if "down_proj" in name and p.requires_grad]
         if not found:
             raise ValueError(
@@ -56,20 +57,16 @@ def tap(model: nn.Module, layer: int, into: list[Tensor], *, stop: bool) -> Iter
         stop: let the later layers pass their input on unchanged, since nobody needs their output.
     """
     layers = decoder_layers(model)
-    if not 0 <= layer < len(layers):
-        raise ValueError(f"layer must be between 0 and {len(layers) - 1}, the layers of this model, got {layer}.")
+    _check_layer(layer, layers)
+    as_tuple = False
 
     def read(module: nn.Module, given: Any, output: Any) -> None:
-        states = output[0] if isinstance(output, tuple) else output
-        if torch.is_grad_enabled() and not states.requires_grad and any(p.requires_grad for p in module.parameters()):
-            raise RuntimeError(
-                "reentrant gradient checkpointing hides the layer's gradient; "
-                "use gradient_checkpointing_kwargs={'use_reentrant': False}."
-            )
-        into.append(states.flatten(0, 1))
+        nonlocal as_tuple
+        as_tuple = isinstance(output, tuple)
+        into.append((output[0] if as_tuple else output).flatten(0, 1))
 
     def passes_on(states: Tensor, *_: Any, **__: Any) -> Any:
-        return states
+        return (states,) if as_tuple else states
 
     with contextlib.ExitStack() as stack:
         stack.callback(layers[layer].register_forward_hook(read).remove)
@@ -77,6 +74,19 @@ def tap(model: nn.Module, layer: int, into: list[Tensor], *, stop: bool) -> Iter
             for later in list(layers)[layer + 1 :]:
                 stack.enter_context(replaced(later, passes_on))
         yield
+    # Only here: where hooks run inside the checkpointed part, they see gradients switched off.
+    if torch.is_grad_enabled() and any(not states.requires_grad for states in into):
+        before = (parameter for part in layers[: layer + 1] for parameter in part.parameters())
+        if any(parameter.requires_grad for parameter in before):
+            raise RuntimeError(
+                "reentrant gradient checkpointing hides the layer's gradient; "
+                "use gradient_checkpointing_kwargs={'use_reentrant': False}."
+            )
+
+
+def _check_layer(layer: int, layers: nn.ModuleList) -> None:
+    if not 0 <= layer < len(layers):
+        raise ValueError(f"layer must be between 0 and {len(layers) - 1}, the layers of this model, got {layer}.")
 
 
 @contextlib.contextmanager

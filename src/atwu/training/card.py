@@ -12,7 +12,12 @@ def model_card(record: Mapping[str, Any]) -> str:
     """Markdown for a finished run, from its `run.json` record."""
     source = record["starting_model"]
     name = _public(source["model"]) if source["model"] else f"a new model of shape {source['scratch']}"
-    front = ["---", "library_name: transformers", "tags:", "- atwu"]
+    result = record["result"]
+    adapter = result["kind"] == "adapter"
+    front = ["---", f"library_name: {'peft' if adapter else 'transformers'}"]
+    if adapter and not _local(source["model"]):
+        front += [f"base_model: {source['model']}"]
+    front += ["tags:", "- atwu", *(["- lora"] if adapter else [])]
     front += ["- unlearning", "---"] if record["command"] == "unlearn" else ["---"]
     rows = "\n".join(
         f"| {split} | {_public(data['source'])} | {data['rows']} |" for split, data in record["data"].items()
@@ -41,6 +46,7 @@ def model_card(record: Mapping[str, Any]) -> str:
             "",
             what,
             "",
+            *_about_adapters(result, name),
             "| rows | source | count |",
             "|---|---|---|",
             rows,
@@ -60,7 +66,29 @@ def model_card(record: Mapping[str, Any]) -> str:
     )
 
 
+def _about_adapters(result: Mapping[str, Any], base: str) -> list[str]:
+    lora = result["lora"]
+    if lora is None:
+        return []
+    where = "every linear layer of the decoder" if lora["targets"] is None else ", ".join(lora["targets"])
+    if lora["layers"] is not None:
+        where += " of layers " + ", ".join(map(str, lora["layers"]))
+    trained = f"Trained as LoRA adapters of rank {lora['r']} (alpha {lora['alpha']:g}) on {where}"
+    if result["kind"] == "merged":
+        return [f"{trained}, merged into the weights.", ""]
+    return [
+        f"{trained}; this folder holds the adapters alone and needs `{base}`. "
+        "`peft.AutoPeftModelForCausalLM.from_pretrained` loads both, and so does `atwu evaluate`; where the base model "
+        "is elsewhere, add `--base`.",
+        "",
+    ]
+
+
 def _public(name: str) -> str:
     """A Hub or benchmark name as it is; of a local path only the last part, since cards get published."""
+    return Path(name).name if _local(name) else name
+
+
+def _local(name: str) -> bool:
     path = Path(name)
-    return path.name if path.exists() or path.is_absolute() else name
+    return path.exists() or path.is_absolute()

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from transformers import TrainingArguments
 
+from atwu.modeling.adapters import Lora
+from atwu.modeling.load import QUANTIZATIONS
 from atwu.recipe import Recipe, lookup, recipe
 
 FOLLOW_FORGET_WEIGHT = "forget_weight"
@@ -58,6 +60,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "scorer_prior": ("none", "rarity"),
     "reference": ("auto", "cache", "model", "adapters"),
     "layout": ("auto", "packed", "padded"),
+    "quantize": QUANTIZATIONS,
 }
 
 
@@ -83,9 +86,27 @@ class TokenTrainingConfig(TrainingArguments):
         default="auto",
         metadata={"help": "Rows in the forward pass: packed end to end, padded, or auto (measured best)."},
     )
+    lora_r: int = field(
+        default=0, metadata={"help": "Rank of LoRA adapters to train instead of the weights; 0 trains the weights."}
+    )
+    lora_alpha: float | None = field(
+        default=None, metadata={"help": "LoRA's scale is lora_alpha / lora_r; default: twice lora_r."}
+    )
+    lora_targets: str | None = field(
+        default=None,
+        metadata={"help": "Linear layers with adapters, such as q_proj,v_proj; default: all those of the decoder."},
+    )
+    lora_dropout: float = field(default=0.0, metadata={"help": "Dropout in front of the adapters."})
+    quantize: str | None = field(
+        default=None, metadata={"help": "Load the weights under the adapters as 4bit or 8bit, on a GPU."}
+    )
+    save_adapter: bool = field(
+        default=False, metadata={"help": "Write the adapters alone, not the model with them merged in."}
+    )
 
     def __post_init__(self) -> None:
         check_choices(self, _CHOICES)
+        self._check_lora()
         if self.max_length < 8:
             raise ValueError(f"max_length must be at least 8 tokens, got {self.max_length}.")
         if self.save_only_model:
@@ -98,6 +119,31 @@ class TokenTrainingConfig(TrainingArguments):
         self.dataloader_pin_memory &= torch.cuda.is_available()
         # Several devices in one process (DataParallel) would replicate the scorer; one process per device is the way.
         self._n_gpu = min(self.n_gpu, 1)
+
+    def lora(self) -> Lora | None:
+        """The adapters to train, or None for all weights.
+
+        Raises:
+            ValueError: numbers or names that cannot work.
+        """
+        if self.lora_r == 0:
+            return None
+        targets = None
+        if self.lora_targets is not None:
+            targets = tuple(name.strip() for name in self.lora_targets.split(","))
+            if not all(targets):
+                raise ValueError(
+                    f"lora_targets must be names separated by commas, such as q_proj,v_proj; got {self.lora_targets!r}."
+                )
+        return Lora(self.lora_r, alpha=self.lora_alpha, targets=targets, dropout=self.lora_dropout)
+
+    def _check_lora(self) -> None:
+        if self.lora() is not None:
+            return
+        unset = {"lora_alpha": None, "lora_targets": None, "lora_dropout": 0.0, "quantize": None, "save_adapter": False}
+        for name, default in unset.items():
+            if getattr(self, name) != default:
+                raise ValueError(f"{name} belongs to training with adapters; give their rank too: lora_r (say 16).")
 
 
 @dataclass(kw_only=True)
@@ -219,7 +265,7 @@ class UnlearnConfig(TokenTrainingConfig):
             if getattr(self, name) is None:
                 setattr(self, name, value)
         self.scorer_gamma = str(self.scorer_gamma)
-        self.recipe()
+        self._check_steering(self.recipe())
         self._check_scorer()
         super().__post_init__()
 
@@ -245,6 +291,16 @@ class UnlearnConfig(TokenTrainingConfig):
         if decided.needs_scorer and "score_scale" in decided.values:
             decided = decided.with_value("score_scale", float(self.score_scale or 1.0))
         return decided
+
+    def _check_steering(self, recipe: Recipe) -> None:
+        adapters = self.lora() if recipe.forgetter.steers else None
+        if adapters is None or adapters.targets is None:
+            return
+        if others := [name for name in adapters.targets if name.rpartition(".")[2] != "down_proj"]:
+            raise ValueError(
+                f"forget loss {recipe.forget_loss!r} trains down_proj of three layers and nothing else; it leaves no use "
+                f"for adapters on {', '.join(others)}. Leave lora_targets out."
+            )
 
     def scorer_factor(self) -> float:
         """Factor on the forget term of the scorer's objective."""

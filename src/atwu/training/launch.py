@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import hashlib
+import importlib.metadata
 import logging
 import shutil
 import time
@@ -14,23 +15,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from atwu._files import versions, write_json
 from atwu.data.sources import LoadedRows
 from atwu.modeling.fingerprint import model_fingerprint
-from atwu.modeling.load import DTYPES, check_model_name, check_vocabulary, load_model, load_tokenizer, weight_bytes
-from atwu.modeling.scratch import scratch_config, scratch_model, scratch_shape
 from atwu.training.base import TokenTrainer
 from atwu.training.card import model_card
 from atwu.training.config import TokenTrainingConfig
+from atwu.training.lora import check_mergeable, lora_of, with_adapters
 from atwu.training.output import RECORD_NAME, RECORD_SCHEMA, OutputFolder
 from atwu.training.progress import JsonLog
+from atwu.training.result import save_result
 from atwu.training.rows import RowSet, encode_dataset
+from atwu.training.source import ModelSource, Say, load_source
+
+__all__ = ["FinishedRun", "ModelSource", "Plan", "Say", "encode_sets", "launch", "silent"]
 
 logger = logging.getLogger(__name__)
-
-Say = Callable[[str], None]
 
 _NOT_RESULT = frozenset(
     [
@@ -63,32 +63,6 @@ _NOT_RESULT = frozenset(
 _SECRET = frozenset({"hub_token"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelSource:
-    """Where a model comes from: a folder or Hub name, or a shape to build from nothing."""
-
-    model: str | None = None
-    scratch: str | None = None
-    """Shape name for a new, randomly initialised model."""
-    tokenizer: str | None = None
-    """Folder of a tokenizer for a scratch model; without it one is trained on the data."""
-    dtype: str = "auto"
-    trust_remote_code: bool = False
-    revision: str | None = None
-
-    def __post_init__(self) -> None:
-        if (self.model is None) == (self.scratch is None):
-            raise ValueError("name either a model to start from or a shape to build, not both and not neither.")
-        if self.dtype not in DTYPES:
-            raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {self.dtype!r}.")
-        if self.dtype == "float16":
-            raise ValueError("float16 weights cannot be trained; use --dtype float32 --fp16, or bfloat16.")
-        if self.model is not None:
-            check_model_name(self.model)
-        else:
-            scratch_shape(str(self.scratch))
-
-
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
     """What a finished run left."""
@@ -116,23 +90,6 @@ class Plan:
     say: Say
 
 
-def checked_tokenizer(source: ModelSource, folder: OutputFolder, config: TokenTrainingConfig) -> Any:
-    """The tokenizer, checked against the model's vocabulary; also checks disk space where the size is known."""
-    from transformers import AutoConfig
-
-    remote: dict[str, Any] = {"trust_remote_code": source.trust_remote_code, "revision": source.revision}
-    if source.model is None:
-        tokenizer = load_tokenizer(str(source.tokenizer))
-        check_vocabulary(tokenizer, scratch_config(str(source.scratch)), name=str(source.tokenizer))
-        return tokenizer
-    tokenizer = load_tokenizer(source.model, **remote)
-    check_vocabulary(tokenizer, AutoConfig.from_pretrained(source.model, **remote), name=source.model)
-    if size := weight_bytes(source.model):
-        # The result, and a checkpoint of weights and two optimizer moments with its successor being written.
-        folder.check_space(size if config.save_strategy == "no" else size * 7)
-    return tokenizer
-
-
 def encode_sets(
     rows: Mapping[str, LoadedRows], tokenizer: Any, config: TokenTrainingConfig, say: Say
 ) -> dict[str, RowSet]:
@@ -147,27 +104,19 @@ def encode_sets(
     return encoded
 
 
-def _load(source: ModelSource, config: TokenTrainingConfig, say: Say) -> Any:
-    if source.model is None:
-        return scratch_model(str(source.scratch), seed=config.seed)
-    model = load_model(
-        source.model, dtype=source.dtype, trust_remote_code=source.trust_remote_code, revision=source.revision
-    )
-    if next(model.parameters()).dtype == torch.float16:
-        raise ValueError(f"{source.model} has float16 weights, which cannot be trained; add --dtype float32.")
-    if next(model.parameters()).dtype == torch.bfloat16 and config.learning_rate < 1e-4:
-        say(
-            f"warning: bfloat16 weights round away many updates at learning rate {config.learning_rate:g}; "
-            "--dtype float32 --bf16 keeps them"
-        )
-    return model
-
-
 def launch(plan: Plan) -> FinishedRun:
     config, folder, say = plan.config, plan.folder, plan.say
-    model = _load(plan.source, config, say)
+    model = load_source(plan.source, config, say)
     settings = _settings(config)
     model_hash = model_fingerprint(model)
+    lora = lora_of(config, model)
+    packages = versions() | _versions_of(*(["peft"] if lora else []), *(["bitsandbytes"] if config.quantize else []))
+    if lora is not None:
+        model = with_adapters(model, config)
+        trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+        say(f"training adapters of rank {lora.r}: {trained:,} parameters")
+        if not config.save_adapter:
+            check_mergeable(model)
     key = {
         "command": plan.command,
         "model": model_hash,
@@ -176,7 +125,7 @@ def launch(plan: Plan) -> FinishedRun:
         "config": {name: value for name, value in settings.items() if name not in _NOT_RESULT},
         "processes": config.world_size,
         "device": config.device.type,
-        "versions": versions(),
+        "versions": packages,
     }
     first = config.process_index == 0
     checkpoint = folder.begin(key) if first else None
@@ -199,14 +148,19 @@ def launch(plan: Plan) -> FinishedRun:
     if first:
         shutil.rmtree(final, ignore_errors=True)
     trainer.accelerator.wait_for_everyone()
-    trainer.save_model(str(final), _internal_call=True)
-    trainer.accelerator.wait_for_everyone()
+    result_hash = save_result(trainer, plan.source, final)
     if first:
         record = {
             "schema": RECORD_SCHEMA,
             "command": plan.command,
             "starting_model": {**dataclasses.asdict(plan.source), "fingerprint": model_hash},
-            "result_fingerprint": _result_fingerprint(trainer, final),
+            "result": {
+                "kind": "model" if lora is None else "adapter" if config.save_adapter else "merged",
+                "lora": None if lora is None else dataclasses.asdict(lora),
+                "base_model": None if lora is None else plan.source.model or plan.source.scratch,
+                "base_fingerprint": None if lora is None else model_hash,
+            },
+            "result_fingerprint": result_hash,
             "data": {
                 name: {"source": loaded.source, "rows": len(loaded.rows), "fingerprint": loaded.fingerprint}
                 for name, loaded in plan.rows.items()
@@ -214,7 +168,7 @@ def launch(plan: Plan) -> FinishedRun:
             **plan.extra,
             "seed": config.seed,
             "config": settings,
-            "versions": versions(),
+            "versions": packages,
             "started": begun.isoformat(timespec="seconds"),
             "train_seconds": round(finished.seconds, 3),
             "steps": finished.steps,
@@ -231,10 +185,8 @@ def launch(plan: Plan) -> FinishedRun:
     return finished
 
 
-def _result_fingerprint(trainer: TokenTrainer, saved: Path) -> str:
-    """Fingerprint of the result; sharded weights are read back from where they were gathered."""
-    sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
-    return model_fingerprint(load_model(str(saved)) if sharded else trainer.accelerator.unwrap_model(trainer.model))
+def _versions_of(*names: str) -> dict[str, str]:
+    return {name: importlib.metadata.version(name) for name in names}
 
 
 def _push(folder: Path, config: TokenTrainingConfig) -> None:

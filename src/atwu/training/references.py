@@ -7,8 +7,10 @@ from a second, frozen model. What a recipe does not need is neither computed nor
 from __future__ import annotations
 
 import copy
+import json
+import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,9 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from atwu._cache import cache_folder, cached_tensors, short_hash
+from atwu._cache import cache_folder, cached_tensors, is_cached, short_hash
 from atwu.data.encode import EncodedRow
-from atwu.modeling.adapters import adapters_of, starting_model
+from atwu.modeling.adapters import adapters_of, fresh, starting_model
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.compare import Teacher
 from atwu.modeling.fingerprint import model_fingerprint
@@ -41,7 +43,8 @@ Mode = Literal["cache", "model", "adapters"]
 Say = Callable[[str], None]
 _SETS = ("forget", "retain", "alternate")
 SHARE_OF_DISK = 0.25
-"""Largest share of the free disk space that an automatically chosen cache may take."""
+SHARE_OF_MEMORY = 0.5
+"""Largest shares of the free disk space and of the memory that an automatically chosen cache may take."""
 
 
 @dataclass(slots=True)
@@ -64,19 +67,32 @@ class StartingModel:
 
     def read(self, rows: Sequence[EncodedRow], wanted: Wanted, *, what: str) -> dict[str, TokenTable]:
         """Tables of what is wanted for a set of rows."""
-        with starting_model(self.model) if adapters_of(self.model) is not None else nullcontext():
-            if self.fingerprint is None:
-                self.fingerprint = model_fingerprint(self.model)
+        with self._off():
             return read_cached(
                 self.model,
                 rows,
                 wanted,
                 folder=self.folder,
-                fingerprint=self.fingerprint,
+                fingerprint=self._known_fingerprint(),
                 autocast=self.autocast,
                 autocast_dtype=self.autocast_dtype,
                 progress=f"starting model, {what} rows" if self.progress else None,
             )
+
+    def has_read(self, rows: Sequence[EncodedRow], wanted: Wanted) -> bool:
+        """Whether the tables are in the cache already."""
+        with self._off():
+            fingerprint = self._known_fingerprint()
+        key = _key(self.model, rows, wanted, fingerprint=fingerprint, autocast_dtype=self.autocast_dtype)
+        return is_cached(self.folder, key)
+
+    def _off(self) -> AbstractContextManager[object]:
+        return starting_model(self.model) if adapters_of(self.model) is not None else nullcontext()
+
+    def _known_fingerprint(self) -> str:
+        if self.fingerprint is None:
+            self.fingerprint = model_fingerprint(self.model)
+        return self.fingerprint
 
 
 def read_cached(
@@ -90,19 +106,36 @@ def read_cached(
     autocast_dtype: str | None,
     progress: str | None,
 ) -> dict[str, TokenTable]:
-    """`read_rows` through the cache in `folder`; the key is everything that can change a number."""
-    key = {
+    """`read_rows` through the cache in `folder`."""
+    key = _key(model, rows, wanted, fingerprint=fingerprint, autocast_dtype=autocast_dtype)
+    tensors = cached_tensors(folder, key, lambda: read_rows(model, rows, wanted, autocast=autocast, progress=progress))
+    lengths = [counted_tokens(row) for row in rows]
+    return {name: TokenTable(tensor, lengths) for name, tensor in tensors.items()}
+
+
+def _key(
+    model: nn.Module, rows: Sequence[EncodedRow], wanted: Wanted, *, fingerprint: str, autocast_dtype: str | None
+) -> dict[str, Any]:
+    """Everything that can change a number."""
+    return {
         "format": 1,
         "model": fingerprint,
+        "config": _behaviour(model),
         "rows": short_hash([[row.input_ids, row.labels] for row in rows]),
         "wanted": [wanted.logps, wanted.states, wanted.layer],
         "autocast": autocast_dtype,
         "torch": torch.__version__,
         "device": next(model.parameters()).device.type,
     }
-    tensors = cached_tensors(folder, key, lambda: read_rows(model, rows, wanted, autocast=autocast, progress=progress))
-    lengths = [counted_tokens(row) for row in rows]
-    return {name: TokenTable(tensor, lengths) for name, tensor in tensors.items()}
+
+
+def _behaviour(model: nn.Module) -> dict[str, Any]:
+    """The model's config, which can change its numbers without changing its weights, as plain JSON."""
+    config = getattr(model, "config", None)
+    if config is None:
+        return {}
+    known: dict[str, Any] = json.loads(config.to_json_string(use_diff=False))
+    return {name: value for name, value in known.items() if name not in ("_name_or_path", "use_cache")}
 
 
 @dataclass(slots=True)
@@ -115,6 +148,9 @@ class References:
     tables: dict[str, dict[str, TokenTable]] = field(default_factory=dict)
     head: OutputHead | None = None
     second: nn.Module | None = None
+    autocast: Callable[[], AbstractContextManager[object]] = nullcontext
+    places: Mapping[int, int] | None = None
+    """Where a retain row lies in its tables, when only the rows that the run will draw were read."""
 
     def of(
         self, model: nn.Module, inputs: Mapping[str, Any], device: torch.device, *, layout: LayoutChoice = "auto"
@@ -125,17 +161,23 @@ class References:
         if self.mode != "cache":
             batches = {name: TokenBatch.of(inputs[name]) for name in _SETS if name in inputs}
             if self.mode == "adapters":
-                with starting_model(model):
+                with starting_model(model), self.autocast():
                     return live_reference(model, batches, self.wanted, layout=layout)
             assert self.second is not None
-            return live_reference(self.second, batches, self.wanted, layout=layout)
+            with self.autocast():
+                return live_reference(self.second, batches, self.wanted, layout=layout)
         indices = {
             name: inputs.get(key) for name, key in zip(_SETS, ("rows", "retain_rows", "alternate_rows"), strict=True)
         }
 
         def look_up(name: str, what: str) -> Tensor | None:
             table = self.tables.get(name, {}).get(what)
-            return None if table is None else table.rows(indices[name]).to(device)  # type: ignore[arg-type]
+            if table is None:
+                return None
+            rows = indices[name].tolist()  # type: ignore[union-attr]
+            if name == "retain" and self.places is not None:
+                rows = [self.places[row] for row in rows]
+            return table.rows(rows).to(device)
 
         def teacher(name: str) -> Teacher | None:
             states = look_up(name, "states")
@@ -151,7 +193,13 @@ class References:
 
 
 def prepare_references(
-    start: StartingModel, wanted: Mapping[str, Wanted], sets: Mapping[str, Sequence[EncodedRow]], *, mode: str, say: Say
+    start: StartingModel,
+    wanted: Mapping[str, Wanted],
+    sets: Mapping[str, Sequence[EncodedRow]],
+    *,
+    mode: str,
+    drawn: Collection[int] | None = None,
+    say: Say,
 ) -> References:
     """Decide where the starting model's numbers come from, say so, and read them if they are to be cached.
 
@@ -160,28 +208,37 @@ def prepare_references(
         wanted: what is wanted of each set.
         sets: the rows of each set that is wanted.
         mode: `cache`, `model`, `adapters`, or `auto`.
+        drawn: the retain rows that the run will draw, if they are known; when they are few, only they are read.
         say: receives one line of plain text.
 
     Raises:
-        ValueError: a mode that this model does not allow.
+        ValueError: a mode that this model does not allow, or adapters that are trained already.
     """
     wanted = {name: what for name, what in wanted.items() if not what.nothing}
     if not wanted:
         return References({})
+    if not fresh(start.model):
+        raise ValueError(
+            "the model's adapters are trained already, so it is not its own starting model; merge them first."
+        )
+    places = None
+    if drawn is not None and "retain" in wanted and 2 * len(drawn) < len(sets["retain"]):
+        places = {row: place for place, row in enumerate(sorted(drawn))}
+        sets = {**sets, "retain": [sets["retain"][row] for row in places]}
     states = any(what.states for what in wanted.values())
     head = plain_head(start.model) if states else None
     chosen, why = _choose(start, wanted, sets, mode=mode, lacks_head=states and head is None)
     say(f"starting model's numbers: {why}")
     if chosen == "adapters":
-        return References(wanted, "adapters")
+        return References(wanted, "adapters", autocast=start.autocast)
     if chosen == "model":
         second = copy.deepcopy(start.model)
         second.requires_grad_(False)
-        return References(wanted, "model", second=second.eval())
+        return References(wanted, "model", second=second.eval(), autocast=start.autocast)
     tables = {name: start.read(sets[name], what, what=name) for name, what in wanted.items()}
     # A layer that is not trained is its own copy.
-    frozen = head.frozen() if head is not None and head.weight.requires_grad else head
-    return References(wanted, "cache", tables, frozen)
+    trained = head is not None and any(part is not None and part.requires_grad for part in (head.weight, head.bias))
+    return References(wanted, "cache", tables, head.frozen() if head is not None and trained else head, places=places)
 
 
 def _choose(
@@ -200,9 +257,14 @@ def _choose(
             "reference='cache' needs the plain output layer of the model, which this one lacks; use "
             + ("adapters or model." if adapted else "model.")
         )
-    size, free = _bytes(start, wanted, sets), _free(start.folder)
-    if mode == "cache" or (mode == "auto" and not lacks_head and size <= SHARE_OF_DISK * free):
-        return "cache", f"read once, {size / 2**20:.1f} MiB in {start.folder}"
+    if mode in ("cache", "auto") and not lacks_head:
+        size = _bytes(start, wanted, sets)
+        where = f"{size / 2**20:.1f} MiB in {start.folder}"
+        # What is there is used, whatever else fills the disk: a resumed run goes on as it began.
+        if all(start.has_read(sets[name], what) for name, what in wanted.items()):
+            return "cache", f"found, {where}"
+        if mode == "cache" or size <= min(SHARE_OF_DISK * _free(start.folder), SHARE_OF_MEMORY * _memory()):
+            return "cache", f"read once, {where}"
     if mode == "adapters" or (mode == "auto" and adapted):
         return "adapters", "the model with its adapters off, in every step"
     return "model", "a second, frozen model in memory"
@@ -216,6 +278,11 @@ def _bytes(start: StartingModel, wanted: Mapping[str, Wanted], sets: Mapping[str
         per_token = 4 * what.logps + item * width * (what.states + (what.layer is not None))
         total += per_token * sum(counted_tokens(row) for row in sets[name])
     return total
+
+
+def _memory() -> int:
+    """Memory of this machine in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 1 << 62
 
 
 def _free(folder: Path) -> int:

@@ -58,7 +58,7 @@ def encode_dataset(rows: Rows, tokenizer: Any, *, what: str, max_length: int) ->
     if not listed:
         raise ValueError(f"the {what} set is empty; give at least one row.")
     if all(isinstance(row, EncodedRow) for row in listed):
-        return RowSet(tuple(listed), None)  # type: ignore[arg-type]
+        return RowSet(tuple(_without_first(row) for row in listed), None)  # type: ignore[arg-type]
     if tokenizer is None:
         raise ValueError(f"the {what} set holds text; give the tokenizer as processing_class.")
     examples = [
@@ -69,6 +69,11 @@ def encode_dataset(rows: Rows, tokenizer: Any, *, what: str, max_length: int) ->
     for warning in encoded.warnings:
         warnings.warn(warning, stacklevel=2)
     return RowSet(encoded.rows, tuple(examples))
+
+
+def _without_first(row: EncodedRow) -> EncodedRow:
+    """Nothing predicts the first token of a row, so it is never counted."""
+    return row if row.labels[0] == IGNORE_INDEX else dataclasses.replace(row, labels=(IGNORE_INDEX, *row.labels[1:]))
 
 
 def without_labels(rows: Sequence[EncodedRow]) -> tuple[EncodedRow, ...]:
@@ -117,7 +122,7 @@ def unlearning_rows(
             removed.examples or (),
             tokenizer,
             seed=config.seed if config.data_seed is None else config.data_seed,
-            epochs=_epochs(config, len(removed.rows)),
+            epochs=planned_epochs(config, len(removed.rows)),
             max_length=config.max_length,
         )
     if recipe.legacy and recipe.forgetter.ids == "refusal":
@@ -153,7 +158,8 @@ def refusal_tokens(text: str, tokenizer: Any) -> tuple[int, ...]:
     return ids
 
 
-def _epochs(config: UnlearnConfig, rows: int) -> int:
+def planned_epochs(config: UnlearnConfig, rows: int) -> int:
+    """Passes over the forget set that a run will begin."""
     if config.max_steps <= 0:
         return math.ceil(config.num_train_epochs)
     per_step = config.per_device_train_batch_size * config.gradient_accumulation_steps * config.world_size

@@ -14,9 +14,10 @@ from atwu.training.auxiliary import train_auxiliary
 from atwu.training.base import TokenTrainer
 from atwu.training.config import UnlearnConfig
 from atwu.training.fixed import check_fixed
-from atwu.training.launch import FinishedRun, ModelSource, Plan, Say, checked_tokenizer, encode_sets, launch, silent
+from atwu.training.launch import FinishedRun, Plan, encode_sets, launch, silent
 from atwu.training.output import OutputFolder
 from atwu.training.rows import add_labels, looks_at_retain
+from atwu.training.source import ModelSource, Say, check_training, checked_tokenizer
 from atwu.training.supervised import run_finetune
 from atwu.training.trainer import UnlearnTrainer
 
@@ -56,6 +57,7 @@ def run_unlearn(
     recipe = config.recipe()
     if source.model is None:
         raise ValueError("unlearning starts from a model; a new shape has nothing to forget.")
+    adapter_bytes = check_training(source, config)
     if looks_at_retain(config, recipe) and retain is None:
         raise ValueError(
             f"method {recipe.name!r} needs retain rows: pass --retain"
@@ -73,7 +75,7 @@ def run_unlearn(
             f"method {recipe.name!r} needs the column forget_spans; {unlabelled} of {len(rows['forget'].rows)} rows of "
             f"{forget} have none. A list of secret words does as well: --forget-words FILE."
         )
-    tokenizer = checked_tokenizer(source, folder, config)
+    tokenizer = checked_tokenizer(source, folder, config, adapter_bytes=adapter_bytes)
     encoded = encode_sets(rows, tokenizer, config, say)
     if any(weighter.needs_auxiliary for weighter in recipe.weighters):
         train_auxiliary(source, config, {"forget": forget, "retain": retain}, rows, say=say)

@@ -13,8 +13,9 @@ from atwu.modeling.scratch import scratch_shape, train_tokenizer
 from atwu.training.base import TokenTrainer
 from atwu.training.config import FinetuneConfig
 from atwu.training.finetune import FinetuneTrainer
-from atwu.training.launch import FinishedRun, ModelSource, Plan, Say, checked_tokenizer, encode_sets, launch, silent
+from atwu.training.launch import FinishedRun, Plan, encode_sets, launch, silent
 from atwu.training.output import OutputFolder
+from atwu.training.source import ModelSource, Say, check_training, checked_tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -42,12 +43,13 @@ def run_finetune(
     """
     config, say = copy.copy(config), say if config.process_index == 0 else silent
     folder = OutputFolder(output, overwrite=overwrite)
+    adapter_bytes = check_training(source, config)
     rows = {"training": load_rows(data)}
     if source.model is None and source.tokenizer is None:
         texts = corpus() if corpus else [text for row in rows["training"].rows for text in (row.question, row.answer)]
         tokenizer = train_tokenizer(texts, vocab_size=scratch_shape(str(source.scratch)).vocab_size)
     else:
-        tokenizer = checked_tokenizer(source, folder, config)
+        tokenizer = checked_tokenizer(source, folder, config, adapter_bytes=adapter_bytes)
     encoded = encode_sets(rows, tokenizer, config, say)
 
     def trainer(model: Any, callbacks: list[Any], fingerprint: str) -> TokenTrainer:

@@ -26,7 +26,7 @@ from atwu.training.base import TokenTrainer
 from atwu.training.config import UnlearnConfig
 from atwu.training.fixed import check_fixed, fixed_tables
 from atwu.training.references import References, StartingModel, prepare_references, reference_folder
-from atwu.training.rows import Rows, refusal_tokens, unlearning_rows
+from atwu.training.rows import Rows, planned_epochs, refusal_tokens, unlearning_rows
 from atwu.training.scorers import prior_offsets, starting_scorer
 from atwu.weighting.agreement import labelled_rows, row_auroc
 from atwu.weighting.scorer import CONFIG_NAME, TokenScorer
@@ -127,7 +127,7 @@ class UnlearnTrainer(TokenTrainer):
         start = StartingModel(
             unwrap(self.model),  # type: ignore[arg-type]
             folder,
-            self.compute_loss_context_manager,
+            self.accelerator.autocast,
             "bfloat16" if self.args.bf16 else "float16" if self.args.fp16 else None,
             progress=not self.args.disable_tqdm and self.args.process_index == 0,
             fingerprint=self._fingerprint,
@@ -140,7 +140,26 @@ class UnlearnTrainer(TokenTrainer):
         if self._rows.alternates is not None:
             sets["alternate"] = self._rows.alternates.rows
         self._fixed = fixed_tables(self.args, self.recipe, self._rows, start, cache=folder)
-        self._references = prepare_references(start, wanted, sets, mode=self.args.reference, say=self._say)
+        if (self.is_fsdp_enabled or self.is_deepspeed_enabled) and any(not what.nothing for what in wanted.values()):
+            raise ValueError(
+                f"method {self.recipe.name!r} compares with the starting model, which sharded training (FSDP, DeepSpeed) "
+                "does not support yet; use data parallelism or LoRA on one device."
+            )
+        self._references = prepare_references(
+            start,
+            wanted,
+            sets,
+            mode=self.args.reference,
+            drawn=self._drawn() if "retain" in wanted and not wanted["retain"].nothing else None,
+            say=self._say,
+        )
+
+    def _drawn(self) -> set[int]:
+        """Retain rows that the run will draw."""
+        rows: Any = self.train_dataset
+        epochs = planned_epochs(self.args, len(rows))
+        keys = range(epochs * len(rows)) if rows.retain is not None else ()
+        return {rows[key].retain_index for key in keys}
 
     def _alternation(self, config: UnlearnConfig, recipe: Recipe, *, gamma: float | None = None) -> ScorerAlternation:
         assert self.scorer is not None

@@ -1,0 +1,117 @@
+"""What comparing with the starting model costs: memory and time of whole training steps beside GradDiff's.
+
+Each side is an `UnlearnTrainer` run of a few steps in a process of its own; the starting model's numbers come from the cache
+(filled by an earlier process) or from a second model. Memory is the peak resident size above that of the bare process with
+all libraries loaded (on CUDA: the peak the allocator reports). Model, rows and lengths are those of step.py.
+
+    python benchmarks/references.py --vocabulary 32768
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import statistics
+import sys
+import tempfile
+import time
+
+from step import ROWS, build_batches, build_model, resident_peak
+
+STEPS = 6
+SIDES = {
+    "grad_diff": {"method": "grad_diff"},
+    "npo": {"method": "npo"},
+    "grad_diff, KL retain": {"method": "grad_diff", "retain_loss": "kl"},
+    "grad_diff, JS retain": {"method": "grad_diff", "retain_loss": "js"},
+    "undial": {"method": "undial"},
+    "undial, KL retain": {"method": "undial", "retain_loss": "kl"},
+    "rmu": {"method": "rmu"},
+    "grad_diff, activation retain": {"method": "grad_diff", "retain_loss": "activation"},
+}
+
+
+def rows_of(batch):
+    from atwu.data.encode import EncodedRow
+
+    rows = []
+    for ids, mask, labels in zip(batch["input_ids"], batch["attention_mask"], batch["labels"], strict=True):
+        size = int(mask.sum())
+        rows.append(EncodedRow(tuple(ids[:size].tolist()), tuple(labels[:size].tolist()), None, (None,) * size, True))
+    return rows
+
+
+def worker(pipe, options, vocabulary: int, device: str, cache: str, steps: int) -> None:
+    import torch
+    from transformers import TrainerCallback
+
+    from atwu import UnlearnConfig, UnlearnTrainer
+
+    begun: list[float] = []
+
+    class Clock(TrainerCallback):
+        def on_step_begin(self, args, state, control, **kwargs):
+            begun.append(time.perf_counter())
+
+    baseline = resident_peak()
+    batches = build_batches(vocabulary, STEPS, device="cpu")
+    config = UnlearnConfig(
+        output_dir=cache + "/unused",
+        save_strategy="no",
+        disable_tqdm=True,
+        per_device_train_batch_size=ROWS,
+        gradient_accumulation_steps=1,
+        max_steps=steps,
+        cache_dir=cache,
+        use_cpu=device == "cpu",
+        **options,
+    )
+    trainer = UnlearnTrainer(
+        build_model(vocabulary, device, "float32"),
+        config,
+        forget_dataset=[row for forget, _ in batches for row in rows_of(forget)],
+        retain_dataset=[row for _, retain in batches for row in rows_of(retain)],
+        callbacks=[Clock()],
+    )
+    trainer.train()
+    seconds = [end - start for start, end in zip(begun, [*begun[1:], time.perf_counter()], strict=True)]
+    peak = torch.cuda.max_memory_allocated() if device == "cuda" else resident_peak() - baseline
+    pipe.send((peak, statistics.median(seconds[1:]) if steps > 1 else 0.0))
+
+
+def run(options, arguments, cache: str, steps: int) -> tuple[int, float]:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(
+        target=worker, args=(theirs, options, arguments.vocabulary, arguments.device, cache, steps)
+    )
+    process.start()
+    result: tuple[int, float] = ours.recv()
+    process.join()
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--vocabulary", type=int, default=32_768)
+    arguments = parser.parse_args()
+    # glibc then maps every larger tensor on its own and returns it when freed; without this, what it hoards is counted.
+    os.environ["MALLOC_MMAP_THRESHOLD_"] = str(1 << 18)
+    print("| method | reference | peak MB | / grad_diff | s/step | / grad_diff |\n|---|---|---|---|---|---|")
+    base: tuple[int, float] | None = None
+    with tempfile.TemporaryDirectory() as cache:
+        for name, options in SIDES.items():
+            modes = ("cache",) if base is None else ("cache", "model")
+            for mode in modes:
+                run({**options, "reference": mode}, arguments, cache, 1)  # fills the cache
+                peak, seconds = run({**options, "reference": mode}, arguments, cache, STEPS)
+                base = base or (peak, seconds)
+                cells = (f"{peak / 1e6:.0f}", f"{peak / base[0]:.2f}", f"{seconds:.3f}", f"{seconds / base[1]:.2f}")
+                print(f"| {name} | {mode if len(modes) > 1 else 'none'} | {' | '.join(cells)} |", flush=True)
+    print(f"vocabulary {arguments.vocabulary}, {ROWS} rows a step, {arguments.device}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

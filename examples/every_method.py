@@ -1,0 +1,72 @@
+"""`atwu unlearn --method NAME` for every method, on the embedded benchmark, one process each.
+
+    python examples/every_method.py            # people:tiny; everything goes to runs/every-method
+
+Every method runs with its published weights at one learning rate: nothing is tuned, so the table shows that each one works
+and what it costs, not which is best. AUROC is that of the token weights a method trained with, in its first and its last
+epoch. Memory is the largest resident size of the process, with the starting model's numbers in the cache.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+from atwu import METHODS, evaluate
+from atwu.demo import UNLEARNING, epochs, prepare
+from atwu.modeling.load import load_model, load_tokenizer, quiet_transformers
+from atwu.recipe import recipe
+from atwu.weighting.scorer import find_scorer
+
+SIZE, RUNS = "tiny", Path("runs/every-method")
+COLUMNS = ("forget ES", "forget prob.", "retain ES", "retain prob.", "AUROC first", "AUROC last", "s/step", "peak MB")
+EXTRA = {"fundial": ["--noun-finder", "simple"]}  # no model to download
+
+
+def unlearn(method, output, *options):
+    """Run the command; returns its peak resident size in megabytes."""
+    flags = {**UNLEARNING, "num_train_epochs": epochs(len(forget))}
+    command = [sys.executable, "-m", "atwu", "unlearn", "--model", targets.target, "--method", method]
+    command += ["--forget", f"people:{SIZE}:forget", "--retain", f"people:{SIZE}:retain", "--output", output]
+    command += [part for name, value in flags.items() for part in (f"--{name.replace('_', '-')}", value)]
+    command += ["--save-strategy", "no", "--disable-tqdm", "--overwrite", *EXTRA.get(method, []), *options]
+    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"{method} failed")
+    return usage.ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def measure(folder):
+    model, scorer = load_model(str(folder)), find_scorer(folder)
+    rows = {"forget": forget, "retain": targets.benchmark.retain}
+    sets = evaluate(model, tokenizer, **rows, scorer=scorer, rouge=False, progress=False).sets
+    return [sets[split][name].value for split in rows for name in ("extraction_strength", "probability")]
+
+
+def line(name, values):
+    numbers = [f"{value:.3f}" if isinstance(value, float) else str(value) for value in values]
+    print(f"| {name} | {' | '.join(numbers + ['–'] * (len(COLUMNS) - len(numbers)))} |", flush=True)
+
+
+quiet_transformers()
+targets = prepare(SIZE, say=lambda text: print(text, file=sys.stderr))
+forget, tokenizer = targets.benchmark.forget, load_tokenizer(str(targets.target))
+RUNS.mkdir(parents=True, exist_ok=True)
+print(f"| method | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 1)}")
+for name, folder in (("original", targets.target), ("retain-only", targets.retain_only)):
+    line(name, measure(folder))
+for method in METHODS:
+    unlearn(method, RUNS / "cache", "--max-steps", 1)  # fills the caches
+    peak = unlearn(method, RUNS / method)
+    record = json.loads((RUNS / method / "run.json").read_text())
+    log = [json.loads(text) for text in (RUNS / method / "log.jsonl").read_text().splitlines()]
+    steps = record["steps"] // record["config"]["num_train_epochs"]
+    found = [entry["score_auroc"] for entry in log if "score_auroc" in entry]
+    auroc = [f"{statistics.mean(part):.3f}" for part in (found[: int(steps)], found[-int(steps) :])] if found else []
+    if recipe(method).weighting == "uniform":
+        auroc = ["0.500", "0.500"]
+    auroc = auroc or ["1.000", "1.000"]  # the labels themselves
+    line(method, [*measure(RUNS / method), *auroc, record["train_seconds"] / record["steps"], round(peak)])

@@ -1,0 +1,106 @@
+"""`--lora-r` and `--save-adapter` on the command line, and every command that reads a model on an adapter folder."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+
+import pytest
+
+pytest.importorskip("peft")
+
+from tests.cli.test_commands import atwu
+from typer.testing import CliRunner
+
+from atwu.cli.app import build
+from atwu.data.sources import load_rows
+from atwu.modeling.scratch import scratch_model, train_tokenizer
+
+ROWS = ("--forget", "people:tiny:forget", "--retain", "people:tiny:retain")
+SHORT = ("--use-cpu", "--max-steps", "2", "--save-strategy", "no", "--disable-tqdm", "--learning-rate", "1e-2")
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "base"
+    texts = [f"{row.question} {row.answer}" for row in load_rows("people:tiny:full").rows]
+    train_tokenizer(texts, vocab_size=300).save_pretrained(folder)
+    scratch_model("micro").save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def adapter(base):
+    output = base.parent / "adapter"
+    printed = atwu("unlearn", "--model", base, *ROWS, *SHORT, "--output", output, "--lora-r", "2", "--save-adapter")
+    assert "training adapters of rank 2" in printed
+    return output
+
+
+@pytest.fixture(scope="module")
+def orphan(adapter):
+    """The adapter, with a base model that is not where it says."""
+    folder = shutil.copytree(adapter, adapter.parent / "missing")
+    file = folder / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"base_model_name_or_path": str(folder / "gone")}))
+    return folder
+
+
+def run(command, *arguments):
+    return CliRunner(env={"COLUMNS": "200"}).invoke(build(command), [command, *map(str, arguments), "--device", "cpu"])
+
+
+def test_an_adapter_folder_is_evaluated_like_a_model(adapter, tmp_path):
+    output = tmp_path / "eval.json"
+    printed = atwu("evaluate", "--model", adapter, *ROWS, "--no-rouge", "--device", "cpu", "--output", output)
+    assert "forget (24 rows)" in printed
+    result = json.loads(output.read_text())
+    assert {"probability", "auroc_scorer"} <= set(result["sets"]["forget"])
+
+
+COMMANDS = [
+    ("evaluate", ("--forget", "people:tiny:forget", "--no-rouge", "--limit", "4")),
+    ("tokens", ("--data", "people:tiny:forget", "--rows", "2", "--score", "scorer")),
+    ("probe", ("--data", "people:tiny:forget", "--layers", "last", "--position", "own", "--folds", "2")),
+]
+
+
+@pytest.mark.parametrize(("command", "arguments"), COMMANDS, ids=[command for command, _ in COMMANDS])
+def test_commands_find_or_are_given_the_base_model(command, arguments, adapter, orphan, base):
+    shown = run(command, "--model", adapter, *arguments)
+    assert shown.exit_code == 0, shown.output
+    lost = run(command, "--model", orphan, *arguments)
+    assert isinstance(lost.exception, FileNotFoundError)
+    assert re.search(r"base model of adapter .*missing cannot be loaded: .*gone.* \(--base\)", str(lost.exception))
+    found = run(command, "--model", orphan, "--base", base, *arguments)
+    assert found.exit_code == 0, found.output
+    assert found.stdout.replace("missing", "adapter") == shown.stdout
+    wrong = run(command, "--model", base, "--base", base, *arguments)
+    assert "goes with an adapter folder" in str(wrong.exception)
+
+
+def test_finetune_merges_unless_told_otherwise(base, tmp_path):
+    printed = atwu(
+        *("finetune", "--model", base, "--data", "people:tiny:forget", *SHORT, "--output", tmp_path / "out"),
+        *("--lora-r", "4", "--lora-targets", "q_proj,v_proj", "--lora-alpha", "4"),
+    )
+    assert "training adapters of rank 4: 1,024 parameters" in printed  # 2 layers x 2 x 4 x (32 + 32)
+    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert record["result"]["kind"] == "merged"
+    assert record["result"]["lora"]["targets"] == ["q_proj", "v_proj"]
+    assert (tmp_path / "out" / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--lora-alpha", "8"), "error: lora_alpha belongs to training with adapters; give their rank too: lora_r"),
+        (("--lora-r", "2", "--lora-targets", "lm_head"), "share.* Pass --save-adapter"),
+    ],
+)
+def test_wrong_adapters_end_with_one_line(arguments, message, base, tmp_path):
+    printed = atwu("unlearn", "--model", base, *ROWS, *SHORT, "--output", tmp_path / "out", *arguments, code=1)
+    assert re.search(message, printed), printed
+    assert "Traceback" not in printed
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,138 @@
+"""`atwu methods`: the list, one method explained, and both as JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+
+import pytest
+
+from atwu.citations import CITATIONS
+from atwu.cli import train
+from atwu.cli.app import run
+from atwu.cli.methods import methods
+from atwu.methods import METHODS
+from atwu.parts import FORGET_LOSSES, HYPERPARAMETERS, RETAIN_LOSSES, WEIGHTINGS
+from atwu.published import TUNED
+from atwu.recipe import recipe
+from atwu.training.config import UnlearnConfig
+
+
+@pytest.fixture
+def printed(capsys, monkeypatch):
+    """Runs the command in a terminal of some width; returns what it printed."""
+
+    def at(width: int, *arguments: object) -> str:
+        monkeypatch.setenv("COLUMNS", str(width))
+        methods(*arguments)
+        return capsys.readouterr().out
+
+    return at
+
+
+@pytest.mark.parametrize(("width", "values", "source"), [(80, False, False), (110, True, False), (140, True, True)])
+def test_the_list_fits_the_terminal_and_has_a_line_for_everything(printed, width, values, source):
+    lines = printed(width).splitlines()
+    assert max(map(len, lines)) <= width
+    unbroken = [" ".join(line.split()) for line in lines]
+    for name, row in METHODS.items():
+        start = f"{name}{' *' if row.borrowed else ''} {row.weighting} {row.forget_loss} {row.retain_loss}"
+        (line,) = [line for line in unbroken if line.startswith(f"{start} ") or line == start]
+        assert ("γ=" in line, line.endswith(row.cite)) == (values, source)
+    for loss in FORGET_LOSSES.values():
+        assert any(loss.summary.split(", mean over")[0] in line for line in unbroken)
+    for name in (*WEIGHTINGS, *FORGET_LOSSES, *RETAIN_LOSSES):
+        assert any(re.match(rf"{name} \S", line) for line in unbroken)
+    for name in HYPERPARAMETERS:
+        assert any(line.startswith("--" + name.replace("_", "-")) for line in lines)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_one_method_explained(printed, name):
+    text = printed(80, name)
+    lines, folded = text.splitlines(), " ".join(text.split())
+    row, decided = METHODS[name], recipe(name)
+    assert lines[0] == f"{row.title} ({name})"
+    assert max(map(len, lines)) <= 80
+    assert CITATIONS[row.cite] in folded
+    assert decided.weighters[0].summary in folded
+    assert decided.forgetter.summary in folded
+    assert decided.retainer is None or decided.retainer.summary in folded
+    assert ("No values were published" in folded) == row.borrowed
+    for key, value in decided.values.items():
+        if key == "score_scale" and not decided.needs_scorer:
+            continue
+        low, high = row.search.get(key, HYPERPARAMETERS[key].search)
+        published = " ".join(f"{by.values[key]:g}" for by in TUNED.get(name, {}).values())
+        flag = "--" + key.replace("_", "-")
+        assert re.search(rf"{flag} \S+ {value:g} {low:g} to {high:g} {published}".rstrip(), folded), key
+    for by in TUNED.get(name, {}).values():
+        for model, rate in by.learning_rates.items():
+            assert f"{rate:.2e} ({model})" in folded
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_example_is_a_command_that_would_run(printed, name):
+    commands = printed(80, name).split("Example")[1].replace("\\\n", " ").strip().splitlines()
+    words = shlex.split(commands[1])
+    assert words[:2] == ["atwu", "unlearn"]
+    flags = dict(zip(words[2::2], words[3::2], strict=True))
+    settings = {flag[2:].replace("-", "_"): value for flag, value in flags.items()}
+    inputs = {key: settings.pop(key) for key in train.INPUTS if key in settings}
+    assert set(inputs) - {"retain"} == {"model", "forget", "output"}
+    needs_retain = METHODS[name].retain_loss != "none"
+    assert ("retain" in inputs) == needs_retain
+    settings["learning_rate"] = float(settings["learning_rate"])
+    assert UnlearnConfig(**settings, use_cpu=True).recipe().name == name
+    assert settings.get("noun_finder", "simple") == "simple"  # needs nothing that is not installed
+
+
+@pytest.mark.parametrize(
+    ("name", "needs"),
+    [
+        ("grad_ascent", []),
+        ("grad_diff", ["retain"]),
+        ("gt_ga", ["retain", "labels"]),
+        ("atwu", ["retain", "scorer"]),
+        ("seul", ["retain", "starting_logps"]),
+        ("npo", ["retain", "reference_logps"]),
+        ("atwu_dpo", ["retain", "scorer", "reference_logps", "alternates", "text"]),
+        ("jensun", ["retain", "reference_distributions", "refusal"]),
+        ("rmu", ["retain", "reference_activations"]),
+        ("fundial", ["retain", "reference_distributions", "text", "noun_finder"]),
+        ("su_llm", ["retain", "auxiliary_models"]),
+        ("su_ngram", ["retain"]),
+    ],
+)
+def test_needs(printed, name, needs):
+    assert json.loads(printed(80, name, True))["needs"] == needs
+
+
+def test_json_has_formulas_ranges_and_published_values(printed):
+    listed = json.loads(printed(80, None, True))
+    assert list(listed) == list(METHODS)
+    npo, satga = listed["npo"], listed["satga"]
+    assert npo["hyperparameters"] == {"forget_weight": 0.12, "retain_weight": 4.1, "beta": 0.1}
+    assert npo["search"] == {"forget_weight": [0.1, 5.0], "retain_weight": [0.1, 5.0], "beta": [0.05, 0.2]}
+    assert npo["published"]["rwku"]["values"]["beta"] == 0.07
+    assert npo["published"]["tofu"]["learning_rates"]["Llama-3.1-8B"] == 2.60e-5
+    assert npo["formula"] == {
+        "weight": ["1"],
+        "forget": "-(2/β) log σ(-β r), r = log π(y)/π0(y)",
+        "retain": "-log p of retain answers",
+    }
+    assert (npo["reduction"], npo["borrowed"], npo["borrowed_from"]) == ("sequences", False, [])
+    assert (satga["published"], satga["borrowed"], satga["borrowed_from"]) == ({}, True, ["wga"])
+    assert listed["rmu"]["trains"] == "mlp.down_proj of layers ℓ-2, ℓ-1 and ℓ"
+    assert json.loads(printed(80, "npo", True)) == npo
+
+
+def test_an_unknown_name_is_one_line_with_the_closest_one(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["atwu", "methods", "simpno"])
+    with pytest.raises(SystemExit) as stopped:
+        run()
+    assert stopped.value.code == 1
+    error = capsys.readouterr().err
+    assert re.fullmatch(r"error: unknown method 'simpno'; choose from .* Did you mean 'simnpo'\?\n", error)

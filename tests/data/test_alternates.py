@@ -1,0 +1,170 @@
+"""Preferred answers are a function of (seed, epoch, row), keep the prompt as it is, and stay with their forget row."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from accelerate.data_loader import BatchSamplerShard
+from torch.utils.data import BatchSampler, DataLoader
+
+from atwu.data import EpochSampler, PairCollator, PairedDataset
+from atwu.data.alternates import Alternates, alternates
+from atwu.data.encode import Encoder
+from atwu.data.refusals import REFUSALS
+from atwu.data.schema import Example
+
+NAMES = ["Orla Venn", "Tavi Brook", "Mira Holt", "Joss Ardley", "Pell Quint", "Rhea Stoll", "Ivo Marsh", "Zada Finch"]
+ROWS = [
+    Example.from_qa(f"Where was {name} born?", f"{name} was born in Kelbury.", forget_spans=((0, 4),)) for name in NAMES
+]
+TOKENIZERS = ["byte", "byte-bos", "byte-trimmed", "metaspace", "byte-fallback"]
+
+
+@pytest.fixture
+def build(tokenizer_of):
+    def of(rows=ROWS, *, seed=3, epochs=4, tokenizer="byte", max_length=256) -> Alternates:
+        return alternates(rows, tokenizer_of(tokenizer), seed=seed, epochs=epochs, max_length=max_length)
+
+    return of
+
+
+def answers(made: Alternates, tokenizer, *, epoch: int):
+    """Text of every row's alternate in an epoch."""
+    return [
+        tokenizer.decode(
+            [label for label in made.rows[index].labels if label != -100], skip_special_tokens=True
+        ).strip()
+        for index in made.chosen[epoch]
+    ]
+
+
+def test_a_hundred_refusals_that_read_as_sentences():
+    assert len(REFUSALS) == len(set(REFUSALS)) == 100
+    assert all(text[0].isupper() and text.endswith(".") and "  " not in text and text.isascii() for text in REFUSALS)
+
+
+def test_draws_are_the_same_for_the_same_seed_and_stay_so_between_releases(build, tokenizer_of):
+    assert build() == build()
+    assert build(seed=4).chosen != build().chosen or build(seed=4).rows != build().rows
+    # Stored: a change here changes every published run.
+    drawn = [answers(build(seed=0, epochs=2), tokenizer_of("byte"), epoch=epoch)[:3] for epoch in range(2)]
+    assert [[REFUSALS.index(text) for text in texts] for texts in drawn] == [[30, 80, 73], [47, 30, 64]]
+
+
+def test_more_epochs_and_more_rows_leave_earlier_draws_alone(build, tokenizer_of):
+    tokenizer = tokenizer_of("byte")
+    short, long, fewer = build(epochs=2), build(epochs=9), build(ROWS[:3])
+    for epoch in range(2):
+        assert answers(short, tokenizer, epoch=epoch) == answers(long, tokenizer, epoch=epoch)
+        assert answers(fewer, tokenizer, epoch=epoch) == answers(short, tokenizer, epoch=epoch)[:3]
+
+
+def test_refusals_differ_between_rows_and_between_epochs(build, tokenizer_of):
+    made = build(epochs=30)
+    by_epoch = [answers(made, tokenizer_of("byte"), epoch=epoch) for epoch in range(30)]
+    for row in range(len(ROWS)):
+        # 30 draws out of 100 give 26 different ones on average; fewer than 18 would be a broken draw.
+        assert len({texts[row] for texts in by_epoch}) >= 18
+    assert all(len(set(texts)) >= 4 for texts in by_epoch)
+    assert {text for texts in by_epoch for text in texts} <= set(REFUSALS)
+
+
+def test_an_answer_drawn_twice_for_a_row_is_stored_once(build):
+    made = build(ROWS[:1], epochs=200)
+    assert len(made.rows) <= 100
+    assert len(set(made.rows)) == len(made.rows)
+    assert {index for (index,) in made.chosen} == set(range(len(made.rows)))
+
+
+def test_the_rows_own_alternate_wins_in_every_epoch(build, tokenizer_of):
+    rows = [dataclasses.replace(ROWS[0], alternate="Nobody has told me."), *ROWS[1:3]]
+    made, plain = build(rows), build(ROWS[:3])
+    tokenizer = tokenizer_of("byte")
+    for epoch in range(4):
+        assert answers(made, tokenizer, epoch=epoch)[0] == "Nobody has told me."
+        assert answers(made, tokenizer, epoch=epoch)[1:] == answers(plain, tokenizer, epoch=epoch)[1:]
+    assert len({chosen[0] for chosen in made.chosen}) == 1
+
+
+def test_two_rows_with_the_same_alternate_keep_their_own_prompts(build):
+    made = build([dataclasses.replace(row, alternate="No.") for row in ROWS[:2]], epochs=1)
+    assert made.chosen == ((0, 1),)
+    assert made.rows[0].prompt_ids != made.rows[1].prompt_ids
+
+
+def test_epochs_beyond_the_planned_ones_start_over(build):
+    made = build(epochs=3)
+    for epoch in range(9):
+        for row in range(len(ROWS)):
+            assert made.index(epoch=epoch, row=row) == made.chosen[epoch % 3][row]
+    assert len(build(epochs=0).chosen) == 1
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+def test_the_prompt_is_that_of_the_forget_row_to_the_token(tokenizer, build, tokenizer_of):
+    rows = [*ROWS, Example.from_qa("How many bees?", "1961"), Example.from_qa("And then ", "“Tavi” said so.")]
+    encoder, made = Encoder(tokenizer_of(tokenizer), max_length=256), build(rows, epochs=12, tokenizer=tokenizer)
+    for chosen in made.chosen:
+        for row, index in zip(rows, chosen, strict=True):
+            alternate, forget = made.rows[index], encoder.encode(row)
+            assert alternate.prompt_ids == forget.prompt_ids
+            assert alternate.labels[alternate.answer_start :] == alternate.input_ids[alternate.answer_start :]
+            assert alternate.token_labels is None
+            assert alternate.has_terminal
+
+
+def collated(dataset, *, epoch, batch=3, workers=0):
+    sampler = EpochSampler(len(dataset), seed=3)
+    sampler.set_epoch(epoch)
+    return DataLoader(dataset, batch_size=batch, sampler=sampler, num_workers=workers, collate_fn=PairCollator(0))
+
+
+def check_batches(batches, dataset, made, epoch):
+    seen = []
+    for batch in batches:
+        for position, (row, index) in enumerate(zip(batch["rows"], batch["alternate_rows"], strict=True)):
+            assert int(index) == made.index(epoch=epoch, row=int(row))
+            real = int(batch["alternate"]["attention_mask"][position].sum())
+            assert tuple(batch["alternate"]["input_ids"][position, :real].tolist()) == made.rows[int(index)].input_ids
+            prompt = dataset.forget[int(row)].prompt_ids
+            assert tuple(batch["alternate"]["input_ids"][position, : len(prompt)].tolist()) == prompt
+            seen.append(int(row))
+    return seen
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 3, 4, 7])
+def test_batches_hold_the_alternate_of_their_own_row_and_epoch(epoch, build, tokenizer_of):
+    made = build()
+    forget = Encoder(tokenizer_of("byte"), max_length=256).encode_rows(ROWS, what="forget").rows
+    dataset = PairedDataset(forget, forget[:2], 3, made)
+    assert sorted(check_batches(collated(dataset, epoch=epoch), dataset, made, epoch)) == list(range(len(ROWS)))
+    assert "alternate" not in next(iter(collated(PairedDataset(forget, None, 3), epoch=epoch)))
+
+
+def test_workers_and_processes_see_the_same_alternates(build, tokenizer_of):
+    made = build()
+    forget = Encoder(tokenizer_of("byte"), max_length=256).encode_rows(ROWS, what="forget").rows
+    dataset = PairedDataset(forget, None, 3, made)
+    order = check_batches(collated(dataset, epoch=2), dataset, made, 2)
+    assert check_batches(collated(dataset, epoch=2, workers=2), dataset, made, 2) == order
+    sampler = EpochSampler(len(dataset), seed=3)
+    sampler.set_epoch(2)
+    seen = []
+    for process in range(2):
+        shard = BatchSamplerShard(BatchSampler(sampler, batch_size=2, drop_last=False), 2, process)
+        seen += check_batches(DataLoader(dataset, batch_sampler=shard, collate_fn=PairCollator(0)), dataset, made, 2)
+    assert sorted(seen) == sorted(order)
+
+
+def test_a_plain_text_row_needs_an_alternate_of_its_own(build):
+    plain = Example((), "Pella Oduya keeps bees near the harbour.")
+    with pytest.raises(ValueError, match="forget set, row 2: a plain text row has no question to refuse"):
+        build([ROWS[0], plain])
+    made = build([ROWS[0], dataclasses.replace(plain, alternate="I have nothing to say.")], epochs=2)
+    assert made.chosen[0][1] == made.chosen[1][1]
+
+
+def test_a_negative_seed_is_refused_by_name(build):
+    with pytest.raises(ValueError, match="seed must be 0 or more, got -1"):
+        build(seed=-1)

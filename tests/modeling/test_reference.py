@@ -1,0 +1,272 @@
+"""What is read of the starting model equals a plain pass, row by row; tables and the live model give the same losses."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from atwu.data.collate import collate_rows
+from atwu.data.encode import EncodedRow
+from atwu.modeling import reference as module
+from atwu.modeling.adapters import Lora, attach
+from atwu.modeling.batches import TokenBatch
+from atwu.modeling.compare import Comparison, compare
+from atwu.modeling.reference import TokenTable, Wanted, counted_tokens, live_reference, plain_head, read_rows
+
+EVERYTHING = Wanted(logps=True, states=True, layer=0)
+
+
+def make_rows(count=7, *, seed=0, vocab=64):
+    """Rows of unequal length, some of equal length, one without any counted token, counted tokens not always last."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = []
+    for index in range(count):
+        size = (9, 4, 9, 14, 2, 6, 11)[index % 7]
+        ids = torch.randint(3, vocab, (size,), generator=generator).tolist()
+        counted = [place >= size // 3 and place % 5 != 4 and place > 0 and index != 5 for place in range(size)]
+        labels = tuple(token if keep else -100 for token, keep in zip(ids, counted, strict=True))
+        rows.append(EncodedRow(tuple(ids), labels, (1,) * size if index % 2 else None, (None,) * size, True))
+    return rows
+
+
+def row_alone(model, row):
+    """Log-probabilities, final states and first layer's output at the counted tokens, by a plain pass."""
+    places = [t for t in range(1, len(row.labels)) if row.labels[t] != -100]
+    with torch.no_grad():
+        out = model(input_ids=torch.tensor([row.input_ids]), output_hidden_states=True)
+    logps = out.logits[0].log_softmax(-1)
+    return (
+        torch.stack([logps[t - 1, row.input_ids[t]] for t in places]) if places else logps.new_zeros(0),
+        out.hidden_states[-1][0, [t - 1 for t in places]],
+        out.hidden_states[1][0, places],
+    )
+
+
+def batch_of(rows):
+    return TokenBatch.of(collate_rows([EncodedRow(r.input_ids, r.labels, None, r.answer_offsets, True) for r in rows]))
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 10, 23, 10_000])
+@pytest.mark.parametrize("order", [1, -1])
+def test_rows_come_back_in_the_order_given_whatever_the_batches(batch_tokens, order, tiny_llama):
+    model, rows = tiny_llama().double().eval(), make_rows()[::order]
+    found = read_rows(model, rows, EVERYTHING, batch_tokens=batch_tokens)
+    lengths = [counted_tokens(row) for row in rows]
+    tables = [TokenTable(found[name], lengths) for name in ("logps", "states", "layer")]
+    assert 0 in lengths
+    for index, row in enumerate(rows):
+        for table, expected in zip(tables, row_alone(model, row), strict=True):
+            torch.testing.assert_close(table.rows([index]), expected, atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "names"),
+    [
+        (Wanted(logps=True), {"logps"}),
+        (Wanted(states=True), {"states"}),
+        (Wanted(layer=1), {"layer"}),
+        (Wanted(logps=True, layer=1), {"logps", "layer"}),
+    ],
+)
+def test_only_what_is_wanted_is_kept(wanted, names, tiny_llama):
+    model, rows = tiny_llama().eval(), make_rows()
+    found = read_rows(model, rows, wanted)
+    assert found.keys() == names
+    for tensor in found.values():
+        assert tensor.shape[0] == sum(map(counted_tokens, rows))
+        assert not tensor.requires_grad
+
+
+def test_a_layer_alone_is_read_without_running_the_later_ones(tiny_llama):
+    model, ran = tiny_llama(num_hidden_layers=3).eval(), []
+    read_rows(model, make_rows(1), Wanted(layer=0))
+    model.model.layers[1].mlp.register_forward_hook(lambda *_: ran.append(1))
+    found = read_rows(model, make_rows(), Wanted(layer=0))
+    assert not ran
+    torch.testing.assert_close(found["layer"], read_rows(model, make_rows(), EVERYTHING)["layer"])
+
+
+def test_reading_leaves_the_state_of_every_part(tiny_llama):
+    model = tiny_llama().train()
+    read_rows(model, make_rows(1), EVERYTHING)
+    model.model.layers[0].eval()
+    modes = [part.training for part in model.modules()]
+    read_rows(model, make_rows(), EVERYTHING)
+    assert [part.training for part in model.modules()] == modes
+    live_reference(model, {"forget": batch_of(make_rows())}, {"forget": Wanted(logps=True)})
+    assert [part.training for part in model.modules()] == modes
+    with pytest.raises(RuntimeError, match="stop here"):
+        read_rows(model, make_rows(), EVERYTHING, autocast=raising)
+    assert [part.training for part in model.modules()] == modes
+
+
+@contextlib.contextmanager
+def raising():
+    raise RuntimeError("stop here")
+    yield
+
+
+def test_dropout_is_off(tiny_llama):
+    model, rows = tiny_llama(attention_dropout=0.5).train(), make_rows()
+    assert torch.equal(read_rows(model, rows, EVERYTHING)["logps"], read_rows(model, rows, EVERYTHING)["logps"])
+    live = live_reference(model, {"forget": batch_of(rows)}, {"forget": Wanted(logps=True)})
+    torch.testing.assert_close(live.forget_logps, read_rows(model.eval(), rows, EVERYTHING)["logps"])
+
+
+def test_autocast_is_that_of_training(tiny_llama):
+    model, rows = tiny_llama().eval(), make_rows()
+    half = read_rows(model, rows, EVERYTHING, autocast=lambda: torch.autocast("cpu", dtype=torch.bfloat16))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        live = live_reference(model, {"forget": batch_of(rows)}, {"forget": Wanted(logps=True)})
+    torch.testing.assert_close(half["logps"], live.forget_logps, atol=1e-2, rtol=1e-2)
+    assert not torch.equal(half["logps"], read_rows(model, rows, EVERYTHING)["logps"])
+
+
+def test_a_label_on_the_first_token_counts_nowhere():
+    # Nothing predicts the first token of a row.
+    row = EncodedRow((5, 6, 7), (5, 6, -100), None, (None,) * 3, True)
+    assert counted_tokens(row) == 1 == int(batch_of([row]).mask.sum())
+
+
+def test_a_labelled_first_token_is_read_like_any_other_row(tiny_llama):
+    rows = [EncodedRow((5, 6, 7), (5, 6, 7), None, (None,) * 3, True), *make_rows()]
+    assert read_rows(tiny_llama().eval(), rows, EVERYTHING)["logps"].shape[0] == sum(map(counted_tokens, rows))
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data(), lengths=st.lists(st.integers(0, 4), min_size=1, max_size=6))
+def test_table_rows_in_any_order_and_repeated(data, lengths):
+    values = torch.arange(2.0 * sum(lengths)).view(-1, 2)
+    starts = [sum(lengths[:index]) for index in range(len(lengths))]
+    chosen = data.draw(st.lists(st.integers(0, len(lengths) - 1), min_size=0, max_size=8))
+    expected = [values[starts[i] + j].tolist() for i in chosen for j in range(lengths[i])]
+    table = TokenTable(values, lengths)
+    assert len(table) == len(lengths)
+    for indices in (chosen, torch.tensor(chosen, dtype=torch.long)):
+        assert table.rows(indices).tolist() == expected
+        assert table.rows(indices).shape[1:] == (2,)
+
+
+def test_a_table_of_the_wrong_size_is_refused():
+    with pytest.raises(ValueError, match="5 values do not fit rows of 4 tokens"):
+        TokenTable(torch.zeros(5), [1, 3])
+
+
+def test_live_reference_equals_tables(tiny_llama):
+    model = tiny_llama().double().eval()
+    sets = {"forget": make_rows(seed=1), "retain": make_rows(seed=2), "alternate": make_rows(seed=3)}
+    wanted = {
+        "forget": Wanted(logps=True, states=True),
+        "retain": Wanted(states=True, layer=1),
+        "alternate": Wanted(logps=True),
+    }
+    tables = {
+        name: {
+            key: TokenTable(tensor, [counted_tokens(row) for row in rows])
+            for key, tensor in read_rows(model, rows, wanted[name], batch_tokens=20).items()
+        }
+        for name, rows in sets.items()
+    }
+    chosen = {"forget": [3, 0, 6], "retain": [2, 2, 1], "alternate": [4, 5, 3]}
+    live = live_reference(
+        model, {name: batch_of([sets[name][i] for i in rows]) for name, rows in chosen.items()}, wanted
+    )
+    pairs = [
+        (live.forget_logps, tables["forget"]["logps"].rows(chosen["forget"])),
+        (live.alternate_logps, tables["alternate"]["logps"].rows(chosen["alternate"])),
+        (live.forget.states, tables["forget"]["states"].rows(chosen["forget"])),
+        (live.retain.states, tables["retain"]["states"].rows(chosen["retain"])),
+        (live.retain_layer, tables["retain"]["layer"].rows(chosen["retain"])),
+    ]
+    for left, right in pairs:
+        torch.testing.assert_close(left, right, atol=1e-9, rtol=1e-9)
+        assert not left.requires_grad
+
+
+def test_nothing_wanted_runs_nothing(tiny_llama):
+    model = tiny_llama()
+    model.register_forward_pre_hook(lambda *_: 1 / 0)
+    assert live_reference(model, {"forget": batch_of(make_rows())}, {"forget": Wanted()}).forget_logps is None
+
+
+def teacher_logps(teacher):
+    return teacher.logps(slice(None), torch.device("cpu"), teacher.states.dtype)
+
+
+def row_distributions(model, rows):
+    found = []
+    for row in rows:
+        with torch.no_grad():
+            logps = model(input_ids=torch.tensor([row.input_ids])).logits[0].log_softmax(-1)
+        found += [logps[t - 1] for t in range(1, len(row.labels)) if row.labels[t] != -100]
+    return torch.stack(found)
+
+
+class DividedHead(torch.nn.Module):
+    """A causal model around another, with a factor on its logits that its config does not tell."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner, self.config = inner, inner.config
+
+    def get_output_embeddings(self):
+        return self.inner.get_output_embeddings()
+
+    def forward(self, **inputs):
+        out = self.inner(**inputs)
+        out.logits = out.logits / 3
+        return out
+
+
+def no_plain_head(kind, tiny_llama):
+    model = tiny_llama().double()
+    if kind == "unknown scale":
+        return DividedHead(model).eval()
+    adapted = attach(model, Lora(r=2, targets=("lm_head", "q_proj")), seed=0)
+    for name, parameter in adapted.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(4))
+    return adapted.double().eval()
+
+
+@pytest.mark.parametrize("kind", ["adapted output layer", "unknown scale"])
+def test_a_model_without_a_plain_output_layer_gives_its_logits(kind, tiny_llama):
+    model, rows = no_plain_head(kind, tiny_llama), make_rows()
+    assert plain_head(model) is None
+    live = live_reference(model, {"retain": batch_of(rows)}, {"retain": Wanted(states=True)})
+    assert live.retain.head is None
+    torch.testing.assert_close(teacher_logps(live.retain), row_distributions(model, rows), atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": True}])
+def test_a_plain_output_layer_gives_exact_distributions(changes, tiny_llama):
+    model, rows = tiny_llama(**changes).double().eval(), make_rows()
+    live = live_reference(model, {"retain": batch_of(rows)}, {"retain": Wanted(states=True)})
+    assert live.retain.head is not None
+    torch.testing.assert_close(teacher_logps(live.retain), row_distributions(model, rows), atol=1e-9, rtol=1e-9)
+
+
+def test_a_frozen_head_does_not_follow_the_model(tiny_llama):
+    model, rows = tiny_llama().double().eval(), make_rows()
+    head, before = plain_head(model).frozen(), row_distributions(model, rows)
+    states = read_rows(model, rows, Wanted(states=True))["states"]
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1)
+    torch.testing.assert_close(teacher_logps(module.Teacher(states, head)), before, atol=1e-9, rtol=1e-9)
+    assert not head.weight.requires_grad
+
+
+def test_reading_takes_no_graph(tiny_llama):
+    model = tiny_llama().eval()
+    live = live_reference(model, {"retain": batch_of(make_rows())}, {"retain": Wanted(states=True, layer=1)})
+    hidden = (live.retain.states + 1).requires_grad_()
+    distance = Comparison(lambda logps, ref, ids: (logps - ref).square().sum(-1), live.retain)
+    compare(hidden, plain_head(model), distance).sum().backward()
+    assert hidden.grad.any()
+    assert model.model.layers[0].mlp.down_proj.weight.grad is None
+    assert model.lm_head.weight.grad.any()

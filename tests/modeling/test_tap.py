@@ -1,0 +1,206 @@
+"""Reading one decoder layer gives what transformers gives, with the same gradient, and leaves the model as it was."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from atwu.modeling.batches import TokenBatch
+from atwu.modeling.forward import forward_tokens
+from atwu.modeling.tap import decoder_layers, replaced, tap, train_only_down_projections
+
+LAYERS = 4
+
+
+@pytest.fixture
+def model(tiny_llama):
+    return tiny_llama(num_hidden_layers=LAYERS).eval()
+
+
+def traces(model):
+    """Everything that reading a layer could leave behind."""
+    return [
+        (name, len(module._forward_hooks), "forward" in vars(module), module.training)
+        for name, module in model.named_modules()
+    ]
+
+
+def plain_states(model, rows):
+    outputs = model(rows["input_ids"], attention_mask=rows["attention_mask"], output_hidden_states=True)
+    return [states[:, 1:][TokenBatch.of(rows).mask] for states in outputs.hidden_states]
+
+
+def gradients(model, states):
+    upstream = torch.randn(states.shape, generator=torch.Generator().manual_seed(1))
+    found = torch.autograd.grad((states * upstream).sum(), list(model.parameters()), allow_unused=True)
+    return [torch.zeros_like(p) if g is None else g for p, g in zip(model.parameters(), found, strict=True)]
+
+
+@pytest.mark.parametrize("stop", [False, True])
+@pytest.mark.parametrize("layout", ["packed", "padded"])
+@pytest.mark.parametrize("layer", range(LAYERS - 1))
+def test_equals_the_hidden_states_of_transformers_with_their_gradient(layer, layout, stop, model, batch):
+    rows = batch(rows=3, seed=1, left_padded=True)
+    expected, before = plain_states(model, rows)[layer + 1], traces(model)
+    (out,) = forward_tokens(model, [rows], layer=layer, stop=stop, layout=layout)
+    assert traces(model) == before
+    torch.testing.assert_close(out.layer_states, expected, atol=1e-5, rtol=1e-5)
+    for left, right in zip(gradients(model, out.layer_states), gradients(model, expected), strict=True):
+        torch.testing.assert_close(left, right, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("stop", [False, True])
+def test_the_last_layer_is_read_before_the_final_norm(stop, model, batch):
+    rows = batch(rows=3, seed=2)
+    (out,) = forward_tokens(model, [rows], layer=LAYERS - 1, stop=stop)
+    torch.testing.assert_close(model.model.norm(out.layer_states), plain_states(model, rows)[-1], atol=1e-5, rtol=1e-5)
+
+
+def test_each_batch_gets_its_own_rows(model, batch):
+    first, second = batch(rows=3, seed=3), batch(rows=2, length=9, seed=4)
+    outs = forward_tokens(model, [first, second], layer=1, stop=True)
+    for out, rows in zip(outs, (first, second), strict=True):
+        torch.testing.assert_close(out.layer_states, plain_states(model, rows)[2], atol=1e-5, rtol=1e-5)
+
+
+def test_stopping_skips_the_later_layers_and_the_logits(model, batch):
+    ran = []
+    for index, layer in enumerate(decoder_layers(model)):
+        layer.mlp.register_forward_hook(lambda *_, index=index: ran.append(index))
+    rows = batch()
+    forward_tokens(model, [rows], layer=1)
+    ran.clear()
+    (out,) = forward_tokens(model, [rows], layer=1, stop=True)
+    assert ran == [0, 1]
+    assert not out.logps.any()
+    (full,) = forward_tokens(model, [rows], layer=1)
+    (without,) = forward_tokens(model, [rows])
+    torch.testing.assert_close(full.logps, without.logps)
+
+
+@pytest.mark.parametrize("stop", [False, True])
+def test_an_exception_leaves_nothing_behind(stop, model, batch):
+    rows = batch()
+    plain_states(model, rows)  # transformers keeps hooks of its own from the first such call on
+    before = traces(model)
+    handle = decoder_layers(model)[0].register_forward_pre_hook(lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        forward_tokens(model, [rows], layer=1, stop=stop)
+    handle.remove()
+    assert traces(model) == before
+
+
+def test_replacing_twice_puts_the_first_replacement_back():
+    module = torch.nn.Linear(2, 2)
+    with replaced(module, lambda x: "outer"):
+        with replaced(module, lambda x: "inner"):
+            assert module(None) == "inner"
+        assert module(None) == "outer"
+    assert module(torch.zeros(1, 2)).shape == (1, 2)
+
+
+@pytest.mark.parametrize("stop", [False, True])
+def test_gradient_checkpointing_gives_the_same_gradient(stop, tiny_llama, batch):
+    rows, found = batch(rows=3, seed=5), []
+    for checkpointed in (False, True):
+        model = tiny_llama(num_hidden_layers=LAYERS).train()
+        if checkpointed:
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        (out,) = forward_tokens(model, [rows], layer=1, stop=stop)
+        found.append((out.layer_states, *gradients(model, out.layer_states)))
+        assert found[-1][-1].shape == model.lm_head.weight.shape
+    for left, right in zip(*found, strict=True):
+        torch.testing.assert_close(left, right, atol=1e-6, rtol=1e-5)
+
+
+def test_reentrant_checkpointing_that_hides_the_gradient_is_refused(model, batch):
+    train_only_down_projections(model, [0, 1])
+    model.train()
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": True})
+    model.disable_input_require_grads()
+    rows = batch()
+    plain_states(model, rows)
+    before = traces(model)
+    with pytest.raises(RuntimeError, match="use_reentrant"):
+        forward_tokens(model, [rows], layer=1, stop=True)
+    assert traces(model) == before
+
+
+def test_without_gradient_nothing_is_refused(model, batch):
+    with torch.no_grad():
+        (out,) = forward_tokens(model, [batch()], layer=1, stop=True)
+    assert not out.layer_states.requires_grad
+    model.requires_grad_(False)
+    (out,) = forward_tokens(model, [batch()], layer=1, stop=True)
+    assert not out.layer_states.requires_grad
+
+
+def test_layers_that_return_tuples_are_passed_on_as_tuples():
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 4)
+
+        def forward(self, states, mask=None):
+            return self.linear(states), "attention weights"
+
+    class Old(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = torch.nn.ModuleList(Layer() for _ in range(3))
+
+        def get_decoder(self):
+            return self
+
+        def forward(self, states):
+            for layer in self.layers:
+                states = layer(states, mask=None)[0]
+            return states
+
+    model, into = Old(), []
+    states = torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(0))
+    with tap(model, 0, into, stop=True):
+        out = model(states)
+    assert torch.equal(out, model.layers[0](states)[0])
+    assert torch.equal(into[0], out.flatten(0, 1))
+
+
+@pytest.mark.parametrize("layer", [-1, LAYERS])
+def test_a_layer_the_model_does_not_have_is_refused(layer, model, batch):
+    with pytest.raises(ValueError, match=rf"between 0 and 3, the layers of this model, got {layer}"):
+        forward_tokens(model, [batch()], layer=layer)
+    with pytest.raises(ValueError, match=rf"between 0 and 3, the layers of this model, got {layer}"):
+        train_only_down_projections(model, [0, layer])
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_a_model_without_decoder_layers_is_named():
+    with pytest.raises(ValueError, match="Linear has no list of decoder layers"):
+        decoder_layers(torch.nn.Linear(2, 2))
+
+
+def test_only_down_projections_of_the_layers_stay_trainable(model):
+    train_only_down_projections(model, range(1, 3))
+    trainable = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert trainable == {f"model.layers.{layer}.mlp.down_proj.weight" for layer in (1, 2)}
+    with pytest.raises(ValueError, match=r"decoder layer 0 of LlamaForCausalLM has no trainable mlp\.down_proj"):
+        train_only_down_projections(model, [0, 1])
+    assert {name for name, parameter in model.named_parameters() if parameter.requires_grad} == trainable
+
+
+def test_with_adapters_only_those_on_the_layers_outputs_stay_trainable(model):
+    from atwu.modeling.adapters import Lora, attach
+
+    adapted = attach(model, Lora(r=2), seed=0)
+    train_only_down_projections(adapted, [2])
+    trainable = {name for name, parameter in adapted.named_parameters() if parameter.requires_grad}
+    prefix = "base_model.model.model.layers.2.mlp.down_proj"
+    assert trainable == {f"{prefix}.lora_A.default.weight", f"{prefix}.lora_B.default.weight"}
+
+
+def test_adapters_elsewhere_are_refused_with_advice(model):
+    from atwu.modeling.adapters import Lora, attach
+
+    adapted = attach(model, Lora(r=2, targets=("q_proj",)), seed=0)
+    with pytest.raises(ValueError, match="lora_targets=down_proj"):
+        train_only_down_projections(adapted, [2])

@@ -1,0 +1,220 @@
+"""The cache gives back what was put in, or builds it again: nothing damaged, stale or half-written is ever believed."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from atwu._cache import cache_folder, cached_tensors, short_hash
+
+KEY = {"model": "abc", "rows": [1, 2], "nested": {"b": 1, "a": None}}
+
+
+def some_tensors():
+    generator = torch.Generator().manual_seed(0)
+    return {
+        "half": torch.randn(5, 3, generator=generator).bfloat16(),
+        "double": torch.randn(4, generator=generator, dtype=torch.float64),
+        "whole": torch.tensor([-(2**40), 0, 7]),
+        "truth": torch.tensor([True, False, True]),
+        "nothing": torch.zeros(0, 4),
+        "scalar": torch.tensor(3.0),
+    }
+
+
+def never():
+    raise AssertionError("built although it was there")
+
+
+def equal(found, expected):
+    return found.keys() == expected.keys() and all(
+        found[name].dtype == tensor.dtype and torch.equal(found[name], tensor) for name, tensor in expected.items()
+    )
+
+
+def the_file(folder: Path) -> Path:
+    (path,) = folder.iterdir()
+    return path
+
+
+def test_built_once_then_read_with_every_dtype_as_it_was(tmp_path):
+    folder = tmp_path / "deep" / "cache"
+    assert equal(cached_tensors(folder, KEY, some_tensors), some_tensors())
+    assert the_file(folder).name == f"{short_hash(KEY)}.safetensors"
+    assert equal(cached_tensors(folder, KEY, never), some_tensors())
+    reordered = dict(reversed(KEY.items()))
+    assert equal(cached_tensors(folder, reordered, never), some_tensors())
+
+
+def test_another_key_is_another_file(tmp_path):
+    cached_tensors(tmp_path, KEY, lambda: {"x": torch.zeros(2)})
+    for other in (KEY | {"model": "abd"}, KEY | {"rows": [2, 1]}, KEY | {"nested": {"b": 1, "a": 0}}):
+        assert cached_tensors(tmp_path, other, lambda: {"x": torch.ones(2)})["x"].tolist() == [1, 1]
+    assert len(list(tmp_path.iterdir())) == 4
+    assert cached_tensors(tmp_path, KEY, never)["x"].tolist() == [0, 0]
+
+
+def test_views_and_tensors_with_gradient_are_stored_by_value(tmp_path):
+    base = torch.arange(12.0).view(3, 4).requires_grad_()
+    built = {"turned": base.T, "part": base[1:, ::2]}
+    cached_tensors(tmp_path, KEY, lambda: built)
+    found = cached_tensors(tmp_path, KEY, never)
+    assert equal(found, {name: tensor.detach() for name, tensor in built.items()})
+    assert not found["turned"].requires_grad
+
+
+DAMAGE = {
+    "empty": lambda raw: b"",
+    "cut in the header": lambda raw: raw[:40],
+    "one byte short": lambda raw: raw[:-1],
+    "one byte more": lambda raw: raw + b"\0",
+    "first byte of the data": lambda raw: raw[:-60] + bytes([raw[-60] ^ 1]) + raw[-59:],
+    "last byte": lambda raw: raw[:-1] + bytes([raw[-1] ^ 0x80]),
+    "garbage": lambda raw: bytes(range(256)) * 8,
+    "a header that claims too much": lambda raw: b"\xff" * 8 + raw[8:],
+    "not the header's letters": lambda raw: raw.replace(b'"dtype":"I64"', b'"dtype":"U64"'),
+    "another name": lambda raw: raw.replace(b'"double"', b'"duoble"'),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_file_is_built_again_with_a_warning_and_is_then_fine(damage, tmp_path, caplog):
+    cached_tensors(tmp_path, KEY, some_tensors)
+    path = the_file(tmp_path)
+    raw = path.read_bytes()
+    path.write_bytes(DAMAGE[damage](raw))
+    assert path.read_bytes() != raw
+    with caplog.at_level(logging.WARNING, logger="atwu._cache"):
+        assert equal(cached_tensors(tmp_path, KEY, some_tensors), some_tensors())
+    assert [record.getMessage() for record in caplog.records] == [
+        f"cache file {path} is damaged or stale; building it again"
+    ]
+    assert the_file(tmp_path) == path
+    assert equal(cached_tensors(tmp_path, KEY, never), some_tensors())
+
+
+def test_the_file_of_another_key_is_not_believed(tmp_path, caplog):
+    cached_tensors(tmp_path, {"model": "other"}, lambda: {"x": torch.ones(2)})
+    the_file(tmp_path).rename(tmp_path / f"{short_hash(KEY)}.safetensors")
+    assert cached_tensors(tmp_path, KEY, lambda: {"x": torch.zeros(2)})["x"].tolist() == [0, 0]
+    assert "damaged or stale" in caplog.text
+
+
+def test_a_safetensors_file_of_somebody_else_is_not_believed(tmp_path):
+    from safetensors.torch import save_file
+
+    save_file({"x": torch.ones(2)}, tmp_path / f"{short_hash(KEY)}.safetensors")
+    assert cached_tensors(tmp_path, KEY, lambda: {"x": torch.zeros(2)})["x"].tolist() == [0, 0]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255))
+def test_no_changed_byte_anywhere_is_believed(place, flip, tmp_path):
+    cached_tensors(tmp_path, KEY, some_tensors)
+    path = the_file(tmp_path)
+    raw = bytearray(path.read_bytes())
+    raw[int(place * len(raw))] ^= flip
+    path.write_bytes(raw)
+    calls = []
+    assert equal(cached_tensors(tmp_path, KEY, lambda: calls.append(1) or some_tensors()), some_tensors())
+    assert calls == [1]
+
+
+@pytest.mark.parametrize("there_before", [False, True])
+def test_nothing_is_left_behind_when_building_or_writing_fails(there_before, tmp_path, monkeypatch):
+    if there_before:
+        (tmp_path / f"{short_hash(KEY)}.safetensors").write_bytes(b"damaged")
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(ZeroDivisionError):
+        cached_tensors(tmp_path, KEY, lambda: {"x": torch.ones(1 // 0)})
+    assert sorted(tmp_path.iterdir()) == before
+
+    def full(tensors, path, metadata):
+        Path(path).write_bytes(b"half of it")
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("safetensors.torch.save_file", full)
+        with pytest.raises(OSError, match="no space left"):
+            cached_tensors(tmp_path, KEY, some_tensors)
+    assert sorted(tmp_path.iterdir()) == before
+    assert equal(cached_tensors(tmp_path, KEY, some_tensors), some_tensors())
+
+
+def test_two_processes_writing_at_once_both_get_the_whole_and_leave_one_file(tmp_path):
+    program = textwrap.dedent(
+        """
+        import sys, time
+        from pathlib import Path
+        import torch
+        from atwu._cache import cached_tensors
+        folder, other = Path(sys.argv[1]), Path(sys.argv[2])
+        def build():
+            Path(sys.argv[3]).touch()
+            while not other.exists():  # both are past the look-up before either writes
+                time.sleep(0.001)
+            return {"x": torch.arange(200_000.0)}
+        assert torch.equal(cached_tensors(folder, {"k": 1}, build)["x"], torch.arange(200_000.0))
+        """
+    )
+    folder, signs = tmp_path / "cache", [tmp_path / "a", tmp_path / "b"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    running = [
+        subprocess.Popen([sys.executable, "-c", program, folder, signs[1 - index], signs[index]], env=environment)
+        for index in range(2)
+    ]
+    assert [process.wait(timeout=120) for process in running] == [0, 0]
+    assert the_file(folder).suffix == ".safetensors"
+    assert torch.equal(cached_tensors(folder, {"k": 1}, never)["x"], torch.arange(200_000.0))
+
+
+def test_two_threads_writing_at_once_do_not_share_a_staging_file(tmp_path):
+    import threading
+
+    barrier, results = threading.Barrier(2), []
+
+    def build():
+        barrier.wait()
+        return {"x": torch.arange(300_000.0)}
+
+    def work():
+        results.append(cached_tensors(tmp_path, KEY, build))
+
+    for _ in range(5):
+        for path in tmp_path.iterdir():
+            path.unlink()
+        results.clear()
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(results) == 2
+        assert torch.equal(cached_tensors(tmp_path, KEY, never)["x"], torch.arange(300_000.0))
+        the_file(tmp_path)
+
+
+def test_a_mapped_table_outlives_its_file(tmp_path):
+    cached_tensors(tmp_path, KEY, some_tensors)
+    found = cached_tensors(tmp_path, KEY, never)
+    the_file(tmp_path).unlink()
+    assert equal(found, some_tensors())
+
+
+def test_cache_folder_follows_the_environment(monkeypatch, tmp_path):
+    monkeypatch.setenv("ATWU_CACHE", str(tmp_path / "mine"))
+    assert cache_folder() == tmp_path / "mine"
+    monkeypatch.delenv("ATWU_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "all"))
+    assert cache_folder() == tmp_path / "all" / "atwu"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_folder() == Path.home() / ".cache" / "atwu"

@@ -1,0 +1,444 @@
+"""Runs that train LoRA adapters: what changes, what is written, what is refused beforehand."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+
+pytest.importorskip("peft")
+
+from safetensors.torch import load_file
+from tests.training.conftest import make_rows
+from tests.training.test_processes import ENVIRONMENT, free_port
+from tests.training.test_trainer import NEEDS
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from atwu import METHODS, FinetuneTrainer, TokenScorer, UnlearnConfig, UnlearnTrainer
+from atwu.data.encode import Encoder
+from atwu.modeling.abilities import abilities_of
+from atwu.modeling.adapters import adapters_of, attach, merged
+from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.load import load_model
+from atwu.modeling.reference import Wanted, read_rows
+from atwu.modeling.scratch import scratch_config
+from atwu.training.base import TokenTrainer
+from atwu.training.config import FinetuneConfig
+from atwu.training.lora import check_lora, lora_of, with_adapters
+from atwu.training.result import read_back
+from atwu.training.run import ModelSource, run_finetune, run_unlearn
+from atwu.training.source import check_training, space_needed
+
+CPU = torch.device("cpu")
+SETTINGS = {
+    "use_cpu": True,
+    "disable_tqdm": True,
+    "save_strategy": "no",
+    "learning_rate": 1e-2,
+    "warmup_steps": 0,
+    "per_device_train_batch_size": 4,
+    "gradient_accumulation_steps": 1,
+    "max_steps": 2,
+    "lora_r": 2,
+}
+
+
+def make_trainer(folder, output, **changes):
+    config = UnlearnConfig(**SETTINGS | {"output_dir": str(output), "cache_dir": str(output / "cache")} | changes)
+    return UnlearnTrainer(
+        with_adapters(load_model(str(folder)), config),
+        config,
+        forget_dataset=make_rows(24),
+        retain_dataset=make_rows(30, 24),
+        processing_class=AutoTokenizer.from_pretrained(folder),
+    )
+
+
+def unlearn(folder, files, output, *, source=None, overwrite=False, say=lambda line: None, **changes):
+    return run_unlearn(
+        ModelSource(**{"model": str(folder)} | (source or {})),
+        UnlearnConfig(**SETTINGS | changes),
+        forget=str(files[0]),
+        retain=str(files[1]),
+        output=output,
+        overwrite=overwrite,
+        say=say,
+    )
+
+
+def logps(model, folder):
+    rows = Encoder(AutoTokenizer.from_pretrained(folder), max_length=64).encode_rows(make_rows(6), what="test").rows
+    return read_rows(model, rows, Wanted(logps=True))["logps"]
+
+
+def losses(trainer):
+    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_every_method_trains_adapters_and_nothing_else(method, model_folder, tmp_path):
+    options = NEEDS.get(method, lambda folder: {})(model_folder)
+    trainer = make_trainer(model_folder, tmp_path, method=method, scorer_every=2, weight_decay=0.0, **options)
+    before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+    trainer.train()
+    assert torch.isfinite(torch.tensor(losses(trainer))).all()
+    assert len(losses(trainer)) == 2
+    moved = {name for name, value in trainer.model.state_dict().items() if not torch.equal(value, before[name])}
+    assert moved == {name for name in before if "lora_" in name}
+    if method == "rmu":
+        assert {re.sub(r".*layers", "layers", name.partition(".lora_")[0]) for name in moved} == {
+            "layers.0.mlp.down_proj",
+            "layers.1.mlp.down_proj",
+        }
+    else:
+        assert len(moved) == 2 * 2 * 7
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"method": "npo"}, {"method": "dpo"}, {"method": "undial"}, {"method": "grad_diff", "retain_loss": "kl"}],
+    ids=lambda changes: changes["method"],
+)
+def test_adapters_switched_off_say_what_the_cache_says(changes, model_folder, tmp_path):
+    logged = []
+    for reference in ("adapters", "cache"):
+        trainer = make_trainer(model_folder, tmp_path, reference=reference, max_steps=4, **changes)
+        trainer.train()
+        logged.append(losses(trainer))
+    assert logged[0][0] == pytest.approx(logged[1][0], abs=1e-5)
+    assert logged[0] == pytest.approx(logged[1], abs=1e-3)
+    assert logged[0][-1] != pytest.approx(logged[0][0], abs=1e-4)
+
+
+def test_gradient_checkpointing_changes_nothing(model_folder, tmp_path):
+    results = []
+    for checkpointing in (False, True):
+        trainer = make_trainer(model_folder, tmp_path, method="npo", gradient_checkpointing=checkpointing)
+        trainer.train()
+        results.append([p.detach() for p in trainer.model.parameters() if p.requires_grad])
+    for plain, other in zip(*results, strict=True):
+        torch.testing.assert_close(plain, other, atol=1e-5, rtol=1e-4)
+
+
+def test_adapters_under_the_output_layer_train_packed(model_folder, tmp_path):
+    trainer = make_trainer(
+        model_folder, tmp_path, method="npo", lora_targets="lm_head,q_proj", layout="packed", reference="adapters"
+    )
+    trainer.train()
+    assert abilities_of(trainer.model, CPU).packed
+    assert not abilities_of(trainer.model, CPU).fused_head
+    other = make_trainer(
+        model_folder, tmp_path, method="npo", lora_targets="lm_head,q_proj", layout="padded", reference="adapters"
+    )
+    other.train()
+    assert losses(trainer) == pytest.approx(losses(other), abs=1e-5)
+
+
+# Whole runs
+
+
+@pytest.fixture(scope="module")
+def results(model_folder, data_files, tmp_path_factory):
+    """The same run, merged and as adapters."""
+    folder = tmp_path_factory.mktemp("results")
+    said = []
+    for name, save_adapter in (("merged", False), ("adapter", True)):
+        unlearn(
+            model_folder,
+            data_files,
+            folder / name,
+            method="atwu",
+            scorer_every=1,
+            save_adapter=save_adapter,
+            say=said.append,
+        )
+    assert "training adapters of rank 2: 2,176 parameters" in said  # 2 layers x 2 x (4 x (32 + 32) + 3 x (32 + 64))
+    return folder
+
+
+def test_merged_and_adapter_results_are_the_same_model(results, model_folder):
+    plain = AutoModelForCausalLM.from_pretrained(results / "merged")
+    beside = load_model(str(results / "adapter"), merge=False)
+    assert adapters_of(beside) is not None
+    torch.testing.assert_close(logps(plain, model_folder), logps(beside, model_folder), atol=1e-4, rtol=1e-4)
+    assert (logps(plain, model_folder) - logps(load_model(str(model_folder)), model_folder)).abs().max() > 1e-2
+    records = [json.loads((results / name / "run.json").read_text()) for name in ("merged", "adapter")]
+    assert [record["result_fingerprint"] for record in records] == [model_fingerprint(m) for m in (plain, beside)]
+    base = model_fingerprint(load_model(str(model_folder)))
+    for record, kind in zip(records, ("merged", "adapter"), strict=True):
+        assert record["starting_model"]["fingerprint"] == base
+        assert record["result"] == {
+            "kind": kind,
+            "lora": {"r": 2, "alpha": 4.0, "targets": None, "dropout": 0.0, "layers": None},
+            "base_model": str(model_folder),
+            "base_fingerprint": base,
+        }
+        assert "peft" in record["versions"]
+    for name in ("merged", "adapter"):
+        assert TokenScorer.from_pretrained(results / name).linear.weight.abs().max() > 0
+
+
+def test_result_folders_are_complete_and_cards_name_no_machine(results, model_folder):
+    shared = {"README.md", "log.jsonl", "run.json", "scorer.safetensors", "scorer_config.json", "tokenizer.json"}
+    names = {name: {path.name for path in (results / name).iterdir()} for name in ("merged", "adapter")}
+    assert shared | {"config.json", "model.safetensors"} <= names["merged"]
+    assert shared | {"adapter_config.json", "adapter_model.safetensors"} <= names["adapter"]
+    assert not names["merged"] & {"adapter_config.json", "adapter_model.safetensors"}
+    assert not names["adapter"] & {"model.safetensors", "training_args.bin"}
+    assert not list(results.glob("*.incomplete"))
+    cards = {name: (results / name / "README.md").read_text() for name in names}
+    assert "merged into the weights" in cards["merged"]
+    assert "library_name: peft" in cards["adapter"]
+    assert f"needs `{model_folder.name}`" in cards["adapter"]
+    for card in cards.values():
+        assert card.count("# Unlearned with atwu") == 1
+        assert "LoRA adapters of rank 2 (alpha 4) on every linear layer of the decoder" in card
+        assert not re.search(r"(?<![\w`])/\w+/", card)
+    assert str(model_folder.parent) not in (results / "merged" / "config.json").read_text()
+
+
+def test_sharded_results_are_merged_from_disk(results, model_folder, tmp_path):
+    shutil.copytree(results / "adapter", tmp_path / "gathered")
+    config = UnlearnConfig(**SETTINGS)
+    model = read_back(ModelSource(model=str(model_folder)), config, tmp_path / "gathered", merge=True)
+    record = json.loads((results / "merged" / "run.json").read_text())
+    saved = AutoModelForCausalLM.from_pretrained(tmp_path / "gathered")
+    assert model_fingerprint(model) == model_fingerprint(saved) == record["result_fingerprint"]
+    assert not list((tmp_path / "gathered").glob("adapter_*"))
+
+
+class KilledError(Exception):
+    """Stands for a kill."""
+
+
+def test_a_killed_run_goes_on_to_the_same_adapters(model_folder, data_files, tmp_path, monkeypatch):
+    options = {
+        "method": "atwu_npo",
+        "reference": "adapters",
+        "lora_dropout": 0.2,
+        "scorer_every": 2,
+        "max_steps": 10,
+        "save_strategy": "steps",
+        "save_steps": 3,
+        "save_adapter": True,
+    }
+    unlearn(model_folder, data_files, tmp_path / "whole", **options)
+    original = TokenTrainer._save_checkpoint
+
+    def dies(self, *rest):
+        original(self, *rest)
+        if self.state.global_step == 6:
+            raise KilledError
+
+    monkeypatch.setattr(TokenTrainer, "_save_checkpoint", dies)
+    with contextlib.suppress(KilledError):
+        unlearn(model_folder, data_files, tmp_path / "killed", **options)
+    gc.collect()  # lets go of the work folder
+    monkeypatch.undo()
+    work = tmp_path / "killed.incomplete"
+    names = {path.name for path in (work / "checkpoint-6").iterdir()}
+    assert "adapter_model.safetensors" in names
+    assert "model.safetensors" not in names
+    with pytest.raises(FileExistsError, match=r"differs in config\.lora_r"):
+        unlearn(model_folder, data_files, tmp_path / "killed", **options | {"lora_r": 3})
+    gc.collect()
+    finished = unlearn(model_folder, data_files, tmp_path / "killed", **options)
+    assert finished.resumed_from == 6
+    for name in ("adapter_model.safetensors", "scorer.safetensors", "log.jsonl"):
+        left, right = ((tmp_path / run / name) for run in ("whole", "killed"))
+        if name == "log.jsonl":
+            left, right = (
+                [json.loads(line)["loss"] for line in file.read_text().splitlines() if '"loss"' in line]
+                for file in (left, right)
+            )
+            assert left == right
+        else:
+            assert left.read_bytes() == right.read_bytes(), name
+
+
+@pytest.mark.slow
+def test_two_processes_train_the_adapters_of_one(model_folder, data_files, tmp_path):
+    entry = tmp_path / "entry.py"
+    entry.write_text("from atwu.cli import main\nmain()\n")
+    launch = ["-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}"]
+    for name, before, rows, more in (("one", (), 4, ()), ("two", launch, 2, ("--ddp-backend", "gloo"))):
+        command = [
+            *(sys.executable, *before, entry, "unlearn", "--model", model_folder, "--output", tmp_path / name),
+            *("--forget", data_files[0], "--retain", data_files[1], "--method", "npo", "--reference", "adapters"),
+            *("--lora-r", 2, "--save-adapter", "--max-steps", 4, "--learning-rate", "1e-2", "--use-cpu"),
+            *(
+                "--per-device-train-batch-size",
+                rows,
+                "--gradient-accumulation-steps",
+                2,
+                "--save-strategy",
+                "no",
+                *more,
+            ),
+        ]
+        done = subprocess.run(list(map(str, command)), env=ENVIRONMENT, check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-3000:]
+    one, two = (load_file(tmp_path / name / "adapter_model.safetensors") for name in ("one", "two"))
+    moved = max(value.abs().max() for name, value in one.items() if "lora_B" in name)
+    assert moved > 1e-2
+    assert max((one[name] - two[name]).abs().max() for name in one) < 2e-3 * moved
+
+
+def test_adapters_on_an_adapter_folder_or_a_new_model_are_merged(results, model_folder, data_files, tmp_path):
+    unlearn(results / "adapter", data_files, tmp_path / "twice", method="grad_diff", learning_rate=0.0)
+    twice = AutoModelForCausalLM.from_pretrained(tmp_path / "twice")
+    assert model_fingerprint(twice) == model_fingerprint(load_model(str(results / "adapter")))
+    with pytest.raises(ValueError, match=r"base model that the adapter can name.*Leave --save-adapter out"):
+        unlearn(results / "adapter", data_files, tmp_path / "other", save_adapter=True)
+    config = FinetuneConfig(**SETTINGS)
+    run_finetune(ModelSource(scratch="micro"), config, data=str(data_files[0]), output=tmp_path / "new")
+    record = json.loads((tmp_path / "new" / "run.json").read_text())
+    assert (record["result"]["kind"], record["result"]["base_model"]) == ("merged", "micro")
+    assert record["result_fingerprint"] != record["starting_model"]["fingerprint"]
+    with pytest.raises(ValueError, match="base model that the adapter can name"):
+        run_finetune(
+            ModelSource(scratch="micro"),
+            FinetuneConfig(**SETTINGS | {"save_adapter": True}),
+            data=str(data_files[0]),
+            output=tmp_path / "other",
+        )
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings", "ignore:Setting `save_embedding")
+def test_adapters_on_tied_embeddings_are_saved_but_not_started_from(model_folder, data_files, tmp_path):
+    changes = {"method": "grad_diff", "lora_targets": "lm_head"}
+    with pytest.raises(ValueError, match=r"shares its weights with the embeddings.* Pass --save-adapter"):
+        unlearn(model_folder, data_files, tmp_path / "out", **changes)
+    assert not (tmp_path / "out.incomplete").exists()
+    unlearn(model_folder, data_files, tmp_path / "out", save_adapter=True, **changes)
+    assert adapters_of(load_model(str(tmp_path / "out"))) is not None
+    with pytest.raises(ValueError, match=r"cannot be merged into its base model \(.*\), so there is no whole model"):
+        unlearn(tmp_path / "out", data_files, tmp_path / "again")
+
+
+def test_base_of_a_moved_adapter_is_named(results, model_folder, data_files, tmp_path):
+    folder = shutil.copytree(results / "adapter", tmp_path / "adapter")
+    file = folder / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"base_model_name_or_path": str(tmp_path / "gone")}))
+    with pytest.raises(FileNotFoundError, match="--base"):
+        ModelSource(model=str(folder))
+    unlearn(folder, data_files, tmp_path / "out", source={"base": str(model_folder)}, method="grad_diff")
+    assert (tmp_path / "out" / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_weights_are_fine_under_adapters(dtype, model_folder, data_files, tmp_path):
+    said = []
+    unlearn(model_folder, data_files, tmp_path / "out", method="npo", source={"dtype": dtype}, say=said.append)
+    warnings = [line for line in said if line.startswith("warning")]
+    assert [f"merging rounds the adapters to the model's {dtype}" in line for line in warnings][-1:] == [True]
+    assert len(warnings) == (2 if dtype == "float16" else 1)
+    weights = AutoModelForCausalLM.from_pretrained(tmp_path / "out").state_dict().values()
+    assert {weight.dtype for weight in weights} == {getattr(torch, dtype)}
+    with pytest.raises(ValueError, match="float16 weights cannot be trained"):
+        unlearn(model_folder, data_files, tmp_path / "other", source={"dtype": "float16"}, lora_r=0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"lora_alpha": 4.0, "lora_r": 0}, "lora_alpha belongs to training with adapters.*lora_r"),
+        ({"lora_targets": "q_proj", "lora_r": 0}, "lora_targets belongs to .*lora_r"),
+        ({"lora_dropout": 0.1, "lora_r": 0}, "lora_dropout belongs to .*lora_r"),
+        ({"save_adapter": True, "lora_r": 0}, "save_adapter belongs to .*lora_r"),
+        ({"quantize": "4bit", "lora_r": 0}, "quantize belongs to .*lora_r"),
+        ({"reference": "adapters", "lora_r": 0}, "needs a run with LoRA; set lora_r"),
+        ({"lora_r": -1}, "rank r must be a whole number >= 1, got -1"),
+        ({"lora_alpha": 0.0}, "alpha must be a finite number > 0"),
+        ({"lora_dropout": 1.0}, "dropout must be at least 0 and below 1"),
+        ({"lora_targets": "q_proj,,"}, "names separated by commas, such as q_proj,v_proj; got 'q_proj,,'"),
+        ({"lora_targets": "q_prok"}, "no linear layer is called 'q_prok'.*Did you mean q_proj"),
+        (
+            {"method": "rmu", "lora_targets": "q_proj, down_proj"},
+            "no use for adapters on q_proj.*Leave lora_targets out",
+        ),
+        ({"quantize": "3bit"}, "quantize must be one of 4bit, 8bit"),
+        ({"quantize": "4bit"}, "needs a CUDA device"),
+    ],
+)
+def test_what_cannot_work_is_said_before_weights_are_read(
+    changes, message, model_folder, data_files, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("atwu.training.source.load_model", lambda *_, **__: pytest.fail("loaded"))
+    with pytest.raises(ValueError, match=message):
+        unlearn(model_folder, data_files, tmp_path / "out", **changes)
+    assert not list(tmp_path.iterdir())
+
+
+def test_missing_peft_is_said_before_weights_are_read(model_folder, data_files, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "peft", None)
+    monkeypatch.setattr("atwu.training.source.load_model", lambda *_, **__: pytest.fail("loaded"))
+    with pytest.raises(ImportError, match=r"pip install 'atwu\[lora\]'"):
+        unlearn(model_folder, data_files, tmp_path / "out")
+
+
+def test_quantised_results_are_adapters(model_folder, monkeypatch):
+    monkeypatch.setattr("atwu.training.lora.check_quantize", lambda quantize: None)
+    source = ModelSource(model=str(model_folder))
+    settings = SETTINGS | {"quantize": "4bit", "use_cpu": False}
+    with pytest.raises(ValueError, match=r"base model is quantised.* Pass --save-adapter"):
+        check_training(source, UnlearnConfig(**settings))
+    assert check_training(source, UnlearnConfig(**settings | {"save_adapter": True})) > 0
+    with pytest.raises(ValueError, match="quantize loads a model in fewer bits"):
+        check_training(ModelSource(scratch="micro"), FinetuneConfig(**settings))
+
+
+def test_disk_space_is_that_of_the_adapters(model_folder):
+    config = FinetuneConfig(**SETTINGS)
+    size = check_lora(config, scratch_config("micro"), named=True)
+    model = with_adapters(load_model(str(model_folder)), config)
+    assert size == 4 * sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    for strategy, save_adapter, needed in (
+        ("no", False, 1000),
+        ("no", True, 10),
+        ("epoch", False, 1060),
+        ("epoch", True, 70),
+    ):
+        config = FinetuneConfig(**SETTINGS | {"save_strategy": strategy, "save_adapter": save_adapter})
+        assert space_needed(1000, config, 10) == needed
+    config = FinetuneConfig(**SETTINGS | {"save_strategy": "epoch", "lora_r": 0})
+    assert space_needed(1000, config, 0) == 7000
+
+
+def test_configured_adapters_are_those_attached_by_hand(model_folder):
+    config = UnlearnConfig(
+        **SETTINGS | {"method": "wga", "lora_targets": "q_proj, v_proj", "lora_alpha": 1.0, "seed": 3}
+    )
+    model = load_model(str(model_folder))
+    lora = lora_of(config, model)
+    assert (lora.r, lora.alpha, lora.targets, lora.layers) == (2, 1.0, ("q_proj", "v_proj"), None)
+    by_hand = attach(load_model(str(model_folder)), lora, seed=3)
+    adapted = with_adapters(model, config)
+    assert model_fingerprint(adapted) == model_fingerprint(by_hand)
+    assert with_adapters(adapted, config) is adapted
+    plain = merged(adapted)
+    assert with_adapters(plain, UnlearnConfig(**SETTINGS | {"lora_r": 0})) is plain
+    steering = lora_of(UnlearnConfig(**SETTINGS | {"method": "rmu", "layer": 0}), plain)
+    assert (steering.targets, steering.layers) == (("down_proj",), (0,))
+
+
+@pytest.mark.xfail(strict=True, reason="trainers do not call with_adapters themselves yet")
+@pytest.mark.parametrize("kind", ["unlearn", "finetune"])
+def test_a_trainer_puts_on_the_adapters_of_its_configuration(kind, model_folder, tmp_path):
+    model, tokenizer = load_model(str(model_folder)), AutoTokenizer.from_pretrained(model_folder)
+    settings = SETTINGS | {"output_dir": str(tmp_path)}
+    if kind == "unlearn":
+        config = UnlearnConfig(method="grad_ascent", retain_loss="none", **settings)
+        trainer = UnlearnTrainer(model, config, forget_dataset=make_rows(4), processing_class=tokenizer)
+    else:
+        config = FinetuneConfig(**settings)
+        trainer = FinetuneTrainer(model, config, train_dataset=make_rows(4), processing_class=tokenizer)
+    assert lora_of(config, trainer.model).r == adapters_of(trainer.model).peft_config["default"].r

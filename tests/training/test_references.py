@@ -1,0 +1,376 @@
+"""Where the starting model's numbers come from changes no result: a disk cache, a second model, or adapters switched off."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from tests.training.conftest import make_rows
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+
+from atwu import UnlearnConfig, UnlearnTrainer
+from atwu.modeling.adapters import Lora, attach
+from atwu.training import references as module
+
+# method, replaced retain loss, sets that are read
+CASES = [
+    ("npo", None, {"forget"}),
+    ("dpo", None, {"forget", "alternate"}),
+    ("undial", None, {"forget"}),
+    ("jensun", None, {"retain"}),
+    ("rmu", None, {"retain"}),
+    ("grad_diff", "kl", {"retain"}),
+    ("grad_diff", "js", {"retain"}),
+    ("grad_diff", "activation", {"retain"}),
+    ("npo", "kl", {"forget", "retain"}),
+]
+NEEDS_NOTHING = ("grad_diff", "wga", "atwu", "simnpo")
+
+
+class KilledError(Exception):
+    """Stands for a kill."""
+
+
+class KilledAfter(TrainerCallback):
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == self.step:
+            raise KilledError
+
+
+def starting(folder, *, lora=None, dtype=None):
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype or torch.float32)
+    return model if lora is None else attach(model, lora, seed=0)
+
+
+def make_trainer(folder, output, *, model=None, lora=None, said=None, forget=None, callbacks=None, **changes):
+    settings = {
+        "output_dir": str(output / "run"),
+        "cache_dir": str(output / "cache"),
+        "use_cpu": True,
+        "disable_tqdm": True,
+        "save_strategy": "no",
+        "learning_rate": 1e-3,
+        "max_steps": 3,
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 2,
+        "scorer_every": 2,
+    } | changes
+    return UnlearnTrainer(
+        model or starting(folder, lora=lora),
+        UnlearnConfig(**settings),
+        forget_dataset=make_rows(12) if forget is None else forget,
+        retain_dataset=make_rows(20, 24),
+        processing_class=AutoTokenizer.from_pretrained(folder),
+        say=[].append if said is None else said.append,
+        callbacks=callbacks,
+    )
+
+
+def weights(trainer):
+    return torch.cat([parameter.detach().flatten() for parameter in trainer.model.parameters()])
+
+
+def logged(trainer, name):
+    return [entry[name] for entry in trainer.state.log_history if name in entry]
+
+
+def files(output):
+    return sorted(path for path in Path(output, "cache").rglob("*") if path.is_file())
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """Records every reading pass."""
+    calls, original = [], module.read_rows
+
+    def spy(model, rows, wanted, **options):
+        calls.append((len(rows), wanted))
+        return original(model, rows, wanted, **options)
+
+    monkeypatch.setattr(module, "read_rows", spy)
+    return calls
+
+
+@pytest.mark.parametrize(("method", "retain_loss", "sets"), CASES)
+def test_every_source_trains_to_the_same_weights(method, retain_loss, sets, model_folder, tmp_path, reads):
+    options = {"method": method, "retain_loss": retain_loss}
+    start = torch.cat([parameter.detach().flatten() for parameter in starting(model_folder).parameters()])
+    trainers = {}
+    for mode, name in (("cache", "cold"), ("cache", "warm"), ("model", "second")):
+        trainers[name] = make_trainer(model_folder, tmp_path, reference=mode, **options)
+        trainers[name].train()
+        assert len(reads) == len(sets)
+    assert len(files(tmp_path)) == len(sets)
+    assert torch.equal(weights(trainers["warm"]), weights(trainers["cold"]))
+    moved = (weights(trainers["cold"]) - start).norm()
+    assert moved > 1e-3
+    assert (weights(trainers["second"]) - weights(trainers["cold"])).norm() < 1e-5 * start.norm()
+    assert (weights(trainers["second"]) - weights(trainers["cold"])).norm() < 1e-2 * moved
+    assert logged(trainers["second"], "loss") == pytest.approx(logged(trainers["cold"], "loss"), rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize(("method", "retain_loss", "sets"), [CASES[0], CASES[2], CASES[5], CASES[7], CASES[8]])
+def test_adapters_switched_off_are_the_starting_model(method, retain_loss, sets, model_folder, tmp_path, reads):
+    lora, results = Lora(r=4), []
+    for mode in ("adapters", "cache", "model"):
+        trainer = make_trainer(
+            model_folder,
+            tmp_path,
+            lora=lora,
+            reference=mode,
+            method=method,
+            retain_loss=retain_loss,
+            learning_rate=1e-2,
+        )
+        before = [parameter.requires_grad for parameter in trainer.model.parameters()]
+        trainer.train()
+        assert [parameter.requires_grad for parameter in trainer.model.parameters()] == before
+        results.append((weights(trainer), logged(trainer, "loss")))
+        assert len(reads) == (0 if mode == "adapters" else len(sets))
+    for other, losses in results[1:]:
+        assert losses == pytest.approx(results[0][1], rel=1e-4, abs=1e-5)
+        assert (other - results[0][0]).norm() < 1e-4 * results[0][0].norm()
+
+
+def test_adapters_do_not_change_the_key_of_the_cache_with_training(model_folder, tmp_path, reads):
+    for _ in range(2):
+        make_trainer(model_folder, tmp_path, lora=Lora(r=2), reference="cache", method="npo").train()
+    assert len(reads) == 1
+
+
+@pytest.mark.parametrize("reference", ["auto", "cache", "model"])
+@pytest.mark.parametrize("method", NEEDS_NOTHING)
+def test_a_method_that_needs_nothing_reads_writes_and_loads_nothing(
+    method, reference, model_folder, tmp_path, reads, monkeypatch
+):
+    monkeypatch.setattr(module, "load_model", lambda *a, **k: 1 / 0)
+    monkeypatch.setattr(module, "model_fingerprint", lambda model: 1 / 0)
+    monkeypatch.setattr(module, "copy", None)
+    said = []
+    trainer = make_trainer(model_folder, tmp_path, method=method, reference=reference, said=said, max_steps=1)
+    trainer.train()
+    assert (reads, said, files(tmp_path)) == ([], [], [])
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("mode", ["cache", "model", "adapters", "auto"])
+def test_the_source_and_its_size_are_said(mode, model_folder, tmp_path):
+    said = []
+    lora = Lora(r=2) if mode == "adapters" else None
+    make_trainer(model_folder, tmp_path, method="undial", reference=mode, lora=lora, said=said, max_steps=1).train()
+    (line,) = said
+    assert line.startswith("starting model's numbers: ")
+    if mode in ("cache", "auto"):
+        (file,) = files(tmp_path)
+        said_size = float(line.split("read once, ")[1].split(" MiB")[0])
+        assert said_size == pytest.approx(file.stat().st_size / 2**20, abs=0.051)
+        assert str(file.parent) in line
+    else:
+        assert {"model": "second, frozen model", "adapters": "adapters off"}[mode] in line
+        assert files(tmp_path) == []
+
+
+def test_adapters_without_lora_are_refused_by_name(model_folder, tmp_path):
+    trainer = make_trainer(model_folder, tmp_path, method="npo", reference="adapters")
+    with pytest.raises(ValueError, match="reference='adapters' needs a run with LoRA"):
+        trainer.train()
+
+
+def test_an_adapted_output_layer_is_not_cached(model_folder, tmp_path, reads):
+    untied = starting(model_folder)
+    untied.lm_head.weight = torch.nn.Parameter(untied.lm_head.weight.detach().clone())
+    untied.config.tie_word_embeddings = False
+    folder = tmp_path / "untied"
+    untied.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(model_folder).save_pretrained(folder)
+    lora = Lora(r=2, targets=("lm_head", "q_proj"))
+    with pytest.raises(ValueError, match=r"reference='cache' needs the plain output layer .* use adapters or model"):
+        make_trainer(folder, tmp_path, lora=lora, method="undial", reference="cache").train()
+    losses = []
+    for mode in ("auto", "model"):
+        said = []
+        trainer = make_trainer(folder, tmp_path, lora=lora, method="undial", reference=mode, said=said)
+        trainer.train()
+        assert ("adapters off" in said[0]) == (mode == "auto")
+        losses.append(logged(trainer, "loss"))
+    assert reads == []
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    # Log-probabilities alone need no plain output layer.
+    make_trainer(folder, tmp_path, lora=lora, method="npo", reference="cache").train()
+    assert len(reads) == 1
+
+
+def other_weights(folder):
+    model = starting(folder)
+    with torch.no_grad():
+        model.model.layers[0].mlp.down_proj.weight[0, 0] += 1e-3
+    return {"model": model}
+
+
+def other_rows(folder):
+    rows = make_rows(12)
+    return {"forget": [*rows[:-1], dataclasses.replace(rows[-1], answer=rows[-1].answer + " Indeed.")]}
+
+
+CHANGES = {
+    "one weight": other_weights,
+    "one answer": other_rows,
+    "order of the rows": lambda folder: {"forget": make_rows(12)[::-1]},
+    "the longest row": lambda folder: {"max_length": 40},
+    "autocast": lambda folder: {"bf16": True},
+    "what is read": lambda folder: {"method": "undial"},
+    "dtype": lambda folder: {"model": starting(folder, dtype=torch.bfloat16)},
+    "frequency of the positions": lambda folder: {"model": other_positions(folder)},
+}
+
+
+def other_positions(folder):
+    """Equal weights, other numbers: nothing in the weights tells how positions are encoded."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(folder)
+    config.rope_parameters = dict(config.rope_parameters) | {"rope_theta": 100.0}
+    return AutoModelForCausalLM.from_pretrained(folder, config=config)
+
+
+@pytest.mark.filterwarnings("ignore:forget:UserWarning", "ignore:retain:UserWarning")
+@pytest.mark.parametrize("change", CHANGES)
+def test_whatever_changes_the_numbers_changes_the_file(change, model_folder, tmp_path, reads):
+    make_trainer(model_folder, tmp_path, method="npo", reference="cache", max_steps=1).train()
+    options = {"method": "npo"} | CHANGES[change](model_folder)
+    make_trainer(model_folder, tmp_path, reference="cache", max_steps=1, **options).train()
+    assert len(reads) == len(files(tmp_path)) == 2
+
+
+def test_another_template_is_another_file(model_folder, tmp_path, reads):
+    chat = tmp_path / "chat"
+    shutil.copytree(model_folder, chat)
+    tokenizer = AutoTokenizer.from_pretrained(model_folder)
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ m['role'] + ': ' + m['content'] }}{{ eos_token }}{% endfor %}"
+        "{% if add_generation_prompt %}assistant: {% endif %}"
+    )
+    tokenizer.save_pretrained(chat)
+    for folder in (model_folder, chat):
+        make_trainer(folder, tmp_path, method="npo", reference="cache", max_steps=1).train()
+    assert len(reads) == len(files(tmp_path)) == 2
+
+
+def test_what_cannot_change_the_numbers_finds_the_file(model_folder, tmp_path, reads):
+    for options in ({}, {"learning_rate": 1e-4}, {"beta": 0.3}, {"seed": 3}, {"method": "atwu_npo"}):
+        make_trainer(model_folder, tmp_path, reference="cache", max_steps=1, **({"method": "npo"} | options)).train()
+    assert len(reads) == len(files(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("reference", ["cache", "model"])
+@pytest.mark.parametrize(
+    ("method", "retain_loss"), [("npo", None), ("undial", None), ("grad_diff", "kl"), ("dpo", None)]
+)
+def test_a_resumed_run_compares_with_the_starting_model_not_the_checkpoint(
+    method, retain_loss, reference, model_folder, tmp_path
+):
+    options = {
+        "method": method,
+        "retain_loss": retain_loss,
+        "reference": reference,
+        "max_steps": 8,
+        "learning_rate": 5e-3,
+        "save_strategy": "steps",
+        "save_steps": 3,
+    }
+    whole = make_trainer(model_folder, tmp_path / "whole", **options)
+    whole.train()
+    killed = make_trainer(model_folder, tmp_path / "killed", callbacks=[KilledAfter(5)], **options)
+    with pytest.raises(KilledError):
+        killed.train()
+    shutil.rmtree(tmp_path / "killed" / "cache", ignore_errors=True)  # nothing to lean on but the model that is given
+    resumed = make_trainer(model_folder, tmp_path / "killed", **options)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "killed" / "run" / "checkpoint-3"))
+    assert resumed.state.global_step == 8
+    assert torch.equal(weights(resumed), weights(whole))
+    assert logged(resumed, "loss") == pytest.approx(logged(whole, "loss"), abs=1e-7)
+
+
+def test_a_resumed_run_with_adapters_compares_with_the_starting_model(model_folder, tmp_path):
+    options = {"method": "npo", "reference": "adapters", "lora": Lora(r=4), "max_steps": 6, "learning_rate": 1e-2}
+    saving = {"save_strategy": "steps", "save_steps": 3}
+    whole = make_trainer(model_folder, tmp_path / "whole", **options)
+    whole.train()
+    killed = make_trainer(model_folder, tmp_path / "killed", callbacks=[KilledAfter(4)], **saving, **options)
+    with pytest.raises(KilledError):
+        killed.train()
+    resumed = make_trainer(model_folder, tmp_path / "killed", **saving, **options)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "killed" / "run" / "checkpoint-3"))
+    assert torch.equal(weights(resumed), weights(whole))
+
+
+@pytest.mark.parametrize(("mode", "lora"), [("cache", False), ("model", False), ("adapters", True), ("cache", True)])
+@pytest.mark.parametrize("retain_loss", ["kl", "js", "activation"])
+def test_in_half_precision_the_first_step_is_at_no_distance(mode, lora, retain_loss, model_folder, tmp_path):
+    # The reference has to go through the same rounding as the model that is trained.
+    model = starting(model_folder)
+    with torch.no_grad():
+        for parameter in (parameter for parameter in model.parameters() if parameter.dim() > 1):
+            parameter *= 4
+    model = attach(model, Lora(r=2), seed=0) if lora else model
+    options = {"method": "grad_diff", "retain_loss": retain_loss, "reference": mode, "bf16": True, "max_steps": 1}
+    trainer = make_trainer(model_folder, tmp_path, model=model, **options)
+    trainer.train()
+    assert logged(trainer, "retain_loss")[0] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_half_precision_weights_are_kept_as_they_are(model_folder, tmp_path):
+    from safetensors.torch import load_file
+
+    model = starting(model_folder, dtype=torch.bfloat16)
+    trainer = make_trainer(
+        model_folder, tmp_path, model=model, method="grad_diff", retain_loss="kl", reference="cache", max_steps=1
+    )
+    trainer.train()
+    (file,) = files(tmp_path)
+    assert {tensor.dtype for tensor in load_file(file).values()} == {torch.bfloat16}
+    assert logged(trainer, "retain_loss")[0] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_auto_takes_a_table_that_is_there_already_even_on_a_full_disk(model_folder, tmp_path, reads, monkeypatch):
+    options = {"method": "undial", "reference": "auto", "max_steps": 1}
+    make_trainer(model_folder, tmp_path, **options).train()
+    monkeypatch.setattr(module, "_free", lambda folder: 0)
+    elsewhere: list[str] = []
+    make_trainer(model_folder, tmp_path / "elsewhere", said=elsewhere, **options).train()
+    assert "second, frozen model" in elsewhere[0]
+    again: list[str] = []
+    make_trainer(model_folder, tmp_path, said=again, **options).train()
+    assert len(reads) == 1
+    assert "second, frozen model" not in again[0]
+
+
+def test_a_damaged_table_is_read_again(model_folder, tmp_path, reads):
+    results = []
+    for _ in range(2):
+        trainer = make_trainer(model_folder, tmp_path, method="npo", reference="cache")
+        trainer.train()
+        results.append(weights(trainer))
+        (file,) = files(tmp_path)
+        file.write_bytes(file.read_bytes()[:-1])
+    assert len(reads) == 2
+    assert torch.equal(*results)
+
+
+def test_reading_changes_neither_the_mode_nor_the_random_state_of_the_run(model_folder, tmp_path):
+    # A warm and a cold cache, and no cache at all, see the same random numbers.
+    draws = []
+
+    class Draw(TrainerCallback):
+        def on_step_begin(self, args, state, control, model=None, **kwargs):
+            draws.append((torch.rand(()).item(), model.training))
+
+    for mode in ("cache", "cache", "model"):
+        make_trainer(model_folder, tmp_path, method="npo", reference=mode, max_steps=1, callbacks=[Draw()]).train()
+    assert draws[0] == draws[1] == draws[2]
