@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -17,8 +18,6 @@ pytest.importorskip("peft")
 
 from safetensors.torch import load_file
 from tests.training.conftest import make_rows
-from tests.training.test_processes import ENVIRONMENT, free_port
-from tests.training.test_trainer import NEEDS
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from atwu import METHODS, FinetuneTrainer, TokenScorer, UnlearnConfig, UnlearnTrainer
@@ -47,6 +46,10 @@ SETTINGS = {
     "gradient_accumulation_steps": 1,
     "max_steps": 2,
     "lora_r": 2,
+}
+NEEDS = {
+    "fundial": lambda folder: {"noun_finder": "simple"},
+    "su_llm": lambda folder: {"auxiliary_forget": str(folder), "auxiliary_retain": str(folder)},
 }
 
 
@@ -265,9 +268,10 @@ def test_a_killed_run_goes_on_to_the_same_adapters(model_folder, data_files, tmp
 
 @pytest.mark.slow
 def test_two_processes_train_the_adapters_of_one(model_folder, data_files, tmp_path):
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     entry = tmp_path / "entry.py"
     entry.write_text("from atwu.cli import main\nmain()\n")
-    launch = ["-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}"]
+    launch = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
     for name, before, rows, more in (("one", (), 4, ()), ("two", launch, 2, ("--ddp-backend", "gloo"))):
         command = [
             *(sys.executable, *before, entry, "unlearn", "--model", model_folder, "--output", tmp_path / name),
@@ -283,7 +287,7 @@ def test_two_processes_train_the_adapters_of_one(model_folder, data_files, tmp_p
                 *more,
             ),
         ]
-        done = subprocess.run(list(map(str, command)), env=ENVIRONMENT, check=False, capture_output=True, text=True)
+        done = subprocess.run(list(map(str, command)), env=environment, check=False, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-3000:]
     one, two = (load_file(tmp_path / name / "adapter_model.safetensors") for name in ("one", "two"))
     moved = max(value.abs().max() for name, value in one.items() if "lora_B" in name)

@@ -64,3 +64,14 @@ def run() -> None:
             message = f"{error.strerror}: {error.filename}"
         typer.secho(f"error: {message or repr(error)}", fg=typer.colors.RED, err=True)
         sys.exit(1)
+    finally:
+        _leave_process_group()
+
+
+def _leave_process_group() -> None:
+    """Left to the interpreter's exit, threads of a process group that still runs abort the process."""
+    if "torch.distributed" in sys.modules:
+        from torch import distributed
+
+        if distributed.is_available() and distributed.is_initialized():
+            distributed.destroy_process_group()
