@@ -434,7 +434,6 @@ def test_configured_adapters_are_those_attached_by_hand(model_folder):
     assert (steering.targets, steering.layers) == (("down_proj",), (0,))
 
 
-@pytest.mark.xfail(strict=True, reason="trainers do not call with_adapters themselves yet")
 @pytest.mark.parametrize("kind", ["unlearn", "finetune"])
 def test_a_trainer_puts_on_the_adapters_of_its_configuration(kind, model_folder, tmp_path):
     model, tokenizer = load_model(str(model_folder)), AutoTokenizer.from_pretrained(model_folder)

@@ -44,7 +44,12 @@ def train_auxiliary(
     if not missing:
         return
     fingerprint = model_fingerprint(
-        load_model(str(source.model), trust_remote_code=source.trust_remote_code, revision=source.revision)
+        load_model(
+            str(source.model),
+            trust_remote_code=source.trust_remote_code,
+            revision=source.revision,
+            base=source.base,
+        )
     )
     for name in missing:
         settings: dict[str, Any] = {

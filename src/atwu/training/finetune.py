@@ -19,6 +19,7 @@ from atwu.modeling.forward import forward_tokens
 from atwu.objective import Denominators
 from atwu.training.base import TokenTrainer
 from atwu.training.config import FinetuneConfig
+from atwu.training.lora import with_adapters
 from atwu.training.rows import Rows, encode_dataset, without_labels
 
 
@@ -64,7 +65,7 @@ class FinetuneTrainer(TokenTrainer):
         rows = without_labels(encoded.rows)
         pad_id = getattr(processing_class, "pad_token_id", None) or 0
         super().__init__(
-            model,
+            with_adapters(model, args),
             args,
             train_dataset=_KeyedRows(rows),
             data_collator=functools.partial(collate_rows, pad_id=pad_id),

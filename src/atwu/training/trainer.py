@@ -25,6 +25,7 @@ from atwu.training.alternate import ScorerAlternation
 from atwu.training.base import TokenTrainer
 from atwu.training.config import UnlearnConfig
 from atwu.training.fixed import check_fixed, fixed_tables
+from atwu.training.lora import with_adapters
 from atwu.training.references import References, StartingModel, prepare_references, reference_folder
 from atwu.training.rows import Rows, planned_epochs, refusal_tokens, unlearning_rows
 from atwu.training.scorers import prior_offsets, starting_scorer
@@ -79,6 +80,7 @@ class UnlearnTrainer(TokenTrainer):
         self._refusal_ids: tuple[int, ...] = ()
         if self.recipe.forgetter.ids == "refusal":
             self._refusal_ids = refusal_tokens(args.refusal, processing_class)
+        model = with_adapters(model, args)
         if self.recipe.forgetter.steers:
             layer = self.recipe.layer(len(decoder_layers(unwrap(model))))
             train_only_down_projections(unwrap(model), range(max(0, layer - 2), layer + 1))
