@@ -1,4 +1,4 @@
-"""Every method of the table on the embedded benchmark, three seeds each, at one learning rate.
+"""The methods that weigh tokens on the embedded benchmark, three seeds each, at one learning rate.
 
     python examples/people_methods.py
 
@@ -10,12 +10,16 @@ import statistics
 
 from atwu import UnlearnConfig, UnlearnTrainer, evaluate
 from atwu.demo import UNLEARNING, epochs, prepare, spread
-from atwu.methods import METHODS
 from atwu.modeling.load import load_model, load_tokenizer, quiet_transformers
 
 SIZE, SEEDS = "small", (0, 1, 2)
-RUNS = {name: {"method": name} for name in METHODS if name != "grad_ascent"}
-RUNS["atwu, own state"] = {"method": "atwu", "hidden_position": "own"}
+NAMES = ("grad_diff", "wga", "satimp", "etw", "satga", "seul", "su_ngram", "gt_ga", "gt_satga")
+RUNS = {name: {"method": name} for name in (*NAMES, "atwu_ga", "atwu_satga", "atwu")} | {
+    "atwu, own state": {"method": "atwu", "hidden_position": "own"},
+    "atwu, joint": {"method": "atwu", "scorer_procedure": "joint"},
+    "atwu, rarity prior": {"method": "atwu", "scorer_prior": "rarity"},
+    "rarity, not learned": {"method": "atwu", "weighting": "rarity"},
+}
 COLUMNS = {
     "forget ES": ("forget", "extraction_strength"),
     "forget prob.": ("forget", "probability"),
