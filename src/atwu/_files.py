@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -15,6 +16,16 @@ def write_json(path: str | Path, value: Any) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
     os.replace(temporary, path)
+
+
+def file_digest(*paths: str | Path) -> str:
+    """Hash of the contents of files, in the order given, 32 hexadecimal digits."""
+    digest = hashlib.blake2b(digest_size=16)
+    for path in paths:
+        with Path(path).open("rb") as file:
+            while piece := file.read(1 << 20):
+                digest.update(piece)
+    return digest.hexdigest()
 
 
 def versions() -> dict[str, str]:

@@ -1,6 +1,10 @@
-"""Which device to run on."""
+"""Which device to run on, and how much memory was used there."""
 
 from __future__ import annotations
+
+import platform
+import resource
+from pathlib import Path
 
 import torch
 
@@ -26,3 +30,19 @@ def pick_device(name: str | None = None) -> torch.device:
     if device.type == "mps" and not torch.backends.mps.is_available():
         raise ValueError("device 'mps' asked for, but Metal is not available here; use cpu.")
     return device
+
+
+def peak_memory(device: torch.device) -> int:
+    """Most memory in bytes that this process has held at once: allocated on a CUDA device, else resident.
+
+    A process that was forked from a large one keeps that one's peak in `getrusage`, so Linux's own count goes first.
+    """
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    status = Path("/proc/self/status")
+    if status.is_file():
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if platform.system() == "Darwin" else peak * 1024

@@ -17,6 +17,7 @@ from typing import Any
 
 from atwu._files import versions, write_json
 from atwu.data.sources import LoadedRows
+from atwu.modeling.device import peak_memory
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.training.base import TokenTrainer
 from atwu.training.card import model_card
@@ -88,6 +89,8 @@ class Plan:
     trainer: Callable[[Any, list[Any], str], TokenTrainer]
     extra: Mapping[str, Any]
     say: Say
+    inputs: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Digests of what the run reads besides model and rows."""
 
 
 def encode_sets(
@@ -122,6 +125,7 @@ def launch(plan: Plan) -> FinishedRun:
         "model": model_hash,
         "tokenizer": hashlib.sha256(plan.tokenizer.backend_tokenizer.to_str().encode()).hexdigest(),
         "data": {name: loaded.fingerprint for name, loaded in plan.rows.items()},
+        "inputs": plan.inputs,
         "config": {name: value for name, value in settings.items() if name not in _NOT_RESULT},
         "processes": config.world_size,
         "device": config.device.type,
@@ -171,6 +175,7 @@ def launch(plan: Plan) -> FinishedRun:
             "versions": packages,
             "started": begun.isoformat(timespec="seconds"),
             "train_seconds": round(finished.seconds, 3),
+            "peak_memory_bytes": peak_memory(config.device),
             "steps": finished.steps,
             "resumed_from_step": resumed,
             "processes": config.world_size,

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import json
 import logging
 from pathlib import Path
 from typing import Any
 
+from atwu._files import file_digest
 from atwu.data.rows import fingerprint as rows_fingerprint
 from atwu.data.sources import load_rows
+from atwu.modeling.load import check_model_name
+from atwu.recipe import Recipe
 from atwu.training.auxiliary import train_auxiliary
 from atwu.training.base import TokenTrainer
 from atwu.training.config import UnlearnConfig
 from atwu.training.fixed import check_fixed
 from atwu.training.launch import FinishedRun, Plan, encode_sets, launch, silent
-from atwu.training.output import OutputFolder
+from atwu.training.output import RECORD_NAME, OutputFolder
 from atwu.training.rows import add_labels, looks_at_retain
 from atwu.training.source import ModelSource, Say, check_training, checked_tokenizer
 from atwu.training.supervised import run_finetune
 from atwu.training.trainer import UnlearnTrainer
+from atwu.weighting.scorer import WEIGHTS_NAME, TokenScorer
 
 __all__ = ["FinishedRun", "ModelSource", "run_finetune", "run_unlearn"]
 
@@ -80,8 +85,11 @@ def run_unlearn(
     if any(weighter.needs_auxiliary for weighter in recipe.weighters):
         train_auxiliary(source, config, {"forget": forget, "retain": retain}, rows, say=say)
     check_fixed(config, recipe)
+    inputs = _inputs(config, recipe)
 
     def trainer(model: Any, callbacks: list[Any], fingerprint: str) -> TokenTrainer:
+        if "scorer_from" in inputs:
+            _compare_base(str(config.scorer_from), fingerprint, say)
         return UnlearnTrainer(
             model,
             config,
@@ -94,4 +102,31 @@ def run_unlearn(
         )
 
     extra = {"method": recipe.name, "recipe": dataclasses.asdict(recipe)}
-    return launch(Plan("unlearn", source, config, folder, rows, tokenizer, trainer, extra, say))
+    return launch(Plan("unlearn", source, config, folder, rows, tokenizer, trainer, extra, say, inputs))
+
+
+def _inputs(config: UnlearnConfig, recipe: Recipe) -> dict[str, str]:
+    """Digests of the other models' files that a run reads, which must be there before anything is loaded.
+
+    Raises:
+        FileNotFoundError: `scorer_from` holds no scorer.
+    """
+    found = {}
+    if recipe.needs_scorer and config.scorer_from is not None:
+        TokenScorer.from_pretrained(config.scorer_from)
+        found["scorer_from"] = file_digest(Path(config.scorer_from) / WEIGHTS_NAME)
+    if any(weighter.needs_auxiliary for weighter in recipe.weighters):
+        for name in ("auxiliary_forget", "auxiliary_retain"):
+            check_model_name(str(getattr(config, name)))
+            found[name] = file_digest(*sorted(Path(getattr(config, name)).glob("*.safetensors")))
+    return found
+
+
+def _compare_base(folder: str, fingerprint: str, say: Say) -> None:
+    """Say so when a scorer comes from a run on another model."""
+    record = Path(folder) / RECORD_NAME
+    if not record.is_file():
+        return
+    earlier = json.loads(record.read_text(encoding="utf-8")).get("starting_model", {}).get("fingerprint")
+    if earlier != fingerprint:
+        say(f"warning: the scorer in {folder} was trained on another starting model; its scores may mean nothing here")
