@@ -12,6 +12,8 @@ from atwu.modeling.batches import TokenBatch
 from atwu.modeling.reference import live_reference
 from atwu.objective import Denominators, Given, recipe_loss, wanted_of
 from atwu.recipe import recipe
+from atwu.weighting.rarity import TokenCounts
+from atwu.weighting.scorer import TokenScorer
 
 RUNNING_P, RETAIN_P, SCORES = (0.9, 0.2, 0.6, 0.5), (0.8, 0.7, 0.5), (0.1, 0.8, 0.5, 0.2)
 
@@ -129,3 +131,28 @@ def test_missing_inputs_are_named(tiny_llama, batch):
         atwu.unlearning_loss(model, unlabelled, batch(), method="gt_ga")
     with pytest.raises(ValueError, match=r"labels' shape \(4, 12\), got \(4, 11\)"):
         atwu.unlearning_loss(model, forget, batch(), method="atwu", token_weights=torch.ones(4, 11))
+
+
+def test_a_scorer_with_a_prior_asks_for_its_offsets(tiny_llama, batch):
+    model, forget, retain = tiny_llama(), batch(seed=1), batch(seed=2)
+    scorer = TokenScorer(32, prior=TokenCounts.from_tensor(torch.arange(64)))
+    with pytest.raises(ValueError, match="starts from a prior; give the offset"):
+        atwu.unlearning_loss(model, forget, retain, method="atwu", scorer=scorer)
+    mask = TokenBatch.of(forget).mask
+    offset = torch.linspace(-1, 1, int(mask.sum()))
+    out = atwu.unlearning_loss(model, forget, retain, method="atwu", scorer=scorer, score_offset=offset)
+    torch.testing.assert_close(out.token_weights[mask], torch.sigmoid(offset))
+
+
+@pytest.mark.parametrize("method", ["undial", "jensun", "rmu"])
+def test_learned_scores_under_a_distance_count_as_shares_of_their_row(method, tiny_llama, batch):
+    """Scores that are all small weigh like scores that are all large: shrinking them gains nothing."""
+    model, reference = tiny_llama().double(), tiny_llama(1).double()
+    given = {"reference": reference, "refusal_ids": (5, 6), "method": method, "weighting": "scorer"}
+    losses = []
+    for weight in (1.0, 0.1):
+        weights = torch.full((4, 12), weight)
+        out = atwu.unlearning_loss(model, batch(seed=1), batch(seed=2), token_weights=weights, **given)
+        losses.append(out.forget.item())
+    plain = atwu.unlearning_loss(model, batch(seed=1), batch(seed=2), **{**given, "weighting": "uniform"})
+    assert losses == pytest.approx([plain.forget.item()] * 2, abs=1e-9)

@@ -100,6 +100,7 @@ def unlearning_loss(
     method: str,
     reference: nn.Module | None = None,
     scorer: TokenScorer | None = None,
+    score_offset: Tensor | None = None,
     token_weights: Tensor | None = None,
     alternate: Batch | None = None,
     refusal_ids: Sequence[int] = (),
@@ -121,6 +122,8 @@ def unlearning_loss(
         method: a name listed by `atwu methods`.
         reference: starting model, for methods that compare with it; on the same device, not changed.
         scorer: for learned weights; None scores every token 1/2.
+        score_offset: added to the logits of learned scores, for a scorer with a prior: its `offset` of each row, one after
+            another, shape (counted tokens,).
         token_weights: weights to use instead of the method's own, in [0, 1], shape (batch, length), not shifted; required
             for weightings that are computed once before training (labels come from the batch).
         alternate: preferred answers to the forget prompts, for methods that learn from them.
@@ -164,7 +167,7 @@ def unlearning_loss(
         decided,
         alternate=rows.get("alternate"),
         scorer=scorer,
-        given=Given(seen, token_weights=token_weights, refusal_ids=tuple(refusal_ids)),
+        given=Given(seen, token_weights=token_weights, score_offset=score_offset, refusal_ids=tuple(refusal_ids)),
         layout=layout,
     )
 
@@ -341,6 +344,8 @@ def _weights(
     """Token weights of shape (batch, length - 1), zero where not counted, and the factor on learned ones."""
     if given.token_weights is not None:
         return _on_grid(given.token_weights, forget, out), None
+    if recipe.weighting in given.fixed_weights:
+        return out.spread(given.fixed_weights[recipe.weighting].to(out.logps)), None
     names, weighters = recipe.weighting_names, recipe.weighters
     parts = [
         _one_weighting(recipe, name, out, forget, scorer=scorer, given=given) for name in names

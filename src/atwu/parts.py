@@ -48,7 +48,9 @@ HYPERPARAMETERS: dict[str, Hyperparameter] = {
     "beta1": Hyperparameter("SatImp's saturation exponent", 5.0, (1.0, 10.0)),
     "beta2": Hyperparameter("importance exponent; larger concentrates on unlikely tokens", 1.0, (0.1, 5.0)),
     "delta": Hyperparameter("SimNPO's margin: forget until the mean loss of an answer exceeds it", 0.0, (0.0, 2.0)),
-    "score_scale": Hyperparameter("factor on learned scores in SimNPO; 2 starts like plain SimNPO", 1.0, (1.0, 2.0)),
+    "score_scale": Hyperparameter(
+        "factor on learned scores in SimNPO; 2 starts like plain SimNPO", 1.0, (1.0, 2.0), True
+    ),
     "temperature": Hyperparameter("temperature of the entropy weights; large is uniform", 1.0, (0.1, 4.0), True),
     "steering_coeff": Hyperparameter("RMU's length of the steering vector; larger scrambles more", 2.0, (0.5, 10.0)),
     "layer": Hyperparameter("RMU's decoder layer, from 0; a smaller model's last one", 4, (4, 12)),

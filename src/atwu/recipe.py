@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from torch import Tensor
 
+from atwu.losses.reduction import shares
 from atwu.methods import METHODS, Method
 from atwu.parts import (
     FORGET_LOSSES,
@@ -112,16 +113,13 @@ class Recipe:
         """The values of some hyperparameters."""
         return {name: self.values[name] for name in names}
 
-    def with_value(self, name: str, value: float) -> Recipe:
-        """The same recipe with one hyperparameter changed."""
-        return dataclasses.replace(self, values={**self.values, name: value})
-
     def forget_values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         """Forget loss per token, shape (batch, tokens), or per sequence, shape (batch,)."""
         loss = self.forgetter
         if loss.of is None:
             assert terms.distance is not None
-            return weights * terms.distance
+            # A distance is minimised, so learned scores would all shrink; as shares of their row only ratios count.
+            return (shares(weights, terms.mask) if self.needs_scorer else weights) * terms.distance
         options: dict[str, Any] = self.numbers(loss.hyperparameters)
         if loss.saturates:
             options["detach_saturation"] = self.detach_saturation
@@ -130,10 +128,10 @@ class Recipe:
 
 def split_weighting(text: str) -> tuple[tuple[str, ...], Combination | None]:
     """Names and combination of `a`, `a*b` or `a+b`."""
-    for sign, combination in _SIGNS.items():
-        if sign in text:
-            return tuple(part.strip() for part in text.split(sign)), combination
-    return (text,), None
+    signs = [sign for sign in text if sign in _SIGNS]
+    if not signs:
+        return (text,), None
+    return tuple(part.strip() for part in re.split(r"[*+]", text)), _SIGNS[signs[0]]
 
 
 def lookup(kind: str, name: str, table: Mapping[str, Any]) -> Any:
@@ -173,6 +171,8 @@ def recipe(
     row: Method = lookup("method", method, METHODS)
     parts = (weighting or row.weighting, forget_loss or row.forget_loss, retain_loss or row.retain_loss)
     names, combination = split_weighting(parts[0])
+    if len(names) > 2 or not all(names):
+        raise ValueError(f"a combination of weightings is a*b or a+b with two names, got {parts[0]!r}.")
     weighters: list[Weighting] = [lookup("weighting", name, WEIGHTINGS) for name in names]
     forgetter: ForgetLoss = lookup("forget loss", parts[1], FORGET_LOSSES)
     retainer: RetainLoss | None = lookup("retain loss", parts[2], RETAIN_LOSSES)
@@ -191,15 +191,13 @@ def recipe(
             raise ValueError(f"{name} must be a finite number {least}, got {value}.")
     values = {name: float(given.get(name, row.defaults.get(name, HYPERPARAMETERS[name].default))) for name in used}
     changed = parts != (row.weighting, row.forget_loss, row.retain_loss)
-    name = "+".join(parts[:2]) if changed else method
+    name = " x ".join(parts[:2]) if changed else method
     return Recipe(name, *parts, values, detach_saturation, legacy, frozenset(given))
 
 
 def _check_parts(
     parts: tuple[str, str, str], weighters: list[Weighting], combination: Combination | None, forgetter: ForgetLoss
 ) -> None:
-    if len(weighters) > 2:
-        raise ValueError(f"at most two weightings can be combined, got {parts[0]!r}.")
     if len(weighters) == 2 and all(weighter.needs_scorer for weighter in weighters):
         raise ValueError(f"there is one scorer per run; {parts[0]!r} names it twice.")
     if combination == "mean_of_ranks" and any(weighter.needs_scorer for weighter in weighters):

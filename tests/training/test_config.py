@@ -39,3 +39,47 @@ def test_presets_fill_only_what_is_unset():
 def test_wrong_values_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         UnlearnConfig(output_dir="x", **changes)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"method": "npo", "scorer_prior": "rarity"},
+            "scorer_prior is for methods with learned weights; 'npo' has none",
+        ),
+        ({"method": "wga", "scorer_min_updates": 5}, "scorer_min_updates is for methods with learned weights"),
+        (
+            {"method": "simnpo", "score_scale": 2.0},
+            "score_scale multiplies learned scores in SimNPO; .* 'simnpo' has none",
+        ),
+        ({"method": "atwu_simnpo", "score_scale": -3.0}, "score_scale must be a finite number > 0, got -3.0"),
+        ({"method": "atwu_simnpo", "score_scale": 0.0}, "score_scale must be a finite number > 0, got 0.0"),
+        ({"method": "atwu", "scorer_from": "x", "scorer_prior": "rarity"}, "brings its own prior"),
+        (
+            {"method": "atwu", "scorer_procedure": "frozen", "scorer_prior": "rarity", "scorer_prior_strength": 0.0},
+            "a frozen scorer needs a start",
+        ),
+    ],
+)
+def test_options_without_effect_are_refused(settings, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        UnlearnConfig(output_dir=str(tmp_path), use_cpu=True, **settings)
+
+
+def test_presets_scale_scores_only_where_there_are_some(tmp_path):
+    values = {
+        (method, preset): UnlearnConfig(output_dir=str(tmp_path), use_cpu=True, method=method, preset=preset)
+        .recipe()
+        .values["score_scale"]
+        for method in ("simnpo", "atwu_simnpo")
+        for preset in ("default", "authors", "paper")
+    }
+    assert values == {
+        ("simnpo", "default"): 1.0,
+        ("simnpo", "authors"): 1.0,
+        ("simnpo", "paper"): 1.0,
+        ("atwu_simnpo", "default"): 1.0,
+        ("atwu_simnpo", "authors"): 2.0,
+        ("atwu_simnpo", "paper"): 1.0,
+    }

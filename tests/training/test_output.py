@@ -84,3 +84,21 @@ def test_too_little_space_is_said_beforehand(tmp_path):
     with pytest.raises(OSError, match=r"GB free, this run needs about 1000000000\.0 GB"):
         OutputFolder(tmp_path / "deep" / "run").check_space(10**18)
     assert not (tmp_path / "deep").exists()
+
+
+def test_a_published_record_names_no_place_of_this_machine(tmp_path):
+    from atwu.training.card import public_record
+
+    (tmp_path / "target").mkdir()
+    record = {
+        "starting_model": {"model": str(tmp_path / "target"), "revision": None},
+        "data": {"forget": {"source": "people:tiny:forget", "rows": 24}},
+        "config": {"cache_dir": "/somewhere", "scorer_from": str(tmp_path / "warm"), "learning_rate": 2e-5},
+        "hub": ["org/name"],
+    }
+    assert public_record(record) == {
+        "starting_model": {"model": "target", "revision": None},
+        "data": {"forget": {"source": "people:tiny:forget", "rows": 24}},
+        "config": {"scorer_from": "warm", "learning_rate": 2e-5},
+        "hub": ["org/name"],
+    }

@@ -193,7 +193,9 @@ def test_logged_agreement_is_the_mean_auroc_of_the_rows(model_folder, tmp_path):
     rows = trainer._rows.forget.rows
     seen = read_tokens(trainer.model, rows)
     trainer.train()
-    expected = per_sample_auroc([row.logps for row in seen], [row.labels for row in seen]).mean
+    expected = per_sample_auroc(
+        [row.logps[row.content] for row in seen], [row.labels[row.content] for row in seen]
+    ).mean
     assert logged(trainer, "score_auroc") == pytest.approx([expected], abs=1e-4)
 
 

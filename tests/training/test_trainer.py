@@ -10,7 +10,7 @@ import torch
 from tests.training.conftest import make_rows
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
-from atwu import FinetuneConfig, FinetuneTrainer, TokenScorer, UnlearnConfig, UnlearnTrainer
+from atwu import FinetuneConfig, FinetuneTrainer, TokenScorer, UnlearnConfig, UnlearnTrainer, unlearning_loss
 from atwu.methods import METHODS
 from atwu.modeling.abilities import abilities_of
 from atwu.training.errors import NonFiniteLossError
@@ -313,3 +313,51 @@ def test_finetuning_gives_its_own_advice(model_folder, tmp_path):
     )
     with pytest.raises(NonFiniteLossError, match=r"no checkpoint was written yet\. Lower the learning rate\.$"):
         trainer.train()
+
+
+@pytest.mark.parametrize("weighting", ["nouns+rarity", "nouns*rarity", "logprob_mask*labels"])
+def test_two_fixed_weightings_average_over_their_common_weight(weighting, model_folder, tmp_path):
+    """The trainer's masked loss is that of `unlearning_loss` with the weights it says it used."""
+    trainer = make_trainer(
+        model_folder,
+        tmp_path,
+        method="seul",
+        weighting=weighting,
+        noun_finder="simple",
+        per_device_train_batch_size=24,
+        max_steps=1,
+        cache_dir=str(tmp_path),
+    )
+    seen = []
+    compute = trainer._loss
+    trainer._loss = lambda *given: seen.append((given[1], compute(*given))) or seen[-1][1]
+    start = AutoModelForCausalLM.from_pretrained(model_folder)
+    trainer.train()
+    batch, result = seen[0]
+    weights = torch.nn.functional.pad(result.token_weights, (1, 0))
+    again = unlearning_loss(start, batch["forget"], batch["retain"], method="seul", token_weights=weights)
+    assert result.token_weights.max() > result.token_weights[result.mask].min()
+    assert again.forget.item() == pytest.approx(result.forget.item(), abs=1e-5)
+
+
+def test_a_second_training_of_a_joint_scorer_goes_on(model_folder, tmp_path):
+    trainer = make_trainer(model_folder, tmp_path, method="atwu", scorer_procedure="joint", num_train_epochs=1)
+    trainer.train()
+    trainer.train()
+    assert trainer.alternation.updates == 12
+
+
+def test_dropped_last_batches_find_every_reference(model_folder, tmp_path):
+    """With `dataloader_drop_last` a run of fixed length begins more epochs and draws other retain rows."""
+    trainer = make_trainer(
+        model_folder,
+        tmp_path,
+        method="grad_diff",
+        retain_loss="kl",
+        per_device_train_batch_size=16,
+        dataloader_drop_last=True,
+        max_steps=12,
+        cache_dir=str(tmp_path),
+    )
+    trainer.train()
+    assert trainer.state.global_step == 12

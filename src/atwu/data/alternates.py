@@ -32,6 +32,19 @@ class Alternates:
         return self.chosen[epoch % len(self.chosen)][row]
 
 
+def check_alternates(examples: Sequence[Example]) -> None:
+    """Whether every forget row has a preferred answer or a question to refuse.
+
+    Raises:
+        ValueError: a plain text row without an alternate of its own.
+    """
+    for index, example in enumerate(examples):
+        if example.alternate is None and not example.messages:
+            raise ValueError(
+                f"forget set, row {index + 1}: a plain text row has no question to refuse; give it an alternate."
+            )
+
+
 def alternates(examples: Sequence[Example], tokenizer: Any, *, seed: int, epochs: int, max_length: int) -> Alternates:
     """Choose and encode the preferred answers of a run.
 
@@ -47,6 +60,7 @@ def alternates(examples: Sequence[Example], tokenizer: Any, *, seed: int, epochs
     """
     if seed < 0:
         raise ValueError(f"seed must be 0 or more, got {seed}.")
+    check_alternates(examples)
     encoder = Encoder(tokenizer, max_length=max_length)
     places: dict[tuple[int, str], int] = {}
     encoded: list[EncodedRow] = []
@@ -56,10 +70,6 @@ def alternates(examples: Sequence[Example], tokenizer: Any, *, seed: int, epochs
         for index, example in enumerate(examples):
             answer = example.alternate
             if answer is None:
-                if not example.messages:
-                    raise ValueError(
-                        f"forget set, row {index + 1}: a plain text row has no question to refuse; give it an alternate."
-                    )
                 draw = np.random.default_rng([_ALTERNATE, seed, epoch, index]).integers(len(REFUSALS))
                 answer = REFUSALS[int(draw)]
             key = (index, answer)

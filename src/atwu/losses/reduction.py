@@ -53,3 +53,14 @@ def mean_of_means(values: Tensor, mask: Tensor, *, count: Tensor | float | None 
         count: number of sequences to divide by instead of this batch's own.
     """
     return sequence_mean((values * mask).sum(-1) / mask.sum(-1).clamp(min=1), count=count)
+
+
+def shares(weights: Tensor, mask: Tensor) -> Tensor:
+    """`n w_t / sum of w` in each row: weights of mean 1 that keep their ratios; shape of `weights`.
+
+    Args:
+        weights: token weights >= 0, shape (batch, tokens).
+        mask: True on counted tokens, same shape; n of them in a row.
+    """
+    counted = weights * mask
+    return counted * mask.sum(-1, keepdim=True) / counted.sum(-1, keepdim=True).clamp(min=1e-8)

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from atwu._cache import cache_folder, short_hash
-from atwu._files import versions
+from atwu._files import file_digest, versions
 from atwu.data.sources import LoadedRows
 from atwu.modeling.fingerprint import model_fingerprint
-from atwu.modeling.load import load_model
+from atwu.modeling.load import is_adapter, load_model
 from atwu.training.config import FinetuneConfig, UnlearnConfig
 from atwu.training.launch import ModelSource, Say
 from atwu.training.output import RECORD_NAME
@@ -43,14 +43,7 @@ def train_auxiliary(
     missing = [name for name in ("forget", "retain") if getattr(config, f"auxiliary_{name}") is None]
     if not missing:
         return
-    fingerprint = model_fingerprint(
-        load_model(
-            str(source.model),
-            trust_remote_code=source.trust_remote_code,
-            revision=source.revision,
-            base=source.base,
-        )
-    )
+    starting = _starting_weights(source)
     for name in missing:
         settings: dict[str, Any] = {
             "learning_rate": config.learning_rate,
@@ -59,7 +52,8 @@ def train_auxiliary(
             "seed": config.seed,
             "max_length": config.max_length,
         }
-        key = short_hash([fingerprint, rows[name].fingerprint, settings, versions()])
+        precision = [source.dtype, config.bf16, config.fp16, config.device.type]
+        key = short_hash([starting, rows[name].fingerprint, settings, precision, versions()])
         folder = (Path(config.cache_dir) if config.cache_dir else cache_folder()) / "auxiliary" / f"{name}-{key[:16]}"
         if (folder / RECORD_NAME).is_file():
             say(f"auxiliary model of the {name} set: found in {folder}")
@@ -77,3 +71,14 @@ def train_auxiliary(
                 dataclasses.replace(source, scratch=None), finetune, data=str(sources[name]), output=folder, say=say
             )
         setattr(config, f"auxiliary_{name}", str(folder))
+
+
+def _starting_weights(source: ModelSource) -> str:
+    """What tells one starting model from another: a digest of its files, or a fingerprint of the loaded model."""
+    files = sorted(Path(str(source.model)).glob("*.safetensors"))
+    if files and not is_adapter(str(source.model)):
+        return file_digest(*files)
+    model = load_model(
+        str(source.model), trust_remote_code=source.trust_remote_code, revision=source.revision, base=source.base
+    )
+    return model_fingerprint(model)

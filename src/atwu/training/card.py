@@ -84,6 +84,19 @@ def _about_adapters(result: Mapping[str, Any], base: str) -> list[str]:
     ]
 
 
+def public_record(record: Any) -> Any:
+    """A `run.json` record for others to read: of paths of this machine only the last part is left."""
+    if isinstance(record, Mapping):
+        return {key: public_record(value) for key, value in record.items() if key not in _OWN}
+    if isinstance(record, list):
+        return [public_record(value) for value in record]
+    return _public(record) if isinstance(record, str) and ("/" in record or "\\" in record) else record
+
+
+_OWN = frozenset({"cache_dir", "output_dir", "logging_dir"})
+"""Settings that name places of this machine and nothing else."""
+
+
 def _public(name: str) -> str:
     """A Hub or benchmark name as it is; of a local path only the last part, since cards get published."""
     return Path(name).name if _local(name) else name

@@ -50,6 +50,15 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 step); `default` is `authors` with the corrected JensUn, unscaled scores, and the scorer on the predicting state, which found
 the secret words better wherever it was measured (docs/people.md, docs/tofu-small.md)."""
 
+_SCORER_OPTIONS: Mapping[str, Any] = {
+    "scorer_procedure": "alternate",
+    "scorer_pretrain": False,
+    "scorer_from": None,
+    "scorer_min_updates": 0,
+    "scorer_prior": "none",
+}
+"""Options that mean nothing without a scorer, with the values that say nothing."""
+
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "preset": tuple(PRESETS),
     "hidden_position": ("own", "pred"),
@@ -261,17 +270,26 @@ class UnlearnConfig(TokenTrainingConfig):
     warmup_steps: float = field(default=0.1, metadata={"help": "Warm-up: steps, or share of the run if below 1."})
 
     def __post_init__(self) -> None:
+        given_scale = self.score_scale
         for name, value in lookup("preset", self.preset, PRESETS).items():
             if getattr(self, name) is None:
                 setattr(self, name, value)
+        if given_scale is not None and not self._scales_scores():
+            raise ValueError(f"score_scale multiplies learned scores in SimNPO; method {self.method!r} has none.")
         self.scorer_gamma = str(self.scorer_gamma)
         self._check_steering(self.recipe())
         self._check_scorer()
         super().__post_init__()
 
+    def _scales_scores(self) -> bool:
+        plain = recipe(
+            self.method, weighting=self.weighting, forget_loss=self.forget_loss, retain_loss=self.retain_loss
+        )
+        return plain.needs_scorer and "score_scale" in plain.values
+
     def recipe(self) -> Recipe:
         """The method with every part and number decided."""
-        decided = recipe(
+        return recipe(
             self.method,
             weighting=self.weighting,
             forget_loss=self.forget_loss,
@@ -287,10 +305,8 @@ class UnlearnConfig(TokenTrainingConfig):
             temperature=self.temperature,
             steering_coeff=self.steering_coeff,
             layer=self.layer,
+            score_scale=self.score_scale if self._scales_scores() else None,
         )
-        if decided.needs_scorer and "score_scale" in decided.values:
-            decided = decided.with_value("score_scale", float(self.score_scale or 1.0))
-        return decided
 
     def _check_steering(self, recipe: Recipe) -> None:
         adapters = self.lora() if recipe.forgetter.steers else None
@@ -311,10 +327,17 @@ class UnlearnConfig(TokenTrainingConfig):
     def _check_scorer(self) -> None:
         if not 0 < self.rho < 1:
             raise ValueError(f"rho is a share of tokens, between 0 and 1, got {self.rho}.")
+        for name, unused in _SCORER_OPTIONS.items():
+            if getattr(self, name) != unused and not self.recipe().needs_scorer:
+                raise ValueError(f"{name} is for methods with learned weights; {self.method!r} has none.")
+        if self.scorer_from is not None and self.scorer_prior != "none":
+            raise ValueError(
+                "a scorer of an earlier run brings its own prior; give scorer_from or scorer_prior, not both."
+            )
         if self.scorer_min_updates < 0:
             raise ValueError(f"scorer_min_updates must be 0 or more, got {self.scorer_min_updates}.")
         if self.scorer_procedure == "frozen" and not (
-            self.scorer_from or self.scorer_pretrain or self.scorer_prior != "none"
+            self.scorer_from or self.scorer_pretrain or (self.scorer_prior != "none" and self.scorer_prior_strength > 0)
         ):
             raise ValueError("a frozen scorer needs a start: scorer_from, scorer_pretrain or scorer_prior.")
         if self.scorer_procedure == "joint" and self.scorer_min_updates:

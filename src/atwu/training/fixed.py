@@ -9,10 +9,11 @@ import torch
 
 from atwu.modeling.reference import TokenTable, Wanted
 from atwu.parts import WEIGHTINGS
-from atwu.recipe import Recipe
+from atwu.recipe import Combination, Recipe
 from atwu.training.config import UnlearnConfig
 from atwu.training.references import StartingModel, auxiliary_logps, per_row
 from atwu.training.rows import UnlearningRows
+from atwu.weighting import combine
 from atwu.weighting.fixed import FixedWeights, FloatArray
 from atwu.weighting.nouns import NounFinder, simple_nouns, spacy_noun_chunks
 
@@ -31,6 +32,15 @@ def check_fixed(config: UnlearnConfig, recipe: Recipe) -> None:
                     f"weighting {recipe.weighting!r} compares two auxiliary models; give {name}, the folder of one "
                     "(`atwu unlearn` trains both when they are not given)."
                 )
+    check_noun_finder(config, recipe)
+
+
+def check_noun_finder(config: UnlearnConfig, recipe: Recipe) -> None:
+    """Whether the noun finder can be loaded, if the weighting uses one.
+
+    Raises:
+        ImportError: spaCy or its model is missing.
+    """
     if any(weighter.needs_answers for weighter in recipe.weighters):
         noun_finder(config.noun_finder)
 
@@ -43,12 +53,13 @@ def noun_finder(name: str) -> NounFinder:
 def fixed_tables(
     config: UnlearnConfig, recipe: Recipe, rows: UnlearningRows, start: StartingModel, *, cache: Path
 ) -> dict[str, TokenTable]:
-    """One table per fixed weighting of the recipe, by its name."""
+    """One table per fixed weighting of the recipe, by its name; two that are combined give one, by the name of both."""
     device = next(start.model.parameters()).device
 
     def auxiliary(which: Literal["forget", "retain"]) -> list[FloatArray]:
+        size = int(start.model.config.get_text_config().vocab_size)  # type: ignore[union-attr, operator]
         name = str(config.auxiliary_forget if which == "forget" else config.auxiliary_retain)
-        return auxiliary_logps(name, rows.forget.rows, device, folder=cache, progress=start.progress)
+        return auxiliary_logps(name, rows.forget.rows, device, vocabulary=size, folder=cache, progress=start.progress)
 
     given = FixedWeights(
         forget=rows.forget.rows,
@@ -58,13 +69,25 @@ def fixed_tables(
         auxiliary_logps=auxiliary,
         noun_finder=lambda: noun_finder(config.noun_finder),
     )
-    tables = {}
-    for name in recipe.weighting_names:
-        compute = WEIGHTINGS[name].fixed
-        if compute is None:
-            continue
-        weights = compute(given)
-        lengths = [len(row) for row in weights]
-        flat = torch.cat([torch.as_tensor(row, dtype=torch.float32) for row in weights])
-        tables[name] = TokenTable(flat, lengths)
-    return tables
+    found = {name: compute(given) for name in recipe.weighting_names if (compute := WEIGHTINGS[name].fixed) is not None}
+    if recipe.combination is not None and len(found) == 2:
+        return {
+            recipe.weighting: _table(
+                _combined(*(found[name] for name in recipe.weighting_names), how=recipe.combination)
+            )
+        }
+    return {name: _table(rows) for name, rows in found.items()}
+
+
+def _combined(first: list[FloatArray], second: list[FloatArray], *, how: Combination) -> list[FloatArray]:
+    """Two fixed weightings as one, row by row."""
+    function = combine.product if how == "product" else combine.mean_of_ranks
+    pairs = [
+        (torch.as_tensor(one)[None], torch.as_tensor(other)[None]) for one, other in zip(first, second, strict=True)
+    ]
+    return [function(one, other, torch.ones_like(one, dtype=torch.bool))[0].numpy() for one, other in pairs]
+
+
+def _table(rows: list[FloatArray]) -> TokenTable:
+    flat = torch.cat([torch.as_tensor(row, dtype=torch.float32) for row in rows])
+    return TokenTable(flat, [len(row) for row in rows])

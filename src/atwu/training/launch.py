@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import hashlib
 import importlib.metadata
+import json
 import logging
 import shutil
 import time
@@ -20,7 +21,7 @@ from atwu.data.sources import LoadedRows
 from atwu.modeling.device import peak_memory
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.training.base import TokenTrainer
-from atwu.training.card import model_card
+from atwu.training.card import model_card, public_record
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.lora import check_mergeable, lora_of, with_adapters
 from atwu.training.output import RECORD_NAME, RECORD_SCHEMA, OutputFolder
@@ -57,6 +58,12 @@ _NOT_RESULT = frozenset(
         "dataloader_persistent_workers",
         "dataloader_prefetch_factor",
         "resume_from_checkpoint",
+        # What lies there counts, by its digest.
+        "cache_dir",
+        "forget_words",
+        "scorer_from",
+        "auxiliary_forget",
+        "auxiliary_retain",
         "local_rank",
     ]
 )
@@ -199,7 +206,15 @@ def _push(folder: Path, config: TokenTrainingConfig) -> None:
 
     hub = HfApi(token=config.hub_token)
     name = hub.create_repo(config.hub_model_id or folder.name, private=config.hub_private_repo, exist_ok=True).repo_id
-    hub.upload_folder(repo_id=name, folder_path=folder, commit_message="Result of atwu", revision=config.hub_revision)
+    message, revision = "Result of atwu", config.hub_revision
+    hub.upload_folder(
+        repo_id=name, folder_path=folder, ignore_patterns=[RECORD_NAME], commit_message=message, revision=revision
+    )
+    record = public_record(json.loads((folder / RECORD_NAME).read_text(encoding="utf-8")))
+    content = (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode()
+    hub.upload_file(
+        repo_id=name, path_or_fileobj=content, path_in_repo=RECORD_NAME, commit_message=message, revision=revision
+    )
 
 
 def silent(line: str) -> None:

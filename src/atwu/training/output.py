@@ -94,7 +94,8 @@ class OutputFolder:
             known = json.loads(file.read_text(encoding="utf-8"))
             if known.get("digest") == digest and not self.overwrite:
                 return self.last_checkpoint()
-            if not self.overwrite:
+            # Without a checkpoint there is nothing to go on with, and nothing to lose.
+            if not self.overwrite and self.last_checkpoint() is not None:
                 changed = _differences(known.get("key", {}), json.loads(json.dumps(dict(key), default=str)))
                 raise FileExistsError(
                     f"{self.work} holds an unfinished run that differs in {changed}; finish it with its own settings, "

@@ -291,10 +291,16 @@ def _free(folder: Path) -> int:
 
 
 def auxiliary_logps(
-    name: str, rows: Sequence[EncodedRow], device: torch.device, *, folder: Path, progress: bool
+    name: str, rows: Sequence[EncodedRow], device: torch.device, *, vocabulary: int, folder: Path, progress: bool
 ) -> list[np.ndarray[Any, np.dtype[np.float64]]]:
     """Log-probabilities of each row's counted tokens under another model, which is loaded and dropped."""
     model = load_model(name).to(device)
+    largest = max(max(row.input_ids) for row in rows)
+    if vocabulary != (own := int(model.config.get_text_config().vocab_size)) or largest >= own:
+        raise ValueError(
+            f"{name} has a vocabulary of {own}, the model about to unlearn one of {vocabulary}; "
+            "auxiliary models share its tokenizer."
+        )
     tables = read_cached(
         model,
         rows,

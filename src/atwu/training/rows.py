@@ -9,10 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from atwu.data.alternates import Alternates, alternates
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.rows import parse_row
 from atwu.data.schema import IGNORE_INDEX, Example
+from atwu.modeling.reference import TokenTable
 from atwu.recipe import Recipe
 from atwu.training.config import UnlearnConfig
 from atwu.weighting.words import label_words, read_words
@@ -142,6 +145,21 @@ def add_labels(examples: Sequence[Example], config: UnlearnConfig) -> list[Examp
         return list(examples)
     found = label_words(examples, read_words(config.forget_words))
     return [old if old.forget_spans is not None else new for old, new in zip(examples, found, strict=True)]
+
+
+def text_table(rows: Sequence[EncodedRow]) -> TokenTable:
+    """True on counted tokens of the answers' text, False on terminal tokens."""
+    marks = [
+        [
+            offset is not None
+            for offset, label in zip(row.answer_offsets, row.labels, strict=True)
+            if label != IGNORE_INDEX
+        ]
+        for row in rows
+    ]
+    return TokenTable(
+        torch.tensor([mark for row in marks for mark in row], dtype=torch.bool), [len(row) for row in marks]
+    )
 
 
 def refusal_tokens(text: str, tokenizer: Any) -> tuple[int, ...]:

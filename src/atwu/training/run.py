@@ -9,22 +9,25 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from atwu._cache import short_hash
 from atwu._files import file_digest
+from atwu.data.alternates import check_alternates
 from atwu.data.rows import fingerprint as rows_fingerprint
-from atwu.data.sources import load_rows
-from atwu.modeling.load import check_model_name
+from atwu.data.sources import LoadedRows, load_rows
+from atwu.modeling.load import check_model_name, load_tokenizer
 from atwu.recipe import Recipe
 from atwu.training.auxiliary import train_auxiliary
 from atwu.training.base import TokenTrainer
 from atwu.training.config import UnlearnConfig
-from atwu.training.fixed import check_fixed
+from atwu.training.fixed import check_fixed, check_noun_finder
 from atwu.training.launch import FinishedRun, Plan, encode_sets, launch, silent
 from atwu.training.output import RECORD_NAME, OutputFolder
-from atwu.training.rows import add_labels, looks_at_retain
+from atwu.training.rows import add_labels, looks_at_retain, refusal_tokens
+from atwu.training.scorers import check_width
 from atwu.training.source import ModelSource, Say, check_training, checked_tokenizer
 from atwu.training.supervised import run_finetune
 from atwu.training.trainer import UnlearnTrainer
-from atwu.weighting.scorer import WEIGHTS_NAME, TokenScorer
+from atwu.weighting.scorer import CONFIG_NAME, WEIGHTS_NAME, TokenScorer
 
 __all__ = ["FinishedRun", "ModelSource", "run_finetune", "run_unlearn"]
 
@@ -82,6 +85,7 @@ def run_unlearn(
         )
     tokenizer = checked_tokenizer(source, folder, config, adapter_bytes=adapter_bytes)
     encoded = encode_sets(rows, tokenizer, config, say)
+    _check_given(source, config, recipe, rows["forget"], tokenizer)
     if any(weighter.needs_auxiliary for weighter in recipe.weighters):
         train_auxiliary(source, config, {"forget": forget, "retain": retain}, rows, say=say)
     check_fixed(config, recipe)
@@ -105,19 +109,42 @@ def run_unlearn(
     return launch(Plan("unlearn", source, config, folder, rows, tokenizer, trainer, extra, say, inputs))
 
 
-def _inputs(config: UnlearnConfig, recipe: Recipe) -> dict[str, str]:
-    """Digests of the other models' files that a run reads, which must be there before anything is loaded.
+def _check_given(
+    source: ModelSource, config: UnlearnConfig, recipe: Recipe, forget: LoadedRows, tokenizer: Any
+) -> None:
+    """What a run would otherwise trip over after loading weights or training auxiliary models.
 
     Raises:
-        FileNotFoundError: `scorer_from` holds no scorer.
+        ValueError, FileNotFoundError, ImportError: see the message.
     """
-    found = {}
+    check_noun_finder(config, recipe)
+    shape = source.architecture().get_text_config()
+    if recipe.forgetter.ids == "refusal":
+        refusal_tokens(config.refusal, tokenizer)
+    if recipe.layered:
+        recipe.layer(int(shape.num_hidden_layers))
+    if recipe.needs_alternate:
+        check_alternates(forget.rows)
     if recipe.needs_scorer and config.scorer_from is not None:
-        TokenScorer.from_pretrained(config.scorer_from)
-        found["scorer_from"] = file_digest(Path(config.scorer_from) / WEIGHTS_NAME)
+        check_width(config.scorer_from, TokenScorer.from_pretrained(config.scorer_from), int(shape.hidden_size))
+    if any(weighter.needs_auxiliary for weighter in recipe.weighters):
+        for name in (config.auxiliary_forget, config.auxiliary_retain):
+            if name is None:
+                continue
+            check_model_name(name)
+            other = load_tokenizer(name)
+            if other.backend_tokenizer.to_str() != tokenizer.backend_tokenizer.to_str():
+                raise ValueError(f"{name} has another tokenizer than {source.model}; auxiliary models share it.")
+
+
+def _inputs(config: UnlearnConfig, recipe: Recipe) -> dict[str, str]:
+    """Digests of what a run reads besides its model and rows, and of what its method is."""
+    found: dict[str, str] = {}
+    found["recipe"] = short_hash(dataclasses.asdict(recipe) | {"given": sorted(recipe.given)})
+    if recipe.needs_scorer and config.scorer_from is not None:
+        found["scorer_from"] = file_digest(*(Path(config.scorer_from) / name for name in (WEIGHTS_NAME, CONFIG_NAME)))
     if any(weighter.needs_auxiliary for weighter in recipe.weighters):
         for name in ("auxiliary_forget", "auxiliary_retain"):
-            check_model_name(str(getattr(config, name)))
             found[name] = file_digest(*sorted(Path(getattr(config, name)).glob("*.safetensors")))
     return found
 

@@ -28,11 +28,7 @@ def starting_scorer(config: UnlearnConfig, width: int, rows: UnlearningRows) -> 
     """
     if config.scorer_from is not None:
         scorer = TokenScorer.from_pretrained(config.scorer_from)
-        if scorer.linear.in_features != width:
-            raise ValueError(
-                f"the scorer in {config.scorer_from} reads hidden states of width {scorer.linear.in_features}, "
-                f"this model's have {width}; it belongs to another base model."
-            )
+        check_width(config.scorer_from, scorer, width)
         return scorer
     prior = None
     if config.scorer_prior == "rarity":
@@ -45,6 +41,19 @@ def starting_scorer(config: UnlearnConfig, width: int, rows: UnlearningRows) -> 
         prior=prior,
         prior_strength=config.scorer_prior_strength,
     )
+
+
+def check_width(folder: str, scorer: TokenScorer, width: int) -> None:
+    """Refuse a scorer that reads hidden states of another width than the model's.
+
+    Raises:
+        ValueError: naming both.
+    """
+    if scorer.linear.in_features != width:
+        raise ValueError(
+            f"the scorer in {folder} reads hidden states of width {scorer.linear.in_features}, "
+            f"this model's have {width}; it belongs to another base model."
+        )
 
 
 def prior_offsets(scorer: TokenScorer, rows: Sequence[EncodedRow]) -> TokenTable | None:

@@ -27,7 +27,7 @@ from atwu.training.config import UnlearnConfig
 from atwu.training.fixed import check_fixed, fixed_tables
 from atwu.training.lora import with_adapters
 from atwu.training.references import References, StartingModel, prepare_references, reference_folder
-from atwu.training.rows import Rows, planned_epochs, refusal_tokens, unlearning_rows
+from atwu.training.rows import Rows, planned_epochs, refusal_tokens, text_table, unlearning_rows
 from atwu.training.scorers import prior_offsets, starting_scorer
 from atwu.weighting.agreement import labelled_rows, row_auroc
 from atwu.weighting.scorer import CONFIG_NAME, TokenScorer
@@ -100,6 +100,7 @@ class UnlearnTrainer(TokenTrainer):
         self._fingerprint = fingerprint
         self._references: References | None = None
         self._fixed: dict[str, TokenTable] = {}
+        self._text = text_table(rows.forget.rows)
         self._offsets: TokenTable | None = None
         self.scorer: TokenScorer | None = None
         """The token scorer, for methods with learned weights."""
@@ -152,7 +153,7 @@ class UnlearnTrainer(TokenTrainer):
             wanted,
             sets,
             mode=self.args.reference,
-            drawn=self._drawn() if "retain" in wanted and not wanted["retain"].nothing else None,
+            drawn=self._drawn() if "retain" in wanted and not self.args.dataloader_drop_last else None,
             say=self._say,
         )
 
@@ -199,7 +200,7 @@ class UnlearnTrainer(TokenTrainer):
         if self.recipe.forgetter.reduction == "selected":
             counts["selected"] = sum(self._selected(batch) for batch in batches)
         if self._scores_tokens:
-            counts["labelled_rows"] = sum(labelled_rows(*_labels(batch["forget"])) for batch in batches)
+            counts["labelled_rows"] = sum(labelled_rows(*self._labels(batch)) for batch in batches)
         return counts
 
     @property
@@ -208,7 +209,14 @@ class UnlearnTrainer(TokenTrainer):
         return self._rows.forget.rows[0].token_labels is not None and self.recipe.weighting not in ("uniform", "labels")
 
     def _selected(self, batch: Mapping[str, Any]) -> float:
-        return float(torch.stack([table.rows(batch["rows"]) for table in self._fixed.values()]).prod(0).sum())
+        (table,) = self._fixed.values()
+        return float(table.rows(batch["rows"]).sum())
+
+    def _labels(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+        """Secret-token labels and mask of the answers' text, without the terminal token, on the shifted axis."""
+        mask = TokenBatch.of(batch["forget"]).mask
+        text = torch.zeros_like(mask).masked_scatter(mask, self._text.rows(batch["rows"]).to(mask.device))
+        return batch["forget"]["token_labels"][:, 1:] > 0, text
 
     def _given(self, model: nn.Module, inputs: Mapping[str, Any]) -> Given:
         assert self._references is not None
@@ -247,7 +255,7 @@ class UnlearnTrainer(TokenTrainer):
         self._add_part("mean_score", result.token_weights.sum() / tokens)
         self._add_part("selected", (result.token_weights > 0.5).sum() / tokens)
         if self._scores_tokens and denominators.labelled_rows:
-            agreement = row_auroc(result.token_weights, *_labels(inputs["forget"]))
+            agreement = row_auroc(result.token_weights, *self._labels(inputs))
             self._add_part("score_auroc", agreement.sum() / denominators.labelled_rows)
         if model.training and (scoring := self._due()) is not None:
             scoring.collect(result, self._score_offset(inputs))
@@ -258,8 +266,10 @@ class UnlearnTrainer(TokenTrainer):
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
         """The Trainer's optimizer, with the scorer as a second group in the joint procedure."""
         optimizer = super().create_optimizer(*args, **kwargs)
-        if self.alternation is not None and self.args.scorer_procedure == "joint":
-            group = {"params": list(self.alternation.scorer.parameters()), "weight_decay": 0.0}
+        known = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        learned = list(self.scorer.parameters()) if self.scorer is not None else []
+        if self.args.scorer_procedure == "joint" and not known & {id(parameter) for parameter in learned} and learned:
+            group = {"params": learned, "weight_decay": 0.0}
             optimizer.add_param_group(group | {"lr": self.args.scorer_learning_rate})
         return optimizer
 
@@ -329,8 +339,3 @@ class _ScorerStep(TrainerCallback):
 
 def _counted(batch: Mapping[str, Tensor]) -> float:
     return float(TokenBatch.of(batch).mask.sum())
-
-
-def _labels(batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """Secret-token labels and mask of a batch, on the shifted axis."""
-    return batch["token_labels"][:, 1:] > 0, TokenBatch.of(batch).mask

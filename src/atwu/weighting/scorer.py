@@ -61,7 +61,12 @@ class TokenScorer(nn.Module):
 
         Returns:
             Scores in (0, 1), shape (...).
+
+        Raises:
+            ValueError: the scorer has a prior and is given no offset.
         """
+        if self.prior is not None and offset is None:
+            raise ValueError("this scorer starts from a prior; give the offset of each row (TokenScorer.offset).")
         logits = self.linear(hidden.detach().float()).squeeze(-1)
         return torch.sigmoid(logits if offset is None else logits + offset)
 
