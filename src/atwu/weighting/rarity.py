@@ -23,8 +23,8 @@ FloatArray = NDArray[np.float64]
 PROMPT_FACTOR = 0.5
 """What the surprise of a token is multiplied by when the prompt already holds it. A name that is asked about is as rare
 as the secret without being one: with a factor of 1 the AUROC per sample is about 10 points lower on the embedded
-benchmark and on TOFU. A factor of 0 (lowest rank) gains up to 0.4 where words of the question are never labelled
-secret, and loses about 1.5 where they may be."""
+benchmark. A factor of 0 (lowest rank) gains a little where words of the question are never labelled secret, and loses
+more where they may be."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
