@@ -22,9 +22,9 @@ from atwu.modeling.forward import LayoutChoice, TokenOutputs, forward_tokens
 from atwu.modeling.reference import Reference, Wanted, live_reference
 from atwu.modeling.single_pass import unwrap
 from atwu.modeling.tap import decoder_layers
-from atwu.parts import WEIGHTINGS, LossTerms, Reduction
+from atwu.parts import LossTerms, Reduction
 from atwu.recipe import Recipe, recipe
-from atwu.weighting import combine
+from atwu.token_weights import token_weights
 from atwu.weighting.scorer import TokenScorer
 
 Batch = Mapping[str, Tensor] | TokenBatch
@@ -227,7 +227,15 @@ def recipe_loss(
     )
     out = outs["forget"]
     terms = _terms(recipe, out, outs.get("alternate"), given)
-    weights, factor = _weights(recipe, out, rows["forget"], scorer=scorer, given=given)
+    weights, factor = token_weights(
+        recipe,
+        out,
+        rows["forget"],
+        scorer=scorer,
+        instead=given.token_weights,
+        fixed=given.fixed_weights,
+        score_offset=given.score_offset,
+    )
     values = recipe.forget_values(terms, weights)
     forget_term = reduced(
         values,
@@ -335,58 +343,6 @@ def _terms(recipe: Recipe, out: TokenOutputs, alternate: TokenOutputs | None, gi
         target = steering_vector(states.shape[-1], coefficient=recipe.values["steering_coeff"]).to(states.device)
         distance = out.spread(squared_distance(states, target))
     return LossTerms(out.logps, out.mask, ref_logps, preferred, distance)
-
-
-@torch.no_grad()
-def _weights(
-    recipe: Recipe, out: TokenOutputs, forget: TokenBatch, *, scorer: TokenScorer | None, given: Given
-) -> tuple[Tensor, Tensor | None]:
-    """Token weights of shape (batch, length - 1), zero where not counted, and the factor on learned ones."""
-    if given.token_weights is not None:
-        return _on_grid(given.token_weights, forget, out), None
-    if recipe.weighting in given.fixed_weights:
-        return out.spread(given.fixed_weights[recipe.weighting].to(out.logps)), None
-    names, weighters = recipe.weighting_names, recipe.weighters
-    parts = [
-        _one_weighting(recipe, name, out, forget, scorer=scorer, given=given) for name in names
-    ]  # fmt: skip
-    if len(parts) == 1:
-        return parts[0], None
-    weights = getattr(combine, recipe.combination or "product")(*parts, out.mask)
-    learned = [weighter.needs_scorer for weighter in weighters]
-    return weights, parts[1 - learned.index(True)] if any(learned) else None
-
-
-def _one_weighting(
-    recipe: Recipe, name: str, out: TokenOutputs, forget: TokenBatch, *, scorer: TokenScorer | None, given: Given
-) -> Tensor:
-    weighter = WEIGHTINGS[name]
-    if name in given.fixed_weights:
-        return out.spread(given.fixed_weights[name].to(out.logps))
-    if weighter.needs_labels:
-        if forget.token_labels is None:
-            raise ValueError(f"weighting {name!r} needs `token_labels` in the forget batch or `token_weights`.")
-        return _on_grid(forget.token_labels, forget, out)
-    if weighter.fixed is not None:
-        raise ValueError(f"weighting {name!r} is computed once, before training; pass its values as token_weights.")
-    if weighter.needs_scorer:
-        if scorer is None:
-            return 0.5 * out.mask.to(out.logps.dtype)
-        scores = scorer(out.hidden(scorer.hidden_position), given.score_offset)
-        return out.spread(scores.to(out.logps.dtype))
-    assert weighter.of is not None
-    if weighter.needs_entropy:
-        assert out.entropy is not None
-        return weighter.of(out.entropy, out.mask)
-    return weighter.of(out.logps, **recipe.numbers(weighter.hyperparameters)) * out.mask
-
-
-def _on_grid(weights: Tensor, forget: TokenBatch, out: TokenOutputs) -> Tensor:
-    if weights.shape != forget.labels.shape:
-        raise ValueError(
-            f"token weights must have the labels' shape {tuple(forget.labels.shape)}, got {tuple(weights.shape)}."
-        )
-    return weights[:, 1:].to(out.logps) * out.mask
 
 
 def _everywhere(batch: TokenBatch) -> TokenBatch:

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atwu.losses.preference import dpo, log_ratio, npo, reweighted_logps, simnpo
+from atwu.losses.preference import dpo, log_ratio, npo, simnpo
 from atwu.losses.reduction import sequence_mean
 
 F64 = torch.float64
@@ -25,6 +25,10 @@ LOSSES = {
     "dpo": lambda logps, ref, mask, w, won: dpo(logps, ref, mask, w, won, beta=0.3),
     "simnpo": lambda logps, ref, mask, w, won: simnpo(logps, mask, w, beta=2.5, delta=0.2, score_scale=1.5),
 }
+
+
+def reweighted(logps, weights, mask):
+    return log_ratio(logps, torch.zeros_like(logps), mask, weights)
 
 
 def close(value):
@@ -65,7 +69,7 @@ def plain(name, logps, ref, mask, weights, won):
 def test_log_ratio():
     assert REF.sum().item() == close(-1.835085)
     assert log_ratio(LOGPS, REF, MASK, ONE).item() == close(-1.083687)
-    assert reweighted_logps(LOGPS, G, MASK).item() == close(-4.230322)
+    assert reweighted(LOGPS, G, MASK).item() == close(-4.230322)
     assert log_ratio(LOGPS, REF, MASK, G).item() == close(-2.395237)
 
 
@@ -125,7 +129,7 @@ def test_at_the_starting_model(beta):
 def test_equal_weights_are_exactly_no_weights(level, seed, dtype):
     logps, ref, mask, _, won = (t if t.dtype == torch.bool else t.to(dtype) for t in random_rows(seed))
     equal, ones = torch.full_like(logps, level), torch.ones_like(logps)
-    assert torch.equal(reweighted_logps(logps, equal, mask), (logps * mask).sum(-1))
+    assert torch.equal(reweighted(logps, equal, mask), (logps * mask).sum(-1))
     for name in ("npo", "dpo"):
         assert torch.equal(LOSSES[name](logps, ref, mask, equal, won), LOSSES[name](logps, ref, mask, ones, won))
 
@@ -178,7 +182,7 @@ def test_micro_batches_add_up(name):
 @pytest.mark.parametrize("level", [0.0, 1e-40, 1e-12])
 def test_vanishing_weights_stay_finite(level):
     weights = torch.full((1, 4), level, requires_grad=True)
-    value = reweighted_logps(LOGPS.float(), weights, MASK)
+    value = reweighted(LOGPS.float(), weights, MASK)
     (grad,) = torch.autograd.grad(value, weights)
     expected = 4 * level / max(4 * level, 1e-8) * LOGPS.sum().item()
     assert value.item() == pytest.approx(expected, abs=1e-6)

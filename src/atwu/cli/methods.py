@@ -206,7 +206,11 @@ def _explain(name: str, row: Method) -> None:
     )
     if row.borrowed:
         lenders = lenders_of(row)
-        source = f"are those of {' and '.join(lenders)}" if lenders else "come from its published code, except the retain weight, which is 0 there"
+        source = (
+            f"are those of {' and '.join(lenders)}"
+            if lenders
+            else "come from its published code, except the retain weight, which is 0 there"
+        )
         console.print(f"No values were published for this method; the defaults {source}.")
     for setting, values in tuned.items():
         rates = ", ".join(f"{rate:.2e} ({model})" for model, rate in values.learning_rates.items())

@@ -93,6 +93,10 @@ def probe(
         typer.echo(f"warning: {missing} of {len(loaded.rows)} rows have no forget_spans and are left out.", err=True)
     tokenizer = load_tokenizer(model, trust_remote_code=trust_remote_code, revision=revision, base=base)
     config = load_config(model, trust_remote_code=trust_remote_code, revision=revision, base=base)
+    last = int(config.get_text_config().num_hidden_layers)
+    for number in numbers or ():
+        if not -last - 1 <= number <= last:
+            raise ValueError(f"--layers must lie between 0 (embeddings) and {last} (final states) here, got {number}.")
     check_vocabulary(tokenizer, config, name=model)
     network = load_model(model, dtype=dtype, trust_remote_code=trust_remote_code, revision=revision, base=base)
     network = network.to(place)

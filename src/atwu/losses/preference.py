@@ -13,25 +13,11 @@ from torch import Tensor
 _SMALLEST_TOTAL = 1e-8
 
 
-def reweighted_logps(logps: Tensor, weights: Tensor, mask: Tensor) -> Tensor:
-    """Log-probability of each answer with its tokens reweighted: `n / (sum of w) * sum of w log p` (the ATWU paper).
-
-    Only the weights' ratios matter: equal weights give the plain sum, and the gradient in the weights passes through
-    the normalisation too.
-
-    Args:
-        logps: log p(x_t | x_<t) under the current model, shape (batch, tokens).
-        weights: token weights in [0, 1], same shape; their sum is taken as at least 1e-8.
-        mask: True on counted tokens, same shape; n of them in a row.
-
-    Returns:
-        Shape (batch,); 0 for a row without counted tokens.
-    """
-    return _reweighted(logps, weights, mask).sum(-1)
-
-
 def log_ratio(logps: Tensor, ref_logps: Tensor, mask: Tensor, weights: Tensor) -> Tensor:
     """`r`: reweighted log-probability under the current model minus the unweighted one under the reference.
+
+    `r = n / (sum of w) * sum of w log p - sum of log p0` (the ATWU paper): only the weights' ratios matter, equal weights
+    give the plain sum, and the gradient in the weights passes through the normalisation too.
 
     Args:
         logps: log p(x_t | x_<t) under the current model, shape (batch, tokens).
@@ -114,7 +100,7 @@ def _preference(margin: Tensor, beta: float) -> Tensor:
 
 
 def _reweighted(logps: Tensor, weights: Tensor, mask: Tensor) -> Tensor:
-    """The terms of `reweighted_logps`, shape (batch, tokens)."""
+    """`n / (sum of w) * w log p` at counted tokens, 0 elsewhere, shape (batch, tokens)."""
     weights = _counted(weights, mask)
     # In units of the largest weight, a constant that cancels: equal weights are then exactly 1 and add up to exactly n.
     unit = weights.detach().amax(-1, keepdim=True).clamp(min=_SMALLEST_TOTAL)
