@@ -259,7 +259,8 @@ def _choose(
         )
     if mode in ("cache", "auto") and not lacks_head:
         size = _bytes(start, wanted, sets)
-        where = f"{size / 2**20:.1f} MiB in {start.folder}"
+        amount = f"{size / 2**20:.1f} MiB" if size >= 2**20 else f"{size / 2**10:.1f} KiB"
+        where = f"{amount} in {start.folder}"
         # What is there is used, whatever else fills the disk: a resumed run goes on as it began.
         if all(start.has_read(sets[name], what) for name, what in wanted.items()):
             return "cache", f"found, {where}"
