@@ -284,3 +284,17 @@ def test_padding_and_longer_prompts_change_nothing(setting):
                 ).loss.item()
             )
         assert losses[0] == pytest.approx(losses[1], abs=1e-9), method
+
+
+def test_refusal_is_the_mean_loss_of_the_alternate_answers(setting):
+    model, _, batches = setting
+    out = atwu.unlearning_loss(
+        model,
+        batches["forget"],
+        batches["retain"],
+        method="grad_diff",
+        forget_loss="refusal",
+        alternate=batches["alternate"],
+    )
+    values = [float(-lp) for row in rows_of(model, batches["alternate"]) for lp in own(row)]
+    assert out.forget.item() == pytest.approx(sum(values) / len(values), abs=1e-9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 
@@ -361,3 +362,28 @@ def test_dropped_last_batches_find_every_reference(model_folder, tmp_path):
     )
     trainer.train()
     assert trainer.state.global_step == 12
+
+
+def test_words_of_a_list_label_rows_that_have_no_spans(model_folder, tmp_path):
+    rows = [dataclasses.replace(row, forget_spans=None) for row in make_rows(8)]
+    words = tmp_path / "words.txt"
+    words.write_text("# towns\nKelbury\nOststrand\nVale Cross\nMirrow\n")
+    trainer = UnlearnTrainer(
+        AutoModelForCausalLM.from_pretrained(model_folder),
+        UnlearnConfig(output_dir=str(tmp_path), use_cpu=True, method="gt_ga", forget_words=str(words)),
+        forget_dataset=rows,
+        retain_dataset=make_rows(8, 24),
+        processing_class=AutoTokenizer.from_pretrained(model_folder),
+    )
+    spans = make_trainer(model_folder, tmp_path, method="gt_ga", forget=8)
+    labels = [row.token_labels for row in trainer.train_dataset.forget]
+    assert labels == [row.token_labels for row in spans.train_dataset.forget]
+    assert all(sum(row) > 0 for row in labels)
+
+
+def test_the_refusal_loss_teaches_the_alternate_answer(model_folder, tmp_path):
+    trainer = make_trainer(model_folder, tmp_path, method="grad_diff", forget_loss="refusal", max_steps=40)
+    trainer.train()
+    logged = [entry["forget_loss"] for entry in trainer.state.log_history if "forget_loss" in entry]
+    assert logged[0] == pytest.approx(5.7, abs=0.4)  # an untrained model: about log 300
+    assert logged[-1] < 0.9 * logged[0]
