@@ -156,3 +156,39 @@ def test_learned_scores_under_a_distance_count_as_shares_of_their_row(method, ti
         losses.append(out.forget.item())
     plain = atwu.unlearning_loss(model, batch(seed=1), batch(seed=2), **{**given, "weighting": "uniform"})
     assert losses == pytest.approx([plain.forget.item()] * 2, abs=1e-9)
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "rmu"])  # no layers in this model
+def test_longer_prompts_change_nothing(method):
+    """The model looks at one token only, so what stands before it may matter to nobody."""
+
+    def rows(prompt):
+        return {
+            name: {
+                "input_ids": torch.tensor([[*prompt, *ids]]),
+                "attention_mask": torch.ones(1, len(prompt) + len(ids), dtype=torch.long),
+                "labels": torch.tensor([[-100] * (len(prompt) + 1) + list(ids[1:])]),
+            }
+            for name, ids in (("forget", (0, 1, 2, 3, 4)), ("retain", (10, 11, 12, 13)), ("alternate", (0, 1, 2)))
+        }
+
+    losses = []
+    for prompt in ((), (15, 16, 17)):
+        given = rows(prompt)
+        reference = FixedProbabilities()
+        with torch.no_grad():
+            reference.logits += torch.linspace(0, 1, 20, dtype=torch.float64)
+        weights = torch.tensor([[0.0] * (len(prompt) + 1) + list(SCORES)])
+        losses.append(
+            atwu.unlearning_loss(
+                FixedProbabilities(),
+                given["forget"],
+                given["retain"],
+                method=method,
+                reference=reference,
+                alternate=given["alternate"],
+                refusal_ids=(9, 2),
+                token_weights=weights,
+            ).loss.item()
+        )
+    assert losses[0] == pytest.approx(losses[1], abs=1e-12)
