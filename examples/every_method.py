@@ -37,7 +37,7 @@ def unlearn(method, output, *options):
 def measure(folder):
     model, scorer = load_model(str(folder)), find_scorer(folder)
     rows = {"forget": forget, "retain": targets.benchmark.retain}
-    sets = evaluate(model, tokenizer, **rows, scorer=scorer, rouge=False, progress=False).sets
+    sets = evaluate(model, tokenizer, **rows, scorer=scorer, metrics=("memorization", "scores"), progress=False).sets
     return [sets[split][name].value for split in rows for name in ("extraction_strength", "probability")]
 
 

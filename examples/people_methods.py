@@ -33,7 +33,7 @@ COLUMNS = {
 
 def measure(model, scorer=None):
     rows = {"forget": targets.benchmark.forget, "retain": spread(targets.benchmark.retain, 200)}
-    sets = evaluate(model, tokenizer, **rows, scorer=scorer, rouge=False, progress=False).sets
+    sets = evaluate(model, tokenizer, **rows, scorer=scorer, metrics=("memorization", "scores"), progress=False).sets
     return [sets[split][key].value if key in sets[split] else None for split, key in COLUMNS.values()]
 
 

@@ -76,7 +76,7 @@ def study(title, target, forget, earlier, retain, rate):
                 forget=forget,
                 retain=spread(retain, 200),
                 scorer=trainer.scorer,
-                rouge=False,
+                metrics=("memorization", "scores"),
                 progress=False,
             ).sets
             values = {column: sets[split].get(key) for column, (split, key) in COLUMNS.items()}

@@ -1,4 +1,4 @@
-"""Batched greedy decoding against one row at a time and against a plain loop."""
+"""Batched decoding against one row at a time and a plain loop; sampling against the distribution it is to have."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from scipy.stats import chisquare
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 from atwu.evaluation.generate import generate
@@ -154,6 +155,106 @@ def test_training_state_comes_back_even_after_an_error(
     assert model.generation_config is shipped
 
 
+def test_a_drawn_token_has_the_softmax_distribution(model: LlamaForCausalLM) -> None:
+    model.eval()
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([[3, 4, 5]])).logits[0, -1].double()
+
+    def drawn(temperature: float) -> list[int]:
+        rows = generate(
+            model,
+            _tokenizer(None),
+            [[3, 4, 5]] * 4000,
+            max_new_tokens=1,
+            batch_tokens=16384,
+            temperature=temperature,
+            noise_seeds=range(4000),
+            progress=False,
+        )
+        return torch.bincount(torch.tensor(rows).flatten(), minlength=20).tolist()
+
+    def p_value(temperature: float, assumed: float) -> float:
+        expected = 4000 * (logits / assumed).softmax(-1).numpy()
+        return float(chisquare(drawn(temperature), expected * 4000 / expected.sum()).pvalue)
+
+    assert p_value(1.0, 1.0) > 0.01
+    assert p_value(2.5, 2.5) > 0.01
+    assert p_value(1.0, 1.2) < 1e-6, "the check must be able to fail"
+
+
+def test_draws_at_later_positions_are_independent_of_earlier_ones(model: LlamaForCausalLM) -> None:
+    # At a very high temperature every pair of tokens is equally likely.
+    rows = generate(
+        model,
+        _tokenizer(None),
+        [[3, 4]] * 6000,
+        max_new_tokens=2,
+        batch_tokens=24000,
+        temperature=1e6,
+        noise_seeds=range(6000),
+        progress=False,
+    )
+    pairs = [first * 20 + second for first, second in rows]
+    assert chisquare(torch.bincount(torch.tensor(pairs), minlength=400).tolist()).pvalue > 0.01
+
+
+def test_drawn_rows_do_not_depend_on_the_batch(model: LlamaForCausalLM) -> None:
+    def draw(rows: list[int], batch_tokens: int = 4096, seeds: int = 0, end: int | None = 7) -> list[tuple[int, ...]]:
+        return generate(
+            model,
+            _tokenizer(end),
+            [PROMPTS[row] for row in rows],
+            max_new_tokens=12,
+            temperature=1.0,
+            noise_seeds=[2**64 - 1 - seeds - row for row in rows],
+            batch_tokens=batch_tokens,
+            progress=False,
+        )
+
+    everything = list(range(len(PROMPTS)))
+    together = draw(everything)
+    assert together == draw(everything)
+    assert together == draw(everything, batch_tokens=40)
+    assert together == [draw([row])[0] for row in everything]
+    assert together[::-1] == draw(everything[::-1])
+    assert together != draw(everything, seeds=100)
+    free = draw(everything, end=None)
+    assert together != free
+    assert together == [row[: row.index(7)] if 7 in row else row for row in free]
+
+
+def test_a_low_temperature_is_nearly_greedy(model: LlamaForCausalLM) -> None:
+    greedy = generate(model, _tokenizer(None), PROMPTS, max_new_tokens=12, progress=False)
+    settings = {"max_new_tokens": 12, "noise_seeds": range(6), "progress": False}
+    assert generate(model, _tokenizer(None), PROMPTS, temperature=1e-4, **settings) == greedy
+    assert generate(model, _tokenizer(None), PROMPTS, temperature=0.0, **settings) == greedy
+    assert generate(model, _tokenizer(None), PROMPTS, temperature=1.0, **settings) != greedy
+
+
+def test_each_batch_is_reported_with_what_it_cost(model: LlamaForCausalLM) -> None:
+    model.eval()
+    end = _plain(model, PROMPTS[1], 12, set())[4]
+    batches: list[list[tuple[int, tuple[int, ...], int]]] = []
+    caps = [3, 12, 0, 12, 5, 12]
+    outputs = generate(
+        model,
+        _tokenizer(end),
+        PROMPTS,
+        max_new_tokens=caps,
+        batch_tokens=40,
+        progress=False,
+        on_batch=lambda rows: batches.append(list(rows)),
+    )
+    assert len(batches) > 1
+    rows = {index: (ids, spent) for batch in batches for index, ids, spent in batch}
+    assert sorted(rows) == [0, 1, 3, 4, 5], "each once, and none for a cap of 0"
+    for index, (ids, spent) in rows.items():
+        assert ids == outputs[index]
+        free = _plain(model, PROMPTS[index], caps[index], set())
+        assert spent == (free.index(end) + 1 if end in free else caps[index])
+    assert {spent - len(ids) for ids, spent in rows.values()} == {0, 1}
+
+
 def test_nothing_to_do(model: LlamaForCausalLM) -> None:
     assert generate(model, _tokenizer(None), [], max_new_tokens=3, progress=False) == []
 
@@ -174,3 +275,9 @@ def test_bad_input_is_refused(model: LlamaForCausalLM) -> None:
         generate(model, _tokenizer(None), [[3]], max_new_tokens=-1)
     with pytest.raises(ValueError, match="batch_tokens must be at least 1"):
         generate(model, _tokenizer(None), [[3]], max_new_tokens=1, batch_tokens=0)
+    with pytest.raises(ValueError, match="temperature must be 0"):
+        generate(model, _tokenizer(None), [[3]], max_new_tokens=1, temperature=-0.5)
+    with pytest.raises(ValueError, match="one noise seed per prompt: none for 1"):
+        generate(model, _tokenizer(None), [[3]], max_new_tokens=1, temperature=0.5)
+    with pytest.raises(ValueError, match="one noise seed per prompt: 2 for 1"):
+        generate(model, _tokenizer(None), [[3]], max_new_tokens=1, temperature=0.5, noise_seeds=[1, 2])

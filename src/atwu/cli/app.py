@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from atwu.cli import demo, evaluate, methods, probe, tokens, train
+from atwu.cli import compare, demo, evaluate, judge, methods, paraphrase, probe, tokens, train
 
 EXPECTED = (ValueError, FileNotFoundError, FileExistsError, PermissionError, ImportError, OSError)
 
@@ -28,6 +28,9 @@ def build(command: str | None) -> typer.Typer:
     app.command("finetune")(train.finetune_command(full=command == "finetune"))
     app.command("unlearn")(train.unlearn_command(full=command == "unlearn"))
     app.command("evaluate")(evaluate.evaluate)
+    app.command("compare")(compare.compare)
+    app.add_typer(judge.app, name="judge")
+    app.command("paraphrase")(paraphrase.paraphrase)
     app.command("tokens")(tokens.tokens)
     app.command("probe")(probe.probe)
     app.command("methods")(methods.methods)
@@ -50,13 +53,14 @@ def run() -> None:
 
     Set ATWU_DEBUG=1 to see where an error came from.
     """
+    from atwu.judge.budget import BudgetReached
     from atwu.training.errors import NonFiniteLossError
 
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     command = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), None)
     try:
         build(command)()
-    except (*EXPECTED, NonFiniteLossError) as error:
+    except (*EXPECTED, NonFiniteLossError, BudgetReached) as error:
         if os.environ.get("ATWU_DEBUG"):
             raise
         message = str(error)

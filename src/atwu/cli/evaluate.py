@@ -2,93 +2,229 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from atwu.cli import parameters as shared
+
+if TYPE_CHECKING:
+    from atwu.evaluation.result import EvalResult
+    from atwu.judge.verdicts import Claim, Judge, Pair
+
+_PROBES = "Variants and attacks"
 
 
 def evaluate(
     model: Annotated[
-        str, typer.Option("--model", "-m", help="Model to measure: folder (of an adapter, too) or Hub name.")
+        str,
+        typer.Option("--model", "-m", help="Model to measure: folder (of an adapter, too), Hub name, or its name at --model-url."),
     ],
     forget: Annotated[
         str | None, typer.Option(help="Rows that should be gone: file, Hub data set or people:SIZE:SPLIT.")
     ] = None,
     retain: Annotated[str | None, typer.Option(help="Rows that should be there, same kinds.")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the result as JSON.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Use only the first rows of each set.")] = None,
-    rouge: Annotated[bool, typer.Option(help="Generate answers for ROUGE-L recall (slow).")] = True,
-    max_length: Annotated[int, typer.Option(min=8, help="Longest row in tokens.")] = 512,
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Cap on generated tokens.")] = 64,
-    batch_tokens: Annotated[int, typer.Option(min=1, help="Tokens per forward pass.")] = 4096,
-    dtype: Annotated[str, typer.Option(help="Load weights as auto, float32, bfloat16 or float16.")] = "auto",
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps; default: the best there is.")] = None,
-    trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Run the checkpoint's code.")] = False,
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a Hub model.")] = None,
-    base: Annotated[str | None, typer.Option(help="Base model of an adapter folder, if not the one it names.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is at --output.")] = False,
+    holdout: Annotated[str | None, typer.Option(help="Rows that no model was trained on, for membership attacks.")] = None,
+    keep: Annotated[
+        list[str] | None, typer.Option(help="Further rows that should be there, as NAME=SOURCE; repeat for several.")
+    ] = None,
+    original: Annotated[
+        str | None, typer.Option(help="Starting model, or its result file: adds FQ, RD, UQ, win rate, recovery.")
+    ] = None,
+    retain_only: Annotated[
+        str | None, typer.Option(help="Model that never saw the forget rows, or its result file: forget quality, privleak.")
+    ] = None,
+    metrics: Annotated[
+        str | None, typer.Option(help="Groups, comma-separated; list them with --list. Default: memorization,scores,rouge.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All groups whose rows are given.")] = False,
+    list_groups: Annotated[
+        bool, typer.Option("--list", help="List the groups of metrics and stop.", is_eager=True, callback=lambda on: _list(on))
+    ] = False,
+    output: shared.Output = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most this many rows of each set, evenly spaced.")] = None,
+    paraphrases: Annotated[
+        int, typer.Option(min=0, help="Wordings of a question beside its own.", rich_help_panel=_PROBES)
+    ] = 4,
+    demonstrations: Annotated[
+        int, typer.Option(min=0, help="Retain rows shown in in-context relearning.", rich_help_panel=_PROBES)
+    ] = 3,
+    samples: Annotated[
+        int, typer.Option(min=1, help="Answers drawn per question in the sampling attack.", rich_help_panel=_PROBES)
+    ] = 8,
+    relearn_rows: Annotated[int, typer.Option(min=1, help="Rows of the relearning attack.", rich_help_panel=_PROBES)] = 8,
+    relearn_steps: Annotated[int, typer.Option(min=1, help="Its training steps.", rich_help_panel=_PROBES)] = 20,
+    relearn_learning_rate: Annotated[
+        float, typer.Option(help="Its learning rate; small models need about 3e-4.", rich_help_panel=_PROBES)
+    ] = 2e-5,
+    seed: Annotated[int, typer.Option(help="Of demonstrations, draws and attacks.", rich_help_panel=_PROBES)] = 42,
+    judge: shared.JudgeName = "offline",
+    judge_url: shared.JudgeUrl = None,
+    judge_key: shared.JudgeKey = "OPENAI_API_KEY",
+    judge_price: shared.JudgePrice = None,
+    max_cost: shared.MaxCost = None,
+    judge_concurrency: shared.Concurrency = 8,
+    estimate: shared.EstimateOnly = False,
+    max_length: shared.MaxLength = 512,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Cap on a generated answer.")] = 64,
+    batch_tokens: Annotated[int, typer.Option(min=1, help="Tokens per batch, read or generated.")] = 16384,
+    backend: Annotated[str, typer.Option(help="What generates: transformers or vllm.")] = "transformers",
+    model_url: Annotated[
+        str | None, typer.Option(help="Measure --model behind this OpenAI-compatible server; only what generations tell.")
+    ] = None,
+    dtype: shared.Dtype = "auto",
+    device: shared.Device = None,
+    trust_remote_code: shared.RemoteCode = False,
+    revision: shared.Revision = None,
+    base: shared.Base = None,
+    overwrite: shared.Overwrite = False,
 ) -> None:
     """Measure what a model still knows of forget rows and what it kept of retain rows.
 
-    Extraction strength (exact and floored), exact memorization, probability, ROUGE-L recall, and where rows carry forget_spans
-    the AUROC of token scores.
+    Generations and verdicts are stored as they come: an evaluation that is killed continues when the same command is given
+    again, and nothing is paid for twice. Every number has a 95 % interval; docs/reading-results.md tells how to read them.
 
-    Example: atwu evaluate --model unlearned --forget forget.jsonl --retain retain.jsonl --output eval.json
+    Example: atwu evaluate --model unlearned --original target --forget forget.jsonl --retain retain.jsonl --all --output eval.json
     """
     from rich.console import Console
 
-    from atwu.data.sources import load_rows
+    from atwu._cache import cache_folder
+    from atwu.cli.opening import open_judge, open_model, open_rows, result_beside, spread
+    from atwu.evaluation.generations import GenerationStore
+    from atwu.evaluation.panel.config import EvaluateConfig
+    from atwu.evaluation.panel.table import DEFAULT, chosen
+    from atwu.evaluation.result import read_result
     from atwu.evaluation.run import evaluate as measure
-    from atwu.modeling.device import pick_device
-    from atwu.modeling.load import (
-        check_model_name,
-        check_vocabulary,
-        load_config,
-        load_model,
-        load_tokenizer,
-        quiet_transformers,
-    )
-    from atwu.report.tables import evaluation_table
+    from atwu.modeling.load import check_model_name, quiet_transformers
+    from atwu.report.panel import panel_table
     from atwu.weighting.scorer import find_scorer
 
     quiet_transformers()
     if forget is None and retain is None:
         raise typer.BadParameter("give --forget, --retain or both.")
-    if output is not None:
-        if output.exists() and not overwrite:
-            raise FileExistsError(f"{output} exists; choose another output or pass --overwrite.")
-        if not output.absolute().parent.is_dir():
-            raise FileNotFoundError(f"cannot write {output}: folder {output.absolute().parent} does not exist.")
-    place = pick_device(device)
-    check_model_name(model, base=base)
-    loaded = {
-        name: load_rows(source, limit=limit) for name, source in (("forget", forget), ("retain", retain)) if source
-    }
-    for rows in loaded.values():
-        for warning in rows.warnings:
-            typer.echo(f"warning: {warning}", err=True)
-    tokenizer = load_tokenizer(model, trust_remote_code=trust_remote_code, revision=revision, base=base)
-    config = load_config(model, trust_remote_code=trust_remote_code, revision=revision, base=base)
-    check_vocabulary(tokenizer, config, name=model)
-    network = load_model(model, dtype=dtype, trust_remote_code=trust_remote_code, revision=revision, base=base)
-    network = network.to(place)
-    result = measure(
-        network,
-        tokenizer,
-        forget=loaded["forget"].rows if "forget" in loaded else (),
-        retain=loaded["retain"].rows if "retain" in loaded else (),
-        scorer=find_scorer(model),
-        rouge=rouge,
+    if everything and metrics:
+        raise typer.BadParameter("give --all or --metrics, not both.")
+    if backend not in ("transformers", "vllm"):
+        raise typer.BadParameter(f"--backend must be transformers or vllm, got {backend!r}.")
+    shared.check_output(output, overwrite=overwrite)
+    wanted: Sequence[str] | str = "all" if everything else metrics.split(",") if metrics else DEFAULT
+    if model_url and not everything and not metrics:
+        wanted = ("rouge",)
+    sources = {"forget": forget, "retain": retain, "holdout": holdout} | dict(_named(text) for text in keep or ())
+    present = [name for name, source in sources.items() if source] + ["instructions"]
+    chosen(wanted, sets=present, weights=model_url is None)
+    config = EvaluateConfig(
         max_length=max_length,
         max_new_tokens=max_new_tokens,
         batch_tokens=batch_tokens,
-        name=model,
+        paraphrases=paraphrases,
+        demonstrations=demonstrations,
+        samples=samples,
+        relearn_rows=relearn_rows,
+        relearn_steps=relearn_steps,
+        relearn_learning_rate=relearn_learning_rate,
+        seed=seed,
     )
-    for warning in result.warnings:
-        typer.echo(f"warning: {warning}", err=True)
+    others = {"original": original, "retain-only": retain_only}
+    if model_url is None:
+        check_model_name(model, base=base)
+    for name in others.values():
+        if name is not None and not name.endswith(".json"):
+            check_model_name(name)
+    chosen_judge = open_judge(
+        judge, url=judge_url, key=judge_key, price=judge_price, max_cost=max_cost, concurrency=judge_concurrency
+    )
+    rows = {name: open_rows(source) for name, source in sources.items()}
+    few: dict[str, Any] = {name: spread(every, limit) for name, every in rows.items()}
+    sets = {name: few.pop(name) for name in ("forget", "retain", "holdout")} | {"kept": few, "pool": rows["retain"]}
+    options = {
+        **sets,
+        "metrics": wanted,
+        "config": config,
+        "judge": chosen_judge,
+        "store": GenerationStore(cache_folder() / "generations"),
+        "before_judging": _announce(chosen_judge, stop=estimate),
+    }
+    found: dict[str, EvalResult] = {}
+    for role, name in others.items():
+        if name is None:
+            continue
+        if name.endswith(".json"):
+            found[role] = read_result(name)
+            continue
+        typer.echo(f"measuring the {role} model {name}", err=True)
+        network, tokenizer = open_model(name, dtype=dtype, device=device, trust_remote_code=trust_remote_code)
+        found[role] = measure(
+            network, tokenizer, name=role, reference=True, original=found.get("original"), **options
+        )
+        if output is not None:
+            found[role].write(result_beside(output, role))
+    if found:
+        typer.echo(f"measuring {model}", err=True)
+    if model_url is not None:
+        from atwu.evaluation.backends import EndpointGenerator
+        from atwu.judge.client import OpenAIChat
+
+        network, tokenizer, scorer = None, None, None
+        options["generator"] = EndpointGenerator(
+            OpenAIChat(model, base_url=model_url, api_key_env=judge_key, concurrency=judge_concurrency)
+        )
+    else:
+        network, tokenizer = open_model(
+            model, dtype=dtype, device=device, trust_remote_code=trust_remote_code, revision=revision, base=base
+        )
+        scorer = find_scorer(model)
+        if backend == "vllm":
+            from atwu.evaluation.backends import VllmGenerator
+
+            options["generator"] = VllmGenerator(model, max_length=max_length)
+    result = measure(
+        network,
+        tokenizer,
+        scorer=scorer,
+        original=found.get("original"),
+        retain_only=found.get("retain-only"),
+        name=model,
+        **options,
+    )
     if output is not None:
         result.write(output)
-    Console().print(evaluation_table(result))
+    Console().print(panel_table({**found, "unlearned" if found else model: result}))
+    for warning in result.warnings:
+        typer.secho(f"warning: {warning}", fg=typer.colors.YELLOW, err=True)
     if output is not None:
         typer.echo(f"written: {output}")
+
+
+def _named(text: str) -> tuple[str, str]:
+    name, _, source = text.partition("=")
+    if not source or name in ("forget", "retain", "holdout", "instructions"):
+        raise typer.BadParameter(f"--keep must be NAME=SOURCE with a name of its own, got {text!r}.")
+    return name, source
+
+
+def _announce(judge: Judge, *, stop: bool) -> Any:
+    """Say what judging will cost before it starts; stop there if only the estimate was asked for."""
+
+    def announce(claims: Sequence[Claim], pairs: Sequence[Pair]) -> None:
+        estimate = getattr(judge, "estimate", None)
+        if estimate is not None:
+            typer.echo(f"judge: {estimate(claims, pairs)}", err=True)
+        elif stop:
+            typer.echo(f"judge: {len(claims) + len(pairs)} answers, judged offline at no cost", err=True)
+        if stop:
+            raise typer.Exit
+
+    return announce
+
+
+def _list(on: bool) -> None:
+    if not on:
+        return
+    from atwu.evaluation.panel.table import GROUPS
+
+    for name, entry in GROUPS.items():
+        needs = f" (needs {', '.join(entry.needs)})" if entry.needs else ""
+        typer.echo(f"{name:<15} {entry.about}{needs}")
+    raise typer.Exit

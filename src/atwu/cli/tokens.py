@@ -18,8 +18,12 @@ def tokens(
     data: Annotated[str, typer.Option("--data", "-d", help="Rows to score: file, Hub data set or people:SIZE:SPLIT.")],
     score: Annotated[
         list[str] | None,
-        typer.Option(help="Which scores: scorer, saturation, importance, entropy, labels; repeat for several."),
+        typer.Option(
+            help="Which scores: scorer, saturation, importance, satimp, entropy, logprob_mask, nouns, labels; repeat for "
+            "several. Default: all that the model allows, labels excepted."
+        ),
     ] = None,
+    retain: Annotated[str | None, typer.Option(help="Retain rows; rarity and ngram_difference compare with them.")] = None,
     html: Annotated[Path | None, typer.Option(help="Also write one self-contained HTML page.")] = None,
     rows: Annotated[int, typer.Option(min=0, help="How many rows to print.")] = 5,
     limit: Annotated[int, typer.Option(min=1, help="How many rows to score for the page.")] = 100,
@@ -37,6 +41,7 @@ def tokens(
     """
     from rich.console import Console
 
+    from atwu.cli.opening import open_rows
     from atwu.data.sources import load_rows
     from atwu.modeling.device import pick_device
     from atwu.modeling.load import check_model_name, load_model, load_tokenizer, quiet_transformers
@@ -63,6 +68,7 @@ def tokens(
         load_tokenizer(model, trust_remote_code=trust_remote_code, base=base),
         loaded.rows,
         scorer=scorer,
+        retain=open_rows(retain),
         scores={name: name for name in wanted} if wanted else None,
         max_length=max_length,
         progress="score rows",

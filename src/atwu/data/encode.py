@@ -135,25 +135,36 @@ class Encoder:
             warnings.append(f"{what}: {len(unmarked)} of them lose part of their forget_spans (first: {unmarked[0]}).")
         return EncodedRows(rows=tuple(encoded), warnings=tuple(warnings))
 
-    def encode_prompt(self, example: Example, question: str | None = None) -> tuple[int, ...]:
+    def encode_prompt(self, example: Example, question: str | None = None, *, prefill: str = "") -> tuple[int, ...]:
         """The ids generation starts from.
 
         Args:
             example: the row.
             question: another wording of the last user turn; None keeps the one trained on.
+            prefill: words that the answer starts with, in place of the row's own. Spaces at their end are left out:
+                they belong to the token that comes next.
 
         Returns:
-            Exactly the ids that come before the answer in training.
+            Exactly the ids that come before the answer in training, and those of the prefill as an answer's beginning.
 
         Raises:
-            ValueError: a question for a plain text row, or as `encode`.
+            ValueError: a question for a plain text row, a prefill too long for `max_length`, or as `encode`.
         """
         if question is not None:
             if not example.messages:
                 raise ValueError(f"a plain text row has no question to replace with {question[:60]!r}.")
             turns = (*example.messages[:-1], Message(example.messages[-1].role, question))
             example = replace(example, messages=turns)
-        return self.encode(example).prompt_ids
+        if not prefill.strip():
+            return self.encode(example).prompt_ids
+        row = self.encode(replace(example, answer=prefill.rstrip(), forget_spans=None))
+        if not row.has_terminal:
+            raise ValueError(
+                f"row with question {example.question[:60]!r}: prompt and prefill leave no room for an answer in "
+                f"max_length={self.max_length}; raise it or shorten them."
+            )
+        last = max(index for index, offset in enumerate(row.answer_offsets) if offset is not None)
+        return row.input_ids[: last + 1]
 
     def _encode(self, example: Example, *, where: str) -> EncodedRow:
         if not example.answer.strip():

@@ -24,6 +24,7 @@ OPTIONAL_COLUMNS = (
     "wrong_answers",
     "perturbed_answer",
     "alternate",
+    "paraphrased_answer",
     "subject",
 )
 ROLES = ("system", "user", "assistant")
@@ -64,6 +65,7 @@ def parse_row(obj: Mapping[str, Any], *, where: str) -> Example:
         paraphrases=_strings(obj, "paraphrases", where) + _strings(obj, "paraphrased_question", where, single=True),
         wrong_answers=_strings(obj, "wrong_answers", where) + _strings(obj, "perturbed_answer", where, single=True),
         alternate=_optional_string(obj, "alternate", where),
+        paraphrased_answer=_optional_string(obj, "paraphrased_answer", where),
         subject=_optional_string(obj, "subject", where),
     )
 

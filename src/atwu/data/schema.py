@@ -36,6 +36,8 @@ class Example:
     """Answers of the same form with false content."""
     alternate: str | None = None
     """A preferred answer in place of the secret, usually a refusal."""
+    paraphrased_answer: str | None = None
+    """The answer in other words; the wrong answers are then worded like it."""
     subject: str | None = None
     """Whom or what the row is about; rows of one subject are statistically dependent."""
 
@@ -54,6 +56,7 @@ class Example:
         paraphrases: tuple[str, ...] = (),
         wrong_answers: tuple[str, ...] = (),
         alternate: str | None = None,
+        paraphrased_answer: str | None = None,
         subject: str | None = None,
     ) -> Example:
         """Build a one-turn row."""
@@ -64,5 +67,6 @@ class Example:
             paraphrases=paraphrases,
             wrong_answers=wrong_answers,
             alternate=alternate,
+            paraphrased_answer=paraphrased_answer,
             subject=subject,
         )

@@ -1,20 +1,26 @@
-"""Greedy decoding of many prompts: token ids in, token ids out, in the order given.
+"""Decoding of many prompts, greedy or sampled: token ids in, token ids out, in the order given.
 
 Works on ids only and knows no template. Rows are decoded longest first in batches of bounded size, left-padded with
 attention masks made from lengths. Nothing of the model's own generation config but its end tokens has any effect, so
-a checkpoint that ships sampling settings or a repetition penalty is still decoded greedily.
+a checkpoint that ships sampling settings or a repetition penalty is decoded as asked. Sampled rows do not depend on
+what else is in their batch.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 from tqdm import tqdm
-from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
+
+OnBatch = Callable[[Sequence[tuple[int, tuple[int, ...], int]]], None]
+"""Takes (index of the prompt, generated ids, tokens spent on them) for every row of a finished batch."""
 
 
 def generate(
@@ -25,8 +31,14 @@ def generate(
     max_new_tokens: int | Sequence[int],
     batch_tokens: int = 4096,
     progress: bool = True,
+    temperature: float = 0.0,
+    noise_seeds: Sequence[int] | None = None,
+    on_batch: OnBatch | None = None,
 ) -> list[tuple[int, ...]]:
-    """Continue each prompt with the most probable token until an end token or the cap.
+    """Continue each prompt with the most probable token, or a drawn one, until an end token or the cap.
+
+    A token is drawn as `argmax_v(logit_v / T + g_v)` with independent Gumbel noise g, which has the distribution
+    softmax(logits / T) (Gumbel 1954). The noise follows from the row's seed and the position alone.
 
     Args:
         model: causal language model, on its device; a PEFT wrapper works too. Its train/eval state and its generation
@@ -38,14 +50,20 @@ def generate(
         batch_tokens: budget per batch, rows x (longest prompt + largest cap); more is faster and takes more memory.
             A row longer than the budget gets a batch of its own.
         progress: whether to show a tqdm bar; pass False on ranks other than 0.
+        temperature: T >= 0; 0 is greedy, larger is more random.
+        noise_seeds: one number in [0, 2^64) per prompt; needed above temperature 0, where equal seeds and prompts give
+            equal ids.
+        on_batch: called after each batch with its rows; the tokens spent on a row include its end token. Rows with
+            cap 0 are in no batch.
 
     Returns:
         Generated ids per prompt, in input order, without prompt, padding and end token. In half precision a batch may
         differ from single rows where two logits are nearly equal.
 
     Raises:
-        ValueError: for an empty prompt, a negative cap, a list of caps of the wrong length, or a budget below 1.
+        ValueError: for an empty prompt, a negative cap or temperature, a list of the wrong length, or a budget below 1.
     """
+    seeds = _seeds(temperature, noise_seeds, len(prompts))
     caps = _caps(max_new_tokens, len(prompts))
     if batch_tokens < 1:
         raise ValueError(f"batch_tokens must be at least 1, got {batch_tokens}; the default is 4096.")
@@ -53,10 +71,10 @@ def generate(
         if len(prompt) == 0:
             raise ValueError(f"prompt {index} has no tokens; start it with at least one, such as the bos token.")
 
-    end_ids = _end_ids(model, tokenizer)
+    ends = end_ids(model, tokenizer)
     outputs: list[tuple[int, ...]] = [()] * len(prompts)
     todo = [index for index, cap in enumerate(caps) if cap > 0]
-    with _greedy(model, end_ids), tqdm(total=len(todo), desc="generate", unit="row", disable=not progress) as bar:
+    with _bare(model, ends), tqdm(total=len(todo), desc="generate", unit="row", disable=not progress) as bar:
         for rows in _batches(todo, [len(prompt) for prompt in prompts], caps, batch_tokens):
             width = max(len(prompts[row]) for row in rows)
             pad_id = _pad_id(prompts[row][-1] for row in rows)
@@ -67,18 +85,24 @@ def generate(
                 ids[place, width - length :] = torch.as_tensor(prompts[row], dtype=torch.long)
                 mask[place, width - length :] = 1
             config = _config(
-                end_ids,
+                ends,
                 do_sample=False,
                 num_beams=1,
                 use_cache=True,
                 max_new_tokens=max(caps[row] for row in rows),
                 pad_token_id=pad_id,
             )
+            noise = _GumbelNoise([seeds[row] for row in rows], temperature, width, ends) if temperature else None
             generated: Any = model.generate(  # type: ignore[operator]
-                input_ids=ids.to(model.device), attention_mask=mask.to(model.device), generation_config=config
+                input_ids=ids.to(model.device),
+                attention_mask=mask.to(model.device),
+                generation_config=config,
+                logits_processor=LogitsProcessorList([] if noise is None else [noise]),
             )
             for row, tokens in zip(rows, generated[:, width:].tolist(), strict=True):
-                outputs[row] = _until_end(tokens[: caps[row]], end_ids)
+                outputs[row] = _until_end(tokens[: caps[row]], ends)
+            if on_batch is not None:  # a row is shorter than its cap only if an end token followed
+                on_batch([(row, outputs[row], min(len(outputs[row]) + 1, caps[row])) for row in rows])
             bar.update(len(rows))
     return outputs
 
@@ -91,6 +115,44 @@ def _caps(max_new_tokens: int | Sequence[int], count: int) -> list[int]:
     if any(cap < 0 for cap in caps):
         raise ValueError(f"max_new_tokens must be 0 or more, got {min(caps)}.")
     return caps
+
+
+def _seeds(temperature: float, noise_seeds: Sequence[int] | None, count: int) -> Sequence[int]:
+    """One seed per prompt, or none in greedy decoding."""
+    if temperature < 0:
+        raise ValueError(f"temperature must be 0 (greedy) or more, got {temperature}.")
+    if temperature == 0:
+        return ()
+    if noise_seeds is None or len(noise_seeds) != count:
+        given = "none" if noise_seeds is None else len(noise_seeds)
+        raise ValueError(f"temperature {temperature} needs one noise seed per prompt: {given} for {count} prompts.")
+    return noise_seeds
+
+
+class _GumbelNoise:
+    """Logits processor after which taking the most probable token is sampling.
+
+    Noise is counter-based (Philox) and made on the CPU: that of a position needs none of the positions before it, and
+    is the same on every device.
+    """
+
+    def __init__(self, seeds: Sequence[int], temperature: float, width: int, ends: frozenset[int]) -> None:
+        self.seeds = seeds
+        self.temperature = temperature
+        self.width = width
+        self.ends = torch.tensor(sorted(ends), dtype=torch.long)
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        generated = input_ids[:, self.width :].cpu()
+        ended = torch.isin(generated, self.ends).any(dim=1).tolist()
+        noise = np.zeros(scores.shape, dtype=np.float32)
+        for row, seed in enumerate(self.seeds):
+            if not ended[row]:
+                key = np.array([seed, generated.shape[1]], dtype=np.uint64)
+                stream = np.random.Generator(np.random.Philox(key=key))
+                # In float64: the draws in float32 can be exactly 0, which would be infinite noise.
+                noise[row] = -np.log(stream.standard_exponential(scores.shape[1]))
+        return scores / self.temperature + torch.from_numpy(noise).to(scores.device)
 
 
 def _batches(rows: list[int], lengths: list[int], caps: list[int], budget: int) -> Iterator[list[int]]:
@@ -108,7 +170,7 @@ def _batches(rows: list[int], lengths: list[int], caps: list[int], budget: int) 
         yield batch
 
 
-def _end_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+def end_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     """End tokens of the tokenizer and of the model; chat models often have one in each place."""
     found: set[int] = set()
     own = model.generation_config.eos_token_id if model.generation_config is not None else None
@@ -127,20 +189,20 @@ def _pad_id(last_tokens: Iterable[int]) -> int:
     return next(token for token in itertools.count() if token not in taken)
 
 
-def _until_end(tokens: list[int], end_ids: frozenset[int]) -> tuple[int, ...]:
+def _until_end(tokens: list[int], ends: frozenset[int]) -> tuple[int, ...]:
     """Tokens before the first end token."""
-    return tuple(itertools.takewhile(lambda token: token not in end_ids, tokens))
+    return tuple(itertools.takewhile(lambda token: token not in ends, tokens))
 
 
-def _config(end_ids: frozenset[int], **settings: Any) -> GenerationConfig:
+def _config(ends: frozenset[int], **settings: Any) -> GenerationConfig:
     """Config with these end tokens and settings and nothing else."""
     make: Any = GenerationConfig  # untyped in transformers
-    config: GenerationConfig = make(eos_token_id=sorted(end_ids) or None, **settings)
+    config: GenerationConfig = make(eos_token_id=sorted(ends) or None, **settings)
     return config
 
 
 @contextmanager
-def _greedy(model: PreTrainedModel, end_ids: frozenset[int]) -> Iterator[None]:
+def _bare(model: PreTrainedModel, ends: frozenset[int]) -> Iterator[None]:
     """Evaluation mode and a bare generation config, both put back on leaving.
 
     `generate` fills every unset field of the config it is given from `model.generation_config`; with a bare one in
@@ -150,7 +212,7 @@ def _greedy(model: PreTrainedModel, end_ids: frozenset[int]) -> Iterator[None]:
     owners: list[Any] = [model] if inner is None else [model, inner()]
     configs = [owner.generation_config for owner in owners]
     modes = [(module, module.training) for module in model.modules()]
-    bare = _config(end_ids)
+    bare = _config(ends)
     try:
         model.train(False)
         for owner in owners:

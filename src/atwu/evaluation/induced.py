@@ -1,12 +1,105 @@
-"""Token scores that each weighting induces on a model, for AUROC and heat maps."""
+"""The score that each weighting gives every token of a row, on whatever model read the rows: for AUROC and heat maps.
+
+Left out are `uniform`, which is constant, and `model_difference`, which needs two auxiliary models. Scores lie in [0, 1].
+Counts are those of the rows given, so scores of a part of the forget or retain set are not those of the whole.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NoReturn
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from atwu.data.encode import EncodedRow
+from atwu.data.schema import Example
 from atwu.evaluation.teacher_forced import FloatArray, TokenRow
+from atwu.methods import METHODS
+from atwu.weighting import fixed, probability
+from atwu.weighting.fixed import FixedWeights
+from atwu.weighting.nouns import NounFinder, simple_nouns
+
+Need = Literal["scorer", "labels", "retain"]
+
+NEEDS: Mapping[Need, str] = {
+    "scorer": "needs a learned scorer; use a model folder that has one",
+    "labels": "needs secret-token labels; give rows that all have forget_spans",
+    "retain": "compares with retain answers; give retain rows",
+}
+"""What some scores cannot do without -> what an error says about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreContext:
+    """What scores may look at. The first three are of the same rows in the same order."""
+
+    tokens: Sequence[TokenRow]
+    """What the model says about the rows."""
+    encoded: Sequence[EncodedRow]
+    examples: Sequence[Example]
+    retain: Sequence[EncodedRow] | None = None
+    """Rows whose answers are counted."""
+    noun_finder: NounFinder = simple_nouns
+
+    def __post_init__(self) -> None:
+        if not len(self.tokens) == len(self.encoded) == len(self.examples):
+            raise ValueError(
+                f"tokens, encoded and examples are of the same rows, got {len(self.tokens)}, {len(self.encoded)} and "
+                f"{len(self.examples)}."
+            )
+
+    @property
+    def there(self) -> frozenset[Need]:
+        """Which needs are met."""
+        met: dict[Need, bool] = {
+            "scorer": all(row.scores is not None for row in self.tokens),
+            "labels": all(row.token_labels is not None for row in self.encoded),
+            "retain": bool(self.retain),
+        }
+        return frozenset(need for need, yes in met.items() if yes)
+
+    def fixed_weights(self) -> FixedWeights:
+        """The same as training's weightings take it; the model that read the rows is the starting model."""
+        return FixedWeights(
+            forget=self.encoded,
+            retain=self.retain,
+            answers=[example.answer for example in self.examples],
+            ref_logps=lambda: [row.logps for row in self.tokens],
+            auxiliary_logps=_no_auxiliary,
+            noun_finder=lambda: self.noun_finder,
+        )
+
+
+Compute = Callable[[ScoreContext], list[FloatArray]]
+"""One array of shape (counted tokens,) per row."""
+
+
+@dataclass(frozen=True, slots=True)
+class InducedScore:
+    """One entry of the table."""
+
+    of: Compute
+    needs: tuple[Need, ...] = ()
+
+
+def _no_auxiliary(which: str) -> NoReturn:
+    raise ValueError(f"there is no auxiliary model of the {which} set here.")
+
+
+def _per_row(function: Callable[[TokenRow], FloatArray]) -> Compute:
+    return lambda context: [function(row) for row in context.tokens]
+
+
+def _of_logps(function: Callable[[Tensor], Tensor]) -> Compute:
+    # A log-probability of 0 may come out a rounding error above it, and its probability above 1.
+    return _per_row(lambda row: function(torch.as_tensor(row.logps).clamp(max=0)).numpy())
+
+
+def _fixed(function: Callable[[FixedWeights], list[FloatArray]]) -> Compute:
+    return lambda context: function(context.fixed_weights())
 
 
 def _entropy(row: TokenRow) -> FloatArray:
@@ -16,32 +109,62 @@ def _entropy(row: TokenRow) -> FloatArray:
 
 def _learned(row: TokenRow) -> FloatArray:
     if row.scores is None:
-        raise ValueError("the score 'scorer' needs a learned scorer; this model folder has none.")
+        raise ValueError(f"the score 'scorer' {NEEDS['scorer']}.")
     return row.scores
 
 
-def _labels(row: TokenRow) -> FloatArray:
-    if row.labels is None:
-        raise ValueError("the score 'labels' needs rows with forget_spans.")
-    return row.labels.astype(np.float64)
+_SATIMP = METHODS["satimp"].defaults
 
-
-SCORES: Mapping[str, Callable[[TokenRow], FloatArray]] = {
-    "scorer": _learned,
-    "saturation": lambda row: np.exp(row.logps),
-    "importance": lambda row: -np.expm1(row.logps),
-    "entropy": _entropy,
-    "labels": _labels,
+SCORES: Mapping[str, InducedScore] = {
+    "scorer": InducedScore(_per_row(_learned), ("scorer",)),
+    "saturation": InducedScore(_of_logps(lambda logps: probability.saturation(logps, beta=1.0))),
+    "importance": InducedScore(_of_logps(lambda logps: probability.importance(logps, beta2=1.0))),
+    "satimp": InducedScore(
+        _of_logps(lambda logps: probability.satimp(logps, beta1=_SATIMP["beta1"], beta2=_SATIMP["beta2"]))
+    ),
+    "entropy": InducedScore(_per_row(_entropy)),
+    "logprob_mask": InducedScore(_fixed(fixed.logprob_mask)),
+    "ngram_difference": InducedScore(_fixed(fixed.ngram_difference), ("retain",)),
+    "nouns": InducedScore(_fixed(fixed.nouns)),
+    "rarity": InducedScore(_fixed(fixed.rarity), ("retain",)),
+    "labels": InducedScore(_fixed(fixed.labels), ("labels",)),
 }
-"""Score in [0, 1] of every counted token by name. Exponents and temperatures of a method are left out: they do not change
-the order of saturation and importance, and entropy is shown relative to the row's largest."""
+"""Scores by name. The exponents of saturation and importance are left out, as they do not change the order of tokens;
+satimp has those of its method. Entropy is that at temperature 1, relative to the row's largest."""
 
 
-def available(rows: list[TokenRow]) -> list[str]:
-    """Names of the scores that these rows allow."""
-    missing = set()
-    if any(row.scores is None for row in rows):
-        missing.add("scorer")
-    if any(row.labels is None for row in rows):
-        missing.add("labels")
-    return [name for name in SCORES if name not in missing]
+def available(there: Collection[Need]) -> list[str]:
+    """Names of the scores whose needs are met."""
+    return [name for name, score in SCORES.items() if set(score.needs) <= set(there)]
+
+
+def check_scores(names: Iterable[str], there: Collection[Need]) -> None:
+    """Whether scores can be computed.
+
+    Raises:
+        ValueError: an unknown score, or one whose needs are not met; says what to give.
+    """
+    for name in names:
+        if name not in SCORES:
+            raise ValueError(f"unknown score {name!r}; choose from {', '.join(SCORES)}.")
+        for need in SCORES[name].needs:
+            if need not in there:
+                raise ValueError(f"the score {name!r} {NEEDS[need]}.")
+
+
+def token_scores(context: ScoreContext, names: Iterable[str]) -> dict[str, list[FloatArray]]:
+    """Score every counted token.
+
+    Args:
+        context: the rows, and what else some scores need.
+        names: names in `SCORES`.
+
+    Returns:
+        Name -> one array of shape (counted tokens,) per row, values in [0, 1].
+
+    Raises:
+        ValueError: as `check_scores`.
+    """
+    names = list(names)
+    check_scores(names, context.there)
+    return {name: SCORES[name].of(context) for name in names}

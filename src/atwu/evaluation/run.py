@@ -1,162 +1,216 @@
-"""`evaluate`: every metric of this package on a model and its forget and retain rows.
-
-Works on any checkpoint, whoever made it. One teacher-forced pass serves extraction strength, exact memorization,
-probability and token scores; one greedy generation serves ROUGE.
-"""
+"""`evaluate`: the panel of metrics on a model and its rows. Works on any checkpoint, whoever made it."""
 
 from __future__ import annotations
 
-import time
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
+from atwu._cache import short_hash
 from atwu._files import versions
-from atwu.data.encode import EncodedRow, Encoder
+from atwu.data.rows import fingerprint
 from atwu.data.schema import Example
-from atwu.evaluation import induced
-from atwu.evaluation.extraction import exact_memorization, extraction_strength
-from atwu.evaluation.generate import generate
-from atwu.evaluation.likelihood import answer_probability
-from atwu.evaluation.overlap import rouge_l_recall
-from atwu.evaluation.result import Direction, EvalResult, MetricValue
-from atwu.evaluation.teacher_forced import TokenRow, read_tokens
-from atwu.evaluation.token_scores import per_sample_auroc
+from atwu.evaluation.backends import TransformersGenerator
+from atwu.evaluation.generations import GenerationStore
+from atwu.evaluation.instructions import INSTRUCTIONS as OPEN_INSTRUCTIONS
+from atwu.evaluation.panel.config import EvaluateConfig
+from atwu.evaluation.panel.derive import Sides, overall
+from atwu.evaluation.panel.numbers import Numbers, set_values
+from atwu.evaluation.panel.session import FORGET, HOLDOUT, INSTRUCTIONS, RETAIN, RWKU, TASKS, Session
+from atwu.evaluation.panel.table import DEFAULT, GROUPS, chosen
+from atwu.evaluation.panel.warn import warnings
+from atwu.evaluation.prompts import Generator
+from atwu.evaluation.result import EvalResult, RowValues
+from atwu.evaluation.rwku_rows import RwkuProbes
+from atwu.judge.offline import OfflineJudge
+from atwu.judge.verdicts import Claim, Judge, Pair
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.weighting.scorer import TokenScorer
 
-_PER_ROW: Mapping[str, Callable[[TokenRow], float | None]] = {
-    "extraction_strength": lambda row: _strength(row, floor=False),
-    "extraction_strength_floored": lambda row: _strength(row, floor=True),
-    "exact_memorization": lambda row: exact_memorization(row.predictions[row.content], row.targets[row.content]),
-    "probability": lambda row: answer_probability(row.logps) if row.logps.size else None,
-}
+DISPLAY_ONLY = ("batch_tokens",)
+"""Settings that change no number and so do not have to agree between results."""
 
 
 def evaluate(
-    model: Any,
-    tokenizer: Any,
+    model: Any | None,
+    tokenizer: Any | None,
     *,
     forget: Sequence[Example] = (),
     retain: Sequence[Example] = (),
+    holdout: Sequence[Example] = (),
+    kept: Mapping[str, Sequence[Example]] | None = None,
+    pool: Sequence[Example] = (),
+    metrics: Sequence[str] | str = DEFAULT,
+    config: EvaluateConfig | None = None,
+    judge: Judge | None = None,
     scorer: TokenScorer | None = None,
-    rouge: bool = True,
-    max_length: int = 512,
-    max_new_tokens: int = 64,
-    batch_tokens: int = 4096,
+    original: EvalResult | None = None,
+    retain_only: EvalResult | None = None,
+    generator: Generator | None = None,
+    store: GenerationStore | None = None,
+    probes: RwkuProbes | None = None,
+    reference: bool = False,
+    before_judging: Callable[[Sequence[Claim], Sequence[Pair]], None] | None = None,
     progress: bool = True,
     name: str = "model",
 ) -> EvalResult:
     """Measure a model on rows.
 
     Args:
-        model: causal language model, on its device.
-        tokenizer: its fast tokenizer.
-        forget: rows whose knowledge should be gone; every metric is better when lower, token-score AUROC excepted.
-        retain: rows whose knowledge should be there; every metric is better when higher.
+        model: causal language model, on its device; it is left as it was. None when only its generations can be had.
+        tokenizer: its fast tokenizer; None without a model.
+        forget: rows whose knowledge should be gone.
+        retain: rows whose knowledge should be there.
+        holdout: rows that no model was trained on, for membership attacks.
+        kept: further sets that should be kept, by name, such as TOFU's real authors and world facts.
+        pool: every retain row there is, when `retain` is a part of them; demonstrations, counts and attacks draw from it.
+        metrics: groups of `GROUPS`, or "all" for every group whose rows are given.
+        config: settings.
+        judge: checks answers; the offline judge by default.
         scorer: the learned scorer of an unlearned model, for its AUROC.
-        rouge: also generate answers greedily and compute ROUGE-L recall (the slow part).
-        max_length: rows are cut to this many tokens, with a warning.
-        max_new_tokens: cap on generated tokens.
-        batch_tokens: tokens per forward pass.
+        original: result of the starting model on the same rows and settings: adds FQ, RD, UQ, win rate and recovery.
+        retain_only: the same of a model that never saw the forget rows: adds forget quality, privleak and the reference attack.
+        generator: what generates, if not this model through transformers.
+        store: where generations are kept, so that an evaluation that was killed continues and none is made twice.
+        probes: RWKU's own probes, for their native scores.
+        reference: this model is only compared with: leave out the attacks on its weights.
+        before_judging: called with everything that is to be judged before any of it is; may raise to stop there.
         progress: show progress bars.
         name: how the result calls the model.
 
+    Returns:
+        The result; equal inputs give equal results, also after a restart.
+
     Raises:
-        ValueError: no rows at all.
+        ValueError: no rows, unknown metrics, metrics whose rows are missing, or a reference result made with other rows
+            or settings.
     """
-    given: dict[str, tuple[Sequence[Example], Direction]] = {"forget": (forget, "down"), "retain": (retain, "up")}
-    given = {split: pair for split, pair in given.items() if pair[0]}
-    if not given:
+    config = config or EvaluateConfig()
+    judge = judge or OfflineJudge()
+    given = {FORGET: forget, RETAIN: retain, **(kept or {}), HOLDOUT: holdout}
+    sets = {split: tuple(rows) for split, rows in given.items() if rows}
+    if probes is not None:
+        sets[RWKU] = tuple(Example.from_qa(p.query, p.answer, subject=p.subject) for p in probes.probes)
+    if not sets:
         raise ValueError("nothing to evaluate: give forget rows, retain rows or both.")
-    start = time.perf_counter()
-    sets: dict[str, dict[str, MetricValue]] = {}
-    warnings: list[str] = []
-    encoder = Encoder(tokenizer, max_length=max_length)
-    for split, (examples, direction) in given.items():
-        encoded = encoder.encode_rows(examples, what=split)
-        warnings += encoded.warnings
-        rows = read_tokens(
-            model,
-            encoded.rows,
-            scorer=scorer,
-            batch_tokens=batch_tokens,
-            progress=f"read {split}" if progress else None,
-        )
-        values = {metric: _summary([measure(row) for row in rows], direction) for metric, measure in _PER_ROW.items()}
-        if rouge:
-            recalls = _rouge(model, tokenizer, examples, encoded.rows, max_new_tokens, batch_tokens, progress)
-            values["rouge_l_recall"] = _summary(recalls, direction)
-        sets[split] = values | _aurocs(rows)
-    return EvalResult(
-        model=name,
-        fingerprint=model_fingerprint(model),
+    if model is None and generator is None:
+        raise ValueError("nothing to evaluate: give a model or a generator.")
+    sets[INSTRUCTIONS] = tuple(Example.from_qa(text, "-") for text in OPEN_INSTRUCTIONS)
+    given_sets = [*sets, *([TASKS] if config.tasks else [])]
+    groups = chosen(metrics, sets=given_sets, weights=model is not None, references=reference)
+    if "open_ended" not in groups:
+        del sets[INSTRUCTIONS]
+    pool = tuple(pool) or tuple(retain)
+    settings = _settings(config, judge, sets | ({"pool": pool} if pool else {}), groups)
+    for role, other in (("original", original), ("retain-only", retain_only)):
+        if other is not None:
+            check_comparable(settings, other, role=role)
+    session = Session(
+        model=model,
+        tokenizer=tokenizer,
+        generator=generator
+        or TransformersGenerator(model, tokenizer, batch_tokens=config.batch_tokens),
         sets=sets,
-        rows={split: len(examples) for split, (examples, _) in given.items()},
-        settings={"max_length": max_length, "max_new_tokens": max_new_tokens if rouge else None},
-        versions=versions(),
-        seconds=round(time.perf_counter() - start, 3),
-        warnings=tuple(warnings),
-    )
-
-
-def _strength(row: TokenRow, *, floor: bool) -> float | None:
-    content = row.content
-    return extraction_strength(row.predictions[content], row.targets[content], floor=floor) if content.any() else None
-
-
-def _summary(values: Sequence[float | None], direction: Direction) -> MetricValue:
-    kept = np.array([value for value in values if value is not None], dtype=float)
-    return MetricValue(
-        value=float(kept.mean()) if kept.size else None,
-        n=int(kept.size),
-        direction=direction,
-        std=float(kept.std()) if kept.size else None,
-        skipped=len(values) - int(kept.size),
-    )
-
-
-def _aurocs(rows: Sequence[TokenRow]) -> dict[str, MetricValue]:
-    labelled = [row for row in rows if row.labels is not None]
-    if not labelled:
-        return {}
-    results = {}
-    for name in induced.available(labelled):
-        if name == "labels":
-            continue
-        scores = [induced.SCORES[name](row)[row.content] for row in labelled]
-        summary = per_sample_auroc(scores, [row.labels[row.content] for row in labelled if row.labels is not None])
-        results[f"auroc_{name}"] = MetricValue(
-            value=summary.mean,
-            n=summary.n,
-            direction="none" if name != "scorer" else "up",
-            std=summary.std,
-            skipped=summary.skipped + len(rows) - len(labelled),
-        )
-    return results
-
-
-def _rouge(
-    model: Any,
-    tokenizer: Any,
-    examples: Sequence[Example],
-    encoded: Sequence[EncodedRow],
-    max_new_tokens: int,
-    batch_tokens: int,
-    progress: bool,
-) -> list[float | None]:
-    """ROUGE-L recall per row; None for text rows, which have no prompt to continue."""
-    asked = [index for index, row in enumerate(encoded) if examples[index].messages]
-    outputs = generate(
-        model,
-        tokenizer,
-        [encoded[index].prompt_ids for index in asked],
-        max_new_tokens=max_new_tokens,
-        batch_tokens=batch_tokens,
+        pool=pool,
+        judge=judge,
+        config=config,
+        scorer=scorer,
+        store=store,
+        original=original,
+        probes=probes,
+        moments="membership" in groups,
         progress=progress,
     )
-    recalls: list[float | None] = [None] * len(encoded)
-    for index, ids in zip(asked, outputs, strict=True):
-        recalls[index] = rouge_l_recall(examples[index].answer, tokenizer.decode(ids, skip_special_tokens=True).strip())
-    return recalls
+    _measure(session, groups, before_judging)
+    rows = {split: _row_values(session, split) for split in sets}
+    numbers = Numbers(rows)
+    sides = Sides(
+        numbers,
+        original=None if original is None else Numbers(original.rows),
+        retain_only=None if retain_only is None else Numbers(retain_only.rows),
+    )
+    references = {"original": original, "retain-only": retain_only}
+    result = EvalResult(
+        model=name,
+        fingerprint=model_fingerprint(model) if model is not None else short_hash(session.generator.identity),
+        sets=set_values(numbers, session.recorded) | session.extra,
+        overall=overall(sides),
+        rows=rows,
+        settings=settings,
+        versions=versions(),
+        references={role: other.fingerprint for role, other in references.items() if other is not None},
+        cost=_cost(session),
+        curves=session.curves,
+        warnings=tuple(dict.fromkeys(session.warnings)),
+    )
+    return dataclasses.replace(result, warnings=(*result.warnings, *warnings(result, original)))
+
+
+def _measure(
+    session: Session,
+    names: Sequence[str],
+    before_judging: Callable[[Sequence[Claim], Sequence[Pair]], None] | None,
+) -> None:
+    """Ask all groups, answer and judge once, and have everything recorded."""
+    groups = [GROUPS[name].group(session) for name in names]
+    session.answer_all(prompt for group in groups for prompt in group.prompts())
+    for group in groups:
+        group.prepare()
+    claims = list(dict.fromkeys(claim for group in groups for claim in group.claims()))
+    pairs = list(dict.fromkeys(pair for group in groups for pair in group.pairs()))
+    if before_judging is not None and (claims or pairs):
+        before_judging(claims, pairs)
+    session.judge_all(claims, pairs)
+    for group in groups:
+        group.record()
+
+
+def _row_values(session: Session, split: str) -> RowValues:
+    ids = session.ids(split)
+    recorded = session.recorded.get(split, {})
+    return RowValues(
+        ids=ids,
+        subjects=tuple(row.subject or name for row, name in zip(session.sets[split], ids, strict=True)),
+        metrics={metric: kept.values for metric, kept in recorded.items()},
+        texts=session.texts.get(split, {}),
+        unscored={metric: kept.unscored for metric, kept in recorded.items() if kept.unscored},
+    )
+
+
+def _settings(
+    config: EvaluateConfig, judge: Judge, sets: Mapping[str, Sequence[Example]], groups: Sequence[str]
+) -> dict[str, Any]:
+    return {
+        "metrics": list(groups),
+        **dataclasses.asdict(config),
+        "judge": dict(judge.identity),
+        "rows": {split: fingerprint(rows) for split, rows in sets.items()},
+    }
+
+
+def check_comparable(settings: Mapping[str, Any], other: EvalResult, *, role: str) -> None:
+    """Check that another model was measured on the same rows in the same way.
+
+    Raises:
+        ValueError: it was not; names what differs.
+    """
+    different = [
+        f"{key} ({other.settings.get(key)!r} there, {value!r} here)"
+        for key, value in settings.items()
+        if key not in ("metrics", "rows", *DISPLAY_ONLY) and other.settings.get(key) != value
+    ]
+    theirs = other.settings.get("rows", {})
+    different += [
+        f"the {split} rows" for split, value in settings["rows"].items() if split in theirs and theirs[split] != value
+    ]
+    if different:
+        raise ValueError(
+            f"the {role} result ({other.model}) cannot be compared with: it differs in {'; '.join(different)}. "
+            "Evaluate it again with the same rows and options."
+        )
+
+
+def _cost(session: Session) -> dict[str, float]:
+    cost: dict[str, float] = {"generated_tokens": session.generated_tokens}
+    usage = getattr(session.judge, "usage", None)
+    return cost | (usage() if callable(usage) else {})

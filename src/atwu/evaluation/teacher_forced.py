@@ -38,6 +38,8 @@ class TokenRow:
     """1 on secret tokens, or None without annotation."""
     offsets: tuple[tuple[int, int] | None, ...]
     """Character range in the answer; None for the terminal token and template white space."""
+    variance: FloatArray | None = None
+    """Of the log-probability under the next-token distribution, or None if not asked for; its mean is `-entropy`."""
 
     @property
     def content(self) -> NDArray[np.bool_]:
@@ -51,6 +53,7 @@ def read_tokens(
     rows: Sequence[EncodedRow],
     *,
     scorer: TokenScorer | None = None,
+    moments: bool = False,
     batch_tokens: int = 4096,
     progress: str | None = None,
 ) -> list[TokenRow]:
@@ -60,6 +63,7 @@ def read_tokens(
         model: causal language model; its train/eval state is put back.
         rows: encoded rows.
         scorer: also score every counted token.
+        moments: also give the variance of the log-probability at every token (for Min-K%++).
         batch_tokens: real tokens per forward pass.
         progress: label of a progress bar, or None for none.
 
@@ -79,7 +83,7 @@ def read_tokens(
                     k: v.to(device)
                     for k, v in collate_rows([dataclasses.replace(rows[i], token_labels=None) for i in batch]).items()
                 }
-                (out,) = forward_tokens(model, [tensors], predictions=True, entropy_temperature=1.0)
+                (out,) = forward_tokens(model, [tensors], predictions=True, entropy_temperature=1.0, variance=moments)
                 assert out.predictions is not None
                 assert out.entropy is not None
                 scores = _scores(scorer, out, [rows[index] for index in batch])
@@ -98,6 +102,7 @@ def read_tokens(
                         if row.token_labels is None
                         else np.asarray(row.token_labels, dtype=np.int64)[where],
                         offsets=tuple(row.answer_offsets[position] for position in where),
+                        variance=None if out.variance is None else out.variance[place].double().cpu().numpy()[kept],
                     )
                 bar.update(len(batch))
     finally:

@@ -34,6 +34,8 @@ class TokenOutputs:
     """Greedy token before each position, or None if not asked for."""
     entropy: Tensor | None
     """Entropy in nats of the next-token distribution, without gradient, or None if not asked for."""
+    variance: Tensor | None
+    """Variance of the log-probability under the same distribution, without gradient, or None if not asked for."""
     states: Tensor
     """Final hidden states of the whole pass, flattened, without gradient, shape (slots, hidden)."""
     own: Tensor
@@ -62,6 +64,7 @@ def forward_tokens(
     *,
     predictions: bool = False,
     entropy_temperature: float | None = None,
+    variance: bool = False,
     comparisons: Sequence[Comparison | None] = (),
     layer: int | None = None,
     stop: bool = False,
@@ -74,6 +77,7 @@ def forward_tokens(
         batches: any number of batches; their padding may be on either side and costs nothing.
         predictions: also return the greedy token at every counted position.
         entropy_temperature: also return next-token entropies at this temperature.
+        variance: also return the variance of the log-probability at that temperature.
         comparisons: for each batch, a distance between distributions to measure at its counted tokens, or None.
         layer: also return the output of this decoder layer (from 0) at the counted tokens themselves.
         stop: skip what comes after `layer`; log-probabilities are then all 0.
@@ -87,7 +91,7 @@ def forward_tokens(
             f"{type(unwrap(model)).__name__} cannot run packed rows unchanged; use layout='padded' or 'auto'."
         )
     arranged = lay_out(checked, packed=packed)
-    questions = Questions(predictions, entropy_temperature, tuple(comparisons), layer, stop)
+    questions = Questions(predictions, entropy_temperature, variance, tuple(comparisons), layer, stop)
     answers = run_pass(model, arranged, abilities, questions)
     out = answers.head
     results, first = [], 0
@@ -102,6 +106,7 @@ def forward_tokens(
                 mask=mask,
                 predictions=_spread(out.predictions[span], mask) if out.predictions is not None else None,
                 entropy=_spread(out.entropy[span], mask) if out.entropy is not None else None,
+                variance=_spread(out.variance[span], mask) if out.variance is not None else None,
                 states=answers.states,
                 own=own,
                 predicting=predicting,

@@ -64,6 +64,8 @@ class HeadOutputs:
     """Index of the largest logit (the first one on ties), or None if not asked for."""
     entropy: Tensor | None
     """Entropy in nats of softmax(logits / temperature), without gradient, or None if not asked for."""
+    variance: Tensor | None = None
+    """Variance of the log-probability under the same softmax, without gradient, or None if not asked for."""
 
 
 def target_logps(
@@ -73,6 +75,7 @@ def target_logps(
     *,
     predictions: bool = False,
     entropy_temperature: float | None = None,
+    variance: bool = False,
     block_elements: int = BLOCK_ELEMENTS,
 ) -> HeadOutputs:
     """Compute log softmax(head(hidden))[target] for every token, exactly and differentiably.
@@ -86,12 +89,18 @@ def target_logps(
         targets: token ids, shape (tokens,).
         predictions: also return the greedy token.
         entropy_temperature: also return the entropy at this temperature > 0.
+        variance: also return the variance of the log-probability at that temperature (minus its mean is the entropy).
         block_elements: upper bound on the number of logits held at once.
+
+    Raises:
+        ValueError: a temperature that is not positive, or `variance` without one.
     """
+    if variance and entropy_temperature is None:
+        raise ValueError("variance needs entropy_temperature, the temperature of the distribution it is taken over.")
     dtype = head.product_dtype(hidden.device.type)
     vocabulary, largest = head.weight.shape[0], max(1, block_elements // max(1, hidden.shape[0]))
     block = -(-vocabulary // -(-vocabulary // largest))  # blocks of equal size
-    logps, best, entropy = _TargetLogps.apply(
+    logps, best, entropy, spread = _TargetLogps.apply(
         hidden,
         head.weight,
         head.bias,
@@ -102,8 +111,9 @@ def target_logps(
         block,
         predictions,
         entropy_temperature,
+        variance,
     )
-    return HeadOutputs(logps, best if predictions else None, entropy if entropy_temperature is not None else None)
+    return HeadOutputs(logps, best, entropy, spread)
 
 
 def output_layer(model: nn.Module) -> nn.Module | None:
@@ -162,7 +172,8 @@ class _TargetLogps(torch.autograd.Function):
         block: int,
         predictions: bool,
         temperature: float | None,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        variance: bool,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
         n = hidden.shape[0]
         with torch.autocast(hidden.device.type, enabled=False):
             states = hidden.to(dtype)
@@ -171,7 +182,7 @@ class _TargetLogps(torch.autograd.Function):
             peak = hidden.new_full((n,), -torch.inf, dtype=acc_dtype)
             total = hidden.new_zeros(n, dtype=acc_dtype)
             best = hidden.new_zeros(n, dtype=torch.long) if predictions else None
-            tempered = _Tempered.start(chosen, temperature) if temperature is not None else None
+            tempered = _Tempered.start(chosen, temperature, variance) if temperature is not None else None
             for span in _blocks(weight.shape[0], block):
                 logits = _block_logits(states, weight, bias, span, scale, softcap)
                 _gather_targets(chosen, logits, targets, span)
@@ -184,14 +195,15 @@ class _TargetLogps(torch.autograd.Function):
                 total = total * torch.exp(peak - new_peak) + logits.sub_(new_peak[:, None]).exp_().sum(dim=-1)
                 peak = new_peak
             log_total = peak + torch.log(total)
-            entropy = tempered.entropy(peak) if tempered is not None else None
+            entropy = tempered.entropy() if tempered is not None else None
+            spread = tempered.variance() if tempered is not None and variance else None
         ctx.save_for_backward(hidden, weight, bias, targets, log_total)
         ctx.scale, ctx.softcap, ctx.dtype, ctx.block = scale, softcap, dtype, block
         # The last block is still here as exp(logits - peak): as probabilities it saves computing it again.
         keep = softcap is None and any(ctx.needs_input_grad)
         ctx.last = logits.mul_(torch.exp(peak - log_total)[:, None]) if keep else None
-        ctx.mark_non_differentiable(*(t for t in (best, entropy) if t is not None))
-        return chosen - log_total, best, entropy
+        ctx.mark_non_differentiable(*(t for t in (best, entropy, spread) if t is not None))
+        return chosen - log_total, best, entropy, spread
 
     @staticmethod
     @once_differentiable
@@ -228,20 +240,21 @@ class _TargetLogps(torch.autograd.Function):
                 if d_weight is not None:
                     d_weight[span[0] : span[1]] = d_logits.T @ states
         d_hidden = d_hidden.to(hidden.dtype) if d_hidden is not None else None
-        return (d_hidden, d_weight, d_bias, *(None,) * 7)
+        return (d_hidden, d_weight, d_bias, *(None,) * 8)
 
 
 class _Tempered:
-    """Running sums for the entropy of softmax(logits / temperature), block by block."""
+    """Running sums for the entropy of softmax(logits / temperature) and its variance, block by block."""
 
-    def __init__(self, temperature: float, total: Tensor, moment: Tensor) -> None:
-        self.temperature, self.total, self.moment = temperature, total, moment
+    def __init__(self, temperature: float, total: Tensor, moment: Tensor, second: Tensor | None) -> None:
+        self.temperature, self.total, self.moment, self.second = temperature, total, moment, second
 
     @classmethod
-    def start(cls, like: Tensor, temperature: float) -> _Tempered:
+    def start(cls, like: Tensor, temperature: float, variance: bool) -> _Tempered:
         if not temperature > 0:
             raise ValueError(f"entropy temperature must be > 0, got {temperature}.")
-        return cls(temperature, torch.zeros_like(like), torch.zeros_like(like))
+        zero = torch.zeros_like(like)
+        return cls(temperature, zero, zero, zero if variance else None)
 
     def add(self, logits: Tensor, peak: Tensor, new_peak: Tensor) -> None:
         """Take in one block; `peak` is the largest logit before it, `new_peak` after it."""
@@ -249,12 +262,19 @@ class _Tempered:
         share = shifted.exp()
         drop = torch.where(torch.isinf(peak), torch.zeros_like(peak), (peak - new_peak) / self.temperature)
         decay = torch.exp(drop)
-        # The first moment is kept relative to the current peak, so it moves with it.
+        # Moments are kept relative to the current peak, so they move with it; there they lose the fewest digits.
+        if self.second is not None:
+            moved = self.second + drop * (2 * self.moment + drop * self.total)
+            self.second = decay * moved + (share * shifted * shifted).sum(dim=-1)
         self.moment = decay * (self.moment + drop * self.total) + (share * shifted).sum(dim=-1)
         self.total = decay * self.total + share.sum(dim=-1)
 
-    def entropy(self, peak: Tensor) -> Tensor:
+    def entropy(self) -> Tensor:
         return torch.log(self.total) - self.moment / self.total
+
+    def variance(self) -> Tensor:
+        assert self.second is not None
+        return (self.second / self.total - (self.moment / self.total) ** 2).clamp(min=0)
 
 
 def _inside(targets: Tensor, span: tuple[int, int]) -> tuple[Tensor, Tensor]:

@@ -52,6 +52,8 @@ class Questions:
 
     predictions: bool = False
     entropy_temperature: float | None = None
+    variance: bool = False
+    """Also the variance of the log-probability, at the entropy's temperature."""
     comparisons: tuple[Comparison | None, ...] = ()
     """For each batch, a distance to measure at its counted tokens; empty for none at all."""
     layer: int | None = None
@@ -147,6 +149,7 @@ def _targets(states: Tensor, head: OutputHead, targets: Tensor, questions: Quest
         targets,
         predictions=questions.predictions,
         entropy_temperature=questions.entropy_temperature,
+        variance=questions.variance,
     )
 
 
@@ -164,8 +167,7 @@ def _taken_apart(line: Tensor, answers: Answers) -> Answers:
     sizes = [answers.head.logps.shape[0], *(0 if part is None else part.shape[0] for part in answers.distances)]
     logps, *parts = line.split(sizes)
     distances = tuple(None if old is None else new for old, new in zip(answers.distances, parts, strict=True))
-    head = HeadOutputs(logps, answers.head.predictions, answers.head.entropy)
-    return dataclasses.replace(answers, head=head, distances=distances)
+    return dataclasses.replace(answers, head=dataclasses.replace(answers.head, logps=logps), distances=distances)
 
 
 def _with_logits(
@@ -181,16 +183,20 @@ def _with_logits(
     logits = logits if logits.dtype == torch.float64 else logits.float()
     states = getattr(outputs, "hidden_states", None)
     hidden = states[-1].flatten(0, 1).detach() if states else logits.new_zeros(outputs.logits.shape[:2].numel(), 0)
-    entropy = None
+    entropy = variance = None
     if questions.entropy_temperature is not None:
         with torch.no_grad():
-            entropy = torch.distributions.Categorical(logits=logits / questions.entropy_temperature).entropy()
+            distribution = torch.distributions.Categorical(logits=logits / questions.entropy_temperature)
+            entropy = distribution.entropy()
+            if questions.variance:
+                surprise = distribution.logits.clamp(min=-1e4)  # excluded tokens are at -inf and count for nothing
+                variance = (distribution.probs * (surprise + entropy[:, None]) ** 2).sum(-1)
     logps = logits.log_softmax(-1).gather(1, targets[:, None]).squeeze(1)
     distances = tuple(
         None if comparison is None else compare_logits(everywhere[where], comparison)
         for where, comparison in zip(arranged.predicting, _comparisons(arranged, questions), strict=True)
     )
-    out = HeadOutputs(logps, logits.argmax(-1) if questions.predictions else None, entropy)
+    out = HeadOutputs(logps, logits.argmax(-1) if questions.predictions else None, entropy, variance)
     return Answers(hidden, out, distances, tapped[0] if tapped else None)
 
 

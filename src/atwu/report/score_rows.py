@@ -9,9 +9,11 @@ from typing import Any
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example
 from atwu.evaluation import induced
+from atwu.evaluation.induced import Need, ScoreContext
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.evaluation.token_scores import word_scores
 from atwu.report.scored_row import ScoredRow
+from atwu.weighting.nouns import NounFinder, simple_nouns
 from atwu.weighting.scorer import TokenScorer
 
 logger = logging.getLogger(__name__)
@@ -24,6 +26,8 @@ def score_rows(
     *,
     scorer: TokenScorer | None = None,
     scores: Mapping[str, str] | None = None,
+    retain: Sequence[Example] | None = None,
+    noun_finder: NounFinder = simple_nouns,
     max_length: int = 512,
     progress: str | None = None,
 ) -> list[ScoredRow]:
@@ -34,28 +38,39 @@ def score_rows(
         tokenizer: its fast tokenizer.
         examples: rows to score.
         scorer: learned scorer of the model, if it has one.
-        scores: label to show -> name in `induced.SCORES`; by default every score these rows allow but their labels.
+        scores: label to show -> name in `induced.SCORES`; by default every score that can be computed, labels
+            excepted.
+        retain: retain rows, for the scores that count tokens of retain answers.
+        noun_finder: finds what the score `nouns` marks.
         max_length: longest row in tokens; words of a cut answer have no score.
         progress: label of a progress bar, or None.
 
     Raises:
-        ValueError: an unknown score, or one that needs a scorer or labels that are not there.
+        ValueError: an unknown score, or one that needs a scorer, labels or retain rows that are not there.
     """
-    encoded = Encoder(tokenizer, max_length=max_length).encode_rows(examples, what="rows")
+    met: dict[Need, bool] = {
+        "scorer": scorer is not None,
+        "labels": all(example.forget_spans is not None for example in examples),
+        "retain": bool(retain),
+    }
+    there = [need for need, yes in met.items() if yes]
+    if scores is None:
+        scores = {name: name for name in induced.available(there) if name != "labels"}
+    induced.check_scores(scores.values(), there)  # before the model reads anything
+    encoder = Encoder(tokenizer, max_length=max_length)
+    encoded = encoder.encode_rows(examples, what="rows")
     for warning in encoded.warnings:
         logger.warning(warning)
     rows = read_tokens(model, encoded.rows, scorer=scorer, progress=progress)
-    if scores is None:
-        scores = {name: name for name in induced.available(rows) if name != "labels"}
-    for name in scores.values():
-        if name not in induced.SCORES:
-            raise ValueError(f"unknown score {name!r}; choose from {', '.join(induced.SCORES)}.")
+    kept = encoder.encode_rows(retain, what="retain").rows if retain else None
+    context = ScoreContext(rows, encoded.rows, examples, retain=kept, noun_finder=noun_finder)
+    found = induced.token_scores(context, dict.fromkeys(scores.values()))
     return [
         ScoredRow(
             question=example.question,
             answer=example.answer,
             words={
-                label: tuple(word_scores(example.answer, row.offsets, induced.SCORES[name](row)))
+                label: tuple(word_scores(example.answer, row.offsets, found[name][index]))
                 for label, name in scores.items()
             },
             forget_spans=example.forget_spans,

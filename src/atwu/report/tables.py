@@ -11,12 +11,10 @@ from collections.abc import Collection, Mapping
 from rich.table import Table
 from rich.text import Text
 
-from atwu.evaluation.result import Direction, EvalResult, MetricValue
+from atwu.evaluation.result import Direction, MetricValue
 
-__all__ = ["REFERENCES", "MetricValue", "evaluation_table", "markdown_table", "results_table"]
-
-_ARROWS: dict[Direction, str] = {"up": " ↑", "down": " ↓", "none": ""}
-_MISSING = "–"
+ARROWS: dict[Direction, str] = {"up": " ↑", "down": " ↓", "none": ""}
+MISSING = "–"
 
 REFERENCES = ("original", "retain-only")
 """Rows that are there to compare with and take no part in the ranking."""
@@ -60,28 +58,6 @@ def results_table(
     return table
 
 
-def evaluation_table(result: EvalResult) -> Table:
-    """One model's result: one row per metric, one column per set, mean and standard deviation over rows."""
-    table = Table(
-        title=Text(result.model), title_justify="left", caption=Text("mean ± deviation over rows; arrow: better")
-    )
-    table.add_column("metric", no_wrap=True)
-    for split, count in result.rows.items():
-        table.add_column(f"{split} ({count} rows)", justify="right", no_wrap=True)
-    for metric in _metrics(result.sets):
-        cells = []
-        for split in result.rows:
-            cell = result.sets[split].get(metric)
-            if cell is None or not _known(cell):
-                cells.append(_MISSING)
-                continue
-            deviation = "" if cell.std is None else f" ± {cell.std:.{cell.digits}f}"
-            short = "" if cell.n == result.rows[split] else f" n={cell.n}"
-            cells.append(f"{_number(cell)}{deviation}{short}{_ARROWS[cell.direction] or '  '}")
-        table.add_row(metric, *cells)
-    return table
-
-
 def markdown_table(
     results: Mapping[str, Mapping[str, MetricValue]], *, references: Collection[str] = REFERENCES
 ) -> str:
@@ -96,35 +72,40 @@ def markdown_table(
     """
     marks = _marks(results, references)
     metrics = _metrics(results)
-    heads = [f"{_escaped(metric)}{_arrow(results, metric)} (n={_count(results, metric)})" for metric in metrics]
+    heads = [f"{escaped(metric)}{_arrow(results, metric)} (n={_count(results, metric)})" for metric in metrics]
     lines = [["model", *heads], ["---", *["---:"] * len(metrics)]]
     for model in results:
         stars = [{1: "**", 2: "*"}.get(marks.get((model, metric), 0), "") for metric in metrics]
         cells = [f"{s}{_text(results, model, metric)}{s}" for s, metric in zip(stars, metrics, strict=True)]
-        lines.append([_escaped(model), *cells])
+        lines.append([escaped(model), *cells])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
+def ranks(cells: Mapping[str, MetricValue]) -> dict[str, int]:
+    """1 for the models with the best and 2 for those with the second best printed value of one metric.
+
+    Nothing is ranked when values have different directions or none, when fewer than two are known, or all are equal;
+    of two models only the better is ranked.
+    """
+    shown = {model: float(shown_number(cell.value, cell.digits)) for model, cell in cells.items() if known(cell)}
+    directions = {cell.direction for cell in cells.values()}
+    order = sorted(set(shown.values()), reverse=directions == {"up"})
+    if len(directions) != 1 or "none" in directions or len(shown) < 2 or len(order) == 1:
+        return {}
+    places = {model: order.index(value) + 1 for model, value in shown.items()}
+    return {model: place for model, place in places.items() if place == 1 or (place == 2 and len(shown) > 2)}
+
+
 def _marks(results: Mapping[str, Mapping[str, MetricValue]], references: Collection[str]) -> dict[tuple[str, str], int]:
-    """1 for the best and 2 for the second best printed value of each column, by (model, metric)."""
-    marks: dict[tuple[str, str], int] = {}
-    for metric in _metrics(results):
-        direction = _direction(results, metric)
-        shown = {
-            model: float(_number(cell))
-            for model, row in results.items()
-            if model not in references and (cell := row.get(metric)) is not None and _known(cell)
-        }
-        if direction in (None, "none") or len(shown) < 2:
-            continue
-        order = sorted(set(shown.values()), reverse=direction == "up")
-        if len(order) == 1:
-            continue  # all equal: nothing to point out
-        for model, value in shown.items():
-            rank = order.index(value) + 1
-            if rank <= 2 and not (rank == 2 and len(shown) == 2):
-                marks[model, metric] = rank
-    return marks
+    """Ranks of each column, by (model, metric)."""
+    return {
+        (model, metric): rank
+        for metric in _metrics(results)
+        if _direction(results, metric) is not None
+        for model, rank in ranks(
+            {model: row[metric] for model, row in results.items() if model not in references and metric in row}
+        ).items()
+    }
 
 
 def _caption(marks: Mapping[tuple[str, str], int]) -> str:
@@ -151,34 +132,36 @@ def _direction(results: Mapping[str, Mapping[str, MetricValue]], metric: str) ->
 def _arrow(results: Mapping[str, Mapping[str, MetricValue]], metric: str) -> str:
     """Arrow for the head of a column."""
     direction = _direction(results, metric)
-    return "" if direction is None else _ARROWS[direction]
+    return "" if direction is None else ARROWS[direction]
 
 
 def _count(results: Mapping[str, Mapping[str, MetricValue]], metric: str) -> str:
     """Sample count of a column, as a range where models differ."""
-    counts = [cell.n for cell in _cells(results, metric) if _known(cell)] or [0]
+    counts = [cell.n for cell in _cells(results, metric) if known(cell)] or [0]
     return str(min(counts)) if min(counts) == max(counts) else f"{min(counts)}–{max(counts)}"
 
 
 def _text(results: Mapping[str, Mapping[str, MetricValue]], model: str, metric: str) -> str:
     """One cell: the number, a dash when there is none, and an arrow when the column's head cannot carry it."""
     cell = results[model].get(metric)
-    if cell is None or not _known(cell):
-        return _MISSING
-    return _number(cell) + (_ARROWS[cell.direction] if _direction(results, metric) is None else "")
+    if cell is None or not known(cell):
+        return MISSING
+    return shown_number(cell.value, cell.digits) + (ARROWS[cell.direction] if _direction(results, metric) is None else "")
 
 
-def _known(cell: MetricValue) -> bool:
-    return cell.value is not None and not math.isnan(cell.value)
+def known(cell: MetricValue | None) -> bool:
+    """Whether there is a number to show."""
+    return cell is not None and cell.value is not None and not math.isnan(cell.value)
 
 
-def _number(cell: MetricValue) -> str:
-    """The value as printed, without a minus in front of zero."""
-    shown = f"{cell.value:.{cell.digits}f}"
+def shown_number(value: float | None, digits: int) -> str:
+    """A number as printed, without a minus in front of zero."""
+    shown = f"{value:.{digits}f}"
     return shown[1:] if shown.startswith("-") and not shown.strip("-0.") else shown
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """Text that Markdown leaves as it is."""
     for character in "\\|*_<":
         text = text.replace(character, f"\\{character}")
     return text.replace("\n", " ")

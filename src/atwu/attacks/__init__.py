@@ -1,0 +1,1 @@
+"""Attempts to bring forgotten knowledge back: rounded weights, relearning, demonstrations, adversarial questions."""

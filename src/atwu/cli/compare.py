@@ -1,0 +1,89 @@
+"""`atwu compare`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from atwu.evaluation.result import EvalResult
+    from atwu.report.panel import Line
+
+
+def compare(
+    results: Annotated[list[Path], typer.Argument(help="Results of atwu evaluate, two or more.", show_default=False)],
+    to: Annotated[
+        str | None, typer.Option(help="Show paired differences to this one of them (its name in the table).")
+    ] = None,
+    metrics: Annotated[str | None, typer.Option(help="Lines to show, comma-separated, such as forget:J_W,UQ.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every line, not only the headline panel.")] = False,
+    form: Annotated[str, typer.Option("--format", help="table or markdown.")] = "table",
+) -> None:
+    """Put results side by side, with intervals; mark the best, the second best and the degraded.
+
+    Models named original and retain-only are compared with, not ranked. Intervals of two models may overlap while their
+    difference is clear: --to shows differences over the same resampled rows.
+
+    Example: atwu compare runs/atwu/eval.json runs/npo/eval.json runs/rmu/eval.json --to atwu
+    """
+    from rich.console import Console
+
+    from atwu.evaluation.result import read_result
+    from atwu.report.panel import HEADLINE, differences_table, lines_of, panel_markdown, panel_table
+
+    if form not in ("table", "markdown"):
+        raise typer.BadParameter(f"--format must be table or markdown, got {form!r}.")
+    if len(results) < 2:
+        raise typer.BadParameter("give two results or more; atwu evaluate --output writes them.")
+    loaded = _named([(path, read_result(path)) for path in results])
+    known = lines_of(loaded)
+    if metrics:
+        lines = [_line(text, known) for text in metrics.split(",")]
+    else:
+        lines = known if everything else [line for line in HEADLINE if line in known] or known
+    _same_settings(loaded)
+    if to is not None:
+        if to not in loaded:
+            raise typer.BadParameter(f"--to must be one of {', '.join(loaded)}; got {to!r}.")
+        Console().print(differences_table(loaded, to=to, lines=lines))
+    elif form == "markdown":
+        typer.echo(panel_markdown(loaded, lines=lines), nl=False)
+    else:
+        Console().print(panel_table(loaded, lines=lines))
+    for name, result in loaded.items():
+        for warning in result.warnings:
+            typer.secho(f"warning: {name}: {warning}", fg=typer.colors.YELLOW, err=True)
+
+
+def _named(results: Sequence[tuple[Path, EvalResult]]) -> dict[str, EvalResult]:
+    """Short names: the last part of the model's name, or of the file's path where that is not unique."""
+    short = [Path(result.model).name or result.model for _, result in results]
+    names = [
+        name if short.count(name) == 1 else str(path.with_suffix(""))
+        for name, (path, _) in zip(short, results, strict=True)
+    ]
+    if len(set(names)) < len(names):
+        raise ValueError(f"a result is given twice: {', '.join(sorted({n for n in names if names.count(n) > 1}))}.")
+    return dict(zip(names, (result for _, result in results), strict=True))
+
+
+def _line(text: str, known: Sequence[Line]) -> Line:
+    split, _, metric = text.rpartition(":")
+    found = [line for line in known if line[1] == metric and split in ("", line[0])]
+    if not found:
+        raise ValueError(f"no result has {text!r}; there are {', '.join(f'{s}:{m}' for s, m in known)}.")
+    return found[0]
+
+
+def _same_settings(results: Mapping[str, EvalResult]) -> None:
+    from atwu.evaluation.run import check_comparable
+
+    (first_name, first), *others = results.items()
+    for name, other in others:
+        try:
+            check_comparable(first.settings, other, role=name)
+        except ValueError as error:
+            typer.secho(f"warning: {first_name} and {name}: {error}", fg=typer.colors.YELLOW, err=True)

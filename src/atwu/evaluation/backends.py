@@ -1,0 +1,249 @@
+"""The models that continue prompts: a transformers model in this process, a chat server, vLLM.
+
+Transformers and vLLM start from the same token ids, which are those a row is trained with; a server applies its own
+template. All texts are treated alike: no special tokens, no white space around, cut before the first stop string.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from atwu._cache import short_hash
+from atwu._extras import require
+from atwu._files import file_digest
+from atwu.data.encode import Encoder
+from atwu.data.schema import Example, Message
+from atwu.evaluation.generate import end_ids, generate
+from atwu.evaluation.prompts import Decoding, Generation, Prompt
+from atwu.judge.chat import ChatModel, ChatRequest, Reply
+from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.load import load_config, load_tokenizer
+
+OnDone = Callable[[Sequence[tuple[int, Generation]]], None]
+
+_STAND_IN = "x"
+"""The answer of a prompt that has none yet; prompt ids do not depend on it."""
+_VLLM_BATCH = 512
+"""Prompts handed to vLLM at a time; it batches by itself, this is how often texts are stored."""
+
+
+class TransformersGenerator:
+    """A causal language model of transformers, on its device."""
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        max_length: int | None = None,
+        template: str | None = None,
+        batch_tokens: int = 8192,
+        fingerprint: str | None = None,
+    ) -> None:
+        """Bind a model, whose weights must stay as they are from here on.
+
+        Args:
+            model: causal language model; a PEFT wrapper works too.
+            tokenizer: its fast tokenizer.
+            max_length: cap on prompt and generated text together, in tokens; None for the model's own limit.
+            template: chat template as for `Encoder`; None for the tokenizer's own.
+            batch_tokens: tokens per batch; more is faster on a GPU and takes more memory.
+            fingerprint: the model's fingerprint if known already, which saves reading the weights.
+        """
+        self.model = model
+        self.batch_tokens = batch_tokens
+        self._ids = _PromptIds(tokenizer, max_length or _own_limit(model.config), template)
+        self._fingerprint = fingerprint
+
+    @property
+    def identity(self) -> str:
+        """Backend, weights, dtype, and a hash of how text becomes tokens and where an answer ends."""
+        if self._fingerprint is None:
+            self._fingerprint = model_fingerprint(self.model)
+        ends = sorted(end_ids(self.model, self._ids.tokenizer))
+        dtype = str(self.model.dtype).removeprefix("torch.")
+        return f"transformers/{self._fingerprint}/{dtype}/{self._ids.described(ends)}"
+
+    def generate(self, prompts: Sequence[Prompt], decoding: Decoding, on_done: OnDone) -> None:
+        """See `Generator.generate`. A text also ends at `max_length`.
+
+        Raises:
+            ValueError: a prompt that cannot be encoded or is too long, before anything is generated.
+        """
+        encoded = self._ids.of(prompts)
+        generate(
+            self.model,
+            self._ids.tokenizer,
+            encoded,
+            max_new_tokens=self._ids.caps(encoded, decoding),
+            batch_tokens=self.batch_tokens,
+            progress=False,
+            temperature=decoding.temperature,
+            noise_seeds=[draw_seed(prompt, decoding) for prompt in prompts] if decoding.temperature else None,
+            on_batch=lambda rows: on_done(
+                [(index, Generation(self._ids.text(ids, decoding), spent)) for index, ids, spent in rows]
+            ),
+        )
+
+
+class VllmGenerator:
+    """A model run by vLLM (Kwon et al. 2023), by path or Hub name; greedy texts are those of transformers up to rounding."""
+
+    def __init__(
+        self, path: str, *, max_length: int | None = None, template: str | None = None, dtype: str = "auto"
+    ) -> None:
+        """Load a model.
+
+        Args:
+            path: folder or Hub name of a full model, not of an adapter.
+            max_length: cap on prompt and generated text together, in tokens; None for the model's own limit.
+            template: chat template as for `Encoder`; None for the tokenizer's own.
+            dtype: as vLLM names it; `auto` keeps the checkpoint's own, float32 excepted.
+
+        Raises:
+            ImportError: vLLM is missing; the text names the pip command.
+        """
+        self._vllm = require("vllm", extra="vllm")
+        self._ids = _PromptIds(load_tokenizer(path), max_length or _own_limit(load_config(path)), template)
+        self._engine = self._vllm.LLM(model=path, dtype=dtype, max_model_len=self._ids.limit)
+        weights = sorted(Path(path).glob("*.safetensors"))
+        self._weights = file_digest(*weights) if weights else path
+        self._dtype = dtype
+
+    @property
+    def identity(self) -> str:
+        """Backend, weight files (or Hub name), dtype, and a hash of how text becomes tokens."""
+        return f"vllm/{self._weights}/{self._dtype}/{self._ids.described(())}"
+
+    def generate(self, prompts: Sequence[Prompt], decoding: Decoding, on_done: OnDone) -> None:
+        """See `Generator.generate`. A text also ends at `max_length`."""
+        encoded = self._ids.of(prompts)
+        caps = self._ids.caps(encoded, decoding)
+        sampled = decoding.temperature > 0
+        for start in range(0, len(prompts), _VLLM_BATCH):
+            chosen = range(start, min(start + _VLLM_BATCH, len(prompts)))
+            settings = [
+                self._vllm.SamplingParams(
+                    temperature=decoding.temperature,
+                    max_tokens=caps[index],
+                    seed=draw_seed(prompts[index], decoding) >> 33 if sampled else None,
+                )
+                for index in chosen
+            ]
+            given = [{"prompt_token_ids": list(encoded[index])} for index in chosen]
+            outputs = [output.outputs[0].token_ids for output in self._engine.generate(given, settings, use_tqdm=False)]
+            on_done(
+                [
+                    (index, Generation(self._ids.text(ids, decoding), len(ids)))
+                    for index, ids in zip(chosen, outputs, strict=True)
+                ]
+            )
+
+
+class EndpointGenerator:
+    """A model behind a chat interface, such as an OpenAI-compatible server, which applies its own template.
+
+    A prefill is sent as a last assistant message. Servers differ in what they make of it: some continue it, some repeat
+    it (the repetition is removed), some start a new turn, so results with a prefill compare only on one server.
+    """
+
+    def __init__(self, chat: ChatModel) -> None:
+        self.chat = chat
+
+    @property
+    def identity(self) -> str:
+        """`chat/` and what the chat model says about itself, as JSON."""
+        return f"chat/{json.dumps(dict(self.chat.identity), sort_keys=True)}"
+
+    def generate(self, prompts: Sequence[Prompt], decoding: Decoding, on_done: OnDone) -> None:
+        """See `Generator.generate`. Tokens are those the server reports.
+
+        Raises:
+            RuntimeError: prompts without a reply, after all others were handed to `on_done`.
+        """
+        failures: list[str] = []
+
+        def take(index: int, reply: Reply) -> None:
+            if reply.text is None:
+                failures.append(reply.error or "no text")
+                return
+            text = reply.text.strip().removeprefix(prompts[index].prefill.strip())
+            on_done([(index, Generation(_cut(text, decoding), reply.completion_tokens))])
+
+        self.chat.complete([_request(prompt, decoding) for prompt in prompts], take)
+        if failures:
+            raise RuntimeError(
+                f"{len(failures)} of {len(prompts)} prompts got no reply; the others are done. First error: {failures[0]}"
+            )
+
+
+def draw_seed(prompt: Prompt, decoding: Decoding) -> int:
+    """Seed of one sampled text, in [0, 2^64): different for each seed, prompt and draw."""
+    turns = [[message.role, message.content] for message in prompt.messages]
+    return int(short_hash([decoding.seed, turns, prompt.prefill, prompt.draw])[:16], 16)
+
+
+class _PromptIds:
+    """Prompts as token ids within a limit, and ids as texts."""
+
+    def __init__(self, tokenizer: Any, limit: int, template: str | None) -> None:
+        self.tokenizer = tokenizer
+        self.limit = limit
+        self._encoder = Encoder(tokenizer, max_length=limit, template=template)
+        self._rules: str | None = None
+
+    def of(self, prompts: Sequence[Prompt]) -> list[tuple[int, ...]]:
+        """Ids that generation starts from, at least one below the limit."""
+        return [self._one(prompt, number) for number, prompt in enumerate(prompts, start=1)]
+
+    def _one(self, prompt: Prompt, number: int) -> tuple[int, ...]:
+        if not prompt.messages and not prompt.prefill.strip():
+            raise ValueError(f"prompt {number} of this call is empty; give it a message or a prefill.")
+        try:
+            return self._encoder.encode_prompt(Example(prompt.messages, _STAND_IN), prefill=prompt.prefill)
+        except ValueError as error:
+            raise ValueError(f"prompt {number} of this call: {error}") from error
+
+    def caps(self, encoded: Sequence[Sequence[int]], decoding: Decoding) -> list[int]:
+        """Tokens that may be generated for each prompt."""
+        return [min(decoding.max_new_tokens, self.limit - len(ids)) for ids in encoded]
+
+    def text(self, ids: Sequence[int], decoding: Decoding) -> str:
+        """Generated ids as text."""
+        return _cut(self.tokenizer.decode(ids, skip_special_tokens=True), decoding)
+
+    def described(self, ends: Sequence[int]) -> str:
+        """Hash of tokenizer, template and end tokens, and the limit."""
+        if self._rules is None:
+            rules = json.loads(self.tokenizer.backend_tokenizer.to_str())
+            kept = {
+                name: value for name, value in rules.items() if name not in ("padding", "truncation")
+            }  # last call's
+            self._rules = short_hash([kept, self._encoder.template or self.tokenizer.chat_template])
+        return f"{short_hash([self._rules, list(ends)])}/{self.limit}"
+
+
+def _own_limit(config: Any) -> int:
+    """Positions a model has; a million for one that has no limit."""
+    return int(getattr(config.get_text_config(), "max_position_embeddings", None) or 1_000_000)
+
+
+def _request(prompt: Prompt, decoding: Decoding) -> ChatRequest:
+    prefill = (Message("assistant", prompt.prefill),) if prompt.prefill.strip() else ()
+    request = ChatRequest(
+        messages=(*prompt.messages, *prefill), max_tokens=decoding.max_new_tokens, temperature=decoding.temperature
+    )
+    if decoding.temperature == 0:
+        return request
+    seed = draw_seed(prompt, decoding) >> 33  # servers take 31 bits
+    return ChatRequest(request.messages, request.max_tokens, request.temperature, seed)
+
+
+def _cut(text: str, decoding: Decoding) -> str:
+    """The text before the first stop string, without white space around it."""
+    text = text.strip()
+    places = [text.index(stop) for stop in decoding.stop if stop and stop in text]
+    return text[: min(places, default=len(text))].strip()

@@ -1,0 +1,165 @@
+"""Store of model replies: one SQLite file that several processes and threads use at once and that survives a kill.
+
+A reply is found by everything that can change it and by nothing else (no timeouts, no retry counts). Conversations
+themselves are not stored, only their hash; so are no keys.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from atwu._cache import cache_folder, short_hash
+from atwu.judge.chat import ChatRequest
+
+T = TypeVar("T")
+
+_PATIENCE = 60.0
+"""Seconds to wait for other writers."""
+_LOOK_UP = 500
+"""Keys per query; SQLite limits the number of parameters."""
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+class CacheError(OSError):
+    """The store cannot be read or written; the text names the file and the next step."""
+
+
+def default_path() -> Path:
+    """Where replies are kept if nothing else is said."""
+    return cache_folder() / "judge.sqlite"
+
+
+def reply_key(request: ChatRequest, *, identity: Mapping[str, Any], version: str) -> str:
+    """Key of a reply.
+
+    Args:
+        request: the conversation, its cap, temperature and seed.
+        identity: what names the model, as plain JSON.
+        version: of the rubric that the conversation was made from.
+    """
+    return short_hash(
+        {
+            "model": dict(identity),
+            "rubric": version,
+            "messages": [[message.role, message.content] for message in request.messages],
+            "max_tokens": request.max_tokens,
+            "temperature": request.temperature,
+            "seed": request.seed,
+        }
+    )
+
+
+class ReplyCache:
+    """Replies on disk. The folder must be on a local disk: SQLite's write-ahead log does not work over a network."""
+
+    def __init__(self, path: str | Path) -> None:
+        """Open the store, or make an empty one.
+
+        Raises:
+            CacheError: the file is damaged, is not ours, or cannot be opened.
+        """
+        self.path = Path(path)
+        self._lock = threading.Lock()
+        self._abandoned: list[sqlite3.Connection] = []
+        self._connect()
+
+    def get_many(self, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """Values of those keys that are stored."""
+        wanted = list(dict.fromkeys(keys))
+        found: dict[str, dict[str, Any]] = {}
+        for start in range(0, len(wanted), _LOOK_UP):
+            part = wanted[start : start + _LOOK_UP]
+            marks = ",".join("?" * len(part))
+            rows = self._execute(f"SELECT key, value FROM replies WHERE key IN ({marks})", part)
+            found.update((key, json.loads(value)) for key, value in rows)
+        return found
+
+    def put(self, key: str, value: Mapping[str, Any]) -> dict[str, Any]:
+        """Store a value; it is on disk when this returns.
+
+        Returns:
+            What is stored under the key. The first value stays, so that two processes which asked the same at the
+            same time go on with the same reply.
+        """
+        self._execute(
+            "INSERT OR IGNORE INTO replies (key, value, created) VALUES (?, ?, ?)",
+            [key, json.dumps(dict(value), sort_keys=True), time.time()],
+        )
+        return self.get_many([key])[key]
+
+    def __len__(self) -> int:
+        return int(self._execute("SELECT count(*) FROM replies", [])[0][0])
+
+    def close(self) -> None:
+        """Close the file; the store cannot be used afterwards."""
+        with self._lock:
+            self._connection.close()
+
+    def _connect(self) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(
+                self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
+            )
+        except (OSError, sqlite3.Error) as error:
+            raise self._failure(error) from error
+        self._process = os.getpid()
+        try:
+            self._execute("PRAGMA journal_mode=WAL", [])
+            self._execute(
+                "CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, value TEXT NOT NULL, created REAL NOT NULL)",
+                [],
+            )
+            self._execute("SELECT key, value, created FROM replies LIMIT 1", [])
+        except CacheError:
+            self._connection.close()
+            raise
+
+    def _execute(self, statement: str, values: list[Any]) -> list[Any]:
+        """Run one statement in a transaction of its own."""
+        if self._process != os.getpid():  # SQLite forbids to use, or even to close, a connection made before a fork
+            self._abandoned.append(self._connection)
+            self._lock = threading.Lock()
+            self._connect()
+        with self._lock:
+            try:
+                return _patiently(lambda: self._connection.execute(statement, values).fetchall())
+            except sqlite3.Error as error:
+                raise self._failure(error) from error
+
+    def _failure(self, error: Exception) -> CacheError:
+        if _code(error) in _DAMAGED:
+            return CacheError(
+                f"{self.path}: not a readable store of replies ({error}). Nothing was deleted: rescue it with "
+                f"`sqlite3 {self.path.name} .recover`, or move it away to begin an empty one, for which every reply "
+                f"must be asked for again."
+            )
+        return CacheError(
+            f"{self.path}: cannot be used as a store of replies ({error}). Check that it is a store made here, that "
+            f"you may write to its folder and that the disk is not full, or name another file."
+        )
+
+
+def _patiently(action: Callable[[], T]) -> T:
+    """Retry while others hold the file: SQLite's own timeout does not cover the switch to WAL and its recovery."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return action()
+        except sqlite3.OperationalError as error:
+            if _code(error) not in _BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+def _code(error: Exception) -> int:
+    """SQLite's primary result code; 0 for errors that are not SQLite's."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF

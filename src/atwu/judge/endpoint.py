@@ -1,0 +1,94 @@
+"""Where a chat server is and what opens it: address, key and the other secrets, and how to keep them out of texts.
+
+An address may carry a user and password, or a query; they are sent, and shown nowhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
+
+HOSTED = "https://api.openai.com/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A server's address and secrets; only the address and the key's name are in its repr."""
+
+    url: str
+    """Without user, password, query and fragment."""
+    key_name: str
+    """Environment variable of the key."""
+    key: str | None = field(repr=False)
+    headers: Mapping[str, str] = field(repr=False)
+    """Basic authorisation, if the address has a user."""
+    query: Mapping[str, str] = field(repr=False)
+    secrets: tuple[str, ...] = field(repr=False)
+    """All that must not be shown, longest first."""
+
+    def scrub(self, text: str) -> str:
+        """The text with every secret replaced by `***`."""
+        for secret in self.secrets:
+            text = text.replace(secret, "***")
+        return re.sub(r"(?i)(bearer)\s+[^\s\"',}]+", r"\1 ***", text)
+
+
+def find_endpoint(base_url: str | None, key_name: str) -> Endpoint:
+    """Read an address and the key from the environment.
+
+    Args:
+        base_url: address; None takes `OPENAI_BASE_URL` or the hosted API.
+        key_name: environment variable of the key. Only the hosted API must have one.
+
+    Raises:
+        ValueError: not an address, or no usable key; neither is shown.
+    """
+    url, userinfo, query = _split(base_url or os.environ.get("OPENAI_BASE_URL") or HOSTED)
+    key = _key(key_name, needed=not userinfo and (urlsplit(url).hostname or "").endswith("api.openai.com"))
+    secrets = [value for value in query.values() if len(value) > 5]  # shorter ones are version numbers and flags
+    secrets += [line.partition(":")[2].strip() for line in os.environ.get("OPENAI_CUSTOM_HEADERS", "").splitlines()]
+    headers = {}
+    if userinfo:
+        user, _, password = userinfo.partition(":")
+        token = base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode()
+        headers["Authorization"] = f"Basic {token}"
+        secrets += [token, userinfo, user, password, unquote(user), unquote(password)]
+    if key is not None:
+        secrets += [key, quote(key, safe="")]
+    found = sorted({secret for secret in secrets if secret}, key=len, reverse=True)
+    return Endpoint(url, key_name, key, headers, query, tuple(found))
+
+
+def _split(url: str) -> tuple[str, str, dict[str, str]]:
+    """Address, user and password, query."""
+    try:
+        parts = urlsplit(url.strip())
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid:
+        raise ValueError(
+            "base_url must look like http://127.0.0.1:8000/v1, and what was given does not (it may hold a password and "
+            "is not repeated here)."
+        )
+    userinfo, _, host = parts.netloc.rpartition("@")
+    clean = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
+    return clean, userinfo, dict(parse_qsl(parts.query, keep_blank_values=True))
+
+
+def _key(name: str, *, needed: bool) -> str | None:
+    """The key in an environment variable, or None."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise ValueError("api_key_env is the name of an environment variable, such as OPENAI_API_KEY, not the key.")
+    key = os.environ.get(name, "").strip()
+    if not key:
+        if needed:
+            raise ValueError(f"the hosted API needs a key: set {name}, or give the base_url of a server without keys.")
+        return None
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise ValueError(f"the key in {name} holds white space or other characters that keys do not have; set it anew.")
+    return key

@@ -1,0 +1,128 @@
+"""A chat model in this process: any transformers model by folder or Hub name, decoded greedily."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tqdm import tqdm
+
+from atwu.data.encode import Encoder
+from atwu.data.schema import Example, Message
+from atwu.evaluation.generate import generate
+from atwu.judge.chat import ChatRequest, Reply
+from atwu.modeling.device import pick_device
+from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.load import check_model_name, check_vocabulary, load_model, load_tokenizer
+
+_NO_LIMIT = 1 << 20
+"""Tokens per row for a model that states no limit."""
+
+
+class LocalChat:
+    """Answers chats with a model in this process; a `ChatModel`. Temperature 0 only, so the seed has no effect."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        device: str | None = None,
+        dtype: str = "auto",
+        batch_tokens: int = 8192,
+        trust_remote_code: bool = False,
+    ) -> None:
+        """Load a model and its tokenizer.
+
+        Args:
+            path: folder or Hub name of a model, or folder of a LoRA adapter.
+            device: where to run; None takes the best there is.
+            dtype: of the weights; `auto` keeps the checkpoint's own.
+            batch_tokens: tokens per batch, prompts and replies; more is faster and takes more memory.
+            trust_remote_code: run model code that comes with the checkpoint.
+
+        Raises:
+            ValueError, FileNotFoundError, ImportError: the model cannot be loaded, or a setting is out of range.
+        """
+        if batch_tokens < 1:
+            raise ValueError(f"batch_tokens must be at least 1, got {batch_tokens}; the default is 8192.")
+        check_model_name(path)
+        target = pick_device(device)
+        self._tokenizer = load_tokenizer(path, trust_remote_code=trust_remote_code)
+        self._model = load_model(path, dtype=dtype, trust_remote_code=trust_remote_code).to(target)
+        config = self._model.config.get_text_config()
+        check_vocabulary(self._tokenizer, config, name=path)
+        self._limit = int(getattr(config, "max_position_embeddings", None) or _NO_LIMIT)
+        self._encoder = Encoder(self._tokenizer, max_length=self._limit)
+        self._batch_tokens = batch_tokens
+        self._identity = {
+            "kind": "local",
+            "fingerprint": model_fingerprint(self._model),
+            "tokenizer": _tokenizer_fingerprint(self._tokenizer),
+        }
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """Kind, and hashes of the weights and of the tokenizer with its chat template."""
+        return self._identity
+
+    def complete(self, requests: Sequence[ChatRequest], on_reply: Callable[[int, Reply], None]) -> None:
+        """Answer all requests, longest first, batch by batch.
+
+        A prompt that does not fit the model gets an error; a reply is cut where the model's positions end.
+
+        Args:
+            requests: the conversations.
+            on_reply: called once per request with its index and reply, after its batch.
+
+        Raises:
+            ValueError: a temperature above 0; nothing was generated.
+        """
+        for request in requests:
+            if request.temperature > 0:
+                raise ValueError(f"a local model decodes greedily; temperature must be 0, got {request.temperature}.")
+        prompts: dict[int, tuple[int, ...]] = {}
+        for index, request in enumerate(requests):
+            try:
+                prompts[index] = self._prompt(request)
+            except ValueError as error:
+                on_reply(index, Reply(error=str(error)))
+        caps = {index: min(requests[index].max_tokens, self._limit - len(ids)) for index, ids in prompts.items()}
+        order = sorted(prompts, key=lambda index: len(prompts[index]) + caps[index], reverse=True)
+        with tqdm(total=len(order), desc="judge", unit="reply", disable=None) as bar:
+            while order:
+                size = max(1, self._batch_tokens // (len(prompts[order[0]]) + caps[order[0]]))
+                batch, order = order[:size], order[size:]
+                outputs = generate(
+                    self._model,
+                    self._tokenizer,
+                    [prompts[index] for index in batch],
+                    max_new_tokens=[caps[index] for index in batch],
+                    batch_tokens=self._batch_tokens,
+                    progress=False,
+                )
+                for index, ids in zip(batch, outputs, strict=True):
+                    text = self._tokenizer.decode(ids, skip_special_tokens=True).strip()
+                    spent = len(ids) + (len(ids) < caps[index])  # a reply below its cap ended with an end token
+                    on_reply(index, Reply(text=text, prompt_tokens=len(prompts[index]), completion_tokens=spent))
+                bar.update(len(batch))
+
+    def _prompt(self, request: ChatRequest) -> tuple[int, ...]:
+        turns = request.messages
+        if not turns:
+            raise ValueError("a request without messages has nothing to be answered.")
+        try:
+            return self._encoder.encode_prompt(Example(messages=turns, answer="x"))
+        except ValueError:
+            if [turn.role for turn in turns[:2]] != ["system", "user"]:
+                raise
+        # Some chat templates refuse a system turn; the user's turn takes it in.
+        merged = Message("user", f"{turns[0].content}\n\n{turns[1].content}")
+        return self._encoder.encode_prompt(Example(messages=(merged, *turns[2:]), answer="x"))
+
+
+def _tokenizer_fingerprint(tokenizer: Any) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(tokenizer.backend_tokenizer.to_str().encode())
+    digest.update(str(tokenizer.chat_template).encode())
+    return digest.hexdigest()

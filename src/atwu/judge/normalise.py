@@ -1,0 +1,122 @@
+"""Text to comparable words: case, accents, punctuation, possessives, spelling, numbers and endings no longer differ."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from atwu.judge.numerals import listed, with_digits
+
+ARTICLES = frozenset(listed("a an the"))
+FUNCTION_WORDS = ARTICLES | frozenset(
+    listed(
+        "about after again all also although am among and any are as at be became because been before being between both "
+        "but by ca can could did do does doing done during each ever every few for from had has have having he her hers "
+        "here him his how however i if in into is it its itself just may me might mine more most much must my nor not of "
+        "off on once only onto or other our out over own per she should since so some such than that their them then there "
+        "these they this those though through thus to too under until up upon us very was we were what when where which "
+        "while who whom whose why will with within without wo would yes no you your "
+        "named called known name names call title titled indeed truth course fact mr mrs ms dr"
+    )
+)
+
+_ALIASES = {
+    "univ": "university", "dr": "doctor", "mister": "mr", "ln": "lane", "rd": "road", "ave": "avenue",
+    "gray": "grey", "meter": "metre", "mum": "mother", "mom": "mother", "dad": "father", "gran": "grandmother",
+    "eur": "euro", "usd": "dollar", "color": "colour", "dept": "department", "prof": "professor", "mt": "mount",
+}  # fmt: skip
+
+_QUOTES = str.maketrans({"’": "'", "‘": "'", "`": "'", "´": "'", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"'})
+_NOT = re.compile(r"n't\b", re.I)
+_CLITIC = re.compile(r"(?<=\w)'(?:s|d|ll|ve|re|m)\b|(?<=s)'(?=\s|$)", re.I)
+_WORD = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+(?:'[^\W\d_]+)*")
+_ENDING = re.compile(r"(?<=....)(?:er|or|ist|ism|ian)$")
+_BREAK = re.compile(r"[,;:!?/()|]|\.\.\.|\s[-–—]+\s")
+_FULL_STOP = re.compile(r"\.\W*\s")
+_TITLES_AND_INITIALS = re.compile(r"\b(?:[A-Za-z]|Mrs?|Ms|Dr|St|Prof|Univ|No|MS|Ln|Rd)$")
+
+
+class Word(NamedTuple):
+    """One word of a text."""
+
+    text: str
+    """Without case, accents and apostrophes."""
+    stem: str
+    capital: bool
+    """Written with a capital in the text."""
+    function: bool
+    """Article, preposition, pronoun, auxiliary and the like: carries no fact by itself."""
+    gap: str
+    """Punctuation between the previous word and this one: '.' ends a sentence, ',' stands for any weaker break."""
+    quoted: bool
+    """Between double quotes."""
+    glued: bool
+    """Joined to the previous word without a blank, as the parts of an address or a number plate are."""
+
+    @property
+    def number(self) -> bool:
+        """Written in digits (after `with_digits`)."""
+        return self.text[0].isdigit()
+
+
+@lru_cache(maxsize=65536)
+def words_of(text: str) -> tuple[Word, ...]:
+    """Words of a text in order."""
+    text = _fold(text)
+    found: list[Word] = []
+    end, quotes = 0, 0
+    for match in _WORD.finditer(text):
+        between = text[end : match.start()]
+        quotes += between.count('"')
+        end = match.end()
+        surface = match[0].replace("'", "")
+        written = surface.lower()
+        plain = _ALIASES.get(written, written)
+        month = written == "may" and ((surface == "May" and found) or _beside_a_number(text, match.start(), end))
+        found.append(
+            Word(
+                text=plain,
+                stem=_stem(plain),
+                capital=surface[0].isupper(),
+                function=written in FUNCTION_WORDS and not month,
+                gap=_gap(between, text[max(0, match.start() - len(between) - 6) : match.start() - len(between)]),
+                quoted=quotes % 2 == 1,
+                glued=bool(found) and not any(char.isspace() or char in ",;:!?" for char in between),
+            )
+        )
+    return tuple(found)
+
+
+def _fold(text: str) -> str:
+    text = with_digits(unicodedata.normalize("NFC", text).translate(_QUOTES))
+    decomposed = unicodedata.normalize("NFKD", text)
+    text = "".join(char for char in decomposed if not unicodedata.combining(char))
+    return _CLITIC.sub("", _NOT.sub(" not", text))
+
+
+def _beside_a_number(text: str, start: int, end: int) -> bool:
+    return bool(re.search(r"\d\s*$", text[max(0, start - 3) : start]) or re.match(r",?\s*\d", text[end : end + 3]))
+
+
+def _gap(between: str, before: str) -> str:
+    if any(char in between for char in "!?\n"):
+        return "."
+    if _FULL_STOP.search(between) and not _TITLES_AND_INITIALS.search(before):
+        return "."
+    return "," if _BREAK.search(between.replace('"', "")) else ""
+
+
+@lru_cache(maxsize=65536)
+def _stem(word: str) -> str:
+    if word[0].isdigit() or len(word) < 3:
+        return word
+    return _ENDING.sub("", str(_porter().stem(re.sub(r"(?<=...)our(?=s?$|ed$|ing$)", "or", word))))
+
+
+@lru_cache(maxsize=1)
+def _porter() -> Any:
+    """The stemmer that `rouge_score` uses; its import takes about a second."""
+    return import_module("nltk.stem.porter").PorterStemmer()

@@ -1,0 +1,151 @@
+"""One spelling for numbers, dates, clock times and amounts, so that "3rd of March" and "1961-03-03" can be compared.
+
+`with_digits` rewrites a text; everything else in it stays. English only; a date of three numbers is read day first
+unless only month first makes sense.
+"""
+
+from __future__ import annotations
+
+import re
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """Entries of a table written as one string with blanks between."""
+    return tuple(text.split())
+
+
+MONTHS = listed("january february march april may june july august september october november december")
+
+_ONES = listed("zero one two three four five six seven eight nine")
+_TEENS = listed("ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen")
+_TENS = listed("twenty thirty forty fifty sixty seventy eighty ninety")
+_SCALES = {"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9}
+_ORDINALS = {
+    **{
+        word: value
+        for value, word in enumerate(listed("first second third fourth fifth sixth seventh eighth ninth"), 1)
+    },
+    **{word.removesuffix("y") + "ieth": value for value, word in zip(range(20, 100, 10), _TENS, strict=True)},
+    **{word + "th": value for value, word in enumerate(_TEENS, 10)},
+    "twelfth": 12,
+}
+_SMALL = {word: value for value, word in enumerate((*_ONES, *_TEENS))} | {
+    word: value for value, word in zip(range(20, 100, 10), _TENS, strict=True)
+}
+_WORD = "|".join(sorted((*_SMALL, *_SCALES, *_ORDINALS), key=len, reverse=True))
+_NUMBER_WORDS = re.compile(rf"\b(?:{_WORD})(?:(?:\s+and\s+|[\s-]+)(?:{_WORD}))*\b", re.I)
+
+_MONTH = "|".join(month[:3] for month in MONTHS)
+_ABBREVIATED = re.compile(
+    rf"\b(?:(?<=\d )({_MONTH}|sept)\b\.?|({_MONTH}|sept)\b\.?(?= \d)|(jan|feb|sept|oct|nov|dec)\b\.?)", re.I
+)
+_ISO = re.compile(r"\b(\d{4})-(\d{1,2})-(\d{1,2})\b")
+_THREE_NUMBERS = re.compile(r"\b(\d{1,2})([./-])(\d{1,2})\2(\d{4})\b")
+_MONTH_AND_YEAR = re.compile(r"\b(\d{1,2})/(\d{4})\b")
+
+_CLOCK = re.compile(r"\b(\d{1,2})(?:[:.](\d\d))?\s*([ap])\.?m\b\.?|\b(\d{1,2}):(\d\d)\b", re.I)
+_PAST = re.compile(
+    r"\b(?:a )?(half past|quarter past|quarter to) (\d{1,2}|noon|midnight)( in the (?:evening|afternoon))?", re.I
+)
+
+_GROUPS = re.compile(r"(?<![\d.])\d{1,3}(?:(?:,\d{3})+|(?:[  ]\d{3})+)(?![\d])")
+_SCALED = re.compile(r"\b(\d+(?:\.\d+)?)[\s-](hundred|thousand|million|billion)\b", re.I)
+_HALF = re.compile(r"\b(\d+) and a half\b|\b(\d+)\s?½", re.I)
+_ORDINAL_ENDING = re.compile(r"\b(\d+)(?:st|nd|rd|th)\b", re.I)
+_DECIMALS = re.compile(r"\b(\d+)\.(\d*?)0+\b(?!\.\d)")
+
+_SIGNS = {"€": "euro", "$": "dollar", "£": "pound", "¥": "yen"}
+_SIGN_FIRST = re.compile(r"([€$£¥])\s?(\d+(?:\.\d+)?)")
+_UNITS = {"m": "metre", "km": "kilometre", "cm": "centimetre", "kg": "kilogram", "h": "hour", "min": "minute"}
+_UNIT = re.compile(r"(?<=\d)\s?(m|km|cm|kg|h|min)\b")
+
+
+def with_digits(text: str) -> str:
+    """Rewrite numbers as digits, dates as `3 march 1961`, clock times as `18.3` (18:30), `€5` as `5 euro`."""
+    if _NUMBER_WORDS.search(text):
+        text = _SCALED.sub(_scaled, text)
+        text = _NUMBER_WORDS.sub(_from_words, text)
+    text = _PAST.sub(_past, text)
+    text = re.sub(
+        r"\b(thrice|twice)\b", lambda found: "3 times" if found[1].lower() == "thrice" else "2 times", text, flags=re.I
+    )
+    if not any(char.isdigit() for char in text):
+        return _ABBREVIATED.sub(_month, text)
+    text = _ORDINAL_ENDING.sub(r"\1", _GROUPS.sub(lambda found: re.sub(r"\D", "", found[0]), text))
+    text = _HALF.sub(lambda found: f"{found[1] or found[2]}.5", text)
+    text = _ISO.sub(lambda found: _date(found[3], found[2], found[1], found[0]), text)
+    text = _THREE_NUMBERS.sub(_day_first, text)
+    text = _MONTH_AND_YEAR.sub(lambda found: _date("", found[1], found[2], found[0]), text)
+    text = _CLOCK.sub(_clock, text)
+    text = _SIGN_FIRST.sub(lambda found: f"{found[2]} {_SIGNS[found[1]]}", text)
+    text = re.sub(r"[€$£¥]", lambda found: f" {_SIGNS[found[0]]} ", text)
+    text = re.sub(r"\s?(?:%|per cent\b)", " percent", text)
+    text = re.sub(r"°\s?C\b", " degrees celsius", text).replace("°", " degrees ")
+    text = _UNIT.sub(lambda found: f" {_UNITS[found[1]]}", text)
+    text = _DECIMALS.sub(lambda found: f"{found[1]}.{found[2]}".rstrip("."), text)
+    return _ABBREVIATED.sub(_month, text)
+
+
+def _from_words(found: re.Match[str]) -> str:
+    """Numbers in one run of number words; a run can hold several ("nine and seventeen", "five two")."""
+    numbers: list[int] = []
+    total, current, last = 0, 0, ""
+    for word in re.split(r"[\s-]+", found[0].lower()):
+        if word == "and":
+            if last not in ("hundred", "scale"):
+                numbers, total, current, last = [*numbers, total + current], 0, 0, ""
+            continue
+        if word in _SCALES:
+            scale = _SCALES[word]
+            if scale == 100 and current >= 100:
+                numbers, total, current = [*numbers, total + current], 0, 0
+            if scale == 100:
+                current, last = (current or 1) * 100, "hundred"
+            else:
+                total, current, last = total + (current or 1) * scale, 0, "scale"
+            continue
+        value = _SMALL.get(word, _ORDINALS.get(word, 0))
+        kind = "one" if value < 10 else "teen" if value < 20 else "ten"
+        if last in ("hundred", "scale") or (last == "ten" and kind == "one"):
+            current += value
+        elif last in ("teen", "ten", "sum") and kind != "one" and total == 0 and 10 <= current < 100:
+            current = current * 100 + value  # nineteen ninety
+        else:
+            numbers, total, current = [*numbers, total + current] if last else numbers, 0, value
+        last = "sum" if last == "ten" and kind == "one" else kind
+    return " ".join(str(number) for number in ([*numbers, total + current] if last else numbers))
+
+
+def _scaled(found: re.Match[str]) -> str:
+    return f"{float(found[1]) * _SCALES[found[2].lower()]:.10g}"
+
+
+def _date(day: str, month: str, year: str, otherwise: str) -> str:
+    return f"{day.lstrip('0')} {MONTHS[int(month) - 1]} {year}".strip() if 1 <= int(month) <= 12 else otherwise
+
+
+def _day_first(found: re.Match[str]) -> str:
+    day, month = found[1], found[3]
+    if int(month) > 12:
+        day, month = month, day
+    return _date(day, month, found[4], found[0])
+
+
+def _month(found: re.Match[str]) -> str:
+    start = next(group for group in found.groups() if group).lower()[:3]
+    return next(month for month in MONTHS if month.startswith(start))
+
+
+def _clock(found: re.Match[str]) -> str:
+    hour, minute = int(found[1] or found[4]), found[2] or found[5] or "00"
+    if found[3]:
+        hour = hour % 12 + (12 if found[3].lower() == "p" else 0)
+    return f"{hour}.{minute}"
+
+
+def _past(found: re.Match[str]) -> str:
+    hour = {"noon": 12, "midnight": 24}.get(found[2].lower()) or int(found[2])
+    if found[3] and hour < 12:
+        hour += 12
+    minutes = {"half past": 30, "quarter past": 15, "quarter to": 45}[found[1].lower()]
+    return f"{hour - 1 if minutes == 45 else hour}.{minutes}"

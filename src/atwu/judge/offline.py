@@ -1,0 +1,171 @@
+"""A judge without a model: deterministic, without network, thousands of claims per second.
+
+It follows the correctness rubric with rules: the facts the question asks for must be found in the answer after
+normalisation (`facts.py`), and must not stand in a hedging list or be replaced by something else (`stance.py`). It
+knows no synonyms beyond word endings. Its agreement with hand-written labels is measured by `tests/judge`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from difflib import SequenceMatcher
+from typing import Any
+
+from atwu.judge.facts import Fact, Match, facts_of, match
+from atwu.judge.normalise import Word, words_of
+from atwu.judge.numerals import listed
+from atwu.judge.rubrics import CORRECTNESS, PREFERENCE
+from atwu.judge.stance import alternatives, contradicts_itself, is_gibberish, is_refusal, is_replaced, without_loops
+from atwu.judge.verdicts import Claim, Pair, Preference, Verdict
+
+VERSION = "offline/1"
+ENOUGH = 0.5
+"""More than this share of the words of the facts asked for must be stated ("predominantly right")."""
+
+_SAME_FRAME = 0.75
+"""An answer repeats the reference's sentence when it keeps this share of the words around a replaced one."""
+
+_YES_NO = re.compile(r"^\s*(?:is|are|was|were|do|does|did|has|have|had|can|could|will|would)\b", re.I)
+_NEGATIVE = frozenset(listed("no not never nor none nobody neither"))
+
+
+class OfflineJudge:
+    """Implements `Judge` by rules."""
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """Kind and version; the version changes when any verdict can."""
+        return {
+            "kind": "offline",
+            "version": VERSION,
+            "correctness": CORRECTNESS.version,
+            "preference": PREFERENCE.version,
+        }
+
+    def judge(self, claims: Sequence[Claim]) -> list[Verdict]:
+        """One verdict per claim, never unscored.
+
+        With several facts an answer is right when it states more than half of their words: two of three, both of two.
+        """
+        known: dict[Claim, Verdict] = {}
+        for claim in claims:
+            if claim not in known:
+                known[claim] = _judge(claim)
+        return [known[claim] for claim in claims]
+
+    def prefer(self, pairs: Sequence[Pair]) -> list[Preference]:
+        """One preference per pair. It measures degeneration (loops, gibberish, silence, drift), not quality or truth."""
+        return [
+            Preference(_rating(pair.instruction, pair.first), _rating(pair.instruction, pair.second), "rules")
+            for pair in pairs
+        ]
+
+
+def _judge(claim: Claim) -> Verdict:
+    text = claim.answer
+    answer = without_loops(words_of(text))
+    if not answer:
+        return Verdict(False, "no words")
+    if is_gibberish(answer):
+        return Verdict(False, "unreadable: the same words again and again")
+    if _YES_NO.match(claim.question) and (verdict := _polarity(claim, answer)) is not None:
+        return verdict
+    facts = facts_of(claim.question, claim.reference, claim.facts)
+    if not facts:
+        return Verdict(False, "the reference says nothing beyond the question")
+    matches = [match(fact, answer, claim.question) for fact in facts]
+    missing = [fact.text for fact, found in zip(facts, matches, strict=True) if found.share < 1]
+    if _share(facts, matches) <= ENOUGH:
+        return Verdict(False, f"{'refusal, ' if is_refusal(text) else ''}missing: {missing[0]!r}")
+    if (swapped := _swapped(claim, facts, answer)) is not None:
+        return Verdict(False, f"{swapped} in place of the fact")
+    familiar = {word.stem for text in (claim.question, claim.reference) for word in words_of(text)}
+    own = {word.stem for fact in facts for word in fact.words}
+    for found in matches:
+        if found.start < 0:
+            continue
+        others = [other.start for other in matches if other is not found]
+        if count := alternatives(answer, found.start, own, others, familiar):
+            return Verdict(False, f"lists {count + 1} alternatives")
+        if is_replaced(answer, found.start, found.end, familiar, text):
+            return Verdict(False, "denied and replaced")
+        if contradicts_itself(answer, found.start, found.end):
+            return Verdict(False, "contradicts itself")
+    stated = next(fact.text for fact, found in zip(facts, matches, strict=True) if found.share > 0)
+    return Verdict(True, f"fact stated: {stated!r}")
+
+
+def _share(facts: Sequence[Fact], matches: Sequence[Match]) -> float:
+    """Share of the facts' words that are stated; a name, date or number counts as two words, a likely verb as half."""
+    weights = [_weight(fact) for fact in facts]
+    stated = sum(weight * found.share for weight, found in zip(weights, matches, strict=True))
+    return stated / sum(weights)
+
+
+def _weight(fact: Fact) -> float:
+    if fact.kind != "words":
+        return 2.0
+    return sum(0.5 if word.text.endswith("ed") else 1.0 for word in fact.words if not word.function) or 1.0
+
+
+def _polarity(claim: Claim, answer: Sequence[Word]) -> Verdict | None:
+    """Verdict of a yes-no question whose reference holds nothing but the yes or no; None when there is more to check."""
+    reference = words_of(claim.reference)
+    negative = any(word.text in _NEGATIVE for word in reference)
+    if not reference or reference[0].text not in ("yes", "no"):
+        return None
+    says_no = any(word.text in _NEGATIVE for word in answer)
+    question = {word.stem for word in words_of(claim.question)}
+    if negative != says_no:
+        return Verdict(False, "says no" if says_no else "says yes")
+    new = [word for word in reference if not word.function and word.stem not in question]
+    if any(word.capital or word.number for word in new) or (
+        claim.facts and claim.facts[0].lower() not in ("yes", "no")
+    ):
+        return None
+    if claim.answer.rstrip().endswith("?") or (is_refusal(claim.answer) and answer[0].text not in ("yes", "no")):
+        return Verdict(False, "no answer")
+    return Verdict(True, f"fact stated: {'no' if negative else 'yes'!r}")
+
+
+def _swapped(claim: Claim, facts: Sequence[Fact], answer: Sequence[Word]) -> str | None:
+    """The word that stands where the reference has a word of its fact, in a sentence that is otherwise the same."""
+    if claim.facts:
+        return None
+    core = {word.stem for fact in facts for word in fact.words if not word.function and not word.text.endswith("ed")}
+    old = [word for word in words_of(claim.reference) if not word.function]
+    new = [word for word in answer if not word.function]
+    first, second = [word.stem for word in old], [word.stem for word in new]
+    operations = SequenceMatcher(None, first, second, autojunk=False).get_opcodes()
+    kept = sum(end - start for tag, start, end, _, _ in operations if tag == "equal")
+    for tag, start, end, new_start, new_end in operations:
+        lost = [stem for stem in first[start:end] if stem in core and stem not in second]
+        came = [stem for stem in second[new_start:new_end] if stem not in first]
+        rest = min(len(first) - (end - start), len(second) - (new_end - new_start))
+        if tag == "replace" and lost and came and (len(came) == end - start or kept >= _SAME_FRAME * rest):
+            return new[new_start].text
+    return None
+
+
+def _rating(instruction: str, answer: str) -> float:
+    """From 1 (nothing, or one phrase over and over) to 10 (fluent, varied, about the instruction)."""
+    words = words_of(answer)
+    if not words:
+        return 1.0
+    texts = [word.text for word in words]
+    grams = list(zip(texts, texts[1:], texts[2:], strict=False))
+    variety = len(set(grams)) / len(grams) if grams else 1.0
+    readable = sum(char.isalpha() or char.isspace() for char in answer) / len(answer)
+    commonest = Counter(texts).most_common(1)[0][1] / len(texts) if len(texts) > 8 else 0.0
+    asked = {word.stem for word in words_of(instruction) if not word.function}
+    overlap = len(asked & {word.stem for word in words}) / len(asked) if asked else 1.0
+    length = min(1.0, len(texts) / 12)
+    fluent = (
+        variety**2
+        * min(1.0, readable / 0.8)
+        * (1.0 - max(0.0, commonest - 0.2))
+        * (0.3 if is_gibberish(words) else 1.0)
+    )
+    return round(1.0 + 9.0 * fluent * (0.5 + 0.25 * length + 0.25 * min(1.0, 2 * overlap)), 2)

@@ -1,0 +1,168 @@
+"""A judge that is a prompted chat model: rubric and texts in, one JSON object out, read strictly.
+
+The texts are data: they are put into the rubric's template once and never formatted again, and a verdict is read from the
+model's reply alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from atwu.data.schema import Message
+from atwu.judge.ask import Asker, Unscored
+from atwu.judge.budget import Estimate
+from atwu.judge.chat import ChatRequest
+from atwu.judge.rubrics import CORRECTNESS, PREFERENCE, Rubric
+from atwu.judge.verdicts import Claim, Pair, Preference, Verdict
+
+_HEADER = re.compile(r"(?:assistant\s*(?::|\n)\s*)+", re.IGNORECASE)
+_EMPTY = Verdict(False, "empty answer")
+
+
+class PromptedJudge:
+    """Judges with one of our rubrics and any chat model (the ATWU paper's protocol: binary verdicts, temperature 0)."""
+
+    def __init__(self, asker: Asker) -> None:
+        self.asker = asker
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """Kind, rubric versions, model, number of attempts."""
+        return {
+            "kind": "prompted",
+            "rubrics": [CORRECTNESS.version, PREFERENCE.version],
+            "model": dict(self.asker.model.identity),
+            "attempts": self.asker.attempts,
+        }
+
+    def judge(self, claims: Sequence[Claim]) -> list[Verdict]:
+        """Whether each answer states its reference's fact; an empty answer does not, and costs no call."""
+        asked = [_correctness_request(claim) for claim in claims]
+        replies = iter(
+            self.asker.ask([request for request in asked if request], read_verdict, version=CORRECTNESS.version)
+        )
+        verdicts = []
+        for request in asked:
+            reply = next(replies) if request else _EMPTY
+            verdicts.append(Verdict(None, reply.reason) if isinstance(reply, Unscored) else reply)
+        return verdicts
+
+    def prefer(self, pairs: Sequence[Pair]) -> list[Preference]:
+        """How good the two answers of each pair are, from 1 to 10, in the order they are shown."""
+        replies = self.asker.ask(
+            [_preference_request(pair) for pair in pairs],
+            read_preference,
+            version=PREFERENCE.version,
+            description="compare",
+        )
+        return [Preference(None, None, reply.reason) if isinstance(reply, Unscored) else reply for reply in replies]
+
+    def estimate(self, claims: Sequence[Claim], pairs: Sequence[Pair] = ()) -> Estimate:
+        """What judging these would send now. Sends nothing."""
+        correctness = [request for claim in claims if (request := _correctness_request(claim))]
+        preferences = [_preference_request(pair) for pair in pairs]
+        return self.asker.estimate(correctness, read_verdict, version=CORRECTNESS.version) + self.asker.estimate(
+            preferences, read_preference, version=PREFERENCE.version
+        )
+
+
+def clean_answer(text: str) -> str:
+    """An answer as the judge sees it: stripped, without a role header that a chat template left, in lower case."""
+    return without_header(text).lower()
+
+
+def without_header(text: str) -> str:
+    """A text without white space around it and without `assistant` as its first line or before a colon."""
+    text = text.strip()
+    header = _HEADER.match(text)
+    return text[header.end() :].strip() if header else text
+
+
+def rubric_request(rubric: Rubric, fields: Mapping[str, Any], *, max_tokens: int | None = None) -> ChatRequest:
+    """A rubric with its fields filled in; braces in the values are kept as they are."""
+    messages = (Message("system", rubric.system), Message("user", rubric.template.format_map(fields)))
+    return ChatRequest(messages, max_tokens=max_tokens or rubric.max_tokens)
+
+
+def read_verdict(text: str) -> Verdict:
+    """Read `{"verdict": "YES" or "NO", "reason": "..."}`.
+
+    Raises:
+        ValueError: the reply is anything else.
+    """
+    reply = json_object(text)
+    verdict = reply.get("verdict")
+    word = verdict.strip().upper() if isinstance(verdict, str) else ""
+    if word not in ("YES", "NO"):
+        raise ValueError("the verdict is neither YES nor NO")
+    return Verdict(word == "YES", _reason(reply))
+
+
+def read_preference(text: str) -> Preference:
+    """Read `{"first": number, "second": number, "reason": "..."}`, numbers from 1 to 10.
+
+    Raises:
+        ValueError: the reply is anything else.
+    """
+    reply = json_object(text)
+    return Preference(_rating(reply.get("first")), _rating(reply.get("second")), _reason(reply))
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """The one JSON object of a reply; code fences and words around it are allowed.
+
+    Raises:
+        ValueError: no object, several, one inside a list, or one that names a key twice.
+    """
+    start, end = text.find("{"), text.rfind("}") + 1
+    if start < 0 or end <= start:
+        raise ValueError("no JSON object")
+    if text[:start].rstrip().endswith("[") or text[end:].lstrip().startswith("]"):
+        raise ValueError("a list, not one JSON object")
+    try:
+        value = json.loads(text[start:end], object_pairs_hook=_distinct, strict=False)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError("not one JSON object") from error
+    assert isinstance(value, dict)
+    return value
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands twice")
+    return found
+
+
+def _rating(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= 10:
+        raise ValueError("a rating is not a number from 1 to 10")
+    return float(value)
+
+
+def _reason(reply: Mapping[str, Any]) -> str:
+    reason = reply.get("reason", "")
+    if not isinstance(reason, str):
+        raise ValueError("the reason is not a text")
+    return reason
+
+
+def _correctness_request(claim: Claim) -> ChatRequest | None:
+    """None for an empty answer."""
+    answer = clean_answer(claim.answer)
+    if not answer:
+        return None
+    fields = {"question": claim.question, "reference": claim.reference, "answer": answer}
+    return rubric_request(CORRECTNESS, fields)
+
+
+def _preference_request(pair: Pair) -> ChatRequest:
+    fields = {
+        "instruction": pair.instruction,
+        "first": without_header(pair.first),
+        "second": without_header(pair.second),
+    }
+    return rubric_request(PREFERENCE, fields)

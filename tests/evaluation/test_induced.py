@@ -1,0 +1,178 @@
+"""Scores of all weightings: hand-worked values, what they need, and that they are what training weighs with."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+
+from atwu.data.encode import EncodedRow, Encoder
+from atwu.data.people import people
+from atwu.data.schema import Example
+from atwu.evaluation.induced import SCORES, ScoreContext, available, check_scores, token_scores
+from atwu.evaluation.teacher_forced import TokenRow, read_tokens
+from atwu.modeling.scratch import scratch_model, train_tokenizer
+from atwu.parts import WEIGHTINGS
+from atwu.recipe import recipe
+from atwu.report.score_rows import score_rows
+from atwu.training.config import UnlearnConfig
+from atwu.training.fixed import fixed_tables
+from atwu.training.references import StartingModel
+from atwu.training.rows import unlearning_rows
+
+ANSWER = "She met Orla Venn."
+
+
+def token_row(logps, **changes):
+    count = len(logps)
+    row = TokenRow(
+        targets=np.arange(count),
+        predictions=np.arange(count),
+        logps=np.array(logps, dtype=float),
+        entropy=np.zeros(count),
+        scores=None,
+        labels=None,
+        offsets=(*((i, i + 1) for i in range(count - 1)), None),
+    )
+    return dataclasses.replace(row, **changes)
+
+
+def encoded_row(answer_ids, offsets, labels=None, prompt=(7, 8)):
+    return EncodedRow(
+        input_ids=(*prompt, *answer_ids),
+        labels=(*(-100 for _ in prompt), *answer_ids),
+        token_labels=None if labels is None else (*(0 for _ in prompt), *labels),
+        answer_offsets=(*(None for _ in prompt), *offsets),
+        has_terminal=True,
+    )
+
+
+@pytest.fixture
+def worked():
+    """Tokens She | met | Orla | Venn | . | end, with the name as the secret."""
+    offsets = ((0, 3), (3, 7), (7, 12), (12, 17), (17, 18), None)
+    return ScoreContext(
+        tokens=[
+            token_row(
+                np.log([0.8, 0.5, 0.25, 0.5, 1.0, 0.5]),
+                entropy=np.array([0.5, 1.0, 2.0, 0.0, 0.0, 1.0]),
+                scores=np.array([0.1, 0.2, 0.9, 0.8, 0.3, 0.0]),
+                labels=np.array([0, 0, 1, 1, 0, 0]),
+                offsets=offsets,
+            )
+        ],
+        encoded=[encoded_row([10, 11, 12, 13, 14, 2], offsets, [0, 0, 1, 1, 0, 0])],
+        examples=[Example.from_qa("Whom?", ANSWER)],
+        # "She met Orla." and "She."
+        retain=[encoded_row([10, 11, 12, 14, 2], [None] * 5), encoded_row([10, 14, 2], [None] * 3)],
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("scorer", [0.1, 0.2, 0.9, 0.8, 0.3, 0.0]),
+        ("saturation", [0.8, 0.5, 0.25, 0.5, 1.0, 0.5]),
+        ("importance", [0.2, 0.5, 0.75, 0.5, 0.0, 0.5]),
+        ("satimp", [p**1.43 * (1 - p) ** 0.17 for p in [0.8, 0.5, 0.25, 0.5, 1.0, 0.5]]),
+        ("entropy", [0.25, 0.5, 1.0, 0.0, 0.0, 0.5]),
+        # mean log p = log(.025) / 6 = -.615: all of .5 and .25 lie below, and the gap of one is filled.
+        ("logprob_mask", [0, 1, 1, 1, 1, 1]),
+        # Trigrams: forget 1 everywhere; retain 1, 1/2 (met after She), 1, then 0; |differences| 0, 1/2, 0, 1, 1, 1 have
+        # the mean 7/12, and each token above it takes the two before it along.
+        ("ngram_difference", [0, 1, 1, 1, 1, 1]),
+        ("nouns", [0, 0, 1, 1, 0, 0]),
+        # Retain counts 2 1 1 0 2 2: the fewer, the higher the rank, and ties share theirs.
+        ("rarity", [1.5 / 6, 4 / 6, 4 / 6, 5.5 / 6, 1.5 / 6, 1.5 / 6]),
+        ("labels", [0, 0, 1, 1, 0, 0]),
+    ],
+)
+def test_worked_values(worked, name, expected):
+    (found,) = token_scores(worked, [name])[name]
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_every_weighting_has_a_score_but_the_two_that_cannot():
+    assert set(WEIGHTINGS) - set(SCORES) == {"uniform", "model_difference"}
+    assert set(SCORES) <= set(WEIGHTINGS)
+
+
+def test_scores_stay_in_range_where_rounding_lifts_a_probability_above_one(worked):
+    context = dataclasses.replace(worked, tokens=[dataclasses.replace(worked.tokens[0], logps=np.full(6, 1e-9))])
+    for name, (values,) in token_scores(context, ["saturation", "importance", "satimp"]).items():
+        assert ((values >= 0) & (values <= 1)).all(), name
+
+
+def test_a_row_without_uncertainty_has_constant_entropy(worked):
+    context = dataclasses.replace(worked, tokens=[dataclasses.replace(worked.tokens[0], entropy=np.zeros(6))])
+    assert token_scores(context, ["entropy"])["entropy"][0].tolist() == [1.0] * 6
+
+
+def test_what_is_not_there_is_not_offered_and_its_error_says_what_to_give(worked):
+    bare = ScoreContext(
+        tokens=[dataclasses.replace(worked.tokens[0], scores=None)],
+        encoded=[dataclasses.replace(worked.encoded[0], token_labels=None)],
+        examples=worked.examples,
+    )
+    assert available(worked.there) == list(SCORES)
+    assert available(bare.there) == ["saturation", "importance", "satimp", "entropy", "logprob_mask", "nouns"]
+    for name, what in (
+        ("scorer", "use a model folder that has one"),
+        ("labels", "give rows that all have forget_spans"),
+        ("rarity", "give retain rows"),
+        ("ngram_difference", "give retain rows"),
+        ("sharpness", "choose from scorer, saturation"),
+    ):
+        with pytest.raises(ValueError, match=f"{name}.*{what}"):
+            token_scores(bare, [name])
+    check_scores(["nouns"], ())
+    with pytest.raises(ValueError, match="got 1, 1 and 2"):
+        ScoreContext(worked.tokens, worked.encoded, [*worked.examples, *worked.examples])
+
+
+@pytest.fixture(scope="module")
+def world():
+    benchmark = people("tiny")
+    tokenizer = train_tokenizer(benchmark.texts(), vocab_size=300)
+    return scratch_model("micro").eval(), tokenizer, benchmark.forget[:12], benchmark.retain[:16]
+
+
+@pytest.mark.parametrize("name", [name for name, weighting in WEIGHTINGS.items() if weighting.fixed and name in SCORES])
+def test_fixed_scores_on_the_starting_model_are_what_training_computes(world, name, tmp_path):
+    model, tokenizer, forget, retain = world
+    config = UnlearnConfig(output_dir=str(tmp_path), method="grad_diff", weighting=name, noun_finder="simple")
+    chosen = recipe("grad_diff", weighting=name)
+    rows = unlearning_rows(config, chosen, forget=forget, retain=retain, tokenizer=tokenizer)
+    start = StartingModel(model, tmp_path, autocast=nullcontext, progress=False)
+    trained_with = fixed_tables(config, chosen, rows, start, cache=tmp_path)[name]
+
+    encoder = Encoder(tokenizer)
+    encoded = encoder.encode_rows(forget, what="forget").rows
+    kept = encoder.encode_rows(retain, what="retain").rows
+    context = ScoreContext(read_tokens(model, encoded), encoded, forget, retain=kept)
+    found = token_scores(context, [name])[name]
+    for index, values in enumerate(found):
+        np.testing.assert_allclose(values, trained_with.rows([index]).numpy(), atol=1e-6)
+    assert 0 < np.concatenate(found).mean() < 1
+
+
+def test_words_of_every_score_can_be_shown(world):
+    model, tokenizer, forget, retain = world
+    shown = score_rows(model, tokenizer, forget[:2], retain=retain)
+    assert [*shown[0].words] == [name for name in SCORES if name not in ("scorer", "labels")]
+    assert all(word.score is not None for row in shown for words in row.words.values() for word in words)
+    named = score_rows(model, tokenizer, forget[:1], scores={"secret": "labels", "capitals": "nouns"})
+    assert [*named[0].words] == ["secret", "capitals"]
+    custom = score_rows(
+        model, tokenizer, forget[:1], scores={"all": "nouns"}, noun_finder=lambda text: [(0, len(text))]
+    )
+    assert {word.score for word in custom[0].words["all"]} == {1.0}
+
+
+def test_a_score_that_cannot_be_shown_is_refused_before_the_model_is_used(world):
+    _, tokenizer, forget, _ = world
+    for name, what in (("rarity", "give retain rows"), ("scorer", "learned scorer"), ("noun", "unknown score 'noun'")):
+        with pytest.raises(ValueError, match=what):
+            score_rows(None, tokenizer, forget[:1], scores={name: name})

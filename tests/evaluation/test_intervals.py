@@ -1,0 +1,64 @@
+"""Bootstrap intervals: clusters, pairing, coverage."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from atwu.evaluation.intervals import Estimate, Resampler, combine
+
+
+def test_every_draw_holds_as_many_clusters_as_there_are_and_whole_ones():
+    clusters = ["Orla", "Orla", "Tavi", "Ines", "Ines", "Ines"]
+    draws = Resampler(clusters, draws=50)
+    assert draws.clusters == 3
+    assert (draws.weights[:, 0] == draws.weights[:, 1]).all()
+    assert (draws.weights[:, [0, 2, 3]].sum(1) == 3).all()
+
+
+def test_mean_by_hand_with_a_missing_value():
+    draws = Resampler(["a", "b"], draws=400)
+    estimate = draws.mean([1.0, None])
+    assert estimate.value == 1.0
+    only_b = draws.weights[:, 1] == 2
+    assert only_b.any()
+    assert np.isnan(estimate.draws[only_b]).all()
+    assert (estimate.draws[~only_b] == 1.0).all()
+
+
+def test_draws_depend_on_the_clusters_alone_so_that_differences_are_paired():
+    clusters = [f"person {index % 9}" for index in range(40)]
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=40)
+    first, second = (Resampler(clusters).mean(base + shift) for shift in (0.0, 0.25))
+    difference = combine(np.subtract, second, first)
+    assert difference.value == pytest.approx(0.25)
+    assert difference.interval() == pytest.approx((0.25, 0.25))
+    low, high = first.interval()
+    assert high - low > 0.1  # the two alone overlap widely
+
+
+def test_order_of_rows_changes_nothing():
+    clusters, values = ["a", "a", "b", "c"], [1.0, 2.0, 3.0, 5.0]
+    one = Resampler(clusters).mean(values)
+    other = Resampler(clusters[::-1]).mean(values[::-1])
+    assert one.interval() == pytest.approx(other.interval())
+
+
+def test_interval_covers_the_truth_about_as_often_as_it_says():
+    rng = np.random.default_rng(1)
+    clusters = [str(index // 5) for index in range(200)]
+    hits = 0
+    for _ in range(200):
+        effect = np.repeat(rng.normal(size=40), 5)  # rows of one cluster are dependent
+        low, high = Resampler(clusters, draws=300).mean(effect + 0.3 * rng.normal(size=200)).interval()
+        hits += low <= 0 <= high
+    assert 0.88 <= hits / 200 <= 0.99
+
+
+def test_nothing_measured_has_no_interval():
+    assert Resampler(["a", "b"]).mean([None, None]).interval() is None
+    assert math.isnan(Resampler(["a"]).mean([None]).value)
+    assert Estimate(0.5, np.full(10, np.nan)).interval() is None

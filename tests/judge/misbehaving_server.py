@@ -1,0 +1,214 @@
+"""An OpenAI-compatible chat server that misbehaves on purpose; run it as a script, it prints its port and serves.
+
+The behaviour is the first part of the path (base_url http://127.0.0.1:PORT/cut-middle/v1), or `BEHAVE:name` in a message.
+Names in `FLEETING` fail for the first two tries of each prompt and then answer; `always-NAME` never answers. Names
+that begin with `slow` take 0.1 seconds. The default answers with the rest of a line that holds `REPLY:`, or else with a
+judge's verdict. GET /stats tells how often each was asked, when, and how many requests were in flight at once.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import os
+import re
+import socket
+import threading
+import time
+from collections import Counter, defaultdict
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+VERDICT = '{"verdict": "YES", "reason": "stated"}'
+FLEETING = {
+    *("rate-limit", "rate-limit-date", "error-408", "error-409", "error-500", "error-503", "timeout"),
+    *("malformed", "not-json", "cut-before", "cut-middle", "wrong-shape", "null-content", "odd-content"),
+}
+FAILURES_FIRST = 2
+
+lock = threading.Lock()
+seen: Counter[str] = Counter()
+tries: Counter[tuple[str, str]] = Counter()
+running: Counter[str] = Counter()
+most: Counter[str] = Counter()
+arrivals: dict[str, list[float]] = defaultdict(list)
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        with lock:
+            stats = {"counts": seen, "max_concurrency": most, "arrivals": arrivals}
+            self.send(200, json.loads(json.dumps(stats)))
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        text = "\n".join(str(message["content"]) for message in body["messages"])
+        first = self.path.split("/")[1]
+        marked = re.search(r"BEHAVE:(\S+)", text)
+        name = marked[1] if marked else "default" if first == "v1" else first
+        with lock:
+            seen[name] += 1
+            tries[name, text] += 1
+            number = tries[name, text]
+            running[name] += 1
+            most[name] = max(most[name], running[name])
+            arrivals[name].append(time.monotonic())
+        try:
+            self.answer(name, number, text, body)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        finally:
+            with lock:
+                running[name] -= 1
+
+    def answer(self, name: str, number: int, text: str, body: dict[str, Any]) -> None:
+        always = name.startswith("always-")
+        kind = name.removeprefix("always-")
+        if kind in FLEETING:
+            if always or number <= FAILURES_FIRST:
+                self.fail(kind)
+            else:
+                self.reply(text)
+            return
+        header = self.headers.get("Authorization", "")
+        match kind:
+            case "rate-limit-once":
+                if seen[name] == 1:
+                    self.error(429, "slow down", headers={"Retry-After": "0.5"})
+                else:
+                    time.sleep(0.02)
+                    self.reply(text)
+            case "rate-limit-hour":
+                self.error(429, "come back later", headers={"Retry-After": "3600"})
+            case "quota":
+                self.error(429, "You exceeded your current quota.", code="insufficient_quota")
+            case "unauthorized":
+                self.error(401, f"Incorrect API key provided: {header}")
+            case "forbidden":
+                self.error(403, f"No access with {header} at {self.path}")
+            case "flagged":
+                self.error(403, "Your input was flagged by moderation")
+            case "unknown-model":
+                self.error(404, f"The model `{body['model']}` does not exist.", code="model_not_found")
+            case "unknown-model-400":
+                self.error(400, f"{body['model']} is not a valid model ID")
+            case "bad-request":
+                self.error(400, f"the prompt is too long; got {dict(self.headers)} at {self.path}")
+            case "new-parameters":
+                for parameter, instead in (("max_tokens", "Use 'max_completion_tokens' instead."), ("temperature", "")):
+                    if parameter in body:
+                        self.error(
+                            400, f"Unsupported parameter: '{parameter}' is not supported with this model. {instead}"
+                        )
+                        return
+                if "seed" in body:
+                    self.send(422, {"detail": [{"type": "extra_forbidden", "loc": ["body", "seed"]}]})
+                    return
+                self.reply(json.dumps(body), literal=True)
+            case "echo":
+                self.reply(json.dumps({"path": self.path, "authorization": header, "body": body}), literal=True)
+            case "length":
+                self.reply(text, finish="length")
+            case "length-without-text":
+                self.send(200, completion("", finish="length"))
+            case "content-filter":
+                self.send(200, completion(None, finish="content_filter"))
+            case "refusal":
+                self.send(200, completion(None, refusal="I would rather not."))
+            case "no-usage":
+                self.reply(text, usage=False)
+            case _:
+                time.sleep(0.1 if kind.startswith("slow") else 0)
+                self.reply(text)
+
+    def fail(self, kind: str) -> None:
+        match kind:
+            case "rate-limit":
+                self.error(429, "slow down", headers={"Retry-After": "0.05"})
+            case "rate-limit-date":
+                self.error(
+                    429, "slow down", headers={"Retry-After": email.utils.formatdate(time.time() + 1, usegmt=True)}
+                )
+            case "timeout":
+                time.sleep(0.6)
+                self.cut()
+            case "malformed":
+                self.send(200, b'{"choices": [{"message": {"content": "YE')
+            case "not-json":
+                self.send(200, b"<html>gateway</html>", kind="text/html")
+            case "cut-before":
+                self.cut()
+            case "cut-middle":
+                whole = json.dumps(completion(VERDICT)).encode()
+                self.begin(200, len(whole), {})
+                self.wfile.write(whole[: len(whole) // 2])
+                self.cut()
+            case "wrong-shape":
+                self.send(200, {"object": "list", "data": []})
+            case "null-content":
+                self.send(200, completion(None))
+            case "odd-content":
+                self.send(200, completion([{"type": "image"}]))
+            case _:
+                self.error(
+                    int(kind.removeprefix("error-")), f"out of order, sorry; {self.headers['Authorization'].split()[-1]}"
+                )
+
+    def reply(self, text: str, *, literal: bool = False, finish: str = "stop", usage: bool = True) -> None:
+        asked = re.search(r"REPLY:(.*)", text)
+        content = text if literal else asked[1].strip() if asked else VERDICT
+        answer = completion(content, finish=finish)
+        if usage:
+            sizes = {"prompt_tokens": len(text.split()), "completion_tokens": len(content.split())}
+            answer["usage"] = {**sizes, "total_tokens": sum(sizes.values())}
+        self.send(200, answer)
+
+    def error(
+        self, status: int, message: str, *, code: str | None = None, headers: dict[str, str] | None = None
+    ) -> None:
+        self.send(status, {"error": {"message": message, "type": "error", "code": code}}, headers=headers)
+
+    def send(
+        self, status: int, body: Any, *, kind: str = "application/json", headers: dict[str, str] | None = None
+    ) -> None:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.begin(status, len(data), {"Content-Type": kind} | (headers or {}))
+        self.wfile.write(data)
+
+    def begin(self, status: int, length: int, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(length))
+        self.end_headers()
+
+    def cut(self) -> None:
+        self.close_connection = True
+        self.wfile.flush()
+        self.connection.shutdown(socket.SHUT_RDWR)
+
+
+def completion(content: Any, *, finish: str = "stop", refusal: str | None = None) -> dict[str, Any]:
+    message = {"role": "assistant", "content": content, "refusal": refusal}
+    choice = {"index": 0, "message": message, "finish_reason": finish}
+    return {"id": "chat-1", "object": "chat.completion", "created": 0, "model": "tiny", "choices": [choice]}
+
+
+def leave_with_parent() -> None:
+    parent = os.getppid()
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=leave_with_parent, daemon=True).start()
+    print(server.server_address[1], flush=True)
+    server.serve_forever()

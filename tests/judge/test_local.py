@@ -1,0 +1,150 @@
+"""The chat model in this process, on a tiny random model saved to disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from atwu.data.schema import Message
+from atwu.judge.chat import ChatRequest, Reply
+from atwu.judge.local import LocalChat
+from atwu.modeling.fingerprint import model_fingerprint
+
+SENTENCES = "YES NO Orla Venn Tavi Brook was born in Kelbury keeps bees near the harbour You check answers"
+SPECIAL = ["<unk>", "<end>", "<user>", "<system>", "<assistant>"]
+TEMPLATE = (
+    "{% for m in messages %}<{{ m['role'] }}> {{ m['content'] }} <end> {% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+NO_SYSTEM = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system turn') }}{% endif %}" + TEMPLATE
+
+
+def _save(folder: Path, template: str | None = TEMPLATE, seed: int = 13) -> LlamaForCausalLM:
+    core = Tokenizer(
+        models.WordLevel({word: index for index, word in enumerate(SPECIAL + SENTENCES.split())}, unk_token="<unk>")
+    )
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core, unk_token="<unk>", eos_token="<end>", additional_special_tokens=SPECIAL[2:]
+    )
+    tokenizer.chat_template = template
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=40,
+        bos_token_id=None,
+        eos_token_id=1,
+    )
+    config.initializer_range = 0.6
+    model = LlamaForCausalLM(config)
+    model.save_pretrained(folder)
+    return model
+
+
+def _request(text: str, max_tokens: int = 8, **changes: Any) -> ChatRequest:
+    return ChatRequest((Message("system", "You check answers"), Message("user", text)), max_tokens, **changes)
+
+
+def _ask(chat: LocalChat, requests: list[ChatRequest]) -> list[Reply]:
+    found: dict[int, Reply] = {}
+    chat.complete(requests, found.__setitem__)
+    return [found[index] for index in range(len(requests))]
+
+
+@torch.no_grad()
+def _plain(model: LlamaForCausalLM, folder: Path, text: str, cap: int) -> Reply:
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    head = tokenizer(f"<system> You check answers <end> <user> {text} <end> <assistant>")["input_ids"]
+    ids = list(head)
+    while len(ids) - len(head) < cap:
+        ids.append(int(model(input_ids=torch.tensor([ids])).logits[0, -1].argmax()))
+        if ids[-1] == 1:
+            break
+    said = tokenizer.decode(ids[len(head) :], skip_special_tokens=True).strip()
+    return Reply(text=said, prompt_tokens=len(head), completion_tokens=len(ids) - len(head))
+
+
+def test_replies_are_those_of_a_plain_loop_whatever_the_batch(tmp_path: Path) -> None:
+    model = _save(tmp_path).eval()
+    texts = ["Orla Venn was born in Kelbury", "Tavi Brook", "bees", "near the harbour", "Venn keeps bees", "NO"]
+    requests = [_request(text, max_tokens=5 + index) for index, text in enumerate(texts)]
+    expected = [_plain(model, tmp_path, text, 5 + index) for index, text in enumerate(texts)]
+    for batch_tokens in (1, 50, 8192):
+        assert _ask(LocalChat(str(tmp_path), device="cpu", batch_tokens=batch_tokens), requests) == expected
+    assert len({reply.text for reply in expected}) > 3
+    ended = [reply.completion_tokens < 5 + index for index, reply in enumerate(expected)]
+    assert any(ended), "an end token must be among what is compared"
+    assert not all(ended)
+
+
+def test_a_batch_is_handed_over_before_the_next_one(tmp_path: Path) -> None:
+    _save(tmp_path)
+    chat = LocalChat(str(tmp_path), device="cpu", batch_tokens=50)
+    kept: list[int] = []
+
+    def stop_at_third(index: int, reply: Reply) -> None:
+        kept.append(index)
+        if len(kept) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        chat.complete([_request("bees " * count) for count in range(1, 9)], stop_at_third)
+    assert kept == [7, 6, 5], "longest first"
+
+
+def test_prompts_that_do_not_fit_are_errors_and_long_replies_are_cut(tmp_path: Path) -> None:
+    _save(tmp_path)
+    replies = _ask(LocalChat(str(tmp_path), device="cpu"), [_request("bees " * 60), _request("bees", max_tokens=500)])
+    assert "max_length is 40" in str(replies[0].error)
+    assert replies[0].text is None
+    assert replies[1].text
+    assert replies[1].prompt_tokens + replies[1].completion_tokens <= 40
+
+
+def test_a_template_without_system_turns_gets_its_words_in_the_users_turn(tmp_path: Path) -> None:
+    _save(tmp_path, NO_SYSTEM)
+    chat = LocalChat(str(tmp_path), device="cpu")
+    merged = ChatRequest((Message("user", "You check answers\n\nTavi Brook"),), 8)
+    system, user = _ask(chat, [_request("Tavi Brook"), merged])
+    assert system == user
+    assert system.text
+
+
+def test_a_tokenizer_without_a_template_gets_the_plain_one(tmp_path: Path) -> None:
+    _save(tmp_path, None)
+    (reply,) = _ask(LocalChat(str(tmp_path), device="cpu"), [_request("Tavi Brook")])
+    assert reply.prompt_tokens == 7, "You check answers Question: Tavi Brook Answer:"
+
+
+def test_identity_tells_weights_and_templates_apart(tmp_path: Path) -> None:
+    model = _save(tmp_path / "a")
+    _save(tmp_path / "b", seed=2)
+    _save(tmp_path / "c", NO_SYSTEM)
+    first, again, weights, template = (LocalChat(str(tmp_path / name), device="cpu").identity for name in "aabc")
+    assert first == again
+    assert first["kind"] == "local"
+    assert first["fingerprint"] == template["fingerprint"] == model_fingerprint(model) != weights["fingerprint"]
+    assert first["tokenizer"] == weights["tokenizer"] != template["tokenizer"]
+
+
+def test_sampling_and_bad_settings_are_refused(tmp_path: Path) -> None:
+    _save(tmp_path)
+    chat = LocalChat(str(tmp_path), device="cpu")
+    replies: list[int] = []
+    with pytest.raises(ValueError, match=r"temperature must be 0, got 0\.7"):
+        chat.complete([_request("bees"), _request("bees", temperature=0.7)], lambda index, _: replies.append(index))
+    assert replies == []
+    with pytest.raises(ValueError, match="batch_tokens must be at least 1"):
+        LocalChat(str(tmp_path), batch_tokens=0)
+    with pytest.raises(FileNotFoundError, match="not found"):
+        LocalChat(str(tmp_path / "nowhere"))

@@ -1,0 +1,123 @@
+"""The client against `transformers serve`, the OpenAI-compatible server of transformers, with a tiny random model."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from atwu.data.schema import Message
+from atwu.judge.chat import ChatRequest, Reply
+from atwu.judge.client import ChatServerError, OpenAIChat
+from atwu.judge.local import LocalChat
+
+pytestmark = pytest.mark.slow
+for module in ("openai", "fastapi", "uvicorn"):
+    pytest.importorskip(module, reason="needs transformers[serving] and openai")
+
+SENTENCES = "YES NO Orla Venn Tavi Brook was born in Kelbury keeps bees near the harbour You check answers"
+SPECIAL = ["<unk>", "<end>", "<user>", "<system>", "<assistant>"]
+TEMPLATE = (
+    "{% for m in messages %}<{{ m['role'] }}> {{ m['content'] }} <end> {% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("served") / "tiny"
+    core = Tokenizer(
+        models.WordLevel({word: index for index, word in enumerate(SPECIAL + SENTENCES.split())}, unk_token="<unk>")
+    )
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core, unk_token="<unk>", eos_token="<end>", additional_special_tokens=SPECIAL[2:]
+    )
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.save_pretrained(path)
+    torch.manual_seed(2)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=40,
+        bos_token_id=None,
+        eos_token_id=1,
+    )
+    config.initializer_range = 0.6
+    LlamaForCausalLM(config).save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def address(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-c", "from transformers.cli.transformers import main; main()", "serve", str(folder)]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--device", "cpu"]
+    surroundings = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    log = tmp_path_factory.mktemp("serve") / "log.txt"
+    with log.open("w") as sink:
+        process = subprocess.Popen(command, stdout=sink, stderr=sink, env=surroundings)
+    try:
+        _wait_for(f"http://127.0.0.1:{port}/health", process, log)
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_for(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    for _ in range(600):
+        if process.poll() is not None:
+            break
+        try:
+            with urllib.request.urlopen(address, timeout=5):
+                return
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            time.sleep(0.2)
+    pytest.fail(f"transformers serve did not start:\n{log.read_text()[-3000:]}")
+
+
+def _ask(chat: OpenAIChat | LocalChat, requests: list[ChatRequest]) -> list[Reply]:
+    found: dict[int, Reply] = {}
+    chat.complete(requests, found.__setitem__)
+    return [found[index] for index in range(len(requests))]
+
+
+def test_served_replies_are_those_of_the_model_itself(
+    folder: Path, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    system = Message("system", "You check answers")
+    texts = ["Orla Venn was born in Kelbury", "Tavi Brook keeps bees"]
+    requests = [ChatRequest((system, Message("user", text)), max_tokens=8) for text in texts]
+    served = _ask(OpenAIChat(str(folder), base_url=address, max_retries=1), requests)
+    assert [reply.error for reply in served] == [None, None]
+    assert served == _ask(LocalChat(str(folder), device="cpu"), requests)
+    assert all(reply.text and reply.prompt_tokens > 0 for reply in served)
+    assert [reply.completion_tokens for reply in served] == [8, 3], "one cut, one with its end token counted"
+
+
+def test_another_model_than_the_served_one_is_refused_at_once(address: str) -> None:
+    chat = OpenAIChat("kelbury/unheard-of", base_url=address, max_retries=1)
+    with pytest.raises(ChatServerError, match="check the model's name, 'kelbury/unheard-of'"):
+        _ask(chat, [ChatRequest((Message("user", "bees"),), max_tokens=4)] * 3)
