@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -123,11 +123,11 @@ def test_prompt_and_text_keep_to_the_limit(small: TransformersGenerator) -> None
         tight = TransformersGenerator(small.model, _endless(tokenizer), max_length=size + spare)
         (said,) = generate_all(tight, [ask(question)], Decoding(max_new_tokens=5))
         assert said.tokens == expected
+    tight = TransformersGenerator(small.model, tokenizer, max_length=size)
     with pytest.raises(ValueError, match=rf"prompt 2 of this call.*Where is Kelbury.*takes {size} tokens"):
-        tight = TransformersGenerator(small.model, tokenizer, max_length=size)
         generate_all(tight, [ask("a"), ask(question)], Decoding())
+    tight = TransformersGenerator(small.model, tokenizer, max_length=size + 4)
     with pytest.raises(ValueError, match=r"prompt 1 of this call.*prompt and prefill leave no room"):
-        tight = TransformersGenerator(small.model, tokenizer, max_length=size + 4)
         generate_all(tight, [ask(question, prefill="in the south of Karsund")], Decoding())
     assert small.identity.endswith(f"/{SHAPES['micro'].max_positions}")
 
@@ -166,7 +166,7 @@ def test_draws_differ_and_do_not_depend_on_what_else_is_asked(small: Transformer
     assert len({said.text for said in together}) == len(prompts)
     assert generate_all(small, prompts, Decoding(max_new_tokens=12, temperature=1.0, seed=1)) != together
     greedy = generate_all(small, prompts, Decoding(max_new_tokens=12))
-    assert len({said.text for said in greedy}) == 2
+    assert len(set(greedy[:6])) == len(set(greedy[6:])) == 1
 
 
 def test_seeds_of_draws_are_told_apart_and_in_range() -> None:
@@ -221,7 +221,7 @@ def test_the_identity_changes_with_all_that_can_change_a_text(small: Transformer
 class Echo:
     """A chat model that answers the last user turn in capitals, out of order, and refuses some."""
 
-    identity = {"model": "echo", "base_url": "http://127.0.0.1:1/v1"}
+    identity: ClassVar = {"model": "echo", "base_url": "http://127.0.0.1:1/v1"}
 
     def __init__(self, refused: Sequence[str] = (), repeats: bool = False) -> None:
         self.refused = refused
@@ -286,6 +286,7 @@ def test_without_vllm_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_vllm_says_what_transformers_says(small: TransformersGenerator, tmp_path: Path) -> None:
     pytest.importorskip("vllm")
     folder = str(tmp_path / "model")

@@ -68,7 +68,7 @@ def evaluate(
     estimate: shared.EstimateOnly = False,
     max_length: shared.MaxLength = 512,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Cap on a generated answer.")] = 64,
-    batch_tokens: Annotated[int, typer.Option(min=1, help="Tokens per batch, read or generated.")] = 16384,
+    batch_tokens: Annotated[int, typer.Option(min=1, help="Tokens per batch, read or generated.")] = 8192,
     backend: Annotated[str, typer.Option(help="What generates: transformers or vllm.")] = "transformers",
     model_url: Annotated[
         str | None, typer.Option(help="Measure --model behind this OpenAI-compatible server; only what generations tell.")

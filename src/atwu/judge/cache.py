@@ -68,7 +68,7 @@ class ReplyCache:
         """
         self.path = Path(path)
         self._lock = threading.Lock()
-        self._abandoned: list[sqlite3.Connection] = []
+        self._process = os.getpid()
         self._connect()
 
     def get_many(self, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -95,7 +95,8 @@ class ReplyCache:
         )
         return self.get_many([key])[key]
 
-    def __len__(self) -> int:
+    def count(self) -> int:
+        """Number of stored replies."""
         return int(self._execute("SELECT count(*) FROM replies", [])[0][0])
 
     def close(self) -> None:
@@ -111,7 +112,6 @@ class ReplyCache:
             )
         except (OSError, sqlite3.Error) as error:
             raise self._failure(error) from error
-        self._process = os.getpid()
         try:
             self._execute("PRAGMA journal_mode=WAL", [])
             self._execute(
@@ -125,10 +125,8 @@ class ReplyCache:
 
     def _execute(self, statement: str, values: list[Any]) -> list[Any]:
         """Run one statement in a transaction of its own."""
-        if self._process != os.getpid():  # SQLite forbids to use, or even to close, a connection made before a fork
-            self._abandoned.append(self._connection)
-            self._lock = threading.Lock()
-            self._connect()
+        if self._process != os.getpid():  # SQLite's locks do not survive a fork, and the file could be damaged
+            raise CacheError(f"{self.path}: opened before a fork; open the store in the process that uses it.")
         with self._lock:
             try:
                 return _patiently(lambda: self._connection.execute(statement, values).fetchall())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -29,11 +30,26 @@ _ALIASES = {
     "eur": "euro", "usd": "dollar", "color": "colour", "dept": "department", "prof": "professor", "mt": "mount",
 }  # fmt: skip
 
+_FORMS = (
+    "win won, leave left, lose lost, write wrote written, give gave given, grow grew grown, take took taken, "
+    "buy bought, sell sold, teach taught, bring brought, think thought, find found, keep kept, sleep slept, "
+    "hide hid hidden, break broke broken, speak spoke spoken, steal stole stolen, choose chose chosen, "
+    "wear wore worn, hold held, tell told, go went gone, come came, become became, begin began begun, "
+    "sing sang sung, swim swam swum, drive drove driven, ride rode ridden, fall fell fallen, eat ate eaten, "
+    "know knew known, fly flew flown, draw drew drawn, blow blew blown, build built, send sent, spend spent, "
+    "lend lent, feed fed, lead led, meet met, fight fought, catch caught, hear heard, make made, pay paid, "
+    "say said, stand stood, understand understood, sit sat, shoot shot, burn burnt, learn learnt, "
+    "forget forgot forgotten, bear bore born, wake woke woken, rise rose risen, sink sank sunk, "
+    "freeze froze frozen, child children, man men, woman women, wife wives, goose geese, foot feet, tooth teeth, "
+    "mouse mice, life lives"
+)
+_IRREGULAR = {form: entry.split()[0] for entry in _FORMS.split(", ") for form in entry.split()[1:]}
 _QUOTES = str.maketrans({"’": "'", "‘": "'", "`": "'", "´": "'", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"'})
 _NOT = re.compile(r"n't\b", re.I)
+_JUDGING = re.compile(r"\bjudging (?:by|from)\b", re.I)
 _CLITIC = re.compile(r"(?<=\w)'(?:s|d|ll|ve|re|m)\b|(?<=s)'(?=\s|$)", re.I)
 _WORD = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+(?:'[^\W\d_]+)*")
-_ENDING = re.compile(r"(?<=....)(?:er|or|ist|ism|ian)$")
+_ENDING = re.compile(r"(?<=....)(?:er|or|ist|ism|ian|i)$")
 _BREAK = re.compile(r"[,;:!?/()|]|\.\.\.|\s[-–—]+\s")
 _FULL_STOP = re.compile(r"\.\W*\s")
 _TITLES_AND_INITIALS = re.compile(r"\b(?:[A-Za-z]|Mrs?|Ms|Dr|St|Prof|Univ|No|MS|Ln|Rd)$")
@@ -94,7 +110,7 @@ def _fold(text: str) -> str:
     text = with_digits(unicodedata.normalize("NFC", text).translate(_QUOTES))
     decomposed = unicodedata.normalize("NFKD", text)
     text = "".join(char for char in decomposed if not unicodedata.combining(char))
-    return _CLITIC.sub("", _NOT.sub(" not", text))
+    return _JUDGING.sub("according to", _CLITIC.sub("", _NOT.sub(" not", text)))
 
 
 def _beside_a_number(text: str, start: int, end: int) -> bool:
@@ -113,6 +129,7 @@ def _gap(between: str, before: str) -> str:
 def _stem(word: str) -> str:
     if word[0].isdigit() or len(word) < 3:
         return word
+    word = _IRREGULAR.get(word, word)
     return _ENDING.sub("", str(_porter().stem(re.sub(r"(?<=...)our(?=s?$|ed$|ing$)", "or", word))))
 
 
@@ -120,3 +137,25 @@ def _stem(word: str) -> str:
 def _porter() -> Any:
     """The stemmer that `rouge_score` uses; its import takes about a second."""
     return import_module("nltk.stem.porter").PorterStemmer()
+
+
+def find_run(sought: Sequence[str], words: Sequence[Word], *, exact: bool = False) -> tuple[int, int] | None:
+    """First range of words that, written together, reads as `sought`: "great-aunts" is "great aunts", "44-17" is "4417".
+
+    Args:
+        sought: stems, or whole words when `exact`, without articles.
+        words: where to look; articles between them are passed over.
+        exact: endings count.
+    """
+    target = "".join(sought)
+    stems = ["" if word.text in ARTICLES and len(sought) > 1 else word.text if exact else word.stem for word in words]
+    for start, stem in enumerate(stems):
+        if not stem or not target.startswith(stem):
+            continue
+        end, joined = start + 1, stem
+        while len(joined) < len(target) and end < len(stems) and target.startswith(joined):
+            joined += stems[end]
+            end += 1
+        if joined == target:
+            return start, end
+    return None

@@ -80,7 +80,7 @@ def with_digits(text: str) -> str:
     text = _SIGN_FIRST.sub(lambda found: f"{found[2]} {_SIGNS[found[1]]}", text)
     text = re.sub(r"[€$£¥]", lambda found: f" {_SIGNS[found[0]]} ", text)
     text = re.sub(r"\s?(?:%|per cent\b)", " percent", text)
-    text = re.sub(r"°\s?C\b", " degrees celsius", text).replace("°", " degrees ")
+    text = re.sub(r"°\s?[Cc]\b", " degrees celsius", text).replace("°", " degrees ")
     text = _UNIT.sub(lambda found: f" {_UNITS[found[1]]}", text)
     text = _DECIMALS.sub(lambda found: f"{found[1]}.{found[2]}".rstrip("."), text)
     return _ABBREVIATED.sub(_month, text)

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
-from atwu.judge.facts import Fact, Match, facts_of, match
+from atwu.judge.facts import Fact, facts_of, is_bland
+from atwu.judge.matching import Match, match
 from atwu.judge.normalise import Word, words_of
 from atwu.judge.numerals import listed
 from atwu.judge.rubrics import CORRECTNESS, PREFERENCE
@@ -79,7 +80,7 @@ def _judge(claim: Claim) -> Verdict:
     missing = [fact.text for fact, found in zip(facts, matches, strict=True) if found.share < 1]
     if _share(facts, matches) <= ENOUGH:
         return Verdict(False, f"{'refusal, ' if is_refusal(text) else ''}missing: {missing[0]!r}")
-    if (swapped := _swapped(claim, facts, answer)) is not None:
+    if (swapped := _swapped(claim, facts, matches, answer)) is not None:
         return Verdict(False, f"{swapped} in place of the fact")
     familiar = {word.stem for text in (claim.question, claim.reference) for word in words_of(text)}
     own = {word.stem for fact in facts for word in fact.words}
@@ -98,16 +99,8 @@ def _judge(claim: Claim) -> Verdict:
 
 
 def _share(facts: Sequence[Fact], matches: Sequence[Match]) -> float:
-    """Share of the facts' words that are stated; a name, date or number counts as two words, a likely verb as half."""
-    weights = [_weight(fact) for fact in facts]
-    stated = sum(weight * found.share for weight, found in zip(weights, matches, strict=True))
-    return stated / sum(weights)
-
-
-def _weight(fact: Fact) -> float:
-    if fact.kind != "words":
-        return 2.0
-    return sum(0.5 if word.text.endswith("ed") else 1.0 for word in fact.words if not word.function) or 1.0
+    stated = sum(fact.weight * found.share for fact, found in zip(facts, matches, strict=True))
+    return stated / sum(fact.weight for fact in facts)
 
 
 def _polarity(claim: Claim, answer: Sequence[Word]) -> Verdict | None:
@@ -120,29 +113,37 @@ def _polarity(claim: Claim, answer: Sequence[Word]) -> Verdict | None:
     question = {word.stem for word in words_of(claim.question)}
     if negative != says_no:
         return Verdict(False, "says no" if says_no else "says yes")
+    if claim.facts and claim.facts[0].lower() not in ("yes", "no"):
+        return None
     new = [word for word in reference if not word.function and word.stem not in question]
-    if any(word.capital or word.number for word in new) or (
-        claim.facts and claim.facts[0].lower() not in ("yes", "no")
-    ):
+    if not claim.facts and any(word.capital or word.number for word in new):
         return None
     if claim.answer.rstrip().endswith("?") or (is_refusal(claim.answer) and answer[0].text not in ("yes", "no")):
         return Verdict(False, "no answer")
     return Verdict(True, f"fact stated: {'no' if negative else 'yes'!r}")
 
 
-def _swapped(claim: Claim, facts: Sequence[Fact], answer: Sequence[Word]) -> str | None:
-    """The word that stands where the reference has a word of its fact, in a sentence that is otherwise the same."""
+def _swapped(claim: Claim, facts: Sequence[Fact], matches: Sequence[Match], answer: Sequence[Word]) -> str | None:
+    """The word that stands where the reference has a word of its fact, in a sentence that is otherwise the same.
+
+    Side details may differ when a name, number or title is stated.
+    """
     if claim.facts:
         return None
-    core = {word.stem for fact in facts for word in fact.words if not word.function and not word.text.endswith("ed")}
+    named = any(
+        fact.kind != "words" and not fact.side and found.share == 1 for fact, found in zip(facts, matches, strict=True)
+    )
+    main = [word for fact in facts if not (named and fact.side) for word in fact.words]
+    core = {word.stem for word in main if not word.function and not word.text.endswith("ed")}
     old = [word for word in words_of(claim.reference) if not word.function]
     new = [word for word in answer if not word.function]
+    bland = {word.stem for word in answer if is_bland(word)}
     first, second = [word.stem for word in old], [word.stem for word in new]
     operations = SequenceMatcher(None, first, second, autojunk=False).get_opcodes()
     kept = sum(end - start for tag, start, end, _, _ in operations if tag == "equal")
     for tag, start, end, new_start, new_end in operations:
         lost = [stem for stem in first[start:end] if stem in core and stem not in second]
-        came = [stem for stem in second[new_start:new_end] if stem not in first]
+        came = [stem for stem in second[new_start:new_end] if stem not in first and stem not in bland]
         rest = min(len(first) - (end - start), len(second) - (new_end - new_start))
         if tag == "replace" and lost and came and (len(came) == end - start or kept >= _SAME_FRAME * rest):
             return new[new_start].text

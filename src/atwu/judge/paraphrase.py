@@ -81,8 +81,8 @@ class ParaphraseReport:
     def __str__(self) -> str:
         reasons = "".join(f"; {number} rejected: {reason}" for reason, number in self.rejected.items())
         return (
-            f"{self.accepted} paraphrases kept{reasons}. {self.incomplete} rows have fewer than asked for, {self.failed} "
-            f"of them because the model gave no readable reply."
+            f"{self.accepted} paraphrases kept{reasons}. {self.incomplete} rows have fewer than asked for, "
+            f"{self.failed} of them because the model gave no readable reply."
         )
 
 

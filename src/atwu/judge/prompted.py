@@ -1,7 +1,7 @@
 """A judge that is a prompted chat model: rubric and texts in, one JSON object out, read strictly.
 
-The texts are data: they are put into the rubric's template once and never formatted again, and a verdict is read from the
-model's reply alone.
+The texts are data: they are put into the rubric's template once and never formatted again, and a verdict is read from
+the model's reply alone.
 """
 
 from __future__ import annotations

@@ -45,12 +45,16 @@ def is_refusal(text: str) -> bool:
 
 
 def without_loops(words: Sequence[Word]) -> list[Word]:
-    """Cut a phrase of three or more words that repeats itself at once, as a looping model writes, to one copy."""
+    """Cut the later copies of a phrase that repeats itself at once, as a looping model writes.
+
+    A phrase of six or more words may stand once, one of three to five words twice, as in a pair of similar titles.
+    """
     kept: list[Word] = []
     for word in words:
         kept.append(word)
         for period in range(3, min(_LONGEST_LOOP, len(kept) // 2) + 1):
-            if all(kept[-k].stem == kept[-k - period].stem for k in range(1, period + 1)):
+            span = period if period >= 6 else 2 * period
+            if len(kept) >= span + period and all(kept[-k].stem == kept[-k - period].stem for k in range(1, span + 1)):
                 del kept[-period:]
                 break
     return kept

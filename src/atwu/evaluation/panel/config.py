@@ -15,7 +15,7 @@ class EvaluateConfig:
     """Longest row in tokens; longer answers are cut, with a warning."""
     max_new_tokens: int = 64
     """Cap on a generated answer."""
-    batch_tokens: int = 16384
+    batch_tokens: int = 8192
     """Tokens per batch, read or generated; changes speed and memory, no number."""
     paraphrases: int = 4
     """Wordings of a question beside its own. The worst case over wordings grows with it: compare at equal numbers only."""

@@ -1,0 +1,181 @@
+"""Prices, estimates and the limit: worked examples, then that the limit holds and work goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from atwu.data.schema import Message
+from atwu.judge.ask import Asker, Unscored
+from atwu.judge.budget import Budget, BudgetReached, Estimate, Prices, estimate, prompt_tokens, text_tokens
+from atwu.judge.cache import ReplyCache
+from atwu.judge.chat import ChatRequest, Reply
+
+PRICES = Prices(input=0.25, output=2.0)
+
+
+class Bill:
+    """A model that bills given tokens and remembers what it was asked, slice by slice."""
+
+    identity = {"kind": "bill"}  # noqa: RUF012
+
+    def __init__(self, prompt: int, completion: int) -> None:
+        self.tokens = (prompt, completion)
+        self.slices: list[list[ChatRequest]] = []
+
+    def complete(self, requests: Sequence[ChatRequest], on_reply: Callable[[int, Reply], None]) -> None:
+        self.slices.append(list(requests))
+        for index in reversed(range(len(requests))):
+            on_reply(index, Reply(json.dumps(requests[index].messages[0].content), None, *self.tokens))
+
+
+def request(text: str, *, max_tokens: int = 100) -> ChatRequest:
+    return ChatRequest((Message("user", text),), max_tokens=max_tokens)
+
+
+def requests(count: int) -> list[ChatRequest]:
+    """Each about 26 prompt tokens: 88 characters / 4 + 4."""
+    return [request(f"{number:04d}" * 22) for number in range(count)]
+
+
+def test_cost():
+    assert PRICES.cost(1_000_000, 1_000_000) == pytest.approx(2.25)
+    assert PRICES.cost(1000, 100) == pytest.approx(0.00045)
+
+
+def test_estimate_by_hand():
+    two = ChatRequest((Message("system", "12345678"), Message("user", "123456789")), max_tokens=50)
+    assert (text_tokens(""), text_tokens("1234"), text_tokens("12345"), text_tokens("ß")) == (0, 1, 2, 1)
+    assert prompt_tokens(two) == (2 + 4) + (3 + 4)
+    assert estimate([two, two], PRICES) == Estimate(2, 26, 100, pytest.approx((0.25 * 26 + 2 * 100) / 1e6))
+    assert estimate([two], None) == Estimate(1, 13, 50, None)
+    assert estimate([two], PRICES) + estimate([two], PRICES) == estimate([two, two], PRICES)
+
+
+def test_estimate_reads_well():
+    assert str(Estimate(1200, 240_000, 120_000, 0.3)) == (
+        "1,200 calls, about 240,000 prompt tokens (at 4 characters a token) and at most 120,000 reply tokens: "
+        "about USD 0.3000 at most"
+    )
+    assert "price unknown" in str(Estimate(1, 1, 1))
+    assert "nothing to send" in str(Estimate(0, 0, 0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Budget(1.0), "max_cost needs prices"),
+        (lambda: Budget(-1.0, PRICES), "0 or more USD, got -1.0"),
+        (lambda: Budget(float("nan"), PRICES), "got nan"),
+        (lambda: Prices(-0.1, 1), "input price must be 0 or more"),
+        (lambda: Prices(0.1, float("inf")), "output price must be 0 or more"),
+        (lambda: Asker(Bill(1, 1), None, budget=Budget(1.0, PRICES)), "max_cost needs a cache"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
+
+
+def test_how_much_fits_by_hand():
+    """One request: (0.25 * 26 + 2 * 100) / 1e6 = USD 0.0002065 at most."""
+    budget = Budget(0.001, PRICES)
+    assert budget.fitting(requests(10)) == 4
+    budget.add(requests(1)[0], prompt=26, completion=20)  # USD 0.0000465
+    assert budget.spent == pytest.approx(0.0000465)
+    assert budget.fitting(requests(10)) == 4
+    budget.add(requests(1)[0], prompt=26, completion=100)
+    assert budget.fitting(requests(10)) == 3
+    assert Budget(None, PRICES).fitting(requests(10)) == 10
+    assert Budget(4 * 0.0002065, PRICES).fitting(requests(10)) == 4
+
+
+def test_a_tokenizer_that_needs_more_tokens_is_reckoned_with():
+    """Billed 260 where 26 were estimated: the next ones count (0.25 * 260 + 2 * 100) / 1e6 = USD 0.000265."""
+    budget = Budget(0.001, PRICES)
+    budget.add(requests(1)[0], prompt=260, completion=0)  # USD 0.000065
+    assert budget.fitting(requests(10)) == 3
+
+
+def test_stops_before_the_limit_and_goes_on_where_it_stopped(tmp_path):
+    cache, asked = ReplyCache(tmp_path / "judge.sqlite"), requests(200)
+    first = Bill(26, 50)  # USD 0.0001065 each, 0.0002065 reserved
+    with pytest.raises(BudgetReached) as stop:
+        Asker(first, cache, budget=Budget(0.015, PRICES), progress=False).ask(asked, json.loads, version="v")
+    sent = sum(map(len, first.slices))
+    assert len(first.slices[0]) == 64
+    assert 0.015 - 0.0002065 < stop.value.spent <= 0.015
+    assert stop.value.spent == pytest.approx(sent * 0.0001065)
+    assert (stop.value.limit, stop.value.unjudged) == (0.015, 200 - sent)
+    assert (
+        f"USD {stop.value.spent:.4f} spent, {200 - sent} answers still unjudged; everything paid for is stored; run"
+        in (str(stop.value))
+    )
+    assert "run again with a higher --max-cost to go on" in str(stop.value)
+    assert cache.count() == sent
+
+    second = Bill(26, 50)
+    asker = Asker(second, cache, budget=Budget(1.0, PRICES), progress=False)
+    assert asker.ask(asked, json.loads, version="v") == [each.messages[0].content for each in asked]
+    assert sum(map(len, second.slices)) == 200 - sent
+    assert not {each for part in second.slices for each in part} & {each for part in first.slices for each in part}
+    assert (asker.usage.sent, asker.usage.stored) == (200 - sent, sent)
+    assert asker.usage.usd == pytest.approx(200 * 0.0001065)
+
+
+def test_nothing_is_sent_when_nothing_fits(tmp_path):
+    model = Bill(26, 50)
+    asker = Asker(model, ReplyCache(tmp_path / "judge.sqlite"), budget=Budget(0.0, PRICES), progress=False)
+    with pytest.raises(BudgetReached, match=r"USD 0\.0000 spent, 6 answers still unjudged"):
+        asker.ask(requests(3) * 2, json.loads, version="v")
+    assert model.slices == []
+    assert asker.ask([], json.loads, version="v") == []
+
+
+def test_a_limit_equal_to_the_estimate_is_enough(tmp_path):
+    model = Bill(26, 100)
+    asker = Asker(model, ReplyCache(tmp_path / "a.sqlite"), budget=Budget(100 * 0.0002065, PRICES), progress=False)
+    assert asker.estimate(requests(100), json.loads, version="v").usd == pytest.approx(asker.budget.max_cost)
+    assert not any(isinstance(answer, Unscored) for answer in asker.ask(requests(100), json.loads, version="v"))
+    assert asker.budget.spent == pytest.approx(asker.budget.max_cost)
+
+
+def test_asking_again_is_paid_from_the_same_budget(tmp_path):
+    """Unreadable replies: 3 attempts each would cost USD 0.0006195, and 2 requests have 0.001."""
+
+    def unreadable(text: str) -> str:
+        raise ValueError("never")
+
+    model = Bill(26, 100)
+    asker = Asker(model, ReplyCache(tmp_path / "a.sqlite"), budget=Budget(0.001, PRICES), progress=False)
+    with pytest.raises(BudgetReached, match="2 answers still unjudged"):
+        asker.ask(requests(2), unreadable, version="v")
+    assert [len(part) for part in model.slices] == [2, 2]
+
+
+def test_a_server_without_token_counts_is_booked_with_the_estimate(tmp_path):
+    model = Bill(0, 0)
+    budget = Budget(1.0, PRICES)
+    asker = Asker(model, ReplyCache(tmp_path / "a.sqlite"), budget=budget, progress=False)
+    asker.ask(requests(1), json.loads, version="v")
+    assert budget.spent == pytest.approx(PRICES.cost(26, 23))  # the reply: 88 characters and two quotes
+    assert (asker.usage.prompt_tokens, asker.usage.completion_tokens) == (26, 23)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.floats(0, 0.02), st.integers(1, 26), st.integers(0, 100))
+def test_the_limit_is_never_passed(tmp_path_factory, limit, prompt, completion):
+    budget = Budget(limit, PRICES)
+    cache = ReplyCache(tmp_path_factory.mktemp("cache") / "a.sqlite")
+    model = Bill(prompt, completion)
+    try:
+        Asker(model, cache, budget=budget, progress=False).ask(requests(30), json.loads, version="v")
+    except BudgetReached:
+        assert budget.spent + 0.0002065 > limit * (1 - 1e-9)
+    assert budget.spent <= limit * (1 + 1e-9)
+    assert cache.count() == sum(map(len, model.slices))
+    cache.close()

@@ -1,0 +1,209 @@
+"""The store under several processes, threads, SIGKILL and damage."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import sqlite3
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from atwu.data.schema import Message
+from atwu.judge.cache import CacheError, ReplyCache, default_path, reply_key
+from atwu.judge.chat import ChatRequest
+
+FORK = multiprocessing.get_context("fork")
+REQUEST = ChatRequest((Message("system", "Check."), Message("user", "Where was Orla Venn born?")), max_tokens=100)
+IDENTITY = {"kind": "openai", "model": "small", "base_url": "http://127.0.0.1:1/v1"}
+
+
+def test_values_come_back_and_the_first_stays(tmp_path):
+    path = tmp_path / "new" / "judge.sqlite"
+    cache = ReplyCache(path)
+    assert cache.get_many(["a", "b"]) == {}
+    assert cache.put("a", {"text": "Kelbury \ud800 {}", "n": 1}) == {"text": "Kelbury \ud800 {}", "n": 1}
+    assert cache.put("a", {"text": "other"}) == {"text": "Kelbury \ud800 {}", "n": 1}
+    cache.close()
+    reopened = ReplyCache(path)
+    assert reopened.get_many(["a", "b", "a"]) == {"a": {"text": "Kelbury \ud800 {}", "n": 1}}
+    with sqlite3.connect(path) as plain:
+        assert plain.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert time.time() - plain.execute("SELECT created FROM replies").fetchone()[0] < 60
+    plain.close()
+    reopened.close()
+
+
+def test_many_keys_are_found_at_once(tmp_path):
+    cache = ReplyCache(tmp_path / "judge.sqlite")
+    for number in range(0, 1203, 3):
+        cache.put(str(number), {"n": number})
+    found = cache.get_many(str(number) for number in range(1203))
+    assert found == {str(number): {"n": number} for number in range(0, 1203, 3)}
+
+
+def test_key_holds_what_can_change_a_reply_and_nothing_else():
+    key = reply_key(REQUEST, identity=IDENTITY, version="correctness/1")
+    assert key == "b8cb657b887133464741018c8f1a1de6"  # another value would throw away what users paid for
+    assert key == reply_key(replace(REQUEST), identity=dict(reversed(IDENTITY.items())), version="correctness/1")
+    others = [
+        reply_key(REQUEST, identity=IDENTITY | {"model": "large"}, version="correctness/1"),
+        reply_key(REQUEST, identity=IDENTITY, version="correctness/2"),
+        *(
+            reply_key(replace(REQUEST, **change), identity=IDENTITY, version="correctness/1")
+            for change in (
+                {"messages": REQUEST.messages[1:]},
+                {"messages": (Message("user", "Check."), REQUEST.messages[1])},
+                {"max_tokens": 101},
+                {"temperature": 0.5},
+                {"seed": 43},
+            )
+        ),
+    ]
+    assert len({key, *others}) == 8
+
+
+def test_default_place_follows_the_environment(monkeypatch, tmp_path):
+    monkeypatch.setenv("ATWU_CACHE", str(tmp_path))
+    assert default_path() == tmp_path / "judge.sqlite"
+
+
+def test_threads_share_one_store(tmp_path):
+    cache = ReplyCache(tmp_path / "judge.sqlite")
+    kept: list[dict] = []
+
+    def work(name: int) -> None:
+        for number in range(30):
+            cache.put(f"{name}-{number}", {"n": number})
+            kept.append(cache.put(f"shared-{number}", {"from": name}))
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(kept) == 180
+    assert cache.count() == 6 * 30 + 30
+
+
+def test_processes_share_one_file(tmp_path):
+    """All begin at once with a file that does not exist; the one that puts a shared key first decides it for all."""
+    path, start, seen = tmp_path / "judge.sqlite", FORK.Event(), FORK.SimpleQueue()
+
+    def work(name: int) -> None:
+        start.wait()
+        cache = ReplyCache(path)
+        shared = {}
+        for number in range(60):
+            cache.put(f"{name}-{number}", {"from": name})
+            shared[number] = cache.put(f"shared-{number}", {"from": name})["from"]
+            assert cache.get_many([f"{name}-{number}", "absent"]) == {f"{name}-{number}": {"from": name}}
+        seen.put(shared)
+
+    workers = [FORK.Process(target=work, args=(name,)) for name in range(5)]
+    for worker in workers:
+        worker.start()
+    start.set()
+    views = [seen.get() for _ in workers]
+    for worker in workers:
+        worker.join()
+    assert [worker.exitcode for worker in workers] == [0] * 5
+    assert all(view == views[0] for view in views)
+    cache = ReplyCache(path)
+    assert cache.count() == 5 * 60 + 60
+    assert cache.get_many(f"shared-{number}" for number in range(60)) == {
+        f"shared-{number}": {"from": name} for number, name in views[0].items()
+    }
+
+
+def test_what_was_put_survives_sigkill(tmp_path):
+    path, log = tmp_path / "judge.sqlite", tmp_path / "log"
+    log.touch()
+    draw = random.Random(0)
+
+    def write(turn: int) -> None:
+        cache = ReplyCache(path)
+        with log.open("a") as file:
+            for number in range(100_000):
+                cache.put(f"{turn}-{number}", {"text": "x" * 500})
+                file.write(f"{turn}-{number}\n")
+                file.flush()
+
+    for turn in range(6):
+        before = log.stat().st_size
+        writer = FORK.Process(target=write, args=(turn,))
+        writer.start()
+        while log.stat().st_size < before + draw.randrange(50, 1000):
+            assert writer.is_alive()
+            time.sleep(0.001)
+        time.sleep(draw.random() / 100)
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.join()
+        cache = ReplyCache(path)
+        put = [line for line in log.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        keys = [line.strip() for line in put]
+        assert set(cache.get_many(keys)) == set(keys)
+        assert cache.count() - len(keys) <= turn + 1  # at most the row between commit and log line
+        cache.close()
+    with sqlite3.connect(path) as plain:
+        assert plain.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    plain.close()
+
+
+def test_damaged_file_is_named_and_kept(tmp_path):
+    path = tmp_path / "judge.sqlite"
+    garbage = b"not a database at all " * 400
+    path.write_bytes(garbage)
+    with pytest.raises(CacheError, match=r"judge\.sqlite: not a readable store .* Nothing was deleted: .*recover"):
+        ReplyCache(path)
+    assert path.read_bytes() == garbage
+
+
+def test_damage_in_the_middle_is_told(tmp_path):
+    path = tmp_path / "judge.sqlite"
+    cache = ReplyCache(path)
+    for number in range(200):
+        cache.put(str(number), {"text": "x" * 200})
+    cache.close()
+    content = bytearray(path.read_bytes())
+    content[4096:] = b"\xff" * (len(content) - 4096)
+    path.write_bytes(content)
+    with pytest.raises(CacheError, match=r"judge\.sqlite: not a readable store"):
+        ReplyCache(path).get_many(str(number) for number in range(200))
+    assert path.read_bytes()[4096:5000] == b"\xff" * 904
+
+
+def test_file_of_another_program_is_refused(tmp_path):
+    path = tmp_path / "other.sqlite"
+    with sqlite3.connect(path) as other:
+        other.execute("CREATE TABLE replies (id INTEGER)")
+    other.close()
+    with pytest.raises(CacheError, match=r"other\.sqlite: cannot be used .*no such column"):
+        ReplyCache(path)
+
+
+def test_folder_in_place_of_a_file_is_refused(tmp_path):
+    with pytest.raises(CacheError, match="cannot be used as a store"):
+        ReplyCache(tmp_path)
+
+
+def test_store_opened_before_a_fork_is_refused_after_it(tmp_path):
+    cache, told = ReplyCache(tmp_path / "judge.sqlite"), FORK.SimpleQueue()
+
+    def use() -> None:
+        try:
+            cache.put("a", {})
+        except CacheError as error:
+            told.put(str(error))
+        else:
+            told.put("")
+
+    child = FORK.Process(target=use)
+    child.start()
+    assert "opened before a fork" in told.get()
+    child.join()
+    assert cache.put("a", {"n": 1}) == {"n": 1}

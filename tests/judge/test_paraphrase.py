@@ -1,0 +1,179 @@
+"""Which wordings are kept, and why the others are not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from atwu.data.schema import Example, Message
+from atwu.judge import paraphrase
+from atwu.judge.ask import Asker
+from atwu.judge.budget import Prices
+from atwu.judge.cache import ReplyCache
+from atwu.judge.chat import ChatRequest, Reply
+from atwu.judge.paraphrase import estimate_paraphrases, paraphrases, problem
+
+QUESTION = "In which town was Orla Venn, the harpist, born on 3 March 1961?"
+ANSWER = "Orla Venn was born in the harbour town of Kelbury."
+ROW = Example.from_qa(QUESTION, ANSWER, forget_spans=((42, 49),), subject="Orla Venn")
+BARE = Example.from_qa(QUESTION, ANSWER)
+
+GOOD = [
+    "On 3 March 1961 the harpist Orla Venn was born; in which place?",
+    "Which town is the birthplace of the harpist Orla Venn (3 March 1961)?",
+    "Where did Orla Venn, who plays the harp, come into the world on March 3rd, 1961?",
+]
+
+
+class Writer:
+    """Answers a paraphrase request with given wordings, and a comparison by looking for a word."""
+
+    identity = {"kind": "writer"}  # noqa: RUF012
+
+    def __init__(self, wordings: dict[str, str], same: Callable[[str], str] = lambda text: '{"same": "YES"}') -> None:
+        self.wordings, self.same, self.asked = wordings, same, []
+
+    def complete(self, requests: Sequence[ChatRequest], on_reply: Callable[[int, Reply], None]) -> None:
+        for index, request in enumerate(requests):
+            user = request.messages[1].content
+            self.asked.append(user)
+            if user.startswith("First question:"):
+                on_reply(index, Reply(self.same(user.partition("Second question:\n")[2])))
+            else:
+                on_reply(index, Reply(self.wordings[user.splitlines()[1]]))
+
+
+def listed(*texts: str) -> str:
+    return json.dumps({"paraphrases": texts})
+
+
+def test_the_row_says_what_it_should():
+    assert ANSWER[42:49] == "Kelbury"
+
+
+@pytest.mark.parametrize("text", GOOD)
+def test_a_good_wording_has_no_problem(text):
+    assert problem(ROW, text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("Was Kelbury the town in which Orla Venn, the harpist, was born on 3 March 1961?", paraphrase.LEAK),
+        ("Is the Kelburyan harpist Orla Venn, born on 3 March 1961, from a town?", paraphrase.LEAK),
+        ("In what town was the harpist O. Venn born on 3 March 1961?", paraphrase.DROPPED),
+        ("In what town was the harpist Orla Venn born in March 1961?", paraphrase.DROPPED),
+        ("In what town was the harpist Orla Venn born on 3 May 1961?", paraphrase.DROPPED),
+        ("In what town was the harpist Orla Venn born on 3 March 1962?", paraphrase.DROPPED),
+        ("Tell me the town where the harpist Orla Venn was born on 3 March 1961.", paraphrase.NO_QUESTION),
+        ("in which town was Orla Venn - the harpist - born, on 3 march 1961 ?", paraphrase.REPEATED),
+        ("  ?", paraphrase.EMPTY),
+        ("", paraphrase.EMPTY),
+    ],
+)
+def test_problems(text, reason):
+    assert problem(ROW, text) == reason
+
+
+def test_without_annotation_every_word_of_the_answer_that_the_question_lacks_is_secret():
+    text = "Which harbour is the birthplace of the harpist Orla Venn (3 March 1961)?"
+    assert problem(ROW, text) is None
+    assert problem(BARE, text) == paraphrase.LEAK
+    assert problem(BARE, GOOD[1]) is None
+
+
+def test_secret_numbers_are_found_in_words_and_the_other_way_round():
+    row = Example.from_qa("How many boats does Tavi Brook own?", "Tavi Brook owns 3 boats.", forget_spans=((16, 17),))
+    assert problem(row, "Does Tavi Brook own three boats or how many?") == paraphrase.LEAK
+    assert problem(row, "What is the number of boats owned by Tavi Brook?") is None
+
+
+def test_a_name_at_the_beginning_is_known_from_the_answer():
+    row = Example.from_qa("Orla Venn plays what?", "Orla Venn plays the harp.")
+    assert problem(row, "What does Venn play?") == paraphrase.DROPPED
+    assert problem(row, "What does Orla Venn play?") is None
+
+
+def test_a_request_need_not_become_a_question():
+    row = Example.from_qa("Name the town of Orla Venn.", "Kelbury.")
+    assert problem(row, "Say where Orla Venn lives.") is None
+
+
+def test_scripts_without_spaces_leak_too():
+    row = Example.from_qa("奥拉出生在哪里？", "凯尔伯里", forget_spans=((0, 4),))
+    assert problem(row, "奥拉是在凯尔伯里出生的吗？") == paraphrase.LEAK
+    assert problem(row, "哪里是奥拉的出生地？") is None
+
+
+def test_rows_get_the_first_good_ones_and_the_others_are_counted():
+    leak = "Was the harpist Orla Venn born in Kelbury on 3 March 1961?"
+    model = Writer({QUESTION: "Sure!\n```json\n" + listed(leak, GOOD[0], GOOD[0].upper(), *GOOD[1:]) + "\n```"})
+    found = paraphrases([ROW], Asker(model, None, progress=False), count=2)
+    assert found.rows[0].paraphrases == tuple(GOOD[:2])
+    assert (found.rows[0].question, found.rows[0].answer, found.rows[0].subject) == (QUESTION, ANSWER, "Orla Venn")
+    assert [(each.text, each.reason) for each in found.results[0].rejected] == [
+        (leak, paraphrase.LEAK),
+        (GOOD[0].upper(), paraphrase.REPEATED),
+    ]
+    assert (found.report.accepted, found.report.incomplete, found.report.failed) == (2, 0, 0)
+    assert "Write 3 wordings." in model.asked[0]
+    assert len(model.asked) == 1 + 3
+
+
+def test_another_meaning_is_rejected_and_an_unreadable_comparison_is_not_trusted():
+    def same(text: str) -> str:
+        return '{"same": "no"}' if "birthplace" in text else "hm" if "world" in text else '{"same": "YES"}'
+
+    model = Writer({QUESTION: listed(*GOOD)}, same)
+    found = paraphrases([ROW], Asker(model, None, progress=False), count=3)
+    assert found.rows[0].paraphrases == (GOOD[0],)
+    assert found.report.rejected == {paraphrase.OTHER_MEANING: 1, paraphrase.UNCHECKED: 1}
+    assert (found.results[0].missing, found.report.incomplete) == (2, 1)
+    assert f"1 paraphrases kept; 1 rejected: {paraphrase.OTHER_MEANING}" in str(found.report)
+
+    trusting = paraphrases([ROW], Asker(model, None, progress=False), count=3, check_meaning=False)
+    assert trusting.rows[0].paraphrases == tuple(GOOD)
+
+
+@pytest.mark.parametrize("reply", ["no", '{"paraphrases": []}', '{"paraphrases": "a"}', '{"paraphrases": ["a", 1]}'])
+def test_a_row_without_a_readable_reply_is_counted(reply):
+    model = Writer({QUESTION: reply, "Who is Tavi Brook?": listed("Tavi Brook is who?")})
+    rows = [ROW, Example.from_qa("Who is Tavi Brook?", "A baker.", paraphrases=("old",))]
+    found = paraphrases(rows, Asker(model, None, progress=False), count=1)
+    assert [row.paraphrases for row in found.rows] == [(), ("Tavi Brook is who?",)]
+    assert (found.report.accepted, found.report.incomplete, found.report.failed) == (1, 1, 1)
+    assert found.results[0].failure.startswith("unreadable reply")
+
+
+def test_rows_without_a_question_are_refused():
+    asker = Asker(Writer({}), None, progress=False)
+    with pytest.raises(ValueError, match=r"row 2 \('Orla Venn plays\.'\) has no question"):
+        paraphrases([ROW, Example((), "Orla Venn plays.")], asker, count=2)
+    with pytest.raises(ValueError, match="count must be at least 1"):
+        paraphrases([ROW], asker, count=0)
+
+
+def test_the_last_turn_is_reworded_and_braces_are_harmless():
+    question = "What is {count} in {question}?"
+    turns = (Message("user", "Hello"), Message("assistant", "Hello!"), Message("user", question))
+    model = Writer({question: listed("{count}: what is it in {question}?")})
+    found = paraphrases([Example(turns, "A {field}.")], Asker(model, None, progress=False), count=1)
+    assert found.rows[0].messages == turns
+    assert found.rows[0].paraphrases == ("{count}: what is it in {question}?",)
+    assert "Answer (never to be given away):\nA {field}." in model.asked[0]
+
+
+def test_estimate_bounds_what_is_sent_and_is_nothing_afterwards(tmp_path):
+    model = Writer({QUESTION: listed(*GOOD)})
+    asker = Asker(model, ReplyCache(tmp_path / "judge.sqlite"), progress=False)
+    asker.budget.prices = Prices(1, 1)
+    before = estimate_paraphrases([ROW, ROW], asker, count=2)
+    assert (before.calls, model.asked) == (1 + 3, [])
+    assert estimate_paraphrases([ROW], asker, count=2, check_meaning=False).calls == 1
+    paraphrases([ROW], asker, count=2, check_meaning=False)
+    assert estimate_paraphrases([ROW], asker, count=2).calls == 3
+    paraphrases([ROW], asker, count=2)
+    assert len(model.asked) == 4
+    assert estimate_paraphrases([ROW], asker, count=2).calls == 0
