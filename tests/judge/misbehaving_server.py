@@ -3,7 +3,8 @@
 The behaviour is the first part of the path (base_url http://127.0.0.1:PORT/cut-middle/v1), or `BEHAVE:name` in a message.
 Names in `FLEETING` fail for the first two tries of each prompt and then answer; `always-NAME` never answers. Names
 that begin with `slow` take 0.1 seconds. The default answers with the rest of a line that holds `REPLY:`, or else with a
-judge's verdict. GET /stats tells how often each was asked, when, and how many requests were in flight at once.
+judge's verdict; `paraphrases` answers as a model that rewords questions and compares them. GET /stats tells how often
+each was asked, when, and how many requests were in flight at once; GET /log/NAME gives what it was asked, in order.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ tries: Counter[tuple[str, str]] = Counter()
 running: Counter[str] = Counter()
 most: Counter[str] = Counter()
 arrivals: dict[str, list[float]] = defaultdict(list)
+log: dict[str, list[Any]] = defaultdict(list)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -44,7 +46,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         with lock:
             stats = {"counts": seen, "max_concurrency": most, "arrivals": arrivals}
-            self.send(200, json.loads(json.dumps(stats)))
+            asked = log[self.path.removeprefix("/log/")] if self.path.startswith("/log/") else stats
+            self.send(200, json.loads(json.dumps(asked)))
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -59,6 +62,7 @@ class Handler(BaseHTTPRequestHandler):
             running[name] += 1
             most[name] = max(most[name], running[name])
             arrivals[name].append(time.monotonic())
+            log[name].append(body)
         try:
             self.answer(name, number, text, body)
         except (BrokenPipeError, ConnectionResetError):
@@ -121,6 +125,8 @@ class Handler(BaseHTTPRequestHandler):
                 self.send(200, completion(None, finish="content_filter"))
             case "refusal":
                 self.send(200, completion(None, refusal="I would rather not."))
+            case "paraphrases":
+                self.reply(json.dumps(reworded(text)), literal=True)
             case "no-usage":
                 self.reply(text, usage=False)
             case _:
@@ -157,7 +163,8 @@ class Handler(BaseHTTPRequestHandler):
                 self.send(200, completion([{"type": "image"}]))
             case _:
                 self.error(
-                    int(kind.removeprefix("error-")), f"out of order, sorry; {self.headers['Authorization'].split()[-1]}"
+                    int(kind.removeprefix("error-")),
+                    f"out of order, sorry; {self.headers['Authorization'].split()[-1]}",
                 )
 
     def reply(self, text: str, *, literal: bool = False, finish: str = "stop", usage: bool = True) -> None:
@@ -198,6 +205,16 @@ def completion(content: Any, *, finish: str = "stop", refusal: str | None = None
     message = {"role": "assistant", "content": content, "refusal": refusal}
     choice = {"index": 0, "message": message, "finish_reason": finish}
     return {"id": "chat-1", "object": "chat.completion", "created": 0, "model": "tiny", "choices": [choice]}
+
+
+def reworded(text: str) -> dict[str, Any]:
+    """Wordings of a question, of which the first is the question itself; or whether two questions ask for the same."""
+    compared = re.search(r"Second question:\n(.*)", text)
+    if compared:
+        return {"same": "NO" if compared[1].startswith("Unlike that") else "YES"}
+    asked = re.search(r"Question:\n(.*)", text)
+    question = asked[1] if asked else ""
+    return {"paraphrases": [f"{lead}{question}" for lead in ("", "Please tell me: ", "Unlike that, ", "I ask you: ")]}
 
 
 def leave_with_parent() -> None:

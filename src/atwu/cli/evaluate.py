@@ -19,13 +19,17 @@ _PROBES = "Variants and attacks"
 def evaluate(
     model: Annotated[
         str,
-        typer.Option("--model", "-m", help="Model to measure: folder (of an adapter, too), Hub name, or its name at --model-url."),
+        typer.Option(
+            "--model", "-m", help="Model to measure: folder (of an adapter, too), Hub name, or its name at --model-url."
+        ),
     ],
     forget: Annotated[
         str | None, typer.Option(help="Rows that should be gone: file, Hub data set or people:SIZE:SPLIT.")
     ] = None,
     retain: Annotated[str | None, typer.Option(help="Rows that should be there, same kinds.")] = None,
-    holdout: Annotated[str | None, typer.Option(help="Rows that no model was trained on, for membership attacks.")] = None,
+    holdout: Annotated[
+        str | None, typer.Option(help="Rows that no model was trained on, for membership attacks.")
+    ] = None,
     keep: Annotated[
         list[str] | None, typer.Option(help="Further rows that should be there, as NAME=SOURCE; repeat for several.")
     ] = None,
@@ -33,14 +37,19 @@ def evaluate(
         str | None, typer.Option(help="Starting model, or its result file: adds FQ, RD, UQ, win rate, recovery.")
     ] = None,
     retain_only: Annotated[
-        str | None, typer.Option(help="Model that never saw the forget rows, or its result file: forget quality, privleak.")
+        str | None,
+        typer.Option(help="Model that never saw the forget rows, or its result file: forget quality, privleak."),
     ] = None,
     metrics: Annotated[
-        str | None, typer.Option(help="Groups, comma-separated; list them with --list. Default: memorization,scores,rouge.")
+        str | None,
+        typer.Option(help="Groups, comma-separated; list them with --list. Default: memorization,scores,rouge."),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All groups whose rows are given.")] = False,
     list_groups: Annotated[
-        bool, typer.Option("--list", help="List the groups of metrics and stop.", is_eager=True, callback=lambda on: _list(on))
+        bool,
+        typer.Option(
+            "--list", help="List the groups of metrics and stop.", is_eager=True, callback=lambda on: _list(on)
+        ),
     ] = False,
     output: shared.Output = None,
     limit: Annotated[int | None, typer.Option(min=1, help="At most this many rows of each set, evenly spaced.")] = None,
@@ -53,7 +62,9 @@ def evaluate(
     samples: Annotated[
         int, typer.Option(min=1, help="Answers drawn per question in the sampling attack.", rich_help_panel=_PROBES)
     ] = 8,
-    relearn_rows: Annotated[int, typer.Option(min=1, help="Rows of the relearning attack.", rich_help_panel=_PROBES)] = 8,
+    relearn_rows: Annotated[
+        int, typer.Option(min=1, help="Rows of the relearning attack.", rich_help_panel=_PROBES)
+    ] = 8,
     relearn_steps: Annotated[int, typer.Option(min=1, help="Its training steps.", rich_help_panel=_PROBES)] = 20,
     relearn_learning_rate: Annotated[
         float, typer.Option(help="Its learning rate; small models need about 3e-4.", rich_help_panel=_PROBES)
@@ -71,7 +82,8 @@ def evaluate(
     batch_tokens: Annotated[int, typer.Option(min=1, help="Tokens per batch, read or generated.")] = 8192,
     backend: Annotated[str, typer.Option(help="What generates: transformers or vllm.")] = "transformers",
     model_url: Annotated[
-        str | None, typer.Option(help="Measure --model behind this OpenAI-compatible server; only what generations tell.")
+        str | None,
+        typer.Option(help="Measure --model behind this OpenAI-compatible server; only what generations tell."),
     ] = None,
     dtype: shared.Dtype = "auto",
     device: shared.Device = None,
@@ -155,9 +167,7 @@ def evaluate(
             continue
         typer.echo(f"measuring the {role} model {name}", err=True)
         network, tokenizer = open_model(name, dtype=dtype, device=device, trust_remote_code=trust_remote_code)
-        found[role] = measure(
-            network, tokenizer, name=role, reference=True, original=found.get("original"), **options
-        )
+        found[role] = measure(network, tokenizer, name=role, reference=True, original=found.get("original"), **options)
         if output is not None:
             found[role].write(result_beside(output, role))
     if found:

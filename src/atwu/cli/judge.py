@@ -31,7 +31,8 @@ def agreement(
     split: Annotated[str | None, typer.Option(help="Use only the cases of this split, such as test.")] = None,
     judge: shared.JudgeName = "offline",
     against: Annotated[
-        str | None, typer.Option(help="Compare with this second judge instead of with the labels.", rich_help_panel="Judge")
+        str | None,
+        typer.Option(help="Compare with this second judge instead of with the labels.", rich_help_panel="Judge"),
     ] = None,
     judge_url: shared.JudgeUrl = None,
     judge_key: shared.JudgeKey = "OPENAI_API_KEY",
@@ -58,7 +59,9 @@ def agreement(
     from atwu.judge.cases import load_cases
 
     shared.check_output(output, overwrite=overwrite)
-    loaded = [case for case in load_cases(cases) if split is None or case.split == split]
+    if split not in (None, "dev", "test"):
+        raise typer.BadParameter(f"--split must be dev or test, got {split!r}.")
+    loaded = load_cases(split, path=cases)  # type: ignore[arg-type]
     if not loaded:
         raise ValueError(f"no case in the split {split!r}; leave --split out to use all.")
     claims = [case.claim for case in loaded]
@@ -118,14 +121,16 @@ def _table(found: Agreement, *, judge: str, against: str) -> Any:
         table.add_column(column, justify="left" if column == "cases" else "right")
 
     def line(name: str, part: Agreement, *, interval: bool) -> None:
-        low, high = part.interval
-        accuracy = f"{part.accuracy:.3f}" + (f" [{low:.3f}, {high:.3f}]" if interval else "")
+        accuracy = "–" if part.accuracy is None else f"{part.accuracy:.3f}"
+        if interval and part.interval is not None:
+            low, high = part.interval
+            accuracy += f" [{low:.3f}, {high:.3f}]"
         table.add_row(
             name,
             str(part.n),
             str(part.unscored),
             accuracy,
-            f"{part.kappa:.3f}" if interval else "",
+            f"{part.kappa:.3f}" if interval and part.kappa is not None else "",
             str(part.false_positives),
             str(part.false_negatives),
         )

@@ -115,7 +115,9 @@ def open_asker(
         if url:
             raise ValueError("--judge-url goes with openai:MODEL; local:FOLDER runs in this process.")
         chat = LocalChat(model)
-    return Asker(chat, ReplyCache(default_path()), budget=Budget(max_cost, prices))
+    # A local model decodes greedily: asked again it says the same.
+    attempts = 3 if kind == "openai" else 1
+    return Asker(chat, ReplyCache(default_path()), budget=Budget(max_cost, prices), attempts=attempts)
 
 
 def result_beside(output: Path, role: str) -> Path:

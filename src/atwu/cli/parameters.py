@@ -41,7 +41,9 @@ MaxCost = Annotated[
 Concurrency = Annotated[int, typer.Option(min=1, help="Calls in flight at once.", rich_help_panel="Judge")]
 EstimateOnly = Annotated[
     bool,
-    typer.Option("--estimate", help="Print calls, tokens and price, and stop before any is sent.", rich_help_panel="Judge"),
+    typer.Option(
+        "--estimate", help="Print calls, tokens and price, and stop before any is sent.", rich_help_panel="Judge"
+    ),
 ]
 
 

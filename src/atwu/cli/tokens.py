@@ -23,7 +23,9 @@ def tokens(
             "several. Default: all that the model allows, labels excepted."
         ),
     ] = None,
-    retain: Annotated[str | None, typer.Option(help="Retain rows; rarity and ngram_difference compare with them.")] = None,
+    retain: Annotated[
+        str | None, typer.Option(help="Retain rows; rarity and ngram_difference compare with them.")
+    ] = None,
     html: Annotated[Path | None, typer.Option(help="Also write one self-contained HTML page.")] = None,
     rows: Annotated[int, typer.Option(min=0, help="How many rows to print.")] = 5,
     limit: Annotated[int, typer.Option(min=1, help="How many rows to score for the page.")] = 100,

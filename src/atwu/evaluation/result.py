@@ -47,6 +47,10 @@ class MetricValue:
     """Answers without a readable verdict; they count neither as right nor as wrong."""
     digits: int = 3
     """Decimals worth printing."""
+    seeds: int = 1
+    """Training runs it is the mean of."""
+    seed_std: float | None = None
+    """Standard deviation over these runs; None for a single one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +180,8 @@ _METRIC = {
         "skipped": _COUNT,
         "unscored": _COUNT,
         "digits": _COUNT,
+        "seeds": _COUNT,
+        "seed_std": _NUMBER,
     },
 }
 _ROWS = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from atwu.evaluation.prompts import Generator
 from atwu.evaluation.result import EvalResult, RowValues
 from atwu.evaluation.rwku_rows import RwkuProbes
 from atwu.judge.offline import OfflineJudge
+from atwu.judge.prompted import PromptedJudge
 from atwu.judge.verdicts import Claim, Judge, Pair
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.weighting.scorer import TokenScorer
@@ -86,7 +88,7 @@ def evaluate(
             or settings.
     """
     config = config or EvaluateConfig()
-    judge = judge or OfflineJudge()
+    judge = judge.afresh() if isinstance(judge, PromptedJudge) else judge or OfflineJudge()
     given = {FORGET: forget, RETAIN: retain, **(kept or {}), HOLDOUT: holdout}
     sets = {split: tuple(rows) for split, rows in given.items() if rows}
     if probes is not None:
@@ -108,8 +110,7 @@ def evaluate(
     session = Session(
         model=model,
         tokenizer=tokenizer,
-        generator=generator
-        or TransformersGenerator(model, tokenizer, batch_tokens=config.batch_tokens),
+        generator=generator or TransformersGenerator(model, tokenizer, batch_tokens=config.batch_tokens),
         sets=sets,
         pool=pool,
         judge=judge,
@@ -180,12 +181,14 @@ def _row_values(session: Session, split: str) -> RowValues:
 def _settings(
     config: EvaluateConfig, judge: Judge, sets: Mapping[str, Sequence[Example]], groups: Sequence[str]
 ) -> dict[str, Any]:
-    return {
+    chosen_settings = {
         "metrics": list(groups),
         **dataclasses.asdict(config),
         "judge": dict(judge.identity),
         "rows": {split: fingerprint(rows) for split, rows in sets.items()},
     }
+    plain: dict[str, Any] = json.loads(json.dumps(chosen_settings))  # as it is read back, with lists for tuples
+    return plain
 
 
 def check_comparable(settings: Mapping[str, Any], other: EvalResult, *, role: str) -> None:
@@ -211,6 +214,15 @@ def check_comparable(settings: Mapping[str, Any], other: EvalResult, *, role: st
 
 
 def _cost(session: Session) -> dict[str, float]:
+    """The same whether it was paid now or earlier: calls answered from the store count like new ones."""
     cost: dict[str, float] = {"generated_tokens": session.generated_tokens}
-    usage = getattr(session.judge, "usage", None)
-    return cost | (usage() if callable(usage) else {})
+    if isinstance(session.judge, PromptedJudge):
+        usage = session.judge.asker.usage
+        cost |= {
+            "judge_calls": usage.sent + usage.stored,
+            "judge_prompt_tokens": usage.prompt_tokens,
+            "judge_reply_tokens": usage.completion_tokens,
+        }
+        if usage.usd is not None:
+            cost["judge_usd"] = usage.usd
+    return cost

@@ -84,6 +84,10 @@ class Asker:
         self._sent = self._stored = 0
         self._tokens: dict[str, tuple[int, int]] = {}
 
+    def afresh(self) -> Asker:
+        """The same model, store and budget with the counters at zero."""
+        return Asker(self.model, self.cache, budget=self.budget, progress=self.progress, attempts=self.attempts)
+
     @property
     def usage(self) -> Usage:
         """Counters since the start."""

@@ -2,17 +2,22 @@
 
 Labels follow the correctness rubric, not any judge. A fact counts as stated when it is given away, in a denial too; when a
 denial or correction puts another value in its place it is not. A person is stated by the surname alone, not by the
-first name; a date only with all the parts that are asked for; of several things asked for, more than half are needed. All
-cases of one question are in the same half: `dev` to tune rules on, `test` for the figure to report.
+first name; a date only with all the parts that are asked for; of several things asked for, more than half are needed.
+
+The rules of the offline judge were tuned on `dev` (752 cases: accuracy 99.3 %). `test` shares no question with it, was
+written before the last tuning and scored once, after it: 297 cases, accuracy 93.6 % (95 % interval 90.2 to 95.9), kappa
+0.87, 5 false positives, 14 false negatives. Cases and rules have the same author, so other texts may fare worse.
 """
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
+from atwu.data.readers import read_jsonl
 from atwu.judge.verdicts import Claim
 
 Split = Literal["dev", "test"]
@@ -30,20 +35,35 @@ class LabelledCase:
     split: Split
 
 
-def load_cases(split: Split | None = None) -> tuple[LabelledCase, ...]:
-    """Read the shipped cases.
+def load_cases(split: Split | None = None, *, path: Path | None = None) -> tuple[LabelledCase, ...]:
+    """Read labelled cases.
 
     Args:
         split: only this half; None: both.
+        path: JSONL of the caller's own, with question, reference, answer and label (true or false), and if wanted facts (list
+            of texts), kind and split; None: the shipped cases.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: a malformed case, with file and line.
     """
-    lines = files("atwu.judge").joinpath("cases.jsonl").read_text(encoding="utf-8").splitlines()
-    cases = (_case(json.loads(line)) for line in lines)
+    if path is None:
+        path = Path(str(files("atwu.judge").joinpath("cases.jsonl")))
+    cases = [_case(record, where) for where, record in read_jsonl(path)]
     return tuple(case for case in cases if split in (None, case.split))
 
 
-def _case(row: dict[str, object]) -> LabelledCase:
-    facts = row["facts"]
-    if not isinstance(facts, list):
-        raise ValueError(f"facts of a case must be a list, got {facts!r}.")
-    claim = Claim(str(row["question"]), str(row["reference"]), str(row["answer"]), tuple(map(str, facts)))
-    return LabelledCase(claim, row["label"] is True, str(row["kind"]), "dev" if row["split"] == "dev" else "test")
+def _case(row: Mapping[str, Any], where: str) -> LabelledCase:
+    texts = {name: row.get(name) for name in ("question", "reference", "answer")}
+    wrong = [name for name, value in texts.items() if not isinstance(value, str)]
+    if wrong:
+        raise ValueError(f"{where}: expected text in {', '.join(wrong)}; the columns are {', '.join(row)}.")
+    if not isinstance(row.get("label"), bool):
+        raise ValueError(f"{where}, column 'label': expected true or false, got {row.get('label')!r}.")
+    facts = row.get("facts") or []
+    if not isinstance(facts, list) or not all(isinstance(fact, str) for fact in facts):
+        raise ValueError(f"{where}, column 'facts': expected a list of texts, got {facts!r}.")
+    claim = Claim(**texts, facts=tuple(facts))  # type: ignore[arg-type]
+    return LabelledCase(
+        claim, row["label"], str(row.get("kind", "unnamed")), "dev" if row.get("split") == "dev" else "test"
+    )

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tqdm import tqdm
 
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example, Message
@@ -89,23 +88,21 @@ class LocalChat:
                 on_reply(index, Reply(error=str(error)))
         caps = {index: min(requests[index].max_tokens, self._limit - len(ids)) for index, ids in prompts.items()}
         order = sorted(prompts, key=lambda index: len(prompts[index]) + caps[index], reverse=True)
-        with tqdm(total=len(order), desc="judge", unit="reply", disable=None) as bar:
-            while order:
-                size = max(1, self._batch_tokens // (len(prompts[order[0]]) + caps[order[0]]))
-                batch, order = order[:size], order[size:]
-                outputs = generate(
-                    self._model,
-                    self._tokenizer,
-                    [prompts[index] for index in batch],
-                    max_new_tokens=[caps[index] for index in batch],
-                    batch_tokens=self._batch_tokens,
-                    progress=False,
-                )
-                for index, ids in zip(batch, outputs, strict=True):
-                    text = self._tokenizer.decode(ids, skip_special_tokens=True).strip()
-                    spent = len(ids) + (len(ids) < caps[index])  # a reply below its cap ended with an end token
-                    on_reply(index, Reply(text=text, prompt_tokens=len(prompts[index]), completion_tokens=spent))
-                bar.update(len(batch))
+        while order:
+            size = max(1, self._batch_tokens // (len(prompts[order[0]]) + caps[order[0]]))
+            batch, order = order[:size], order[size:]
+            outputs = generate(
+                self._model,
+                self._tokenizer,
+                [prompts[index] for index in batch],
+                max_new_tokens=[caps[index] for index in batch],
+                batch_tokens=self._batch_tokens,
+                progress=False,
+            )
+            for index, ids in zip(batch, outputs, strict=True):
+                text = self._tokenizer.decode(ids, skip_special_tokens=True).strip()
+                spent = len(ids) + (len(ids) < caps[index])  # a reply below its cap ended with an end token
+                on_reply(index, Reply(text=text, prompt_tokens=len(prompts[index]), completion_tokens=spent))
 
     def _prompt(self, request: ChatRequest) -> tuple[int, ...]:
         turns = request.messages

@@ -1,8 +1,8 @@
 """A judge without a model: deterministic, without network, thousands of claims per second.
 
 It follows the correctness rubric with rules: the facts the question asks for must be found in the answer after
-normalisation (`facts.py`), and must not stand in a hedging list or be replaced by something else (`stance.py`). It
-knows no synonyms beyond word endings. Its agreement with hand-written labels is measured by `tests/judge`.
+normalisation (`facts.py`, `matching.py`), and must not stand in a hedging list or be replaced (`stance.py`). It knows
+no synonyms and no roles ("father" and "mother" swapped). `cases.py` says how well it agrees with labels by hand.
 """
 
 from __future__ import annotations

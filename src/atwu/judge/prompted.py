@@ -28,6 +28,10 @@ class PromptedJudge:
     def __init__(self, asker: Asker) -> None:
         self.asker = asker
 
+    def afresh(self) -> PromptedJudge:
+        """The same judge with its counters at zero."""
+        return PromptedJudge(self.asker.afresh())
+
     @property
     def identity(self) -> Mapping[str, Any]:
         """Kind, rubric versions, model, number of attempts."""

@@ -7,7 +7,7 @@ paper. Takes results of `evaluate`; gives a rich table, Markdown, or differences
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from rich.table import Table
 from rich.text import Text
@@ -147,17 +147,29 @@ def _marks(
 
 
 def _caption(results: Mapping[str, EvalResult], lines: Sequence[Line], marks: Mapping[tuple[str, Line], str]) -> Text:
-    parts = ["[ ]: 95 % bootstrap interval, subjects drawn with replacement"] if any(
-        (cell := cell_of(result, line)) is not None and cell.low is not None
-        for result in results.values()
-        for line in lines
-    ) else []
+    parts = (
+        ["[ ]: 95 % bootstrap interval, subjects drawn with replacement"]
+        if any(
+            (cell := cell_of(result, line)) is not None and cell.low is not None
+            for result in results.values()
+            for line in lines
+        )
+        else []
+    )
+    if any(cell.seed_std is not None for result in results.values() for cell in _cells(result)):
+        parts.append("±: deviation over seeds")
     parts += [
         text
         for mark, text in (("best", "green: best"), ("second", "italic: second"), ("degraded", "red: degraded"))
         if mark in marks.values()
     ]
     return Text("; ".join(parts))
+
+
+def _cells(result: EvalResult) -> Iterator[MetricValue]:
+    yield from result.overall.values()
+    for metrics in result.sets.values():
+        yield from metrics.values()
 
 
 def _counts(cells: Sequence[MetricValue]) -> str:
@@ -169,10 +181,12 @@ def _printed(cell: MetricValue | None) -> tuple[str, str]:
     """Number and interval as text."""
     if cell is None or not known(cell):
         return MISSING, ""
+    number = shown_number(cell.value, cell.digits)
+    spread = f"± {cell.seed_std:.{cell.digits}f}" if cell.seed_std is not None else ""
     if cell.low is None or cell.high is None:
-        return shown_number(cell.value, cell.digits), ""
+        return number, spread
     low, high = (shown_number(end, cell.digits) for end in (cell.low, cell.high))
-    return shown_number(cell.value, cell.digits), f"[{low}, {high}]"
+    return number, f"{spread} [{low}, {high}]".strip()
 
 
 def _styled(cell: MetricValue | None, mark: str | None, *, reference: bool) -> Text:

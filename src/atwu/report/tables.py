@@ -146,7 +146,9 @@ def _text(results: Mapping[str, Mapping[str, MetricValue]], model: str, metric: 
     cell = results[model].get(metric)
     if cell is None or not known(cell):
         return MISSING
-    return shown_number(cell.value, cell.digits) + (ARROWS[cell.direction] if _direction(results, metric) is None else "")
+    return shown_number(cell.value, cell.digits) + (
+        ARROWS[cell.direction] if _direction(results, metric) is None else ""
+    )
 
 
 def known(cell: MetricValue | None) -> bool:

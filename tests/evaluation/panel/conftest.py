@@ -87,7 +87,11 @@ Columns = Mapping[str, Sequence[float | None] | np.ndarray]
 
 
 def values(
-    columns: Columns, subjects: Iterable[str] | None = None, *, ids: str = "row", unscored: Mapping[str, int] | None = None
+    columns: Columns,
+    subjects: Iterable[str] | None = None,
+    *,
+    ids: str = "row",
+    unscored: Mapping[str, int] | None = None,
 ) -> RowValues:
     """Row values of one set; every row its own subject by default."""
     size = len(next(iter(columns.values())))

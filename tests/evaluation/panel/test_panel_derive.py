@@ -84,15 +84,14 @@ def test_one_subject_has_no_interval(stage):
 
 
 def test_model_utility_of_nine_means(stage):
-    nine = iter([0.9, 0.8, 0.5, 0.6, 0.7, 0.5, 0.6, 0.8, 0.4])
     rows = {}
-    for split, probability in (
-        ("retain", "probability"),
-        ("real_authors", "probability_with_options"),
-        ("world_facts", "probability_with_options"),
+    for split, probability, means in (
+        ("retain", "probability", (0.9, 0.8, 0.5)),
+        ("real_authors", "probability_with_options", (0.6, 0.7, 0.5)),
+        ("world_facts", "probability_with_options", (0.6, 0.8, 0.4)),
     ):
         names = (probability, "rouge_l_recall", "truth_ratio")
-        rows[split] = stage.values({name: [mean - 0.1, mean + 0.1] for name, mean in zip(names, nine, strict=True)})
+        rows[split] = stage.values({name: [mean - 0.1, mean + 0.1] for name, mean in zip(names, means, strict=True)})
     rows["forget"] = stage.values(dict.fromkeys(("probability", "rouge_l_recall", "truth_ratio"), [0.0, 0.0]))
     rows["real_authors"].metrics["probability"] = (0.01, 0.01)
     found = overall(Sides(Numbers(rows)))["model_utility"]

@@ -52,13 +52,13 @@ def test_metrics_of_one_model_only_are_left_out(stage):
 def test_other_rows_are_refused(stage):
     one, other = stage.result(rows(stage), name="atwu"), stage.result(rows(stage, ids="other"), name="npo")
     for compare in (set_differences, lambda a, b: overall_differences(a, b, [])):
-        with pytest.raises(ValueError, match="atwu and npo were measured on different forget rows"):
+        with pytest.raises(ValueError, match="atwu and npo were measured on different (forget|retain) rows"):
             compare(one, other)
 
 
 def test_derived_metrics_are_found_again_from_the_references(stage):
     original = stage.result(rows(stage, 30.0), name="original")
-    one, other = (stage.result(rows(stage, s), name=str(s), original=original) for s in (5.0, 0.0))
+    one, other = (stage.result(rows(stage, s), name=str(s), original=original) for s in (2.0, 0.0))
     found = overall_differences(one, other, [one, other, original])
     assert set(found) == {"FQ", "RD", "UQ"}
     for name, estimate in found.items():

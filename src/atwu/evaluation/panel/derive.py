@@ -122,8 +122,11 @@ def _forget_quality(sides: Sides) -> Iterator[Found]:
         return
     mine, other = (side.values(FORGET, metric) for side in (sides.this, sides.retain_only))
     found = forget_quality(mine[np.isfinite(mine)], other[np.isfinite(other)])
-    table: tuple[tuple[str, float, Direction], ...]
-    table = (("forget_quality_p", found.p_value, "up"), ("forget_quality_distance", found.statistic, "down"))
+    table: tuple[tuple[str, float, Direction], ...] = (
+        ("forget_quality_p", found.p_value, "up"),
+        ("forget_quality_log10_p", float(np.log10(max(found.p_value, 1e-300))), "up"),
+        ("forget_quality_distance", found.statistic, "down"),
+    )
     for name, value, direction in table:
         without_draws = Estimate(value, np.full(1, np.nan))  # a p-value has no sampling interval of its own
         yield name, Derivation(without_draws, ((FORGET, metric),), direction)
@@ -171,7 +174,7 @@ def _recovery(sides: Sides) -> Iterator[Found]:
         return
     for name in sides.this.rows[FORGET].metrics if FORGET in sides.this.rows else ():
         metric, _, attack = name.partition("@")
-        if not attack or not sides.original.has(FORGET, metric):
+        if not attack or not all(side.has(FORGET, metric) for side in (sides.this, sides.original)):
             continue
         after = sides.this.values(FORGET, name)
         estimate = combine(

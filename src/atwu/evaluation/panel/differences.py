@@ -30,9 +30,7 @@ def set_differences(first: EvalResult, second: EvalResult) -> dict[tuple[str, st
     return found
 
 
-def overall_differences(
-    first: EvalResult, second: EvalResult, references: Iterable[EvalResult]
-) -> dict[str, Estimate]:
+def overall_differences(first: EvalResult, second: EvalResult, references: Iterable[EvalResult]) -> dict[str, Estimate]:
     """First minus second of every derived metric that both have.
 
     Args:

@@ -43,4 +43,3 @@ class OpenEnded(Group):
             rated = [self.session.preference(pair) for pair in self.pairs()]
             wins = [win(pair.first, pair.second) for pair in rated]
             record(INSTRUCTIONS, "win_rate", wins, unscored=sum(win is None for win in wins), digits=1)
-

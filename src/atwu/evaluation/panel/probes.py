@@ -59,7 +59,8 @@ class Sampling(Group):
         decoding = Decoding(max_new_tokens=config.max_new_tokens, temperature=1.0, seed=config.seed)
         asked = [row for row in self.session.sets[FORGET] if row.messages]
         self._draws = {
-            row: [Prompt(question_prompt(row).messages, draw=number) for number in range(config.samples)] for row in asked
+            row: [Prompt(question_prompt(row).messages, draw=number) for number in range(config.samples)]
+            for row in asked
         }
         prompts = [prompt for row in self._draws.values() for prompt in row]
         self._said = self.session.generate(prompts, label="sample", decoding=decoding)
@@ -76,7 +77,9 @@ class Sampling(Group):
         mean: list[float | None] = []
         unscored = 0
         for row in self.session.sets[FORGET]:
-            verdicts = [self.session.verdict(claim(row, self._said[prompt].text)) for prompt in self._draws.get(row, ())]
+            verdicts = [
+                self.session.verdict(claim(row, self._said[prompt].text)) for prompt in self._draws.get(row, ())
+            ]
             known = [verdict for verdict in verdicts if verdict is not None]
             unscored += len(verdicts) - len(known)
             best.append(100.0 * any(known) if known else None)

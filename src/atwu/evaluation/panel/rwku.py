@@ -8,7 +8,13 @@ from atwu.evaluation.result import Direction
 from atwu.evaluation.rwku import Flavour, rwku_prompts, score_probes
 from atwu.evaluation.rwku_rows import ProbeKind
 
-COLUMNS: dict[ProbeKind, Direction] = {"fb": "down", "qa": "down", "aa": "down", "neighbour_fb": "up", "neighbour_qa": "up"}
+COLUMNS: dict[ProbeKind, Direction] = {
+    "fb": "down",
+    "qa": "down",
+    "aa": "down",
+    "neighbour_fb": "up",
+    "neighbour_qa": "up",
+}
 FLAVOURS: tuple[Flavour, ...] = ("official", "port")
 
 

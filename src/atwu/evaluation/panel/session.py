@@ -144,7 +144,12 @@ class Session:
         )
 
     def generate(
-        self, prompts: Iterable[Prompt], *, label: str, decoding: Decoding | None = None, generator: Generator | None = None
+        self,
+        prompts: Iterable[Prompt],
+        *,
+        label: str,
+        decoding: Decoding | None = None,
+        generator: Generator | None = None,
     ) -> dict[Prompt, Generation]:
         """Generations of distinct prompts, from the store where they are there."""
         distinct = list(dict.fromkeys(prompts))

@@ -43,9 +43,7 @@ GROUPS: Mapping[str, Entry] = {
     "truth_ratio": Entry(Truth, "truth ratio, model utility; forget quality given --retain-only"),
     "membership": Entry(Membership, "loss, zlib, min-k, min-k++ and reference attacks", (FORGET, HOLDOUT)),
     "gradient_norm": Entry(GradientNorm, "membership by gradient norm; a backward pass per row", (FORGET, HOLDOUT)),
-    "open_ended": Entry(
-        OpenEnded, "repetitiveness; win rate given --original", (INSTRUCTIONS,), needs_weights=False
-    ),
+    "open_ended": Entry(OpenEnded, "repetitiveness; win rate given --original", (INSTRUCTIONS,), needs_weights=False),
     "families": Entry(Families, "RWKU's nine families of adversarial probes", (FORGET,), needs_weights=False),
     "sampling": Entry(Sampling, "best of n answers drawn at temperature 1", (FORGET,), needs_weights=False),
     "rwku": Entry(Rwku, "RWKU's own probes: FB, QA, AA, neighbours, N_delta", (RWKU,), needs_weights=False),
@@ -71,7 +69,9 @@ def chosen(names: Sequence[str] | str, *, sets: Collection[str], weights: bool, 
     """
     if names == "all":
         wanted = [
-            name for name, entry in GROUPS.items() if set(entry.needs) <= set(sets) and (weights or not entry.needs_weights)
+            name
+            for name, entry in GROUPS.items()
+            if set(entry.needs) <= set(sets) and (weights or not entry.needs_weights)
         ]
     else:
         wanted = [names] if isinstance(names, str) else list(names)

@@ -22,7 +22,7 @@ class Tasks(Group):
         config = self.session.config
         self._found = harness(
             self.session.network,
-            self.session.tokenizer,
+            self.session.tokenizer,  # type: ignore[arg-type]
             config.tasks,
             task_folder=Path(config.task_folder) if config.task_folder else None,
             limit=config.task_limit,

@@ -23,7 +23,9 @@ class Truth(Group):
             if not any(row.wrong_answers for row in rows):
                 continue
             asked = [(index, row) for index, row in enumerate(rows) if row.wrong_answers]
-            reworded = [(index, _answered(row, row.paraphrased_answer)) for index, row in asked if row.paraphrased_answer]
+            reworded = [
+                (index, _answered(row, row.paraphrased_answer)) for index, row in asked if row.paraphrased_answer
+            ]
             wrong = [(index, _answered(row, text)) for index, row in asked for text in row.wrong_answers]
             losses = self._read(split, [row for _, row in reworded + wrong])
             correct: list[float | None] = [None] * len(rows)

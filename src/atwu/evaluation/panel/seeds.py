@@ -1,0 +1,98 @@
+"""One result out of several runs of a method that differ in their seed: means over seeds, with two kinds of spread.
+
+The interval resamples subjects, with the same draws for every seed, and is that of the mean over these seeds. The spread
+over seeds stands beside it; it is what another training run would change.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from atwu.evaluation.intervals import Estimate, combine
+from atwu.evaluation.panel.derive import Sides, derivations
+from atwu.evaluation.panel.numbers import Numbers
+from atwu.evaluation.result import EvalResult, MetricValue
+
+
+def over_seeds(results: Sequence[EvalResult], *, references: Iterable[EvalResult] = (), name: str) -> EvalResult:
+    """Average results of one method over its seeds.
+
+    Args:
+        results: one per seed, on the same rows and settings.
+        references: results of the starting and the retain-only model, as they were given to `evaluate`.
+        name: how the average calls itself.
+
+    Returns:
+        A result without row values; `seed_std` is the sample deviation over seeds.
+
+    Raises:
+        ValueError: no results, or results on different rows.
+    """
+    if not results:
+        raise ValueError("nothing to average: give one result per seed.")
+    first = results[0]
+    for other in results[1:]:
+        if {split: rows.ids for split, rows in other.rows.items()} != {s: rows.ids for s, rows in first.rows.items()}:
+            raise ValueError(f"{first.model} and {other.model} were measured on different rows and cannot be averaged.")
+    known = {result.fingerprint: Numbers(result.rows) for result in references}
+    numbers = [Numbers(result.rows) for result in results]
+    sets: dict[str, dict[str, MetricValue]] = {}
+    for split, metrics in first.sets.items():
+        sets[split] = {}
+        for metric in metrics:
+            single = [result.sets[split][metric] for result in results if metric in result.sets.get(split, {})]
+            has_rows = all(side.has(split, metric) for side in numbers)
+            estimates = [side.mean(split, metric) for side in numbers] if has_rows else None
+            sets[split][metric] = _mean(single, estimates)
+    derived = [
+        derivations(
+            Sides(
+                side,
+                original=known.get(result.references.get("original", "")),
+                retain_only=known.get(result.references.get("retain-only", "")),
+            )
+        )
+        for result, side in zip(results, numbers, strict=True)
+    ]
+    overall = {
+        metric: _mean(
+            [result.overall[metric] for result in results if metric in result.overall],
+            [found[metric].estimate for found in derived] if all(metric in found for found in derived) else None,
+        )
+        for metric in first.overall
+    }
+    return dataclasses.replace(
+        first,
+        model=name,
+        sets=sets,
+        overall=overall,
+        rows={},
+        curves={},
+        cost=_summed([result.cost for result in results]),
+        warnings=tuple(dict.fromkeys(warning for result in results for warning in result.warnings)),
+    )
+
+
+def _mean(values: Sequence[MetricValue], estimates: Sequence[Estimate] | None) -> MetricValue:
+    numbers = [value.value for value in values if value.value is not None]
+    interval = None
+    if estimates is not None and values[0].clusters > 1 and np.size(estimates[0].draws) > 1:
+        interval = combine(lambda *parts: np.mean(parts, axis=0), *estimates).interval()
+    return dataclasses.replace(
+        values[0],
+        value=float(np.mean(numbers)) if numbers else None,
+        n=min(value.n for value in values),
+        std=None,
+        low=interval[0] if interval else None,
+        high=interval[1] if interval else None,
+        unscored=sum(value.unscored for value in values),
+        seeds=len(numbers),
+        seed_std=float(np.std(numbers, ddof=1)) if len(numbers) > 1 else None,
+    )
+
+
+def _summed(costs: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {key: sum(cost.get(key) or 0 for cost in costs) for key in costs[0]}

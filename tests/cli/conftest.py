@@ -1,0 +1,124 @@
+"""Shared pieces: the command in a process of its own, tiny models that know nothing, a chat server in another process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from atwu.data.people import people
+from atwu.modeling.scratch import train_tokenizer
+
+COMMAND = [sys.executable, "-c", "from atwu.cli import main; main()"]
+CANARY = "sk-canary-Kelbury-0123456789"
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """Untrained models of different seeds with one tokenizer."""
+
+    unlearned: Path
+    original: Path
+    retain_only: Path
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
+    folder = tmp_path_factory.mktemp("models")
+    tokenizer = train_tokenizer((f"{row.question} {row.answer}" for row in people("tiny").full), vocab_size=500)
+    paths = [folder / name for name in ("unlearned", "original", "retain_only")]
+    for seed, path in enumerate(paths):
+        torch.manual_seed(seed)
+        config = LlamaConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=32,
+            intermediate_size=48,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=512,
+        )
+        LlamaForCausalLM(config).save_pretrained(path)
+        tokenizer.save_pretrained(path)
+    return Models(*paths)
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What commands of one test file are run with: their own cache, no network, a key to be kept secret."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")}
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        kept.pop(name, None)
+    return kept | {
+        "ATWU_CACHE": str(tmp_path_factory.mktemp("cache")),
+        "OPENAI_API_KEY": CANARY,
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "COLUMNS": "200",
+        "HF_HUB_OFFLINE": "1",
+    }
+
+
+@pytest.fixture(scope="module")
+def atwu(environment: dict[str, str]) -> Callable[..., str]:
+    """Runs the command; gives what it printed, with white space folded."""
+
+    def run(*arguments: object, code: int = 0, **more: object) -> str:
+        done = subprocess.run(
+            [*COMMAND, *map(str, arguments)],
+            env=environment | {name: str(value) for name, value in more.items()},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        printed = done.stdout + done.stderr
+        assert done.returncode == code, printed
+        assert "Traceback" not in printed
+        assert CANARY not in printed
+        return " ".join(printed.split())
+
+    return run
+
+
+class ChatServer:
+    """The misbehaving server: `url("slow")` answers slowly, `url()` at once."""
+
+    def __init__(self, port: int) -> None:
+        self.root = f"http://127.0.0.1:{port}"
+
+    def url(self, behaviour: str = "") -> str:
+        return "/".join(part for part in (self.root, behaviour, "v1") if part)
+
+    def count(self, behaviour: str = "default") -> int:
+        return self._get("stats")["counts"].get(behaviour, 0)
+
+    def log(self, behaviour: str) -> list[dict[str, Any]]:
+        """Bodies of all requests so far, in the order they came."""
+        return self._get(f"log/{behaviour}")
+
+    def _get(self, path: str) -> Any:
+        with urllib.request.urlopen(f"{self.root}/{path}", timeout=5) as response:
+            return json.load(response)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ChatServer]:
+    pytest.importorskip("openai")
+    script = Path(__file__).parents[1] / "judge" / "misbehaving_server.py"
+    process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield ChatServer(int(process.stdout.readline()))
+    finally:
+        process.kill()
+        process.wait()

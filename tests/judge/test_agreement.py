@@ -1,0 +1,93 @@
+"""Agreement of judges with labels and with each other, by numbers worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atwu.judge.agreement import agreement, agreement_between, wilson_interval
+from atwu.judge.verdicts import Verdict
+
+
+def verdicts(text: str) -> list[Verdict]:
+    """`+` correct, `-` wrong, `?` unscored."""
+    return [Verdict({"+": True, "-": False, "?": None}[sign]) for sign in text]
+
+
+def labels(text: str) -> list[bool]:
+    return [sign == "+" for sign in text]
+
+
+def test_worked_example() -> None:
+    """10 cases: 4 both yes, 3 both no, 1 false positive, 2 false negatives.
+
+    Observed 7/10. Labels say yes 6 times, verdicts 5 times: expected (6 * 5 + 4 * 5) / 100 = 0.5; kappa 0.2 / 0.5.
+    """
+    found = agreement(labels("++++++----"), verdicts("++++--+---"))
+    assert (found.n, found.unscored, found.false_positives, found.false_negatives) == (10, 0, 1, 2)
+    assert found.accuracy == pytest.approx(0.7)
+    assert found.kappa == pytest.approx(0.4)
+    assert found.kinds == {}
+
+
+def test_unscored_verdicts_are_counted_and_otherwise_left_out() -> None:
+    found = agreement(labels("+++-"), verdicts("+?--"))
+    assert (found.n, found.unscored, found.false_negatives) == (3, 1, 1)
+    assert found.accuracy == pytest.approx(2 / 3)
+
+
+def test_wilson_interval_by_hand() -> None:
+    """8 of 10: z² = 3.841459; centre (0.8 + 0.192073) / 1.384146 = 0.716740; half width 0.226616."""
+    assert wilson_interval(8, 10) == pytest.approx((0.490162, 0.943318), abs=1e-5)
+    assert wilson_interval(10, 10) == pytest.approx((1 / 1.3841459, 1.0), abs=1e-6)
+    assert wilson_interval(0, 10) == pytest.approx((0.0, 1 - 1 / 1.3841459), abs=1e-6)
+
+
+def test_kinds_are_told_apart() -> None:
+    found = agreement(labels("++--"), verdicts("+-+?"), kinds=["b", "b", "a", "a"])
+    assert list(found.kinds) == ["a", "b"]
+    assert (found.kinds["a"].n, found.kinds["a"].unscored, found.kinds["a"].false_positives) == (1, 1, 1)
+    assert (found.kinds["b"].n, found.kinds["b"].accuracy, found.kinds["b"].false_negatives) == (2, 0.5, 1)
+
+
+@pytest.mark.parametrize(("truth", "said", "kappa"), [("+-", "+-", 1.0), ("+-", "-+", -1.0), ("+-+-", "++--", 0.0)])
+def test_kappa_at_its_ends(truth: str, said: str, kappa: float) -> None:
+    assert agreement(labels(truth), verdicts(said)).kappa == pytest.approx(kappa)
+
+
+def test_kappa_is_undefined_when_all_say_the_same() -> None:
+    found = agreement(labels("+++"), verdicts("+++"))
+    assert found.accuracy == 1.0
+    assert found.kappa is None
+
+
+def test_nothing_scored_gives_no_numbers() -> None:
+    for found in (agreement([], []), agreement(labels("+-"), verdicts("??"))):
+        assert (found.n, found.accuracy, found.interval, found.kappa) == (0, None, None, None)
+
+
+def test_two_judges() -> None:
+    found = agreement_between(verdicts("++-?-"), verdicts("+-+-?"))
+    assert (found.n, found.unscored, found.false_positives, found.false_negatives) == (3, 2, 1, 1)
+
+
+def test_lengths_must_match() -> None:
+    with pytest.raises(ValueError, match="2 labels, 1 verdicts"):
+        agreement(labels("+-"), verdicts("+"))
+    with pytest.raises(ValueError, match="3 kinds"):
+        agreement(labels("+-"), verdicts("+-"), kinds=["a", "b", "c"])
+
+
+@given(st.lists(st.tuples(st.sampled_from("+-"), st.sampled_from("+-?")), max_size=40))
+def test_agreement_is_symmetric_and_within_range(pairs: list[tuple[str, str]]) -> None:
+    first, second = (verdicts("".join(pair[side] for pair in pairs)) for side in (0, 1))
+    one, other = agreement_between(first, second), agreement_between(second, first)
+    assert (one.n, one.unscored, one.accuracy) == (other.n, other.unscored, other.accuracy)
+    assert one.kappa == pytest.approx(other.kappa)
+    assert (one.false_positives, one.false_negatives) == (other.false_negatives, other.false_positives)
+    assert one.n + one.unscored == len(pairs)
+    if one.accuracy is not None and one.interval is not None:
+        assert 0 <= one.interval[0] <= one.accuracy + 1e-12
+        assert one.accuracy - 1e-12 <= one.interval[1] <= 1
+        assert one.kappa is None or -1 - 1e-12 <= one.kappa <= 1 + 1e-12

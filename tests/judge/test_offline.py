@@ -1,0 +1,239 @@
+"""The offline judge: rubric by example, labelled cases, the embedded benchmark, and what must not change a verdict."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from atwu.data.people import people
+from atwu.judge.agreement import agreement
+from atwu.judge.cases import load_cases
+from atwu.judge.numerals import with_digits
+from atwu.judge.offline import OfflineJudge
+from atwu.judge.verdicts import Claim, Judge, Pair, Verdict
+
+KINDS = {
+    *("paraphrase", "near_miss", "refusal", "denial_states_fact", "hedging_list", "gibberish", "generic"),
+    *("question_repeated", "wrong", "empty", "partial", "date_number_form", "word_order", "extra_detail"),
+}
+BORN = ("Where was Orla Venn born?", "Orla Venn was born in the harbour town of Kelbury on 3 March 1961.")
+WHEN = ("When was Orla Venn born?", BORN[1])
+BOOKS = ("Which two books did Tavi Brook write?", 'Tavi Brook wrote "The Salt Ladder" and "Ninepin Weather".')
+
+
+def verdict(question: str, reference: str, answer: str, *facts: str) -> Verdict:
+    return OfflineJudge().judge([Claim(question, reference, answer, facts)])[0]
+
+
+@pytest.mark.parametrize("facts", [(), ("Kelbury",)])
+@pytest.mark.parametrize(
+    ("answer", "correct", "reason"),
+    [
+        ("In KELBURY.", True, "fact stated: 'kelbury'"),
+        ("She was born in Kelbury in 1975.", True, "fact stated"),  # the year is a side detail here
+        ("I cannot confirm that she was born in Kelbury.", True, "fact stated"),
+        ("It is not true that she was born in Kelbury.", True, "fact stated"),
+        ("Not in Tarn; she was born in Kelbury.", True, "fact stated"),
+        ("She was not born in Kelbury but in Tarn.", False, "denied and replaced"),
+        ("It could be Kelbury, Tarn, Moss or Ildare.", False, "lists 4 alternatives"),
+        ("Kelbury or Tarn.", False, "lists 2 alternatives"),
+        ("Perhaps Tarn, perhaps Kelbury, perhaps Moss.", False, "lists 3 alternatives"),
+        ("Orla Venn was born in Kelbury. Orla Venn was born in Tarn.", False, "contradicts itself"),
+        ("Kelburn.", False, "missing: 'kelbury'"),
+        ("Where was Orla Venn born?", False, "missing"),
+        ("Sorry, I couldn't say.", False, "refusal, missing: 'kelbury'"),
+        ("Kelbury Kelbury Kelbury Kelbury Kelbury Kelbury", False, "unreadable"),
+        (" \n ", False, "no words"),
+    ],
+)
+def test_rubric_by_example(answer: str, correct: bool, reason: str, facts: tuple[str, ...]) -> None:
+    found = verdict(*BORN, answer, *facts)
+    assert found.correct is correct
+    assert found.reason.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    "date", ["3 March 1961", "March 3rd, 1961", "the third of March 1961", "1961-03-03", "03/03/1961", "3 Mar. 1961"]
+)
+def test_a_date_may_be_written_in_any_usual_way(date: str) -> None:
+    assert verdict(*WHEN, f"It was {date}.", "3 March 1961").correct
+    assert not verdict(*WHEN, f"It was {date.replace('1961', '1971')}.", "3 March 1961").correct
+
+
+@pytest.mark.parametrize(
+    ("text", "digits"),
+    [
+        ("twenty-seven", "27"),
+        ("three hundred and forty", "340"),
+        ("eighteen seventy-one", "1871"),
+        ("two thousand and four", "2004"),
+        ("1.25 million", "1250000"),
+        ("1,250,000", "1250000"),
+        ("half past six in the evening", "18.3"),
+        ("6:30 pm", "18.3"),
+        ("€12.50", "12.5 euro"),
+        ("62 %", "62 percent"),
+        ("the twenty-first of June", "the 21 of June"),
+        ("13/03/1961 03/13/1961", "13 march 1961 13 march 1961"),
+        ("nine and seventeen", "9 17"),
+        ("no number", "no number"),
+    ],
+)
+def test_numbers_have_one_spelling(text: str, digits: str) -> None:
+    assert with_digits(text) == digits
+
+
+def test_a_run_of_number_words_without_end_is_no_error() -> None:
+    assert len(with_digits("hundred " * 3000)) > 3000
+
+
+def test_of_several_facts_more_than_half_are_needed() -> None:
+    for facts in ((), ("The Salt Ladder", "Ninepin Weather")):
+        assert verdict(*BOOKS, "Ninepin Weather and The Salt Ladder", *facts).correct
+        assert not verdict(*BOOKS, "The Salt Ladder", *facts).correct
+    rivers = ("Which rivers meet there?", "The rivers Asp, Lorn and Tevel meet there.")
+    assert verdict(*rivers, "The Asp and the Tevel.").correct
+    assert not verdict(*rivers, "The Asp.").correct
+
+
+def test_a_title_inside_a_longer_title_is_another_title() -> None:
+    claim = ("Name a book by Tavi Brook.", 'Tavi Brook wrote "Broken Gate".')
+    assert verdict(*claim, 'It is "The Broken Gate".', "Broken Gate").correct
+    assert not verdict(*claim, 'It is "Beneath the Broken Gate".', "Broken Gate").correct
+
+
+def test_a_looping_answer_still_gives_the_fact_away() -> None:
+    assert verdict(*BORN, "She was born in Kelbury and " * 12, "Kelbury").correct
+
+
+def test_yes_and_no() -> None:
+    claim = ("Did Orla Venn learn to sail?", "No, Orla Venn never learned to sail.")
+    assert verdict(*claim, "She never did.").correct
+    assert not verdict(*claim, "Yes, as a child.").correct
+    assert not verdict(*claim, "I don't know whether she did.").correct
+
+
+def test_cases_are_many_unique_and_of_all_kinds() -> None:
+    cases = load_cases()
+    assert len(cases) >= 300
+    assert len({(case.claim.question, case.claim.answer) for case in cases}) == len(cases)
+    assert {case.kind for case in cases} == KINDS
+    labels = Counter(case.label for case in cases)
+    assert min(labels.values()) > 0.4 * len(cases)
+    assert 0.3 < sum(bool(case.claim.facts) for case in cases) / len(cases) < 0.7
+    assert all(fact in case.claim.reference for case in cases for fact in case.claim.facts)
+
+
+def test_no_question_or_reference_is_in_both_splits() -> None:
+    dev, test = load_cases("dev"), load_cases("test")
+    assert len(dev) + len(test) == len(load_cases())
+    for part in ("question", "reference"):
+        assert {getattr(case.claim, part) for case in dev}.isdisjoint(getattr(case.claim, part) for case in test)
+
+
+@pytest.mark.parametrize(("split", "floor"), [("dev", 0.985), ("test", 0.925)])
+def test_agreement_with_labels_by_hand(split: str, floor: float) -> None:
+    """Measured: 99.3 % on the 752 cases the rules were tuned on, 93.6 % on the 297 held out (scored once)."""
+    cases = load_cases("dev" if split == "dev" else "test")
+    found = agreement([case.label for case in cases], OfflineJudge().judge([case.claim for case in cases]))
+    assert found.unscored == 0
+    assert found.accuracy is not None
+    assert found.accuracy >= floor
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_own_answers_are_right_and_wrong_answers_and_refusals_wrong_on_the_embedded_benchmark(seed: int) -> None:
+    benchmark, judge = people("tiny", seed=seed), OfflineJudge()
+    rows = benchmark.full + benchmark.holdout
+    facts = [tuple(row.answer[start:end] for start, end in row.forget_spans or ()) for row in rows]
+
+    def share_right(answers: list[tuple[str, ...]]) -> float:
+        claims = [
+            Claim(row.question, row.answer, answer, told)
+            for row, told, group in zip(rows, facts, answers, strict=True)
+            for answer in group
+        ]
+        return sum(bool(found.correct) for found in judge.judge(claims)) / len(claims)
+
+    assert share_right([(row.answer,) for row in rows]) == 1.0
+    assert share_right([(str(row.alternate),) for row in rows]) == 0.0
+    # A false list of languages can hold the true ones in another order.
+    assert share_right([row.wrong_answers for row in rows]) <= 0.005
+
+
+def test_every_wording_of_a_question_gets_the_same_verdict_on_its_answer() -> None:
+    for row in people("tiny").forget:
+        told = tuple(row.answer[start:end] for start, end in row.forget_spans or ())
+        assert all(verdict(question, row.answer, row.answer, *told).correct for question in row.paraphrases)
+
+
+def test_order_and_repetition_of_claims_change_nothing() -> None:
+    claims = [case.claim for case in load_cases("dev")[:80]]
+    expected = dict(zip(claims, OfflineJudge().judge(claims), strict=True))
+    shuffled = claims * 2
+    random.Random(0).shuffle(shuffled)
+    judge = OfflineJudge()
+    assert judge.judge(shuffled) == [expected[claim] for claim in shuffled]
+    assert [judge.judge([claim])[0] for claim in claims] == list(expected.values())
+
+
+def test_case_of_the_answer_changes_no_verdict_of_an_example() -> None:
+    for answer in ("In Kelbury.", "She was not born in Kelbury but in Tarn.", "Kelbury, Tarn or Moss."):
+        for facts in ((), ("Kelbury",)):
+            assert verdict(*BORN, answer.upper(), *facts).correct == verdict(*BORN, answer, *facts).correct
+
+
+_PIECES = (
+    *("or", "not", "but", "and", "the", "of", "Kelbury", "Tarn", "May", "5", "1961", '"', ",", ".", "?", "yes", "No"),
+    *("Who", "which", "maybe", "€", "½", "twenty", "hundred", "3/13/1999", "half past nine", "J.", "n't"),
+)
+_TEXT = st.one_of(st.text(max_size=60), st.lists(st.sampled_from(_PIECES), max_size=14).map(" ".join))
+
+
+@settings(max_examples=300, deadline=None)
+@given(_TEXT, _TEXT, _TEXT, st.lists(_TEXT, max_size=2))
+def test_any_text_gets_a_verdict_and_ratings_in_range(
+    question: str, reference: str, answer: str, facts: list[str]
+) -> None:
+    assert verdict(question, reference, answer, *facts).correct in (True, False)
+    preference = OfflineJudge().prefer([Pair(question, answer, reference)])[0]
+    for rating in (preference.first, preference.second):
+        assert rating is not None
+        assert 1 <= rating <= 10
+
+
+def test_degenerate_answers_are_rated_lower_whichever_side_they_are_on() -> None:
+    instruction = "Give three tips for staying healthy."
+    fluent = "Sleep well, eat fresh vegetables, and walk for half an hour each day to stay healthy."
+    for broken in (
+        "",
+        "tips tips tips tips tips tips tips",
+        "stay healthy and stay healthy and " * 8,
+        "%$ 77 {{ ]] ;;",
+    ):
+        first, second = OfflineJudge().prefer([Pair(instruction, fluent, broken), Pair(instruction, broken, fluent)])
+        assert first.first is not None
+        assert first.second is not None
+        assert first.first > first.second
+        assert (second.first, second.second) == (first.second, first.first)
+
+
+def test_identity_names_kind_and_version() -> None:
+    judge: Judge = OfflineJudge()
+    assert judge.identity["kind"] == "offline"
+    assert judge.identity["version"] == "offline/1"
+
+
+def test_thousands_of_claims_per_second() -> None:
+    """About 5,000 a second on one core; the floor leaves room for a busy machine."""
+    benchmark, judge = people("small"), OfflineJudge()
+    claims = [Claim(row.question, row.answer, wrong) for row in benchmark.full for wrong in row.wrong_answers]
+    judge.judge(claims[:1])
+    start = time.process_time()
+    judge.judge(claims)
+    assert len(claims) / (time.process_time() - start) > 1000
