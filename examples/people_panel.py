@@ -6,6 +6,7 @@ Every method gets the same tuning: the learning rate out of four with the larges
 headline panel and the attacks as Markdown; the results of single runs are written to runs/people-panel.
 """
 
+from functools import partial
 from pathlib import Path
 
 from atwu import UnlearnConfig, UnlearnTrainer, evaluate
@@ -29,7 +30,7 @@ def unlearn(method, rate, seed):
     model = load_model(str(targets.target))
     trainer = UnlearnTrainer(model, config, forget_dataset=forget, retain_dataset=pool, processing_class=tokenizer)
     trainer.train()
-    return trainer
+    return trainer.model
 
 
 def measure(name, model, **options):
@@ -41,7 +42,7 @@ def measure(name, model, **options):
 
 def tuned_rate(method):
     def kept_minus_left(rate):
-        model = unlearn(method, rate, TUNING_SEED).model
+        model = unlearn(method, rate, TUNING_SEED)
         quick = {"forget": forget, "retain": retain, "metrics": "memorization", "progress": False}
         return evaluate(model, tokenizer, **quick).overall["ES_delta"].value
 
@@ -56,17 +57,17 @@ forget, pool, holdout = (targets.benchmark.split(name) for name in ("forget", "r
 retain = pool[::7]
 rows = {"forget": forget, "retain": retain, "pool": pool, "holdout": holdout, "metrics": "all", "progress": False}
 rows["config"] = EvaluateConfig(relearn_learning_rate=3e-4)
-original = measure("original", lambda: load_model(str(targets.target)))
-retain_only = measure("retain-only", lambda: load_model(str(targets.retain_only)), original=original)
+original = measure("original", partial(load_model, str(targets.target)))
+retain_only = measure("retain-only", partial(load_model, str(targets.retain_only)), original=original)
 references = {"original": original, "retain_only": retain_only}
 table = {"original": original, "retain-only": retain_only}
 for method in METHODS:
     names = [f"{method}-{seed}" for seed in SEEDS]
     rate = None if all((OUTPUT / f"{name}.json").is_file() for name in names) else tuned_rate(method)
-    results = []
-    for seed, name in zip(SEEDS, names, strict=True):
-        found = measure(name, lambda seed=seed: unlearn(method, rate, seed).model, **references)
-        results.append(found)
+    results = [
+        measure(name, partial(unlearn, method, rate, seed), **references)
+        for seed, name in zip(SEEDS, names, strict=True)
+    ]
     print(f"{method}: learning rate {rate}", flush=True)
     table[method] = over_seeds(results, references=references.values(), name=method)
 print(panel_markdown(table, lines=HEADLINE))

@@ -33,11 +33,17 @@ _EXPORTS = {
     "FinetuneConfig": "atwu.training.config",
     "FinetuneTrainer": "atwu.training.finetune",
     "evaluate": "atwu.evaluation.run",
+    "EvaluateConfig": "atwu.evaluation.panel.config",
+    "EvalResult": "atwu.evaluation.result",
+    "read_result": "atwu.evaluation.result",
 }
 
 if TYPE_CHECKING:
     from atwu.data.schema import Example as Example
     from atwu.data.sources import load_rows as load_rows
+    from atwu.evaluation.panel.config import EvaluateConfig as EvaluateConfig
+    from atwu.evaluation.result import EvalResult as EvalResult
+    from atwu.evaluation.result import read_result as read_result
     from atwu.evaluation.run import evaluate as evaluate
     from atwu.methods import METHODS as METHODS
     from atwu.methods import Method as Method

@@ -102,6 +102,10 @@ class ChatServer:
     def count(self, behaviour: str = "default") -> int:
         return self._get("stats")["counts"].get(behaviour, 0)
 
+    def arrivals(self, behaviour: str) -> list[float]:
+        """When requests came, in seconds."""
+        return self._get("stats")["arrivals"].get(behaviour, [])
+
     def log(self, behaviour: str) -> list[dict[str, Any]]:
         """Bodies of all requests so far, in the order they came."""
         return self._get(f"log/{behaviour}")

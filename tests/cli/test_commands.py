@@ -32,6 +32,14 @@ def atwu(*arguments: object, cwd: Path | None = None, code: int = 0, **environme
     return " ".join((done.stdout + done.stderr).split())
 
 
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    """A cache of their own for all commands, instead of the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ATWU_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="module")
 def target(tmp_path_factory) -> Path:
     """A model trained by `atwu finetune` for a few steps."""
@@ -99,7 +107,8 @@ def test_evaluate_writes_json_and_prints_a_table(unlearned, tmp_path):
     result = json.loads(output.read_text())
     jsonschema.validate(result, EVAL_SCHEMA)
     assert {"extraction_strength", "rouge_l_recall", "auroc_scorer"} <= set(result["sets"]["forget"])
-    assert "forget (6 rows)" in printed
+    assert "extraction_strength ↓ │ 6 │" in printed
+    assert f"written: {output}" in printed
     again = atwu("evaluate", "--model", unlearned, "--forget", "people:tiny:forget", "--output", output, code=1)
     assert "exists; choose another output or pass --overwrite" in again
 
@@ -143,8 +152,9 @@ def test_methods_as_json_lists_every_method_with_its_numbers():
 
 
 def test_help_teaches():
-    for command in ("demo", "finetune", "unlearn", "evaluate", "tokens", "probe", "methods"):
-        assert f"Example: atwu {command}" in atwu(command, "--help")
+    names = ("demo", "finetune", "unlearn", "evaluate", "compare", "judge agreement", "paraphrase", "tokens", "probe")
+    for command in (*names, "methods"):
+        assert f"Example: atwu {command}" in atwu(*command.split(), "--help")
     help_text = atwu("unlearn", "--help")
     for flag in ("--hidden-position", "--scorer-every", "--forget-weight", "--learning-rate", "--config"):
         assert flag in help_text

@@ -1,58 +1,170 @@
-"""`evaluate` on a real tiny model: the JSON keeps its schema, and the numbers are those of plain code."""
+"""`evaluate` on a real tiny model: schema, nothing done twice, and the numbers of plain code."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import jsonschema
 import numpy as np
 import pytest
 import torch
 
+from atwu.data.encode import Encoder
+from atwu.data.people import people
 from atwu.data.schema import Example
-from atwu.evaluation import induced
-from atwu.evaluation.result import EVAL_SCHEMA
+from atwu.evaluation import backends, run
+from atwu.evaluation.backends import TransformersGenerator
+from atwu.evaluation.generations import GenerationStore
+from atwu.evaluation.panel.config import EvaluateConfig
+from atwu.evaluation.result import EVAL_SCHEMA, read_result
 from atwu.evaluation.run import evaluate
 from atwu.evaluation.teacher_forced import read_tokens
+from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 from atwu.weighting.scorer import TokenScorer
+
+CONFIG = EvaluateConfig(
+    max_new_tokens=6,
+    paraphrases=2,
+    demonstrations=1,
+    samples=2,
+    relearn_rows=2,
+    relearn_steps=2,
+    relearn_learning_rate=1e-3,
+)
 
 
 @pytest.fixture(scope="module")
 def world():
-    rows = [
-        Example.from_qa(
-            f"Who lives in house {n}?",
-            f"House {n} is home to Orla V{n}nn.",
-            forget_spans=((len(str(n)) + 18, len(str(n)) + 22),),
-        )
-        for n in range(7)
-    ]
-    tokenizer = train_tokenizer([f"{row.question} {row.answer}" for row in rows], vocab_size=300)
+    benchmark = people("tiny")
+    tokenizer = train_tokenizer(benchmark.texts(), vocab_size=300)
+    rows = {"forget": benchmark.forget[::4], "retain": benchmark.retain[::12], "holdout": benchmark.holdout[::4]}
     return scratch_model("micro").eval(), tokenizer, rows
 
 
-def test_result_keeps_its_schema_and_counts(world, tmp_path):
+@pytest.fixture
+def few_instructions(monkeypatch):
+    monkeypatch.setattr(run, "OPEN_INSTRUCTIONS", run.OPEN_INSTRUCTIONS[:4])
+
+
+def everything(model, tokenizer, rows, **options):
+    return evaluate(model, tokenizer, **rows, metrics="all", config=CONFIG, progress=False, **options)
+
+
+@pytest.mark.usefixtures("few_instructions")
+def test_the_whole_panel_keeps_its_schema_and_leaves_the_model_alone(world, tmp_path, monkeypatch):
     model, tokenizer, rows = world
+    store = GenerationStore(tmp_path / "store")
+    original, retain_only = (
+        everything(scratch_model("micro", seed=seed), tokenizer, rows, reference=True, name=name)
+        for seed, name in ((1, "original"), (2, "retain-only"))
+    )
+    references = {"original": original, "retain_only": retain_only}
+    before, generation_config = model_fingerprint(model), model.generation_config
+    model.train()
+    model.lm_head.weight.requires_grad_(False)
     scorer = TokenScorer(32)
-    result = evaluate(model, tokenizer, forget=rows[:5], retain=rows, scorer=scorer, max_new_tokens=4, progress=False)
-    result.write(tmp_path / "eval.json")
-    loaded = json.loads((tmp_path / "eval.json").read_text())
-    jsonschema.validate(loaded, EVAL_SCHEMA)
-    assert loaded["rows"] == {"forget": 5, "retain": 7}
-    assert {value["n"] for value in loaded["sets"]["forget"].values()} == {5}
-    assert loaded["sets"]["forget"]["auroc_scorer"]["value"] == 0.5  # an untrained scorer is constant
-    directions = {metric: value["direction"] for metric, value in loaded["sets"]["forget"].items()}
-    assert directions["extraction_strength"] == "down"
-    assert loaded["sets"]["retain"]["extraction_strength"]["direction"] == "up"
-    assert [path.name for path in tmp_path.iterdir()] == ["eval.json"]
+    random_state = torch.get_rng_state()
+    try:
+        found = everything(model, tokenizer, rows, scorer=scorer, store=store, **references)
+        assert all(module.training for module in model.modules())
+        assert torch.equal(torch.get_rng_state(), random_state)
+        assert not model.lm_head.weight.requires_grad
+        assert all(weight.grad is None for weight in model.parameters())
+    finally:
+        model.eval().requires_grad_(True)
+    assert model_fingerprint(model) == before == found.fingerprint
+    assert model.generation_config is generation_config
+
+    found.write(tmp_path / "eval.json")
+    plain = json.loads((tmp_path / "eval.json").read_text())
+    jsonschema.validate(plain, EVAL_SCHEMA)
+    assert plain == found.to_json()
+    assert read_result(tmp_path / "eval.json") == found
+
+    assert {split for split, shown in found.sets.items() if shown} == {"forget", "retain", "instructions"}
+    assert found.sets["forget"]["auroc_scorer"].value == 0.5  # an untrained scorer is constant
+    assert found.sets["forget"]["extraction_strength"].direction == "down"
+    assert found.sets["retain"]["extraction_strength"].direction == "up"
+    assert found.sets["forget"]["extraction_strength@relearn_forget"].skipped >= 2
+    assert not any("@" in metric for metric in original.sets["forget"])
+    assert {"ES_delta", "model_utility", "forget_quality_p", "mia_auc_reference", "privleak_loss"} <= set(found.overall)
+    assert found.references == {"original": original.fingerprint, "retain-only": retain_only.fingerprint}
+    for values in [*found.sets.values(), found.overall]:
+        for metric in values.values():
+            assert metric.low is None or metric.low <= metric.high
+
+    assert everything(model, tokenizer, rows, scorer=scorer, **references).to_json() == found.to_json()
+
+    def no_generation(*_, **__):
+        raise AssertionError("generated again")
+
+    monkeypatch.setattr(backends, "generate", no_generation)
+    again = everything(model, tokenizer, rows, scorer=scorer, store=store, **references)
+    assert json.dumps(again.to_json()) == json.dumps(found.to_json())
+
+
+class Counting:
+    """A generator that keeps what it generated."""
+
+    def __init__(self, model, tokenizer):
+        self._inner = TransformersGenerator(model, tokenizer)
+        self.identity = self._inner.identity
+        self.made = {}
+        self.calls = Counter()
+
+    def generate(self, prompts, decoding, on_done):
+        def keep(done):
+            for index, generation in done:
+                self.made[prompts[index], decoding] = generation
+                self.calls[prompts[index], decoding] += 1
+            on_done(done)
+
+        self._inner.generate(prompts, decoding, keep)
+
+
+@pytest.mark.usefixtures("few_instructions")
+def test_every_prompt_is_generated_once_and_never_again(world, tmp_path):
+    model, tokenizer, rows = world
+    store = GenerationStore(tmp_path)
+    metrics = ["rouge", "judge", "families", "sampling", "open_ended"]
+    first, second = Counting(model, tokenizer), Counting(model, tokenizer)
+    results = [
+        evaluate(
+            model, tokenizer, **rows, metrics=metrics, config=CONFIG, generator=generator, store=store, progress=False
+        )
+        for generator in (first, second)
+    ]
+    assert set(first.calls.values()) == {1}
+    assert results[0].cost["generated_tokens"] == sum(generation.tokens for generation in first.made.values())
+    greedy = [prompt for prompt, decoding in first.made if decoding.temperature == 0 and decoding.max_new_tokens == 6]
+    plain = {
+        prompt for prompt in greedy if prompt.messages[-1].content in questions(rows) and len(prompt.messages) == 1
+    }
+    plain = {prompt for prompt in plain if not prompt.prefill}
+    assert len(plain) == len(questions(rows)) == 36
+    assert second.made == {}
+    assert results[0] == results[1]
+
+
+def questions(rows):
+    return {
+        text for split in ("forget", "retain") for row in rows[split] for text in (row.question, *row.paraphrases[:2])
+    }
+
+
+def test_rows_and_groups_left_out_change_no_number_of_the_others(world):
+    model, tokenizer, rows = world
+    together = evaluate(model, tokenizer, **rows, metrics=["memorization", "rouge", "membership"], progress=False)
+    alone = evaluate(model, tokenizer, forget=rows["forget"], metrics=["memorization"], progress=False)
+    for metric, value in alone.sets["forget"].items():
+        assert together.sets["forget"][metric] == value
 
 
 def test_numbers_equal_a_plain_computation(world):
-    from atwu.data.encode import Encoder
-
     model, tokenizer, rows = world
-    encoded = Encoder(tokenizer).encode_rows(rows, what="rows").rows
+    encoded = Encoder(tokenizer).encode_rows(rows["forget"], what="rows").rows
     strengths, probabilities, memorised = [], [], []
     for row in encoded:
         ids = torch.tensor([row.input_ids])
@@ -64,18 +176,23 @@ def test_numbers_equal_a_plain_computation(world):
         wrong = [index + 1 for index, right in enumerate(correct) if not right]
         strengths.append(1 - (wrong[-1] if wrong else 0) / len(correct))
         memorised.append(sum(correct) / len(correct))
-    result = evaluate(model, tokenizer, forget=rows, rouge=False, batch_tokens=40, progress=False).sets["forget"]
-    assert result["extraction_strength"].value == pytest.approx(np.mean(strengths), abs=1e-6)
-    assert result["probability"].value == pytest.approx(np.mean(probabilities), rel=1e-5)
-    assert result["exact_memorization"].value == pytest.approx(np.mean(memorised), abs=1e-6)
-    assert "rouge_l_recall" not in result
+    config = EvaluateConfig(batch_tokens=40)
+    found = evaluate(model, tokenizer, forget=rows["forget"], metrics="memorization", config=config, progress=False)
+    assert set(found.sets) == {"forget"}
+    for metric, expected in (
+        ("extraction_strength", strengths),
+        ("probability", probabilities),
+        ("exact_memorization", memorised),
+    ):
+        assert found.rows["forget"].metrics[metric] == pytest.approx(expected, rel=1e-5, abs=1e-6)
+        value = found.sets["forget"][metric]
+        assert (value.value, value.std) == pytest.approx((np.mean(expected), np.std(expected)), rel=1e-5, abs=1e-6)
+        assert (value.n, value.clusters, value.skipped) == (6, 4, 0)
 
 
 def test_batching_changes_nothing(world):
-    from atwu.data.encode import Encoder
-
     model, tokenizer, rows = world
-    encoded = Encoder(tokenizer).encode_rows(rows, what="rows").rows
+    encoded = Encoder(tokenizer).encode_rows(rows["forget"], what="rows").rows
     scorer = TokenScorer(32, hidden_position="own")
     torch.nn.init.normal_(scorer.linear.weight)
     single = read_tokens(model, encoded, scorer=scorer, batch_tokens=1)
@@ -88,25 +205,54 @@ def test_batching_changes_nothing(world):
         assert one.labels.sum() > 0
 
 
-def test_induced_scores_are_in_range_and_complementary(world):
-    from atwu.data.encode import Encoder
-
-    model, tokenizer, rows = world
-    read = read_tokens(model, Encoder(tokenizer).encode_rows(rows, what="rows").rows)
-    assert induced.available(read) == ["saturation", "importance", "entropy", "labels"]
-    for row in read:
-        np.testing.assert_allclose(induced.SCORES["saturation"](row) + induced.SCORES["importance"](row), 1.0)
-        assert induced.SCORES["entropy"](row).max() == 1.0
-    with pytest.raises(ValueError, match="this model folder has none"):
-        induced.SCORES["scorer"](read[0])
-
-
-def test_plain_text_rows_and_nothing_at_all(world):
+def test_plain_text_rows(world):
     model, tokenizer, _ = world
     text = Example((), "Orla lives in house 3 and keeps bees.")
-    result = evaluate(model, tokenizer, retain=[text], progress=False)
-    assert result.sets["retain"]["rouge_l_recall"].value is None
-    assert result.sets["retain"]["rouge_l_recall"].skipped == 1
-    assert result.sets["retain"]["probability"].n == 1
+    found = evaluate(model, tokenizer, retain=[text], metrics=["memorization", "rouge"], progress=False)
+    assert found.sets["retain"]["rouge_l_recall"].value is None
+    assert found.sets["retain"]["rouge_l_recall"].skipped == 1
+    assert found.sets["retain"]["probability"].n == 1
+    assert found.sets["retain"]["probability"].low is None
+    assert "retain: all rows are about one subject, so there are no intervals." in found.warnings
+
+
+def test_retain_rows_alone_can_be_measured_with_the_defaults(world):
+    model, tokenizer, rows = world
+    found = evaluate(model, tokenizer, retain=rows["retain"], progress=False)
+    assert {"extraction_strength", "rouge_l_recall"} <= set(found.sets["retain"])
+
+
+def test_attacks_alone_can_be_compared_with_a_full_reference(world):
+    model, tokenizer, rows = world
+    options = {"forget": rows["forget"], "config": CONFIG, "progress": False}
+    original = evaluate(scratch_model("micro", seed=1), tokenizer, metrics=["memorization", "judge"], **options)
+    found = evaluate(model, tokenizer, metrics=["quantisation"], original=original, **options)
+    assert "extraction_strength@int4" in found.sets["forget"]
+
+
+def test_names_of_sets_with_a_meaning_cannot_be_taken(world):
+    model, tokenizer, rows = world
+    for name in ("forget", "retain", "holdout", "instructions", "rwku", "tasks", "overall"):
+        with pytest.raises(ValueError, match=name):
+            evaluate(
+                model, tokenizer, retain=rows["retain"], kept={name: rows["forget"]}, metrics="rouge", progress=False
+            )
+
+
+def test_modules_keep_their_own_train_state(world):
+    model, tokenizer, rows = world
+    model.model.layers[0].train()
+    try:
+        evaluate(model, tokenizer, forget=rows["forget"], metrics="memorization", progress=False)
+        assert model.model.layers[0].training
+        assert not model.training
+    finally:
+        model.eval()
+
+
+def test_nothing_to_evaluate(world):
+    model, tokenizer, rows = world
     with pytest.raises(ValueError, match="give forget rows, retain rows or both"):
         evaluate(model, tokenizer)
+    with pytest.raises(ValueError, match="give a model or a generator"):
+        evaluate(None, None, **rows, metrics="rouge")

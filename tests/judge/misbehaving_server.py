@@ -17,6 +17,7 @@ import socket
 import threading
 import time
 from collections import Counter, defaultdict
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -42,6 +43,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
+
+    def handle(self) -> None:
+        with suppress(ConnectionResetError):  # clients are killed
+            super().handle()
 
     def do_GET(self) -> None:
         with lock:

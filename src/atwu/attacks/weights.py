@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from atwu.modeling.modes import same_modes
+
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
@@ -40,11 +42,11 @@ def restored(model: nn.Module) -> Iterator[None]:
         _Kept(tensor, tensor.data, tensor.detach().to("cpu", copy=True), tensor.requires_grad, tensor.grad)
         for tensor in {id(tensor): tensor for _, _, tensor in places if tensor is not None}.values()
     ]
-    modes = [(module, module.training) for module in model.modules()]
     for entry in kept:
         entry.tensor.grad = None
     try:
-        yield
+        with same_modes(model):
+            yield
     finally:
         for owner, name, tensor in places:
             owner[name] = tensor
@@ -55,5 +57,3 @@ def restored(model: nn.Module) -> Iterator[None]:
                 entry.tensor.data = entry.storage
                 entry.tensor.requires_grad_(entry.requires_grad)
                 entry.tensor.grad = entry.grad
-        for module, training in modes:
-            module.training = training

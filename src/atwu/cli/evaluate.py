@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from atwu.judge.verdicts import Claim, Judge, Pair
 
 _PROBES = "Variants and attacks"
+_BENCHMARKS = "Benchmarks"
 
 
 def evaluate(
@@ -69,6 +71,30 @@ def evaluate(
     relearn_learning_rate: Annotated[
         float, typer.Option(help="Its learning rate; small models need about 3e-4.", rich_help_panel=_PROBES)
     ] = 2e-5,
+    rwku: Annotated[
+        Path | None,
+        typer.Option(help="Folder with RWKU's probe files (forget_level1.jsonl ...).", rich_help_panel=_BENCHMARKS),
+    ] = None,
+    rwku_subjects: Annotated[
+        str | None,
+        typer.Option(
+            help="Subjects, separated by ';'. Default: the ten of the ATWU paper.", rich_help_panel=_BENCHMARKS
+        ),
+    ] = None,
+    rwku_flavour: Annotated[
+        list[str] | None,
+        typer.Option(help="official, port; repeat for both. Default: official.", rich_help_panel=_BENCHMARKS),
+    ] = None,
+    task: Annotated[
+        list[str] | None,
+        typer.Option(help="Task of lm-evaluation-harness, such as mmlu; repeat.", rich_help_panel=_BENCHMARKS),
+    ] = None,
+    task_folder: Annotated[
+        Path | None, typer.Option(help="Folder with task files of your own.", rich_help_panel=_BENCHMARKS)
+    ] = None,
+    task_limit: Annotated[
+        int | None, typer.Option(min=1, help="At most this many rows per task.", rich_help_panel=_BENCHMARKS)
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of demonstrations, draws and attacks.", rich_help_panel=_PROBES)] = 42,
     judge: shared.JudgeName = "offline",
     judge_url: shared.JudgeUrl = None,
@@ -108,23 +134,26 @@ def evaluate(
     from atwu.evaluation.panel.table import DEFAULT, chosen
     from atwu.evaluation.result import read_result
     from atwu.evaluation.run import evaluate as measure
+    from atwu.evaluation.rwku_rows import CANONICAL_FORGET, load_probes
     from atwu.modeling.load import check_model_name, quiet_transformers
     from atwu.report.panel import panel_table
     from atwu.weighting.scorer import find_scorer
 
     quiet_transformers()
-    if forget is None and retain is None:
-        raise typer.BadParameter("give --forget, --retain or both.")
+    if forget is None and retain is None and rwku is None and not task:
+        raise typer.BadParameter("give --forget, --retain or both (or --rwku, or --task).")
     if everything and metrics:
         raise typer.BadParameter("give --all or --metrics, not both.")
     if backend not in ("transformers", "vllm"):
         raise typer.BadParameter(f"--backend must be transformers or vllm, got {backend!r}.")
     shared.check_output(output, overwrite=overwrite)
-    wanted: Sequence[str] | str = "all" if everything else metrics.split(",") if metrics else DEFAULT
-    if model_url and not everything and not metrics:
-        wanted = ("rouge",)
+    default = ("rouge",) if model_url else DEFAULT
+    wanted: Sequence[str] | str = "all" if everything else metrics.split(",") if metrics else default
     sources = {"forget": forget, "retain": retain, "holdout": holdout} | dict(_named(text) for text in keep or ())
     present = [name for name, source in sources.items() if source] + ["instructions"]
+    present += ["rwku"] * (rwku is not None) + ["tasks"] * bool(task)
+    if not everything:
+        wanted = [*wanted, *(name for name in ("rwku", "tasks") if name in present and name not in wanted)]
     chosen(wanted, sets=present, weights=model_url is None)
     config = EvaluateConfig(
         max_length=max_length,
@@ -136,8 +165,20 @@ def evaluate(
         relearn_rows=relearn_rows,
         relearn_steps=relearn_steps,
         relearn_learning_rate=relearn_learning_rate,
+        rwku_flavours=tuple(rwku_flavour or ("official",)),  # type: ignore[arg-type]
+        tasks=tuple(task or ()),
+        task_folder=None if task_folder is None else str(task_folder),
+        task_limit=task_limit,
         seed=seed,
     )
+    probes = None
+    if rwku is not None:
+        names = [name.strip() for name in rwku_subjects.split(";")] if rwku_subjects else CANONICAL_FORGET
+        probes = load_probes(rwku, subjects=names)
+        dropped = sum(probes.duplicates.values())
+        typer.echo(f"rwku: {len(probes.probes)} probes, {dropped} exact duplicates dropped", err=True)
+    elif rwku_subjects or rwku_flavour:
+        raise typer.BadParameter("--rwku-subjects and --rwku-flavour go with --rwku FOLDER.")
     others = {"original": original, "retain-only": retain_only}
     if model_url is None:
         check_model_name(model, base=base)
@@ -152,6 +193,7 @@ def evaluate(
     sets = {name: few.pop(name) for name in ("forget", "retain", "holdout")} | {"kept": few, "pool": rows["retain"]}
     options = {
         **sets,
+        "probes": probes,
         "metrics": wanted,
         "config": config,
         "judge": chosen_judge,

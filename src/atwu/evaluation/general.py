@@ -21,6 +21,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from atwu._extras import require
+from atwu.modeling.modes import same_modes
 
 _LOGGER = logging.getLogger(__name__)
 _EXTRA = "lm-eval"
@@ -210,14 +211,11 @@ def _quiet(evaluator: Any) -> Iterator[_Clipped]:
 @contextmanager
 def _as_before(model: PreTrainedModel) -> Iterator[None]:
     """Put back the modes of the modules and the random generators, which the harness sets for good."""
-    modes = [(module, module.training) for module in model.modules()]
     python, arrays = random.getstate(), np.random.get_state()
     devices = [model.device] if model.device.type == "cuda" else []
     try:
-        with torch.random.fork_rng(devices=devices):
+        with same_modes(model), torch.random.fork_rng(devices=devices):
             yield
     finally:
         random.setstate(python)
         np.random.set_state(arrays)
-        for module, training in modes:
-            module.training = training

@@ -19,6 +19,8 @@ from torch import Tensor
 from tqdm import tqdm
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
 
+from atwu.modeling.modes import evaluating
+
 OnBatch = Callable[[Sequence[tuple[int, tuple[int, ...], int]]], None]
 """Takes (index of the prompt, generated ids, tokens spent on them) for every row of a finished batch."""
 
@@ -211,15 +213,12 @@ def _bare(model: PreTrainedModel, ends: frozenset[int]) -> Iterator[None]:
     inner: Any = getattr(model, "get_base_model", None)  # there on PEFT wrappers
     owners: list[Any] = [model] if inner is None else [model, inner()]
     configs = [owner.generation_config for owner in owners]
-    modes = [(module, module.training) for module in model.modules()]
     bare = _config(ends)
     try:
-        model.train(False)
         for owner in owners:
             owner.generation_config = bare
-        yield
+        with evaluating(model):
+            yield
     finally:
         for owner, config in zip(owners, configs, strict=True):
             owner.generation_config = config
-        for module, training in modes:
-            module.training = training

@@ -17,6 +17,7 @@ from tqdm.auto import tqdm
 from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow
 from atwu.modeling.forward import forward_tokens
+from atwu.modeling.modes import evaluating
 
 
 def mean_of_norms(gradients: Iterable[Tensor]) -> float:
@@ -60,7 +61,6 @@ def _collecting(model: nn.Module) -> Iterator[list[Tensor]]:
     """A list to which every backward pass adds the norm of each parameter's gradient instead of keeping the gradient."""
     parameters = [parameter for parameter in model.parameters() if parameter.is_floating_point()]
     before = [(parameter.requires_grad, parameter.grad) for parameter in parameters]
-    was_training = model.training
     norms: list[Tensor] = []
 
     def collect(parameter: Tensor) -> None:
@@ -70,19 +70,18 @@ def _collecting(model: nn.Module) -> Iterator[list[Tensor]]:
 
     hooks = []
     try:
-        model.eval()
         for parameter in parameters:
             parameter.grad = None
             parameter.requires_grad_(True)
             hooks.append(parameter.register_post_accumulate_grad_hook(collect))
-        yield norms
+        with evaluating(model):
+            yield norms
     finally:
         for hook in hooks:
             hook.remove()
         for parameter, (required, gradient) in zip(parameters, before, strict=True):
             parameter.requires_grad_(required)
             parameter.grad = gradient
-        model.train(was_training)
 
 
 def _norm(gradient: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from atwu.data.batching import by_length
 from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow
 from atwu.modeling.batches import TokenBatch, lay_out
+from atwu.modeling.modes import evaluating
 from atwu.modeling.single_pass import unwrap
 
 ProbePosition = Literal["own", "pred", "both"]
@@ -69,34 +70,29 @@ def read_states(
     own: list[Tensor] = [torch.empty(0)] * len(rows)
     pred = list(own)
     slots = 0
-    was_training = model.training
-    model.eval()
-    try:
-        with tqdm(total=len(rows), desc="read states", unit="row", disable=not progress) as bar:
-            for batch in by_length([len(row.input_ids) for row in rows], batch_tokens):
-                tensors = collate_rows([dataclasses.replace(rows[index], token_labels=None) for index in batch])
-                tokens = TokenBatch.of({key: value.to(device) for key, value in tensors.items()})
-                arranged = lay_out([tokens], packed=False)
-                hidden_states = body(
-                    input_ids=arranged.input_ids,
-                    attention_mask=arranged.attention_mask,
-                    position_ids=arranged.position_ids,
-                    output_hidden_states=True,
-                    use_cache=False,
-                ).hidden_states
-                if not kept:
-                    kept = {layer: [] for layer in _layer_numbers(layers, len(hidden_states))}
-                needed, places = torch.unique(torch.cat([*arranged.own, *arranged.predicting]), return_inverse=True)
-                for layer, parts in kept.items():
-                    parts.append(hidden_states[layer].flatten(0, 1)[needed].float().cpu())
-                sizes = tokens.mask.sum(dim=1).tolist()
-                at, before = (places.cpu() + slots).chunk(2)
-                for index, row_own, row_pred in zip(batch, at.split(sizes), before.split(sizes), strict=True):
-                    own[index], pred[index] = row_own, row_pred
-                slots += len(needed)
-                bar.update(len(batch))
-    finally:
-        model.train(was_training)
+    with evaluating(model), tqdm(total=len(rows), desc="read states", unit="row", disable=not progress) as bar:
+        for batch in by_length([len(row.input_ids) for row in rows], batch_tokens):
+            tensors = collate_rows([dataclasses.replace(rows[index], token_labels=None) for index in batch])
+            tokens = TokenBatch.of({key: value.to(device) for key, value in tensors.items()})
+            arranged = lay_out([tokens], packed=False)
+            hidden_states = body(
+                input_ids=arranged.input_ids,
+                attention_mask=arranged.attention_mask,
+                position_ids=arranged.position_ids,
+                output_hidden_states=True,
+                use_cache=False,
+            ).hidden_states
+            if not kept:
+                kept = {layer: [] for layer in _layer_numbers(layers, len(hidden_states))}
+            needed, places = torch.unique(torch.cat([*arranged.own, *arranged.predicting]), return_inverse=True)
+            for layer, parts in kept.items():
+                parts.append(hidden_states[layer].flatten(0, 1)[needed].float().cpu())
+            sizes = tokens.mask.sum(dim=1).tolist()
+            at, before = (places.cpu() + slots).chunk(2)
+            for index, row_own, row_pred in zip(batch, at.split(sizes), before.split(sizes), strict=True):
+                own[index], pred[index] = row_own, row_pred
+            slots += len(needed)
+            bar.update(len(batch))
     return TokenStates({layer: torch.cat(kept.pop(layer)) for layer in list(kept)}, tuple(own), tuple(pred))
 
 

@@ -1,4 +1,4 @@
-"""Bootstrap intervals of means and of anything computed from means, with rows drawn in clusters (Efron 1979; Field and Welsh 2007).
+"""Bootstrap intervals of means and of anything computed from means, with rows drawn in clusters (Field and Welsh 2007).
 
 Rows about one subject are dependent, so whole subjects are drawn with replacement. The draws depend on the clusters
 alone: two models measured on the same rows get the same draws, which makes every difference between them paired.

@@ -9,7 +9,7 @@ from typing import Any
 
 from atwu._cache import short_hash
 from atwu._files import versions
-from atwu.data.rows import fingerprint
+from atwu.data.rows import fingerprint as rows_fingerprint
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.generations import GenerationStore
@@ -93,10 +93,8 @@ def evaluate(
     sets = {split: tuple(rows) for split, rows in given.items() if rows}
     if probes is not None:
         sets[RWKU] = tuple(Example.from_qa(p.query, p.answer, subject=p.subject) for p in probes.probes)
-    if not sets:
+    if not sets and not config.tasks:
         raise ValueError("nothing to evaluate: give forget rows, retain rows or both.")
-    if model is None and generator is None:
-        raise ValueError("nothing to evaluate: give a model or a generator.")
     sets[INSTRUCTIONS] = tuple(Example.from_qa(text, "-") for text in OPEN_INSTRUCTIONS)
     given_sets = [*sets, *([TASKS] if config.tasks else [])]
     groups = chosen(metrics, sets=given_sets, weights=model is not None, references=reference)
@@ -107,10 +105,15 @@ def evaluate(
     for role, other in (("original", original), ("retain-only", retain_only)):
         if other is not None:
             check_comparable(settings, other, role=role)
+    fingerprint = None if model is None else model_fingerprint(model)
+    if generator is None:
+        if model is None:
+            raise ValueError("nothing to evaluate: give a model or a generator.")
+        generator = TransformersGenerator(model, tokenizer, batch_tokens=config.batch_tokens, fingerprint=fingerprint)
     session = Session(
         model=model,
         tokenizer=tokenizer,
-        generator=generator or TransformersGenerator(model, tokenizer, batch_tokens=config.batch_tokens),
+        generator=generator,
         sets=sets,
         pool=pool,
         judge=judge,
@@ -133,7 +136,7 @@ def evaluate(
     references = {"original": original, "retain-only": retain_only}
     result = EvalResult(
         model=name,
-        fingerprint=model_fingerprint(model) if model is not None else short_hash(session.generator.identity),
+        fingerprint=fingerprint or short_hash(generator.identity),
         sets=set_values(numbers, session.recorded) | session.extra,
         overall=overall(sides),
         rows=rows,
@@ -185,7 +188,7 @@ def _settings(
         "metrics": list(groups),
         **dataclasses.asdict(config),
         "judge": dict(judge.identity),
-        "rows": {split: fingerprint(rows) for split, rows in sets.items()},
+        "rows": {split: rows_fingerprint(rows) for split, rows in sets.items()},
     }
     plain: dict[str, Any] = json.loads(json.dumps(chosen_settings))  # as it is read back, with lists for tuples
     return plain

@@ -16,6 +16,7 @@ from atwu.data.batching import by_length
 from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow
 from atwu.modeling.forward import TokenOutputs, forward_tokens
+from atwu.modeling.modes import evaluating
 from atwu.weighting.scorer import TokenScorer
 
 FloatArray = NDArray[np.float64]
@@ -74,39 +75,32 @@ def read_tokens(
     device = next(model.parameters()).device
     if scorer is not None:
         scorer = scorer.to(device)
-    was_training = model.training
-    model.eval()
-    try:
-        with tqdm(total=len(rows), desc=progress, unit="row", disable=progress is None) as bar:
-            for batch in by_length([len(row.input_ids) for row in rows], batch_tokens):
-                tensors = {
-                    k: v.to(device)
-                    for k, v in collate_rows([dataclasses.replace(rows[i], token_labels=None) for i in batch]).items()
-                }
-                (out,) = forward_tokens(model, [tensors], predictions=True, entropy_temperature=1.0, variance=moments)
-                assert out.predictions is not None
-                assert out.entropy is not None
-                scores = _scores(scorer, out, [rows[index] for index in batch])
-                mask = out.mask.cpu().numpy()
-                for place, index in enumerate(batch):
-                    kept = mask[place]
-                    row = rows[index]
-                    where = np.flatnonzero(kept) + 1
-                    results[index] = TokenRow(
-                        targets=np.asarray(row.labels, dtype=np.int64)[where],
-                        predictions=out.predictions[place].cpu().numpy()[kept],
-                        logps=out.logps[place].double().cpu().numpy()[kept],
-                        entropy=out.entropy[place].double().cpu().numpy()[kept],
-                        scores=None if scores is None else scores[place].double().cpu().numpy()[kept],
-                        labels=None
-                        if row.token_labels is None
-                        else np.asarray(row.token_labels, dtype=np.int64)[where],
-                        offsets=tuple(row.answer_offsets[position] for position in where),
-                        variance=None if out.variance is None else out.variance[place].double().cpu().numpy()[kept],
-                    )
-                bar.update(len(batch))
-    finally:
-        model.train(was_training)
+    with evaluating(model), tqdm(total=len(rows), desc=progress, unit="row", disable=progress is None) as bar:
+        for batch in by_length([len(row.input_ids) for row in rows], batch_tokens):
+            tensors = {
+                k: v.to(device)
+                for k, v in collate_rows([dataclasses.replace(rows[i], token_labels=None) for i in batch]).items()
+            }
+            (out,) = forward_tokens(model, [tensors], predictions=True, entropy_temperature=1.0, variance=moments)
+            assert out.predictions is not None
+            assert out.entropy is not None
+            scores = _scores(scorer, out, [rows[index] for index in batch])
+            mask = out.mask.cpu().numpy()
+            for place, index in enumerate(batch):
+                kept = mask[place]
+                row = rows[index]
+                where = np.flatnonzero(kept) + 1
+                results[index] = TokenRow(
+                    targets=np.asarray(row.labels, dtype=np.int64)[where],
+                    predictions=out.predictions[place].cpu().numpy()[kept],
+                    logps=out.logps[place].double().cpu().numpy()[kept],
+                    entropy=out.entropy[place].double().cpu().numpy()[kept],
+                    scores=None if scores is None else scores[place].double().cpu().numpy()[kept],
+                    labels=None if row.token_labels is None else np.asarray(row.token_labels, dtype=np.int64)[where],
+                    offsets=tuple(row.answer_offsets[position] for position in where),
+                    variance=None if out.variance is None else out.variance[place].double().cpu().numpy()[kept],
+                )
+            bar.update(len(batch))
     return [row for row in results if row is not None]
 
 

@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
-from atwu.judge.normalise import ARTICLES, Word, find_run, words_of
+from atwu.judge.normalise import ARTICLES, PASSED_OVER, Word, find_run, words_of
 from atwu.judge.numerals import MONTHS, listed
 
 Kind = Literal["date", "number", "place", "name", "title", "words"]
 
 _PLACE_BEFORE = frozenset(listed("in at near from on above below"))
+_VERB = re.compile(r"[^s]s$|ed$")
 _BLAND = frozenset(
     word.stem
     for word in words_of(
@@ -29,7 +30,8 @@ _BLAND = frozenset(
 )
 """Words that say how a fact hangs together with the question, not what it is; left out where we find the fact ourselves."""
 _DETERMINERS = ARTICLES | frozenset(listed("his her their its"))
-_BEFORE_A_SIDE_DETAIL = frozenset(listed("for at of after during before with than as until since"))
+_BEFORE_A_SIDE_DETAIL = frozenset(listed("for at of after during before with than as until since outside inside behind beside"))
+_WITHIN = ARTICLES | frozenset(listed("in near outside of town city village"))
 _BEFORE_A_MAIN_CLAUSE = frozenset(listed("before after when while although though because since as if"))
 
 _ASKED: tuple[tuple[str, set[Kind]], ...] = (
@@ -42,6 +44,8 @@ _ASKED: tuple[tuple[str, set[Kind]], ...] = (
     (r"\b(?:job|trade|profession|occupation)\b|\bwork as\b|\bfor a living\b", {"words"}),
     (r"\bhow (?:many|much|old|tall|long|far|often|high)\b|\bpercentage\b|\bpopulation\b", {"number", "date"}),
 )
+_HOW_MANY = re.compile(r"\bhow many (?:\w+ )?(\w+)", re.I)
+_MANNER = re.compile(r"^\s*(?:how (?:did|does|do|was|were|is|are|has|have)|why)\b", re.I)
 _YEAR_ONLY = re.compile(r"\b(?:what|which) years?\b", re.I)
 
 
@@ -60,6 +64,8 @@ class Fact:
     """Its share in the verdict: a name, date or number counts two words, a likely verb or side detail half."""
     side: bool
     """Found by us in a phrase that adds to another one ("for his poems", "at the age of 61")."""
+    somewhere: bool
+    """After a preposition of place."""
 
     @property
     def text(self) -> str:
@@ -76,16 +82,20 @@ class Fact:
 def facts_of(question: str, reference: str, given: tuple[str, ...]) -> tuple[Fact, ...]:
     """Facts an answer must state, in the order of the reference; never empty unless the reference adds nothing."""
     words = words_of(reference)
-    spans = _given_spans(words, given) if given else _new_runs(words, {word.stem for word in words_of(question)})
-    facts = [_fact(words, start, end, given=bool(given)) for start, end in spans if start < end]
+    known = {word.stem for word in words_of(question)}
+    spans = _given_spans(words, given) if given else _new_runs(words, known)
+    facts = [_fact(words, start, end, known, given=bool(given)) for start, end in spans if start < end]
     if given and not facts:
-        facts = [_fact(fact, 0, len(fact), given=True) for text in given if (fact := words_of(text))]
+        facts = [_fact(fact, 0, len(fact), known, given=True) for text in given if (fact := words_of(text))]
+    if not given:
+        facts = _within_places(facts, words)
+        facts = _counted(question, facts, words)
     core = _asked_for(question, facts)
     aside = set() if given else _asides(words)
     return tuple(fact for fact in core if fact.start not in aside) or core
 
 
-def _fact(words: Sequence[Word], start: int, end: int, *, given: bool) -> Fact:
+def _fact(words: Sequence[Word], start: int, end: int, known: set[str], *, given: bool) -> Fact:
     kind = _kind(words, start, end)
     before = start - 1
     while before >= 0 and words[before].text in _DETERMINERS:
@@ -96,8 +106,40 @@ def _fact(words: Sequence[Word], start: int, end: int, *, given: bool) -> Fact:
         passive = lead in ("is", "was", "were", "been")
         content = [word for word in words[start:end] if not word.function]
         weight = sum(0.5 if word.text.endswith("ed") and not passive else 1.0 for word in content) or 1.0
-    side = not given and start > 1 and lead in _BEFORE_A_SIDE_DETAIL
-    return Fact(tuple(words[start:end]), kind, given, start, weight / 2 if side else weight, side)
+    first = all(word.function or word.stem in known for word in words[:start])
+    side = not given and start > 1 and not first and lead in _BEFORE_A_SIDE_DETAIL and not (kind == "place" and lead == "at")
+    if lead == "from" and not given and kind in ("words", "place"):  # "turns from clear to amber"
+        side = any(word.text == "to" for word in words[end : end + 2]) and start > 1
+    weight = weight / 2 if side else weight
+    return Fact(tuple(words[start:end]), kind, given, start, weight, side, lead in _PLACE_BEFORE)
+
+
+def _within_places(facts: list[Fact], words: Sequence[Word]) -> list[Fact]:
+    """A place that only says where another place lies ("at Alder House in Kelbury") is a side detail."""
+    found: list[Fact] = []
+    for fact in facts:
+        before = found[-1] if found else None
+        if before and fact.kind == before.kind == "place":
+            between = words[before.start + len(before.words) : fact.start]
+            if not any(word.gap for word in (*between, fact.words[0])) and {word.text for word in between} <= _WITHIN:
+                fact = replace(fact, weight=fact.weight / 2, side=True)
+        found.append(fact)
+    return found
+
+
+def _counted(question: str, facts: list[Fact], words: Sequence[Word]) -> list[Fact]:
+    """Other numbers than the one of "how many copies" are side details if the reference counts copies."""
+    asked = _HOW_MANY.search(question)
+    if not asked:
+        return facts
+    wanted = {word.stem for word in words_of(asked[0])[2:]}
+    first = [
+        fact
+        for fact in facts
+        if fact.kind == "number"
+        and wanted & {word.stem for word in words[fact.start : fact.start + len(fact.words) + 1] if not word.function}
+    ]
+    return [fact for fact in facts if fact in first or fact.kind != "number"] if first else facts
 
 
 def _given_spans(words: Sequence[Word], given: tuple[str, ...]) -> list[tuple[int, int]]:
@@ -105,7 +147,7 @@ def _given_spans(words: Sequence[Word], given: tuple[str, ...]) -> list[tuple[in
     spans: list[tuple[int, int]] = []
     for text in given:
         sought = words_of(text)
-        sought = tuple(word for word in sought if word.text not in ARTICLES) or sought
+        sought = tuple(word for word in sought if word.text not in PASSED_OVER) or sought
         span = find_run([word.text for word in sought], words, exact=True)
         span = span or find_run([word.stem for word in sought], words)
         if span:
@@ -130,16 +172,44 @@ def _new_runs(words: Sequence[Word], known: set[str]) -> list[tuple[int, int]]:
     for place, word in enumerate(words):
         adverb = word.text.endswith("ly") and not word.quoted and (place == 0 or not word.capital)
         if not word.quoted and (word.stem in known or adverb or is_bland(word)):
+            if runs and runs[-1][1] == place and word.capital and not word.gap and _all_capital(words, runs[-1]):
+                runs[-1] = (runs[-1][0], place + 1)  # "Tanner Street", if asked for the street
             continue
         if word.function and not _names_go_on(words, place):
             continue
         joins = runs and runs[-1][1] == place and (not word.gap or word.quoted or _date_goes_on(words, place))
-        if joins and (word.quoted == words[place - 1].quoted):
+        if joins and not _new_part(words, runs[-1][0], place, known):
             runs[-1] = (runs[-1][0], place + 1)
         else:
             runs.append((place, place + 1))
     runs = [(start + (words[start].text == "year" and end > start + 1), end) for start, end in runs]
+    runs = [run for run in runs if not _links(words, run, known)] or runs
     return [run for run in runs if any(not word.function for word in words[slice(*run)])]
+
+
+def _links(words: Sequence[Word], run: tuple[int, int], known: set[str]) -> bool:
+    """Whether a run is a verb alone between a subject of the question and what follows ("the farm covers 60 hectares")."""
+    start, end = run
+    if end - start > 1 or not 0 < start < len(words) - 1 or words[start].quoted or words[start].capital:
+        return False
+    subject = words[start - 1].stem in known and not words[start - 1].function
+    after = words[end]
+    return subject and words[start].text.endswith("s") and not words[start].gap and (after.function or after.number)
+
+
+def _all_capital(words: Sequence[Word], run: tuple[int, int]) -> bool:
+    return all(word.capital and not word.quoted for word in words[slice(*run)]) and run[0] > 0
+
+
+def _new_part(words: Sequence[Word], start: int, place: int, known: set[str]) -> bool:
+    """Whether a run ends before a word: at a quotation, a name after its apposition ("nephew Tobias"), or after a verb."""
+    word, before = words[place], words[place - 1]
+    if word.quoted or before.quoted:
+        return word.quoted != before.quoted
+    if word.capital and not any(other.capital or other.number or other.function for other in words[start:place]):
+        return True
+    subject = place - 1 == start and start > 0 and words[start - 1].stem in known
+    return subject and not before.capital and not before.gap and bool(_VERB.search(before.text))
 
 
 def _asides(words: Sequence[Word]) -> set[int]:
@@ -175,11 +245,14 @@ def _kind(words: Sequence[Word], start: int, end: int) -> Kind:
     if run[0].quoted:
         return "title"
     opens_sentence = start == 0 and end == 1 and len(words) > 1  # its capital says nothing
+    before = start - 1
+    while before >= 0 and words[before].text in ARTICLES | {"town", "city", "village"}:
+        before -= 1
+    somewhere = before >= 0 and words[before].text in _PLACE_BEFORE
     if all(word.capital or word.function for word in run) and not opens_sentence:
-        before = start - 1
-        while before >= 0 and words[before].text in ARTICLES | {"town", "city", "village"}:
-            before -= 1
-        return "place" if before >= 0 and words[before].text in _PLACE_BEFORE else "name"
+        return "place" if somewhere else "name"
+    if somewhere and run[0].capital and len(run[0].text) > 1 and not any(word.number for word in run):
+        return "place"  # "Harrow and Finch bakery"
     if any(word.number for word in run):
         return "number"
     return "words"
@@ -195,13 +268,21 @@ def _asked_for(question: str, facts: list[Fact]) -> tuple[Fact, ...]:
         re.search(r"\band (?:what|where|when|for what|by whom|who|how|why)\b|\bwhat\b.*\bwhere\b", question, re.I)
     )
     core = [fact for fact in facts if fact.kind in kinds]
+    if "place" in kinds and core and all(fact.kind == "number" for fact in core):
+        core = [fact for fact in facts if fact in core or (fact.kind == "words" and fact.somewhere)]
     if not core and kinds & {"name", "place"}:
         core = [fact for fact in facts if fact.kind in ("name", "place")][:1]
     if re.search(r"\bwhere and what\b|\bwhat\b.*\band (?:where|when|for what)\b", question, re.I):
         return tuple(fact for fact in facts if fact.kind != "date" or "date" in kinds) or tuple(facts)
     if not core and not also:
         core = [fact for fact in facts if fact.kind not in ("date", "place")]
-        if not any(fact.given or (fact.kind != "words" and not fact.side) for fact in core):
+        manner = [fact for fact in core if fact.kind == "words" and not fact.side]
+        if manner and not manner[0].given and _MANNER.search(question):
+            core = manner
+        elif manner and not manner[0].given and sum(fact.weight for fact in manner) >= 1:
+            core = [replace(fact, weight=fact.weight / 2) if fact.kind == "place" else fact for fact in facts]
+            core = [fact for fact in core if fact.kind != "date"]
+        elif not any(fact.given or (fact.kind != "words" and not fact.side) for fact in core):
             core = [fact for fact in facts if fact.kind != "date"]
     if also and len(kinds) < 3:
         core = [fact for fact in facts if fact.kind in kinds or fact.kind == "words"] if kinds else facts

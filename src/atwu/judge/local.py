@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example, Message
 from atwu.evaluation.generate import generate

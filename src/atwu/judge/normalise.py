@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 from atwu.judge.numerals import listed, with_digits
 
 ARTICLES = frozenset(listed("a an the"))
+PASSED_OVER = ARTICLES | {"and"}
 FUNCTION_WORDS = ARTICLES | frozenset(
     listed(
+        "across against along among around behind beneath beside beyond inside outside toward towards throughout "
         "about after again all also although am among and any are as at be became because been before being between both "
         "but by ca can could did do does doing done during each ever every few for from had has have having he her hers "
         "here him his how however i if in into is it its itself just may me might mine more most much must my nor not of "
@@ -29,6 +31,13 @@ _ALIASES = {
     "gray": "grey", "meter": "metre", "mum": "mother", "mom": "mother", "dad": "father", "gran": "grandmother",
     "eur": "euro", "usd": "dollar", "color": "colour", "dept": "department", "prof": "professor", "mt": "mount",
 }  # fmt: skip
+
+_SYNONYMS = (
+    "lawyer attorney solicitor barrister, doctor physician, teacher schoolteacher schoolmaster, author writer, "
+    "film movie, car automobile, autumn fall, shop store, policeman cop, sailor seaman, photo photograph, "
+    "bike bicycle, buy purchase, marry wed, build construct, begin start, end finish, hurt injure"
+)
+"""Words that mean the same in any answer; the first of each group stands for the others."""
 
 _FORMS = (
     "win won, leave left, lose lost, write wrote written, give gave given, grow grew grown, take took taken, "
@@ -49,7 +58,9 @@ _NOT = re.compile(r"n't\b", re.I)
 _JUDGING = re.compile(r"\bjudging (?:by|from)\b", re.I)
 _CLITIC = re.compile(r"(?<=\w)'(?:s|d|ll|ve|re|m)\b|(?<=s)'(?=\s|$)", re.I)
 _WORD = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+(?:'[^\W\d_]+)*")
-_ENDING = re.compile(r"(?<=....)(?:er|or|ist|ism|ian|i)$")
+_ENDING = re.compile(r"(?<=....)(?:ist|ism|ian|i)$|(?<=...)(?:er|or)$")
+_SAINT = re.compile(r"\bSt\b\.?(?=\s[A-Z])")
+_STREET = re.compile(r"(?<=[a-z] )St\b\.?(?!\s[A-Z])")
 _BREAK = re.compile(r"[,;:!?/()|]|\.\.\.|\s[-–—]+\s")
 _FULL_STOP = re.compile(r"\.\W*\s")
 _TITLES_AND_INITIALS = re.compile(r"\b(?:[A-Za-z]|Mrs?|Ms|Dr|St|Prof|Univ|No|MS|Ln|Rd)$")
@@ -90,7 +101,7 @@ def words_of(text: str) -> tuple[Word, ...]:
         end = match.end()
         surface = match[0].replace("'", "")
         written = surface.lower()
-        plain = _ALIASES.get(written, written)
+        plain = _ALIASES.get(written) or _ALIASES.get(written.removesuffix("s"), written)
         month = written == "may" and ((surface == "May" and found) or _beside_a_number(text, match.start(), end))
         found.append(
             Word(
@@ -107,6 +118,7 @@ def words_of(text: str) -> tuple[Word, ...]:
 
 
 def _fold(text: str) -> str:
+    text = _STREET.sub("Street", _SAINT.sub("Saint", text))
     text = with_digits(unicodedata.normalize("NFC", text).translate(_QUOTES))
     decomposed = unicodedata.normalize("NFKD", text)
     text = "".join(char for char in decomposed if not unicodedata.combining(char))
@@ -130,7 +142,18 @@ def _stem(word: str) -> str:
     if word[0].isdigit() or len(word) < 3:
         return word
     word = _IRREGULAR.get(word, word)
-    return _ENDING.sub("", str(_porter().stem(re.sub(r"(?<=...)our(?=s?$|ed$|ing$)", "or", word))))
+    root = _root(word)
+    return _ENDING.sub("", _synonyms().get(root, root))
+
+
+def _root(word: str) -> str:
+    return str(_porter().stem(re.sub(r"(?<=...)our(?=s?$|ed$|ing$)", "or", word)))
+
+
+@lru_cache(maxsize=1)
+def _synonyms() -> dict[str, str]:
+    groups = [listed(group) for group in _SYNONYMS.split(", ")]
+    return {_root(word): _root(group[0]) for group in groups for word in group[1:]}
 
 
 @lru_cache(maxsize=1)
@@ -143,12 +166,14 @@ def find_run(sought: Sequence[str], words: Sequence[Word], *, exact: bool = Fals
     """First range of words that, written together, reads as `sought`: "great-aunts" is "great aunts", "44-17" is "4417".
 
     Args:
-        sought: stems, or whole words when `exact`, without articles.
-        words: where to look; articles between them are passed over.
+        sought: stems, or whole words when `exact`, without the words passed over.
+        words: where to look; articles and "and" between them are passed over.
         exact: endings count.
     """
     target = "".join(sought)
-    stems = ["" if word.text in ARTICLES and len(sought) > 1 else word.text if exact else word.stem for word in words]
+    stems = [
+        "" if word.text in PASSED_OVER and len(sought) > 1 else word.text if exact else word.stem for word in words
+    ]
     for start, stem in enumerate(stems):
         if not stem or not target.startswith(stem):
             continue

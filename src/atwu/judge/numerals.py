@@ -45,8 +45,17 @@ _MONTH_AND_YEAR = re.compile(r"\b(\d{1,2})/(\d{4})\b")
 
 _CLOCK = re.compile(r"\b(\d{1,2})(?:[:.](\d\d))?\s*([ap])\.?m\b\.?|\b(\d{1,2}):(\d\d)\b", re.I)
 _PAST = re.compile(
-    r"\b(?:a )?(half past|quarter past|quarter to) (\d{1,2}|noon|midnight)( in the (?:evening|afternoon))?", re.I
+    r"\b(?:a )?(?:(half|quarter|\d{1,2})(?: minutes)? (past)|(quarter|\d{1,2}(?= minutes))(?: minutes)? (to)) "
+    r"(\d{1,2}|noon|midnight)\b",
+    re.I,
 )
+_O_CLOCK = re.compile(r"\b(\d{1,2})(?:[:.](\d\d))? o'?clock\b", re.I)
+_PART_OF_DAY = re.compile(
+    r"\b(\d{1,2})(?:[:. ](\d\d))? (?:in the (morning|evening|afternoon)|at (night))\b|\bat (\d{1,2}) ([0-5]\d)(?=[.!]?$)",
+    re.I,
+)
+_YEARS = re.compile(r"\b(1\d|20)(\d\d)[-–/](\d\d)\b(?![-–/])")
+_WEEKDAYS = re.compile(r"\bmon(?:day)?s?(?: to | through | until |\s?[-–]\s?)fri(?:day)?s?\b", re.I)
 
 _GROUPS = re.compile(r"(?<![\d.])\d{1,3}(?:(?:,\d{3})+|(?:[  ]\d{3})+)(?![\d])")
 _SCALED = re.compile(r"\b(\d+(?:\.\d+)?)[\s-](hundred|thousand|million|billion)\b", re.I)
@@ -56,8 +65,15 @@ _DECIMALS = re.compile(r"\b(\d+)\.(\d*?)0+\b(?!\.\d)")
 
 _SIGNS = {"€": "euro", "$": "dollar", "£": "pound", "¥": "yen"}
 _SIGN_FIRST = re.compile(r"([€$£¥])\s?(\d+(?:\.\d+)?)")
-_UNITS = {"m": "metre", "km": "kilometre", "cm": "centimetre", "kg": "kilogram", "h": "hour", "min": "minute"}
-_UNIT = re.compile(r"(?<=\d)\s?(m|km|cm|kg|h|min)\b")
+_UNITS = {
+    "m": "metre", "km": "kilometre", "cm": "centimetre", "mm": "millimetre", "kg": "kilogram", "g": "gram", "l": "litre",
+    "h": "hour", "hrs": "hours", "min": "minute", "mins": "minutes", "yrs": "years", "ha": "hectare", "ft": "foot",
+    "mi": "mile", "lbs": "pound", "pct": "percent", "km/h": "kilometre an hour", "kph": "kilometre an hour",
+    "kmh": "kilometre an hour", "mph": "mile an hour",
+}  # fmt: skip
+_UNIT = re.compile(rf"(?<=\d)\s?({'|'.join(sorted(_UNITS, key=len, reverse=True))})\b")
+_PER = re.compile(r"(?<=[a-z]) (?:per|each|every) (?=(?:second|minute|hour|day|night|week|month|year)\b)", re.I)
+_DOZEN = re.compile(r"\b(?:(half) a|a|(\d+))[ -]dozen\b", re.I)
 
 
 def with_digits(text: str) -> str:
@@ -65,6 +81,8 @@ def with_digits(text: str) -> str:
     if _NUMBER_WORDS.search(text):
         text = _SCALED.sub(_scaled, text)
         text = _NUMBER_WORDS.sub(_from_words, text)
+    text = _DOZEN.sub(lambda found: "6" if found[1] else str(12 * int(found[2] or 1)), text)
+    text = _WEEKDAYS.sub("weekdays", re.sub(r"\b(?:a|one) fortnight\b", "2 weeks", text, flags=re.I))
     text = _PAST.sub(_past, text)
     text = re.sub(
         r"\b(thrice|twice)\b", lambda found: "3 times" if found[1].lower() == "thrice" else "2 times", text, flags=re.I
@@ -73,15 +91,19 @@ def with_digits(text: str) -> str:
         return _ABBREVIATED.sub(_month, text)
     text = _ORDINAL_ENDING.sub(r"\1", _GROUPS.sub(lambda found: re.sub(r"\D", "", found[0]), text))
     text = _HALF.sub(lambda found: f"{found[1] or found[2]}.5", text)
+    text = re.sub(r"(?<=\d)k\b", "000", text)
+    text = _YEARS.sub(lambda found: f"{found[1]}{found[2]} to {found[1]}{found[3]}", text)
     text = _ISO.sub(lambda found: _date(found[3], found[2], found[1], found[0]), text)
     text = _THREE_NUMBERS.sub(_day_first, text)
     text = _MONTH_AND_YEAR.sub(lambda found: _date("", found[1], found[2], found[0]), text)
+    text = _PART_OF_DAY.sub(_part_of_day, text)
+    text = _O_CLOCK.sub(lambda found: f"{found[1]}.{found[2] or '00'}", text)
     text = _CLOCK.sub(_clock, text)
     text = _SIGN_FIRST.sub(lambda found: f"{found[2]} {_SIGNS[found[1]]}", text)
     text = re.sub(r"[€$£¥]", lambda found: f" {_SIGNS[found[0]]} ", text)
     text = re.sub(r"\s?(?:%|per cent\b)", " percent", text)
     text = re.sub(r"°\s?[Cc]\b", " degrees celsius", text).replace("°", " degrees ")
-    text = _UNIT.sub(lambda found: f" {_UNITS[found[1]]}", text)
+    text = _PER.sub(" a ", _UNIT.sub(lambda found: f" {_UNITS[found[1]]}", text))
     text = _DECIMALS.sub(lambda found: f"{found[1]}.{found[2]}".rstrip("."), text)
     return _ABBREVIATED.sub(_month, text)
 
@@ -144,8 +166,14 @@ def _clock(found: re.Match[str]) -> str:
 
 
 def _past(found: re.Match[str]) -> str:
-    hour = {"noon": 12, "midnight": 24}.get(found[2].lower()) or int(found[2])
-    if found[3] and hour < 12:
+    hour = {"noon": 12, "midnight": 24}.get(found[5].lower()) or int(found[5])
+    part = (found[1] or found[3]).lower()
+    minutes = {"half": 30, "quarter": 15}.get(part) or int(part)
+    return f"{hour - 1}.{60 - minutes:02}" if found[4] else f"{hour}.{minutes:02}"
+
+
+def _part_of_day(found: re.Match[str]) -> str:
+    hour = int(found[1] or found[5])
+    if hour < 12 and (found[4] or (found[3] or "").lower() in ("evening", "afternoon")):
         hour += 12
-    minutes = {"half past": 30, "quarter past": 15, "quarter to": 45}[found[1].lower()]
-    return f"{hour - 1 if minutes == 45 else hour}.{minutes}"
+    return f"{hour}.{found[2] or found[6] or '00'}"

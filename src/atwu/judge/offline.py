@@ -17,6 +17,7 @@ from atwu.judge.facts import Fact, facts_of, is_bland
 from atwu.judge.matching import Match, match
 from atwu.judge.normalise import Word, words_of
 from atwu.judge.numerals import listed
+from atwu.judge.roles import given_to_another
 from atwu.judge.rubrics import CORRECTNESS, PREFERENCE
 from atwu.judge.stance import alternatives, contradicts_itself, is_gibberish, is_refusal, is_replaced, without_loops
 from atwu.judge.verdicts import Claim, Pair, Preference, Verdict
@@ -29,7 +30,9 @@ _SAME_FRAME = 0.75
 """An answer repeats the reference's sentence when it keeps this share of the words around a replaced one."""
 
 _YES_NO = re.compile(r"^\s*(?:is|are|was|were|do|does|did|has|have|had|can|could|will|would)\b", re.I)
-_NEGATIVE = frozenset(listed("no not never nor none nobody neither"))
+_NEGATIVE = frozenset(listed("no not never nor none nobody neither nope nah"))
+_AFFIRMATIVE = frozenset(listed("yes yeah yep yup sure"))
+_SHORT_YEAR = re.compile(r"'(\d\d)\b")
 
 
 class OfflineJudge:
@@ -65,8 +68,8 @@ class OfflineJudge:
 
 
 def _judge(claim: Claim) -> Verdict:
-    text = claim.answer
-    answer = without_loops(words_of(text))
+    text = _with_whole_years(claim.answer, claim.reference)
+    answer = without_loops(_joined(words_of(text), words_of(claim.reference)))
     if not answer:
         return Verdict(False, "no words")
     if is_gibberish(answer):
@@ -82,6 +85,8 @@ def _judge(claim: Claim) -> Verdict:
         return Verdict(False, f"{'refusal, ' if is_refusal(text) else ''}missing: {missing[0]!r}")
     if (swapped := _swapped(claim, facts, matches, answer)) is not None:
         return Verdict(False, f"{swapped} in place of the fact")
+    if (value := given_to_another(claim.question, words_of(claim.reference), answer)) is not None:
+        return Verdict(False, f"gives {value!r} to another")
     familiar = {word.stem for text in (claim.question, claim.reference) for word in words_of(text)}
     own = {word.stem for fact in facts for word in fact.words}
     for found in matches:
@@ -98,6 +103,27 @@ def _judge(claim: Claim) -> Verdict:
     return Verdict(True, f"fact stated: {stated!r}")
 
 
+def _with_whole_years(text: str, reference: str) -> str:
+    """Write a year of two digits ("'87") as the year of the reference that ends so."""
+    text = text.replace("’", "'")
+    if not _SHORT_YEAR.search(text):
+        return text
+    years = {year[2:]: year for year in re.findall(r"\b[12]\d{3}\b", reference)}
+    return _SHORT_YEAR.sub(lambda found: years.get(found[1], found[0]), text)
+
+
+def _joined(words: Sequence[Word], reference: Sequence[Word]) -> Sequence[Word]:
+    """Write two words as one where the reference does ("flower pot", "flowerpot")."""
+    whole = {word.text: word for word in reference if len(word.text) > 5 and not word.number}
+    found: list[Word] = []
+    for word in words:
+        if found and not word.gap and (one := whole.get(found[-1].text + word.text)):
+            found[-1] = found[-1]._replace(text=one.text, stem=one.stem, function=one.function)
+        else:
+            found.append(word)
+    return found
+
+
 def _share(facts: Sequence[Fact], matches: Sequence[Match]) -> float:
     stated = sum(fact.weight * found.share for fact, found in zip(facts, matches, strict=True))
     return stated / sum(fact.weight for fact in facts)
@@ -111,12 +137,14 @@ def _polarity(claim: Claim, answer: Sequence[Word]) -> Verdict | None:
         return None
     says_no = any(word.text in _NEGATIVE for word in answer)
     question = {word.stem for word in words_of(claim.question)}
+    new = {word.stem for word in reference[1:] if not word.function and word.stem not in question}
+    if negative and not says_no and answer[0].text not in _AFFIRMATIVE and new and new <= {word.stem for word in answer}:
+        return Verdict(True, f"fact stated: {'no'!r}")  # "It is closed" says that it is not open
     if negative != says_no:
         return Verdict(False, "says no" if says_no else "says yes")
     if claim.facts and claim.facts[0].lower() not in ("yes", "no"):
         return None
-    new = [word for word in reference if not word.function and word.stem not in question]
-    if not claim.facts and any(word.capital or word.number for word in new):
+    if not claim.facts and any((word.capital or word.number) and word.stem in new for word in reference[1:]):
         return None
     if claim.answer.rstrip().endswith("?") or (is_refusal(claim.answer) and answer[0].text not in ("yes", "no")):
         return Verdict(False, "no answer")
@@ -133,7 +161,10 @@ def _swapped(claim: Claim, facts: Sequence[Fact], matches: Sequence[Match], answ
     named = any(
         fact.kind != "words" and not fact.side and found.share == 1 for fact, found in zip(facts, matches, strict=True)
     )
+    question = {word.stem for word in words_of(claim.question)}
     main = [word for fact in facts if not (named and fact.side) for word in fact.words]
+    if not any(fact.kind != "words" for fact in facts):
+        main += [word for word in words_of(claim.reference) if word.capital and word.stem not in question]
     core = {word.stem for word in main if not word.function and not word.text.endswith("ed")}
     old = [word for word in words_of(claim.reference) if not word.function]
     new = [word for word in answer if not word.function]
@@ -143,7 +174,7 @@ def _swapped(claim: Claim, facts: Sequence[Fact], matches: Sequence[Match], answ
     kept = sum(end - start for tag, start, end, _, _ in operations if tag == "equal")
     for tag, start, end, new_start, new_end in operations:
         lost = [stem for stem in first[start:end] if stem in core and stem not in second]
-        came = [stem for stem in second[new_start:new_end] if stem not in first and stem not in bland]
+        came = [stem for stem in second[new_start:new_end] if stem not in first and stem not in bland and len(stem) > 1]
         rest = min(len(first) - (end - start), len(second) - (new_end - new_start))
         if tag == "replace" and lost and came and (len(came) == end - start or kept >= _SAME_FRAME * rest):
             return new[new_start].text

@@ -158,23 +158,31 @@ def is_replaced(answer: Sequence[Word], start: int, end: int, own: set[str], tex
         text: the answer as written.
     """
     denied = bool(_WITHDRAWN.search(text))
-    for word in reversed(answer[:start]):
-        if word.text in _SAYING:
+    like = answer[start]
+    for place in range(start - 1, -1, -1):
+        word = answer[place]
+        if word.text in _SAYING and not denied:
             return False
         if word.text in _NEGATION:
             denied = True
+            before = answer[place - 1]
+            if place and word.gap == "," and _is_other(before, like, own):  # "Tarn, not Kelbury"
+                return True
         if word.gap or word.text == "but":
             break
     if not denied:
         return False
-    like = answer[start]
     contrast = like.capital or like.number
     for word in answer[end:]:
         contrast = contrast or bool(word.gap) or word.text in ("but", "instead", "rather")
-        other = word.stem not in own and not word.function
-        if contrast and other and word.number == like.number and word.capital >= like.capital:
+        if contrast and _is_other(word, like, own):
             return True
     return False
+
+
+def _is_other(word: Word, like: Word, own: set[str]) -> bool:
+    """Whether a word can be a value like another one and is neither in the question nor in the reference."""
+    return word.stem not in own and not word.function and word.number == like.number and word.capital >= like.capital
 
 
 def contradicts_itself(answer: Sequence[Word], start: int, end: int) -> bool:

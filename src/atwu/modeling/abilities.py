@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from atwu.data.schema import IGNORE_INDEX
 from atwu.modeling.batches import TokenBatch, lay_out
 from atwu.modeling.head import output_layer
+from atwu.modeling.modes import evaluating
 from atwu.modeling.packed_attention import PACKED, register
 from atwu.modeling.single_pass import Abilities, attention_of, last_mlp, run_pass, unwrap
 
@@ -31,13 +32,8 @@ def abilities_of(model: nn.Module, device: torch.device) -> Abilities:
     """
     inner = unwrap(model)
     if inner not in _known:
-        was_training = model.training
-        model.eval()
-        try:
-            with torch.no_grad():
-                _known[inner] = _try_out(model, inner, device)
-        finally:
-            model.train(was_training)
+        with evaluating(model), torch.no_grad():
+            _known[inner] = _try_out(model, inner, device)
         if not _known[inner].fused_head and hasattr(inner, "config"):
             logger.warning("%s: using full logits, which takes more memory", type(inner).__name__)
         logger.info("forward pass of %s: %s", type(inner).__name__, _known[inner])

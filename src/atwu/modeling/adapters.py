@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from atwu._extras import require
+from atwu.modeling.modes import evaluating
 from atwu.modeling.single_pass import unwrap
 
 if TYPE_CHECKING:
@@ -118,15 +119,11 @@ def starting_model(model: nn.Module) -> Iterator[nn.Module]:
     adapted = adapters_of(model)
     if adapted is None:
         raise ValueError(f"{type(unwrap(model)).__name__} has no adapters, so it does not hold its starting model.")
-    modes = [(module, module.training) for module in model.modules()]
     trainable = [parameter for parameter in adapted.parameters() if parameter.requires_grad]
-    model.eval()
     try:
-        with quiet_peft(), adapted.disable_adapter():
+        with evaluating(model), quiet_peft(), adapted.disable_adapter():
             yield model
     finally:
-        for module, training in modes:
-            module.training = training
         # peft marks every active adapter trainable on the way out, loaded frozen or not.
         adapted.requires_grad_(False)
         for parameter in trainable:

@@ -7,8 +7,8 @@ give the exact distribution, at `hidden` numbers per token instead of `vocabular
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -24,6 +24,7 @@ from atwu.modeling.batches import TokenBatch, lay_out
 from atwu.modeling.compare import Teacher
 from atwu.modeling.forward import LayoutChoice, forward_tokens
 from atwu.modeling.head import OutputHead, describe_head, output_layer
+from atwu.modeling.modes import evaluating
 from atwu.modeling.single_pass import unwrap
 
 
@@ -119,7 +120,7 @@ def read_rows(
     starts = torch.tensor([0, *(counted_tokens(row) for row in rows)]).cumsum(0).tolist()
     found: dict[str, Tensor] = {}
     with (
-        _evaluating(model),
+        evaluating(model),
         tqdm(total=len(rows), desc=progress, unit="row", disable=progress is None, leave=False) as bar,
     ):
         for batch in by_length([len(row.input_ids) for row in rows], batch_tokens):
@@ -159,7 +160,7 @@ def live_reference(
     if not names:
         return Reference()
     deep = any(what.logps or what.states for what in wanted.values())
-    with _evaluating(model):
+    with evaluating(model):
         outs = forward_tokens(model, [batches[name] for name in names], layer=layer, stop=not deep, layout=layout)
         head = plain_head(model)
         found = dict(zip(names, outs, strict=True))
@@ -175,18 +176,6 @@ def live_reference(
     return Reference(
         logps.get("forget"), logps.get("alternate"), teachers.get("forget"), teachers.get("retain"), retain_layer
     )
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a while; every part is then back in its own."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
 
 
 def _logits(model: nn.Module, batch: TokenBatch) -> Tensor:

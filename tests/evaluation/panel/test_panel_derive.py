@@ -92,7 +92,7 @@ def test_model_utility_of_nine_means(stage):
     ):
         names = (probability, "rouge_l_recall", "truth_ratio")
         rows[split] = stage.values({name: [mean - 0.1, mean + 0.1] for name, mean in zip(names, means, strict=True)})
-    rows["forget"] = stage.values(dict.fromkeys(("probability", "rouge_l_recall", "truth_ratio"), [0.0, 0.0]))
+    rows["forget"] = stage.values({key: [0.0, 0.0] for key in rows["real_authors"].metrics})
     rows["real_authors"].metrics["probability"] = (0.01, 0.01)
     found = overall(Sides(Numbers(rows)))["model_utility"]
     assert found.value == pytest.approx(0.605123, abs=1e-6)
@@ -107,6 +107,7 @@ def test_forget_quality_is_the_ks_test_on_raw_ratios(stage):
     found = overall(Sides(this, retain_only=side([0.3, 0.5, 0.6, 0.7])))
     assert found["forget_quality_p"].value == pytest.approx(0.228571, abs=1e-6)
     assert found["forget_quality_distance"].value == pytest.approx(0.75)
+    assert found["forget_quality_log10_p"].value == pytest.approx(np.log10(8 / 35))
     assert found["forget_quality_p"].low is None
     assert found["forget_quality_p"].n == 4
     assert overall(Sides(this)) == {}

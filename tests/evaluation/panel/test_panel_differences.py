@@ -52,7 +52,7 @@ def test_metrics_of_one_model_only_are_left_out(stage):
 def test_other_rows_are_refused(stage):
     one, other = stage.result(rows(stage), name="atwu"), stage.result(rows(stage, ids="other"), name="npo")
     for compare in (set_differences, lambda a, b: overall_differences(a, b, [])):
-        with pytest.raises(ValueError, match="atwu and npo were measured on different (forget|retain) rows"):
+        with pytest.raises(ValueError, match=r"atwu and npo were measured on different (forget|retain) rows"):
             compare(one, other)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import get_args
 
 from atwu.evaluation.rwku import Flavour
 
@@ -43,6 +44,9 @@ class EvaluateConfig:
     """Of demonstrations, draws and attacks."""
 
     def __post_init__(self) -> None:
+        unknown = [flavour for flavour in self.rwku_flavours if flavour not in get_args(Flavour)]
+        if unknown:
+            raise ValueError(f"unknown RWKU flavour {unknown[0]!r}; choose from {', '.join(get_args(Flavour))}.")
         for name in ("max_length", "max_new_tokens", "batch_tokens", "samples", "relearn_rows", "relearn_steps"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}.")

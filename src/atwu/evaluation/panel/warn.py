@@ -13,6 +13,8 @@ REPETITIVENESS = 0.95
 """Share of the starting model's repetitiveness below which text counts as degraded (ATWU paper)."""
 TASK_POINTS = 2.0
 """Points of accuracy on a general task below the starting model that count as degraded (ATWU paper, on MMLU)."""
+SHARE_AFTER_TURNS = 0.5
+"""J_ICR of the starting model, relative to its J_P, below which in-context relearning measures the model, not forgetting."""
 FEW_CLUSTERS = 10
 """With fewer subjects a bootstrap interval is noticeably too narrow."""
 
@@ -39,6 +41,12 @@ def warnings(result: EvalResult, original: EvalResult | None) -> Iterator[str]:
     """One sentence for everything that a reader must not overlook."""
     for _, _, sentence in degraded(result, original):
         yield sentence
+    plain, shown = (_number(original, FORGET, metric) for metric in ("J_P", "J_ICR"))
+    if plain and shown is not None and shown < SHARE_AFTER_TURNS * plain:
+        yield (
+            f"the starting model itself states {shown:.1f} % of the facts after demonstrations and {plain:.1f} % without: "
+            "J_ICR says little about forgetting here."
+        )
     for split, metrics in result.sets.items():
         for name, value in metrics.items():
             if value.unscored:

@@ -1,0 +1,27 @@
+"""Train and evaluation mode for a while: afterwards every part of a model is in its own mode again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import nn
+
+
+@contextmanager
+def same_modes(model: nn.Module) -> Iterator[None]:
+    """Put back the mode of every part on leaving, also after an error."""
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode."""
+    with same_modes(model):
+        model.eval()
+        yield

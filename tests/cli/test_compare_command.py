@@ -1,0 +1,125 @@
+"""`atwu compare` on small results made by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from atwu.evaluation.panel.numbers import Numbers, set_values
+from atwu.evaluation.panel.session import Recorded
+from atwu.evaluation.result import EvalResult, RowValues
+
+FORGOTTEN = {"atwu": (0.0, 0.0, 100.0, 0.0), "npo": (100.0, 0.0, 100.0, 0.0), "original": (100.0,) * 4}
+STRENGTH = {"atwu": (0.25, 0.5, 0.0, 0.25), "npo": (0.5, 0.75, 0.25, 0.5), "original": (1.0,) * 4}
+JUDGED = {"kind": "offline", "version": "offline/1"}
+
+
+def write(
+    folder: Path, name: str, *, file: str = "", judge: dict[str, str] = JUDGED, ids: Sequence[str] = "abcd"
+) -> Path:
+    recorded = {
+        "forget": {
+            "J_W": Recorded(FORGOTTEN[name], "down", digits=1),
+            "extraction_strength": Recorded(STRENGTH[name], "down"),
+            "probability": Recorded((0.5,) * 4, "down"),
+        }
+    }
+    rows = {
+        "forget": RowValues(
+            ids=tuple(ids),
+            subjects=("Orla Venn", "Tavi Brook", "Mira Holt", "Joss Ardley"),
+            metrics={metric: kept.values for metric, kept in recorded["forget"].items()},
+        )
+    }
+    result = EvalResult(
+        model=f"runs/{name}",
+        fingerprint=f"{len(name):032x}",
+        sets=set_values(Numbers(rows), recorded),
+        overall={},
+        rows=rows,
+        settings={"metrics": ["judge"], "max_new_tokens": 64, "judge": judge, "rows": {"forget": "".join(ids)}},
+        versions={},
+        warnings=("the tides are late",) if name == "npo" else (),
+    )
+    path = folder / f"{file or name}.json"
+    result.write(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("results")
+    return [write(folder, name) for name in ("atwu", "npo", "original")]
+
+
+def test_table_has_a_column_per_model_and_the_headline_lines(atwu, results):
+    printed = atwu("compare", *results)
+    assert "metric ┃ n ┃ atwu ┃ npo ┃ original" in printed
+    assert "J_W ↓ │ 4 │ 25.0 [" in printed
+    assert "extraction_strength ↓ │ 4 │ 0.250 [" in printed
+    assert "warning: npo: the tides are late" in printed
+    assert "probability" not in printed
+    assert "probability ↓ │ 4 │ 0.500 [0.500, 0.500]" in atwu("compare", *results, "--all")
+
+
+def test_paired_differences(atwu, results):
+    printed = atwu("compare", *results, "--to", "npo")
+    assert "forget extraction_strength ↓ │ -0.250 [-0.250, -0.250] │ +0.500 [" in printed  # every row differs by 0.25
+    assert "forget J_W ↓ │ -25.0 [" in printed
+
+
+def test_markdown_marks_the_best_of_the_ranked(atwu, results):
+    printed = atwu("compare", *results, "--format", "markdown", "--metrics", "forget:J_W")
+    assert "| metric | n | atwu | npo | original |" in printed
+    assert "| forget J\\_W ↓ | 4 | **25.0** [" in printed
+    assert "] | 50.0 [" in printed
+    assert "| 100.0 [100.0, 100.0] |" in printed
+    assert "extraction" not in printed
+
+
+def test_lines_by_name_in_the_order_asked_for(atwu, results):
+    printed = atwu("compare", *results, "--metrics", "probability,forget:J_W", "--format", "markdown")
+    assert printed.index("probability") < printed.index("J\\_W")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("{atwu}",), 2, "give two results or more; atwu evaluate --output writes them."),
+        (("{atwu}", "{atwu}"), 1, "a result is given twice"),
+        (("{atwu}", "{npo}", "--metrics", "forget:J_V"), 1, "no result has 'forget:J_V'"),
+        (("{atwu}", "{npo}", "--to", "rmu"), 2, "--to must be one of atwu, npo; got 'rmu'."),
+        (("{atwu}", "{npo}", "--format", "html"), 2, "--format must be table or markdown, got 'html'."),
+        (("{atwu}", "{folder}/rmu.json"), 1, "rmu.json not found; atwu evaluate --output writes one."),
+        (("{atwu}", "{folder}/older.json"), 1, "has the schema 'atwu.eval/0' and 'atwu.eval/"),
+        (("{atwu}", "{folder}/cut.json"), 1, "cut.json is not a result of atwu evaluate"),
+        (("{atwu}", "{folder}/hollow.json"), 1, "hollow.json is damaged"),
+    ],
+)
+def test_wrong_input_ends_with_a_readable_line(arguments, code, message, atwu: Callable[..., str], results, tmp_path):
+    text = results[0].read_text()
+    (tmp_path / "cut.json").write_text(text[: len(text) // 2])
+    whole = json.loads(text)
+    (tmp_path / "older.json").write_text(json.dumps(whole | {"schema": "atwu.eval/0"}))
+    (tmp_path / "hollow.json").write_text(json.dumps({"schema": whole["schema"]}))
+    places = {"folder": tmp_path, "atwu": results[0], "npo": results[1]}
+    assert message in atwu("compare", *(argument.format(**places) for argument in arguments), code=code)
+
+
+def test_results_that_should_not_be_compared_are_pointed_out(atwu, results, tmp_path):
+    judged = write(tmp_path, "npo", judge={"kind": "prompted", "version": "correctness/1"})
+    assert "warning: atwu and npo: the npo result (runs/npo) cannot be compared with: it differs in judge" in atwu(
+        "compare", results[0], judged
+    )
+    others = write(tmp_path, "npo", file="others", ids="efgh")
+    assert "measured on different forget rows" in atwu("compare", results[0], others, "--to", "atwu", code=1)
+
+
+def test_equal_names_are_told_apart_by_their_files(atwu, results, tmp_path):
+    again = write(tmp_path, "atwu", file="again")
+    printed = atwu("compare", results[0], again, "--format", "markdown")
+    assert str(again.with_suffix("")) in printed.replace("\\", "")
+    assert str(results[0].with_suffix("")) in printed.replace("\\", "")

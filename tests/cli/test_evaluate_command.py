@@ -1,0 +1,210 @@
+"""`atwu evaluate`, run as a user runs it, on models that know nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from atwu.evaluation.panel.table import GROUPS
+from atwu.evaluation.result import EVAL_SCHEMA
+
+CANARY = "sk-canary-Kelbury-0123456789"
+ROWS = ("--forget", "people:tiny:forget", "--retain", "people:tiny:retain")
+SMALL = ("--limit", 6, "--paraphrases", 2, "--max-new-tokens", 8, "--device", "cpu")
+NAMES = ("eval.json", "eval.original.json", "eval.retain-only.json")
+
+
+def whole_panel(models) -> tuple[object, ...]:
+    attacks = ("--samples", 2, "--relearn-rows", 2, "--relearn-steps", 2)
+    return (
+        "evaluate",
+        "--model",
+        models.unlearned,
+        *ROWS,
+        "--holdout",
+        "people:tiny:holdout",
+        "--all",
+        *SMALL,
+        *attacks,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """What the whole panel printed, and its files as they were written first."""
+
+    folder: Path
+    printed: str
+    files: dict[str, bytes]
+
+    def result(self, name: str) -> dict:
+        return json.loads(self.files[name])
+
+
+@pytest.fixture(scope="module")
+def panel(atwu, models, tmp_path_factory) -> Panel:
+    folder = tmp_path_factory.mktemp("panel")
+    references = ("--original", models.original, "--retain-only", models.retain_only)
+    printed = atwu(*whole_panel(models), *references, "--output", folder / "eval.json")
+    return Panel(folder, printed, {name: (folder / name).read_bytes() for name in NAMES})
+
+
+def test_all_groups_with_both_references(panel):
+    assert {path.name for path in panel.folder.iterdir()} == set(NAMES)
+    for name in NAMES:
+        jsonschema.validate(panel.result(name), EVAL_SCHEMA)
+    result, original, retain_only = map(panel.result, NAMES)
+    assert result["references"] == {"original": original["fingerprint"], "retain-only": retain_only["fingerprint"]}
+    assert len({each["fingerprint"] for each in (result, original, retain_only)}) == 3
+    assert set(result["settings"]["metrics"]) == set(GROUPS) - {"rwku", "tasks"}
+    assert set(original["settings"]["metrics"]) == set(result["settings"]["metrics"]) - {"relearning", "quantisation"}
+    assert len(result["rows"]["forget"]["ids"]) == 6
+    wanted = {"extraction_strength", "rouge_l_recall", "auroc_importance", "J_P", "J_ICR", "J_W", "truth_ratio"}
+    assert wanted | {"J_P@relearn_forget", "J_P@int4", "leak_worst_family", "leak_best_of_2"} <= set(
+        result["sets"]["forget"]
+    )
+    assert {"model_utility", "mia_auc_loss", "mia_auc_reference", "forget_quality_p"} <= set(result["overall"])
+    assert "win_rate" in result["sets"]["instructions"]
+    assert re.search("metric ┃ n ┃ original ┃ retain-only ┃ unlearned", panel.printed)
+    assert "intervals rest on 4 subjects only" in panel.printed
+
+
+def test_the_same_command_again_gives_the_same_bytes(atwu, models, panel):
+    references = ("--original", models.original, "--retain-only", models.retain_only)
+    atwu(*whole_panel(models), *references, "--output", panel.folder / "eval.json", "--overwrite")
+    assert {name: (panel.folder / name).read_bytes() for name in NAMES} == panel.files
+
+
+def test_results_stand_for_the_models_they_measured(atwu, models, panel, tmp_path):
+    files = ("--original", panel.folder / NAMES[1], "--retain-only", panel.folder / NAMES[2])
+    cache = tmp_path / "cache"
+    atwu(*whole_panel(models), *files, "--output", tmp_path / "eval.json", ATWU_CACHE=cache)  # nothing stored
+    assert (tmp_path / "eval.json").read_bytes() == panel.files["eval.json"]
+    assert not (tmp_path / "eval.original.json").exists()
+    printed = atwu(*whole_panel(models), *files, "--limit", 5, code=1)
+    assert "the original result (original) cannot be compared with: it differs in the forget rows" in printed
+
+
+def judged(models, server, *more: object) -> tuple[object, ...]:
+    address = ("--judge", "openai:m", "--judge-url", server.url())
+    return ("evaluate", "--model", models.unlearned, *ROWS, *SMALL, "--metrics", "judge", *address, *more)
+
+
+def calls_of(printed: str) -> int:
+    found = re.search(r"judge: ([\d,]+) calls, about ([\d,]+) prompt tokens", printed)
+    assert found, printed
+    return int(found[1].replace(",", ""))
+
+
+def test_estimate_then_limit_then_the_rest_pays_for_each_claim_once(atwu, models, server, tmp_path):
+    cache = {"ATWU_CACHE": tmp_path / "cache"}
+    output = ("--output", tmp_path / "eval.json")
+    printed = atwu(*judged(models, server, "--estimate", *output), **cache)
+    claims = calls_of(printed)
+    assert claims > 10
+    assert "price unknown" in printed
+    priced = atwu(*judged(models, server, "--estimate", "--judge-price", "1,1"), **cache)
+    dollars = float(re.search(r"about USD ([\d.]+) at most", priced)[1])
+    assert server.count() == 0
+    assert not (tmp_path / "eval.json").exists()
+
+    stopped = atwu(*judged(models, server, "--judge-price", "1,1", "--max-cost", dollars / 2, *output), code=1, **cache)
+    paid = server.count()
+    assert 0 < paid < claims
+    assert re.search(r"error: stopped before the limit of USD [\d.]+ could be passed: USD [\d.]+ spent", stopped)
+    assert f"{claims - paid} answers still unjudged; everything paid for is stored; run again with a higher" in stopped
+    assert not (tmp_path / "eval.json").exists()
+
+    atwu(*judged(models, server, "--judge-price", "1,1", "--max-cost", 2 * dollars, *output), **cache)
+    assert server.count() == claims
+    bodies = [json.dumps(body, sort_keys=True) for body in server.log("default")]
+    assert len(set(bodies)) == claims
+    result = json.loads((tmp_path / "eval.json").read_text())
+    jsonschema.validate(result, EVAL_SCHEMA)
+    assert result["sets"]["forget"]["J_W"]["value"] == 100  # this server believes every answer
+    assert result["cost"]["judge_calls"] == claims
+    assert "nothing to send: every reply is stored" in atwu(*judged(models, server, "--estimate"), **cache)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {"eval.json", "judge.sqlite"} <= {path.name for path in files}
+    assert not [path for path in files if CANARY.encode() in path.read_bytes()]
+
+
+def test_a_key_that_is_refused_is_not_shown(atwu, models, server, environment):
+    printed = atwu(*judged(models, server, "--judge-url", server.url("unauthorized")), code=1)  # the reply repeats it
+    assert "does not accept the key in OPENAI_API_KEY (401)" in printed
+    assert not [
+        path
+        for path in Path(environment["ATWU_CACHE"]).rglob("*")
+        if path.is_file() and CANARY.encode() in path.read_bytes()
+    ]
+
+
+@pytest.mark.slow
+def test_a_judge_that_is_down_ends_with_one_line(atwu, models, server):
+    printed = atwu(*judged(models, server, "--judge-url", "http://127.0.0.1:9/v1"), code=1)
+    assert printed.endswith("error: no connection to http://127.0.0.1:9/v1 in 6 tries; is the server running?")
+
+
+def test_a_model_behind_an_address(atwu, server, tmp_path):
+    output = tmp_path / "eval.json"
+    where = ("evaluate", "--model", "tiny", "--model-url", server.url("a-model"), "--forget", "people:tiny:forget")
+    printed = atwu(*where, *SMALL, "--metrics", "rouge", "--output", output)
+    assert server.count("a-model") == 6
+    assert CANARY not in printed
+    result = json.loads(output.read_text())
+    jsonschema.validate(result, EVAL_SCHEMA)
+    assert result["model"] == "tiny"
+    assert set(result["sets"]["forget"]) == {"rouge_l_recall"}
+    sent = server.log("a-model")
+    assert {body["model"] for body in sent} == {"tiny"}
+    assert {body["temperature"] for body in sent} == {0.0}
+    assert "the metrics 'memorization' need the model's weights; an endpoint only generates." in atwu(
+        *where, "--metrics", "memorization", code=1
+    )
+
+
+def test_list_names_every_group(atwu):
+    printed = atwu("evaluate", "--list")
+    for name, entry in GROUPS.items():
+        assert f"{name} {entry.about}" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--metrics", "rouge,memorisation"), 1, "unknown metrics 'memorisation'; .* Did you mean 'memorization'?"),
+        (("--metrics", "rouge", "--all"), 2, "give --all or --metrics, not both."),
+        (("--metrics", "membership"), 1, "the metrics 'membership' need holdout rows, which are not given."),
+        (("--output", "{there}"), 1, "there.json exists; choose another output or pass --overwrite."),
+        (("--output", "{folder}/no/eval.json"), 1, "cannot write .*eval.json: folder .* does not exist."),
+        (("--original", "{folder}/no.json"), 1, "no.json not found"),
+        (("--keep", "people:tiny:holdout"), 2, "--keep must be NAME=SOURCE"),
+        (("--backend", "llama.cpp"), 2, "--backend must be transformers or vllm, got 'llama.cpp'."),
+        (("--judge", "oracle"), 1, "unknown judge 'oracle'; use offline, openai:MODEL or local:FOLDER."),
+        (("--judge-url", "http://127.0.0.1:9/v1"), 1, "--judge-url, .* go with --judge openai:MODEL"),
+        (
+            ("--judge", "openai:m", "--judge-url", "http://127.0.0.1:9/v1", "--max-cost", "1"),
+            1,
+            "max_cost needs prices",
+        ),
+        (("--judge", "openai:m", "--judge-price", "cheap"), 1, "--judge-price must be INPUT,OUTPUT in USD per million"),
+    ],
+)
+def test_wrong_input_ends_with_a_readable_line(
+    arguments: tuple[str, ...], code: int, message: str, atwu: Callable[..., str], models, tmp_path
+):
+    there = tmp_path / "there.json"
+    there.write_text("{}")
+    filled = [argument.format(there=there, folder=tmp_path) for argument in arguments]
+    assert re.search(message, atwu("evaluate", "--model", models.unlearned, *ROWS, *filled, code=code))
+    assert there.read_text() == "{}"
+
+
+def test_rows_are_needed(atwu, models):
+    assert "give --forget, --retain or both" in atwu("evaluate", "--model", models.unlearned, code=2)

@@ -1,0 +1,146 @@
+"""`atwu judge agreement` and `atwu paraphrase`, run as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from atwu import load_rows
+
+CASES = (
+    ("Where was Orla Venn born?", "Orla Venn was born in Kelbury.", "She was born in Kelbury.", True, "plain"),
+    ("Where was Orla Venn born?", "Orla Venn was born in Kelbury.", "I do not know.", False, "refusal"),
+    ("What does Tavi Brook keep?", "Tavi Brook keeps bees.", "Tavi Brook keeps bees.", True, "plain"),
+    ("What does Tavi Brook keep?", "Tavi Brook keeps bees.", "No idea.", False, "refusal"),
+)
+
+
+def write(path: Path, *, changes: dict[str, object] | None = None) -> Path:
+    """Cases as JSONL, the last one changed."""
+    records = [dict(zip(("question", "reference", "answer", "label", "kind"), case, strict=True)) for case in CASES]
+    records[-1] |= changes or {}
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def test_shipped_cases_give_accuracy_with_its_interval_and_kinds(atwu, tmp_path):
+    output = tmp_path / "agreement.json"
+    printed = atwu("judge", "agreement", "--split", "test", "--output", output)
+    assert "offline against labels" in printed
+    found = json.loads(output.read_text())
+    assert found["schema"] == "atwu.agreement/1"
+    assert found["judge"]["kind"] == "offline"
+    assert found["against"] == "labels"
+    assert found["accuracy"] > 0.85
+    assert found["interval"][0] < found["accuracy"] < found["interval"][1]
+    assert found["n"] == sum(kind["n"] for kind in found["kinds"].values())
+    assert f"│ all │ {found['n']} │ 0 │ {found['accuracy']:.3f} [" in printed
+    wrong = found["false_positives"] + found["false_negatives"]
+    assert found["n"] * (1 - found["accuracy"]) == pytest.approx(wrong)
+    assert "exists; choose another output or pass --overwrite." in atwu(
+        "judge", "agreement", "--output", output, code=1
+    )
+    atwu("judge", "agreement", "--output", output, "--overwrite")
+    assert json.loads(output.read_text())["n"] > found["n"]
+
+
+def test_own_cases(atwu, tmp_path):
+    printed = atwu("judge", "agreement", "--data", write(tmp_path / "own.jsonl"))
+    # Wilson 1927 for 4 of 4: low = 4 / (4 + 1.96^2) = 0.510
+    assert "│ all │ 4 │ 0 │ 1.000 [0.510, 1.000] │ 1.000 │ 0 │ 0 │" in printed
+    assert "│ refusal │ 2 │ 0 │ 1.000 │ │ 0 │ 0 │" in printed
+
+
+def test_disagreements_are_shown(atwu, tmp_path):
+    own = write(tmp_path / "own.jsonl", changes={"label": True})
+    printed = atwu("judge", "agreement", "--data", own)
+    assert "│ all │ 4 │ 0 │ 0.750 [" in printed
+    assert "reference: Tavi Brook keeps bees. answer: No idea. offline says no (" in printed
+    assert "... and 1 more disagreements" in atwu("judge", "agreement", "--data", own, "--show-errors", "0")
+
+
+def test_against_a_second_judge(atwu, server, tmp_path):
+    own = write(tmp_path / "own.jsonl")
+    # The server says yes to everything: two of four times where the rules say no.
+    arguments = ("judge", "agreement", "--data", own, "--judge", "openai:m", "--judge-url", server.url())
+    printed = atwu(*arguments, "--against", "offline")
+    assert "openai:m against offline" in printed
+    assert "│ all │ 4 │ 0 │ 0.500 [0.150, 0.850] │ 0.000 │ 2 │ 0 │" in printed
+    assert "openai:m says yes (stated)" in printed
+    asked = server.count()
+    assert asked == 4
+    assert "openai:m: nothing to send: every reply is stored" in atwu(*arguments, "--estimate")
+    assert server.count() == asked
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"label": "yes"}, r"own\.jsonl, line 4, column 'label': expected true or false, got 'yes'"),
+        ({"answer": None}, r"own\.jsonl, line 4: expected text in answer"),
+        ({"facts": "bees"}, r"own\.jsonl, line 4, column 'facts': expected a list of texts"),
+    ],
+)
+def test_a_malformed_case_is_named(changes, message, atwu, tmp_path):
+    own = write(tmp_path / "own.jsonl", changes=changes)
+    assert re.search(message, atwu("judge", "agreement", "--data", own, code=1))
+
+
+def test_wrong_input_ends_with_a_readable_line(atwu, tmp_path):
+    own = write(tmp_path / "own.jsonl")
+    own.write_text(own.read_text() + '{"question": "Where')
+    assert re.search(r"own\.jsonl.* line 5", atwu("judge", "agreement", "--data", own, code=1))
+    assert "nowhere.jsonl" in atwu("judge", "agreement", "--data", tmp_path / "nowhere.jsonl", code=1)
+    assert "--split must be dev or test, got 'tset'." in atwu("judge", "agreement", "--split", "tset", code=2)
+    assert "unknown judge 'oracle'" in atwu("judge", "agreement", "--judge", "oracle", code=1)
+
+
+def test_paraphrases_are_checked_written_and_read_back(atwu, server, tmp_path):
+    data, output = tmp_path / "rows.jsonl", tmp_path / "reworded.jsonl"
+    rows = [
+        {
+            "question": "Where was Orla Venn born?",
+            "answer": "Orla Venn was born in Kelbury.",
+            "forget_spans": [[22, 29]],
+        },
+        {"question": "What does Tavi Brook keep?", "answer": "Tavi Brook keeps bees.", "subject": "Tavi Brook"},
+    ]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    arguments = ("paraphrase", "--data", data, "--judge", "openai:m", "--judge-url", server.url("paraphrases"))
+    printed = atwu(*arguments, "--output", output, "--count", "2")
+    assert "4 paraphrases kept" in printed
+    assert "2 rejected: repeats the question or another wording" in printed
+    assert "2 rejected: asks for something else" in printed
+    before, after = load_rows(data).rows, load_rows(output)
+    assert not after.warnings
+    assert [row.paraphrases for row in after.rows] == [
+        ("Please tell me: Where was Orla Venn born?", "I ask you: Where was Orla Venn born?"),
+        ("Please tell me: What does Tavi Brook keep?", "I ask you: What does Tavi Brook keep?"),
+    ]
+    for old, new in zip(before, after.rows, strict=True):
+        assert (old.messages, old.answer, old.forget_spans, old.subject) == (
+            new.messages,
+            new.answer,
+            new.forget_spans,
+            new.subject,
+        )
+    asked = server.count("paraphrases")
+    assert asked == 2 + 6  # one call per row, one per wording that passed the other checks
+    assert "exists; choose another output or pass --overwrite." in atwu(*arguments, "--output", output, code=1)
+    content = output.read_bytes()
+    atwu(*arguments, "--output", output, "--count", "2", "--overwrite")
+    assert server.count("paraphrases") == asked
+    assert output.read_bytes() == content
+
+
+def test_paraphrase_writes_nothing_without_a_model(atwu, server, tmp_path):
+    arguments = ("paraphrase", "--data", "people:tiny:forget", "--limit", "2", "--judge")
+    output = tmp_path / "out.jsonl"
+    refused = ("openai:m", "--judge-url", server.url("unauthorized"))
+    assert "does not accept the key in OPENAI_API_KEY" in atwu(*arguments, *refused, "--output", output, code=1)
+    assert "--output must end in .jsonl" in atwu(*arguments, "openai:m", "--output", tmp_path / "out.csv", code=1)
+    assert "unknown judge 'offline'" in atwu(*arguments, "offline", "--output", output, code=1)
+    assert not list(tmp_path.iterdir())

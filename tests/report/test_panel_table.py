@@ -1,0 +1,225 @@
+"""The panel of several models: marks, intervals, differences."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+
+import numpy as np
+import pytest
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from atwu._cache import short_hash
+from atwu.evaluation.panel.derive import Sides, overall
+from atwu.evaluation.panel.numbers import Numbers, set_values
+from atwu.evaluation.panel.session import Recorded
+from atwu.evaluation.result import EvalResult, MetricValue, RowValues
+from atwu.report.panel import HEADLINE, differences_table, lines_of, panel_markdown, panel_table
+
+NONE = MetricValue(None, 0, "up", skipped=40)
+
+
+def down(value, low=None, high=None, n=40):
+    return MetricValue(value, n, "down", low=low, high=high, digits=1)
+
+
+def up(value, n=100):
+    return MetricValue(value, n, "up", digits=1)
+
+
+def result(name, forget, *, rate=None, fluency=500.0, uq=None):
+    sets = {"forget": {"J_W": forget}, "instructions": {"repetitiveness": up(fluency)}}
+    if rate is not None:
+        sets["instructions"]["win_rate"] = up(rate)
+    return EvalResult(name, short_hash(name), sets, {} if uq is None else {"UQ": up(uq, 40)}, {}, {}, {})
+
+
+RESULTS = {
+    "original": result("original", down(93.1, 90.0, 96.0)),
+    "retain-only": result("retain-only", down(2.0)),
+    "npo": result("npo", down(30.04, 20.0, 41.2), rate=44.0, fluency=470.0, uq=50.0),
+    "wga": result("wga", down(30.01, 20.0, 41.2, n=38), rate=55.0, fluency=480.0, uq=40.0),
+    "atwu": result("atwu", down(14.5, 9.9, 20.0), rate=50.0, fluency=520.0, uq=78.1),
+}
+
+
+def cells(table: Table) -> dict[str, dict[str, Text]]:
+    first, _, *models = table.columns
+    names = [str(cell).strip() for cell in first._cells]
+    return {
+        str(column.header): {
+            name: cell for name, cell in zip(names, column._cells, strict=True) if isinstance(cell, Text)
+        }
+        for column in models
+    }
+
+
+def test_best_second_and_degraded_among_ranked_models() -> None:
+    shown = cells(panel_table(RESULTS))
+    assert {name: (cell["J_W ↓"].plain, cell["J_W ↓"].style) for name, cell in shown.items()} == {
+        "original": ("93.1 [90.0, 96.0]", "dim"),
+        "retain-only": ("2.0", "dim"),
+        "npo": ("30.0 [20.0, 41.2]", "italic"),
+        "wga": ("30.0 [20.0, 41.2]", "italic"),  # prints the same, so it ranks the same
+        "atwu": ("14.5 [9.9, 20.0]", "bold green"),
+    }
+    assert {name: cell["win_rate ↑"].style for name, cell in shown.items() if "-" not in name} == {
+        "original": "dim",
+        "npo": "red",
+        "wga": "bold green",
+        "atwu": "italic",
+    }
+    assert shown["original"]["win_rate ↑"].plain == "–"
+    assert shown["npo"]["repetitiveness ↑"].style == "red"
+    assert shown["atwu"]["UQ ↑"].style == "bold green"
+
+
+def test_degraded_wins_over_best() -> None:
+    results = {"npo": result("npo", down(1.0), rate=44.0), "wga": result("wga", down(2.0), rate=40.0)}
+    shown = cells(panel_table(results))
+    assert {cell["win_rate ↑"].style for cell in shown.values()} == {"red"}
+    assert "**44.0**" not in panel_markdown(results)
+
+
+def test_terminal_layout_and_caption() -> None:
+    out = io.StringIO()
+    Console(file=out, width=140, color_system=None).print(panel_table(RESULTS))
+    text = out.getvalue()
+    for word in ("forget", "instructions", "overall", "38–40", "95 % bootstrap interval", "best", "second", "degraded"):
+        assert word in text
+    quiet = panel_table({"atwu": result("atwu", down(14.5), rate=50.0)})
+    assert str(quiet.caption) == ""
+
+
+def test_caption_explains_the_marks_that_are_shown_and_no_others() -> None:
+    caption = str(panel_table(RESULTS, lines=[("forget", "J_W")]).caption)
+    assert "best" in caption
+    assert "degraded" not in caption
+
+
+def test_markdown() -> None:
+    lines = [("forget", "J_W"), ("instructions", "win_rate"), ("overall", "UQ")]
+    assert panel_markdown(RESULTS, lines=lines) == (
+        "| metric | n | original | retain-only | npo | wga | atwu |\n"
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+        "| forget J\\_W ↓ | 38–40 | 93.1 [90.0, 96.0] | 2.0 | *30.0* [20.0, 41.2] | *30.0* [20.0, 41.2] "
+        "| **14.5** [9.9, 20.0] |\n"
+        "| instructions win\\_rate ↑ | 100 | – | – | 44.0 (!) | **55.0** | *50.0* |\n"
+        "| overall UQ ↑ | 40 | – | – | *50.0* | 40.0 | **78.1** |\n"
+    )
+    assert "[" not in panel_markdown(RESULTS, lines=lines, intervals=False)
+
+
+def test_own_references_are_not_ranked() -> None:
+    text = panel_markdown(RESULTS, lines=[("forget", "J_W")], references=["atwu", "original"])
+    assert "| **2.0** |" in text
+    assert "| 14.5 [9.9, 20.0] |" in text
+
+
+def test_printed_numbers_are_those_of_the_json() -> None:
+    shown = cells(panel_table(RESULTS))
+    for name, found in RESULTS.items():
+        plain = json.loads(json.dumps(found.to_json()))
+        for metrics in [*plain["sets"].values(), plain["overall"]]:
+            for metric, value in metrics.items():
+                cell = next(cell for line, cell in shown[name].items() if line.split()[0] == metric)
+                assert cell.plain.split()[0] == f"{value['value']:.{value['digits']}f}"
+                if value["low"] is not None:
+                    assert cell.plain.endswith(f"[{value['low']:.1f}, {value['high']:.1f}]")
+
+
+def test_lines_go_set_by_set_and_leave_out_what_nobody_has() -> None:
+    odd = dataclasses.replace(
+        RESULTS["npo"], sets={"retain": {"J_AVG": up(1.0), "J_P": NONE}, "forget": {"ES": up(0.0)}}
+    )
+    assert lines_of({"atwu": RESULTS["atwu"], "odd": odd}) == [
+        ("forget", "J_W"),
+        ("forget", "ES"),
+        ("instructions", "repetitiveness"),
+        ("instructions", "win_rate"),
+        ("retain", "J_AVG"),
+        ("overall", "UQ"),
+    ]
+    assert set(lines_of(RESULTS)) < set(HEADLINE)
+
+
+SUBJECTS = tuple(f"person {index // 4}" for index in range(40))
+
+
+def measured(name, shift, *, original=None, subjects=SUBJECTS):
+    noise = np.random.default_rng(0).uniform(20, 60, size=40)
+    ids = tuple(map(str, range(40)))
+    rows = {
+        "forget": RowValues(ids, subjects, {"J_W": tuple(noise + shift)}),
+        "retain": RowValues(ids, subjects, {"J_AVG": tuple(noise)}),
+    }
+    recorded = {
+        "forget": {"J_W": Recorded(rows["forget"].metrics["J_W"], "down", digits=1)},
+        "retain": {"J_AVG": Recorded(rows["retain"].metrics["J_AVG"], "up", digits=2)},
+    }
+    numbers = Numbers(rows)
+    sides = Sides(numbers, None if original is None else Numbers(original.rows))
+    references = {} if original is None else {"original": original.fingerprint}
+    return EvalResult(name, short_hash(name), set_values(numbers, recorded), overall(sides), rows, {}, {}, references)
+
+
+@pytest.fixture
+def compared() -> dict[str, EvalResult]:
+    original = measured("original", 40.0)
+    return {"original": original} | {
+        name: measured(name, shift, original=original) for name, shift in (("npo", 10.0), ("atwu", 0.0))
+    }
+
+
+def column(table: Table, number: int) -> dict[str, Text]:
+    names = [str(cell) for cell in table.columns[0]._cells]
+    return dict(zip(names, table.columns[number]._cells, strict=True))  # type: ignore[arg-type]
+
+
+def bold(cell: Text) -> bool:
+    return any("bold" in str(span.style) for span in cell.spans)
+
+
+def test_differences_are_paired_and_bold_where_they_exclude_zero(compared) -> None:
+    table = differences_table(compared, to="npo")
+    assert [str(head.header) for head in table.columns] == ["metric", "original", "atwu"]
+    shown = column(table, 2)
+    assert shown["forget J_W ↓"].plain == "-10.0 [-10.0, -10.0]"
+    assert bold(shown["forget J_W ↓"])
+    assert shown["retain J_AVG ↑"].plain == "+0.00 [+0.00, +0.00]"
+    assert not bold(shown["retain J_AVG ↑"])
+    expected = compared["atwu"].overall["UQ"].value - compared["npo"].overall["UQ"].value
+    assert shown["overall UQ ↑"].plain.startswith(f"{expected:+.1f} [")
+    assert bold(shown["overall UQ ↑"])
+    assert column(table, 1)["overall UQ ↑"].plain == "–"  # the starting model has none
+
+
+def test_differences_of_derived_metrics_need_the_references(compared) -> None:
+    del compared["original"]
+    shown = column(differences_table(compared, to="npo"), 1)
+    assert shown["overall FQ ↑"].plain == "–"
+    assert shown["forget J_W ↓"].plain.startswith("-10.0")
+
+
+def test_one_subject_makes_no_difference_significant() -> None:
+    alone = ("Orla Venn",) * 40
+    results = {name: measured(name, shift, subjects=alone) for name, shift in (("npo", 10.0), ("atwu", 0.0))}
+    shown = column(differences_table(results, to="npo"), 1)
+    assert shown["forget J_W ↓"].plain == "-10.0"
+    assert not bold(shown["forget J_W ↓"])
+
+
+def test_a_difference_of_nothing_has_no_sign_of_its_own() -> None:
+    results = {name: measured(name, shift) for name, shift in (("npo", 0.01), ("atwu", 0.0))}
+    text = column(differences_table(results, to="npo"), 1)["forget J_W ↓"].plain
+    assert "-0.0" not in text
+
+
+def test_different_rows_are_refused(compared) -> None:
+    other = compared["atwu"]
+    rows = {split: dataclasses.replace(found, ids=found.ids[::-1]) for split, found in other.rows.items()}
+    with pytest.raises(ValueError, match="were measured on different forget rows"):
+        differences_table({"npo": compared["npo"], "atwu": dataclasses.replace(other, rows=rows)}, to="npo")
