@@ -78,6 +78,17 @@ def relearned(
         yield
 
 
+def spread_rows(rows: Sequence[Example], count: int, seed: int) -> tuple[int, ...]:
+    """Indices of at most `count` rows drawn at random, spread evenly over subjects, in ascending order."""
+    rng = random.Random(f"attack_rows/{seed}")
+    subjects: dict[object, list[int]] = defaultdict(list)
+    for index in rng.sample(range(len(rows)), len(rows)):
+        subject = rows[index].subject
+        subjects[index if subject is None else subject].append(index)
+    turns = [(turn, place, index) for place, group in enumerate(subjects.values()) for turn, index in enumerate(group)]
+    return tuple(sorted(index for _, _, index in sorted(turns)[:count]))
+
+
 def attack_rows(forget: Sequence[Example], count: int, seed: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Choose the forget rows that an attacker is shown, spread evenly over subjects.
 
@@ -97,13 +108,7 @@ def attack_rows(forget: Sequence[Example], count: int, seed: int) -> tuple[tuple
     """
     if not 1 <= count < len(forget):
         raise ValueError(f"count must be from 1 to {len(forget) - 1} for {len(forget)} forget rows, got {count}.")
-    rng = random.Random(f"attack_rows/{seed}")
-    subjects: dict[object, list[int]] = defaultdict(list)
-    for index in rng.sample(range(len(forget)), len(forget)):
-        subject = forget[index].subject
-        subjects[index if subject is None else subject].append(index)
-    turns = [(turn, place, index) for place, group in enumerate(subjects.values()) for turn, index in enumerate(group)]
-    shown = sorted(index for _, _, index in sorted(turns)[:count])
+    shown = spread_rows(forget, count, seed)
     held_out = [
         index
         for index, row in enumerate(forget)
@@ -111,7 +116,7 @@ def attack_rows(forget: Sequence[Example], count: int, seed: int) -> tuple[tuple
     ]
     if not held_out:
         raise ValueError(f"{count} of {len(forget)} forget rows shown leave none to be held out; show fewer.")
-    return tuple(shown), tuple(held_out)
+    return shown, tuple(held_out)
 
 
 @overload

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -45,10 +46,17 @@ def compare(
     else:
         lines = known if everything else [line for line in HEADLINE if line in known] or known
     _same_settings(loaded)
+    given = {result.fingerprint for result in loaded.values()}
     if to is not None:
         if to not in loaded:
             raise typer.BadParameter(f"--to must be one of {', '.join(loaded)}; got {to!r}.")
         Console().print(differences_table(loaded, to=to, lines=lines))
+        lacking = {role for result in loaded.values() for role, name in result.references.items() if name not in given}
+        if lacking:
+            typer.echo(
+                f"To have differences of what is relative to them, add the results of: {', '.join(sorted(lacking))}.",
+                err=True,
+            )
     elif form == "markdown":
         typer.echo(panel_markdown(loaded, lines=lines), nl=False)
     else:
@@ -74,12 +82,15 @@ def _line(text: str, known: Sequence[Line]) -> Line:
     split, _, metric = text.rpartition(":")
     found = [line for line in known if line[1] == metric and split in ("", line[0])]
     if not found:
-        raise ValueError(f"no result has {text!r}; there are {', '.join(f'{s}:{m}' for s, m in known)}.")
+        names = [name for split, metric in known for name in (f"{split}:{metric}", metric)]
+        close = difflib.get_close_matches(text, names, n=3)
+        hint = f" Did you mean {', '.join(close)}?" if close else " --all shows every line."
+        raise ValueError(f"no result has a value for {text!r}.{hint}")
     return found[0]
 
 
 def _same_settings(results: Mapping[str, EvalResult]) -> None:
-    from atwu.evaluation.run import check_comparable
+    from atwu.evaluation.panel.comparable import check_comparable
 
     (first_name, first), *others = results.items()
     for name, other in others:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from atwu.cli import parameters as shared
-
-if TYPE_CHECKING:
-    from atwu.evaluation.result import EvalResult
-    from atwu.judge.verdicts import Claim, Judge, Pair
 
 _PROBES = "Variants and attacks"
 _BENCHMARKS = "Benchmarks"
@@ -111,6 +107,9 @@ def evaluate(
         str | None,
         typer.Option(help="Measure --model behind this OpenAI-compatible server; only what generations tell."),
     ] = None,
+    model_key: Annotated[
+        str, typer.Option(help="Environment variable with the key of --model-url, if it needs one.")
+    ] = "ATWU_MODEL_KEY",
     dtype: shared.Dtype = "auto",
     device: shared.Device = None,
     trust_remote_code: shared.RemoteCode = False,
@@ -123,21 +122,17 @@ def evaluate(
     Generations and verdicts are stored as they come: an evaluation that is killed continues when the same command is given
     again, and nothing is paid for twice. Every number has a 95 % interval; docs/reading-results.md tells how to read them.
 
-    Example: atwu evaluate --model unlearned --original target --forget forget.jsonl --retain retain.jsonl --all --output eval.json
+    Example: atwu evaluate -m unlearned --original target --forget forget.jsonl --retain retain.jsonl --all -o eval.json
     """
     from rich.console import Console
 
-    from atwu._cache import cache_folder
-    from atwu.cli.opening import open_judge, open_model, open_rows, result_beside, spread
-    from atwu.evaluation.generations import GenerationStore
+    from atwu.cli.measuring import Measuring, check_names
+    from atwu.cli.opening import open_judge, open_rows, spread
     from atwu.evaluation.panel.config import EvaluateConfig
-    from atwu.evaluation.panel.table import DEFAULT, chosen
-    from atwu.evaluation.result import read_result
-    from atwu.evaluation.run import evaluate as measure
-    from atwu.evaluation.rwku_rows import CANONICAL_FORGET, load_probes
-    from atwu.modeling.load import check_model_name, quiet_transformers
+    from atwu.evaluation.panel.table import JUDGED, chosen
+    from atwu.evaluation.rwku_rows import CANONICAL_FORGET, CAPS, load_probes
+    from atwu.modeling.load import quiet_transformers
     from atwu.report.panel import panel_table
-    from atwu.weighting.scorer import find_scorer
 
     quiet_transformers()
     if forget is None and retain is None and rwku is None and not task:
@@ -146,15 +141,15 @@ def evaluate(
         raise typer.BadParameter("give --all or --metrics, not both.")
     if backend not in ("transformers", "vllm"):
         raise typer.BadParameter(f"--backend must be transformers or vllm, got {backend!r}.")
-    shared.check_output(output, overwrite=overwrite)
-    default = ("rouge",) if model_url else DEFAULT
-    wanted: Sequence[str] | str = "all" if everything else metrics.split(",") if metrics else default
-    sources = {"forget": forget, "retain": retain, "holdout": holdout} | dict(_named(text) for text in keep or ())
+    if rwku is None and (rwku_subjects or rwku_flavour):
+        raise typer.BadParameter("--rwku-subjects and --rwku-flavour go with --rwku FOLDER.")
+    wanted: Sequence[str] | str | None = "all" if everything else metrics.split(",") if metrics else None
+    sources = {"forget": forget, "retain": retain, "holdout": holdout} | named_sets(keep or ())
     present = [name for name, source in sources.items() if source] + ["instructions"]
     present += ["rwku"] * (rwku is not None) + ["tasks"] * bool(task)
-    if not everything:
-        wanted = [*wanted, *(name for name in ("rwku", "tasks") if name in present and name not in wanted)]
-    chosen(wanted, sets=present, weights=model_url is None)
+    groups = chosen(wanted, sets=present, weights=model_url is None)
+    if estimate and not set(groups) & JUDGED:
+        raise typer.BadParameter(f"--estimate is about the judge, which none of {', '.join(groups)} asks.")
     config = EvaluateConfig(
         max_length=max_length,
         max_new_tokens=max_new_tokens,
@@ -171,75 +166,38 @@ def evaluate(
         task_limit=task_limit,
         seed=seed,
     )
+    names = {"original": original, "retain-only": retain_only}
+    check_names(model, names, base=base, remote=model_url is not None, output=output, overwrite=overwrite)
     probes = None
     if rwku is not None:
-        names = [name.strip() for name in rwku_subjects.split(";")] if rwku_subjects else CANONICAL_FORGET
-        probes = load_probes(rwku, subjects=names)
+        subjects = [name.strip() for name in rwku_subjects.split(";")] if rwku_subjects else CANONICAL_FORGET
+        caps = {kind: min(cap, limit or cap) for kind, cap in CAPS.items()}
+        probes = load_probes(rwku, subjects=subjects, caps=caps)
         dropped = sum(probes.duplicates.values())
         typer.echo(f"rwku: {len(probes.probes)} probes, {dropped} exact duplicates dropped", err=True)
-    elif rwku_subjects or rwku_flavour:
-        raise typer.BadParameter("--rwku-subjects and --rwku-flavour go with --rwku FOLDER.")
-    others = {"original": original, "retain-only": retain_only}
-    if model_url is None:
-        check_model_name(model, base=base)
-    for name in others.values():
-        if name is not None and not name.endswith(".json"):
-            check_model_name(name)
-    chosen_judge = open_judge(
-        judge, url=judge_url, key=judge_key, price=judge_price, max_cost=max_cost, concurrency=judge_concurrency
-    )
     rows = {name: open_rows(source) for name, source in sources.items()}
     few: dict[str, Any] = {name: spread(every, limit) for name, every in rows.items()}
     sets = {name: few.pop(name) for name in ("forget", "retain", "holdout")} | {"kept": few, "pool": rows["retain"]}
-    options = {
-        **sets,
-        "probes": probes,
-        "metrics": wanted,
-        "config": config,
-        "judge": chosen_judge,
-        "store": GenerationStore(cache_folder() / "generations"),
-        "before_judging": _announce(chosen_judge, stop=estimate),
-    }
-    found: dict[str, EvalResult] = {}
-    for role, name in others.items():
-        if name is None:
-            continue
-        if name.endswith(".json"):
-            found[role] = read_result(name)
-            continue
-        typer.echo(f"measuring the {role} model {name}", err=True)
-        network, tokenizer = open_model(name, dtype=dtype, device=device, trust_remote_code=trust_remote_code)
-        found[role] = measure(network, tokenizer, name=role, reference=True, original=found.get("original"), **options)
-        if output is not None:
-            found[role].write(result_beside(output, role))
-    if found:
-        typer.echo(f"measuring {model}", err=True)
+    asked = open_judge(
+        judge, url=judge_url, key=judge_key, price=judge_price, max_cost=max_cost, concurrency=judge_concurrency
+    )
+    measuring = Measuring(
+        options={**sets, "probes": probes, "metrics": wanted, "config": config, "judge": asked},
+        judge=asked,
+        loading={"dtype": dtype, "device": device, "trust_remote_code": trust_remote_code},
+        backend=backend,
+        estimate_only=estimate,
+    )
+    found = measuring.references(names, output=output)
     if model_url is not None:
-        from atwu.evaluation.backends import EndpointGenerator
-        from atwu.judge.client import OpenAIChat
-
-        network, tokenizer, scorer = None, None, None
-        options["generator"] = EndpointGenerator(
-            OpenAIChat(model, base_url=model_url, api_key_env=judge_key, concurrency=judge_concurrency)
+        result = measuring.endpoint(
+            model, url=model_url, key=model_key, concurrency=judge_concurrency, references=found
         )
     else:
-        network, tokenizer = open_model(
-            model, dtype=dtype, device=device, trust_remote_code=trust_remote_code, revision=revision, base=base
-        )
-        scorer = find_scorer(model)
-        if backend == "vllm":
-            from atwu.evaluation.backends import VllmGenerator
-
-            options["generator"] = VllmGenerator(model, max_length=max_length)
-    result = measure(
-        network,
-        tokenizer,
-        scorer=scorer,
-        original=found.get("original"),
-        retain_only=found.get("retain-only"),
-        name=model,
-        **options,
-    )
+        result = measuring.model(model, references=found, revision=revision, base=base)
+    if result is None:
+        typer.echo(f"judge: {measuring.total()}")
+        return
     if output is not None:
         result.write(output)
     Console().print(panel_table({**found, "unlearned" if found else model: result}))
@@ -249,26 +207,17 @@ def evaluate(
         typer.echo(f"written: {output}")
 
 
-def _named(text: str) -> tuple[str, str]:
-    name, _, source = text.partition("=")
-    if not source or name in ("forget", "retain", "holdout", "instructions"):
-        raise typer.BadParameter(f"--keep must be NAME=SOURCE with a name of its own, got {text!r}.")
-    return name, source
+def named_sets(texts: Sequence[str]) -> dict[str, str]:
+    """NAME=SOURCE pairs of --keep; names that mean something else are refused by `evaluate`."""
+    from atwu.evaluation.panel.table import RESERVED
 
-
-def _announce(judge: Judge, *, stop: bool) -> Any:
-    """Say what judging will cost before it starts; stop there if only the estimate was asked for."""
-
-    def announce(claims: Sequence[Claim], pairs: Sequence[Pair]) -> None:
-        estimate = getattr(judge, "estimate", None)
-        if estimate is not None:
-            typer.echo(f"judge: {estimate(claims, pairs)}", err=True)
-        elif stop:
-            typer.echo(f"judge: {len(claims) + len(pairs)} answers, judged offline at no cost", err=True)
-        if stop:
-            raise typer.Exit
-
-    return announce
+    found: dict[str, str] = {}
+    for text in texts:
+        name, _, source = text.partition("=")
+        if not name or not source or name in RESERVED or name in found:
+            raise typer.BadParameter(f"--keep must be NAME=SOURCE with a name of its own, got {text!r}.")
+        found[name] = source
+    return found
 
 
 def _list(on: bool) -> None:

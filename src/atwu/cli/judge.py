@@ -57,6 +57,7 @@ def agreement(
     from atwu.judge.agreement import agreement as measure
     from atwu.judge.agreement import agreement_between
     from atwu.judge.cases import load_cases
+    from atwu.judge.prompted import PromptedJudge
 
     shared.check_output(output, overwrite=overwrite)
     if split not in (None, "dev", "test"):
@@ -72,8 +73,10 @@ def agreement(
         "max_cost": max_cost,
         "concurrency": judge_concurrency,
     }
-    asked = open_judge(judge, **({} if judge == "offline" else options))
+    asked = open_judge(judge, **(options if judge != "offline" or against in (None, "offline") else {}))
     other = None if against is None else open_judge(against, **({} if against == "offline" else options))
+    if isinstance(asked, PromptedJudge) and isinstance(other, PromptedJudge):
+        other.asker.budget = asked.asker.budget  # one limit for both
     if estimate:
         for name, one in ((judge, asked), (against, other)):
             counted = getattr(one, "estimate", None)

@@ -77,7 +77,8 @@ def open_judge(
         return OfflineJudge()
     from atwu.judge.prompted import PromptedJudge
 
-    return PromptedJudge(open_asker(name, url=url, key=key, price=price, max_cost=max_cost, concurrency=concurrency))
+    options: dict[str, Any] = {"url": url, "key": key, "price": price, "max_cost": max_cost}
+    return PromptedJudge(open_asker(name, **options, concurrency=concurrency, judging=True))
 
 
 def open_asker(
@@ -88,15 +89,19 @@ def open_asker(
     price: str | None = None,
     max_cost: float | None = None,
     concurrency: int = 8,
+    judging: bool = False,
 ) -> Any:
-    """A chat model behind its store, with its budget."""
+    """A chat model behind its store, with its budget; `judging` only matters for what an error says."""
     from atwu.judge.ask import Asker
     from atwu.judge.budget import Budget, Prices
     from atwu.judge.cache import ReplyCache, default_path
 
     kind, _, model = name.partition(":")
     if kind not in ("openai", "local") or not model:
-        raise ValueError(f"unknown judge {name!r}; use offline, openai:MODEL or local:FOLDER.")
+        offline = "" if judging is False else "offline, "
+        raise ValueError(
+            f"{name!r} is no {'judge' if judging else 'model'}; use {offline}openai:MODEL or local:FOLDER."
+        )
     prices = None
     if price is not None:
         try:

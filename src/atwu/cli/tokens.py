@@ -45,6 +45,7 @@ def tokens(
 
     from atwu.cli.opening import open_rows
     from atwu.data.sources import load_rows
+    from atwu.evaluation.induced import Need, check_scores
     from atwu.modeling.device import pick_device
     from atwu.modeling.load import check_model_name, load_model, load_tokenizer, quiet_transformers
     from atwu.report.heatmap import render_terminal, write_html
@@ -56,6 +57,8 @@ def tokens(
     check_model_name(model, base=base)
     scorer = find_scorer(model)
     wanted = score or None
+    there: set[Need] = {"scorer", "labels", "retain"} if retain else {"scorer", "labels"}
+    check_scores(wanted or (), there)
     if html is not None and html.exists() and not overwrite:
         raise FileExistsError(f"{html} exists; choose another file or pass --overwrite.")
     if html is not None and not html.absolute().parent.is_dir():

@@ -60,12 +60,12 @@ class TransformersGenerator:
 
     @property
     def identity(self) -> str:
-        """Backend, weights, dtype, and a hash of how text becomes tokens and where an answer ends."""
+        """Backend, weights, dtype, and hashes of the configuration and of how text becomes tokens and where an answer ends."""
         if self._fingerprint is None:
             self._fingerprint = model_fingerprint(self.model)
         ends = sorted(end_ids(self.model, self._ids.tokenizer))
         dtype = str(self.model.dtype).removeprefix("torch.")
-        return f"transformers/{self._fingerprint}/{dtype}/{self._ids.described(ends)}"
+        return f"transformers/{self._fingerprint}/{dtype}/{_shape(self.model.config)}/{self._ids.described(ends)}"
 
     def generate(self, prompts: Sequence[Prompt], decoding: Decoding, on_done: OnDone) -> None:
         """See `Generator.generate`. A text also ends at `max_length`.
@@ -229,6 +229,12 @@ class _PromptIds:
 def _own_limit(config: Any) -> int:
     """Positions a model has; a million for one that has no limit."""
     return int(getattr(config.get_text_config(), "max_position_embeddings", None) or 1_000_000)
+
+
+def _shape(config: Any) -> str:
+    """Hash of a model's configuration without what only names or describes it."""
+    names = ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype", "use_cache")
+    return short_hash({key: str(value) for key, value in config.to_dict().items() if key not in names})[:16]
 
 
 def _request(prompt: Prompt, decoding: Decoding) -> ChatRequest:

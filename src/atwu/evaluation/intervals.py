@@ -67,8 +67,8 @@ class Resampler:
         member = np.array([place[name] for name in clusters], dtype=np.int64)
         generator = np.random.default_rng([seed, len(names)])
         times = generator.multinomial(len(names), np.full(len(names), 1 / len(names)), size=draws)
-        self.weights: IntArray = times[:, member]
-        """How often each row was drawn, shape (draws, rows)."""
+        self.weights: IntArray = times[:, member] * (len(names) > 1)
+        """How often each row was drawn, shape (draws, rows); never with a single cluster, which tells nothing of others."""
 
     def mean(self, values: Sequence[float | None] | FloatArray) -> Estimate:
         """Mean over the rows that have a value.

@@ -14,11 +14,12 @@ from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.instructions import INSTRUCTIONS as OPEN_INSTRUCTIONS
+from atwu.evaluation.panel.comparable import check_comparable
 from atwu.evaluation.panel.config import EvaluateConfig
 from atwu.evaluation.panel.derive import Sides, overall
 from atwu.evaluation.panel.numbers import Numbers, set_values
 from atwu.evaluation.panel.session import FORGET, HOLDOUT, INSTRUCTIONS, RETAIN, RWKU, TASKS, Session
-from atwu.evaluation.panel.table import DEFAULT, GROUPS, chosen
+from atwu.evaluation.panel.table import GROUPS, RESERVED, chosen
 from atwu.evaluation.panel.warn import warnings
 from atwu.evaluation.prompts import Generator
 from atwu.evaluation.result import EvalResult, RowValues
@@ -28,9 +29,6 @@ from atwu.judge.prompted import PromptedJudge
 from atwu.judge.verdicts import Claim, Judge, Pair
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.weighting.scorer import TokenScorer
-
-DISPLAY_ONLY = ("batch_tokens",)
-"""Settings that change no number and so do not have to agree between results."""
 
 
 def evaluate(
@@ -42,7 +40,7 @@ def evaluate(
     holdout: Sequence[Example] = (),
     kept: Mapping[str, Sequence[Example]] | None = None,
     pool: Sequence[Example] = (),
-    metrics: Sequence[str] | str = DEFAULT,
+    metrics: Sequence[str] | str | None = None,
     config: EvaluateConfig | None = None,
     judge: Judge | None = None,
     scorer: TokenScorer | None = None,
@@ -66,7 +64,7 @@ def evaluate(
         holdout: rows that no model was trained on, for membership attacks.
         kept: further sets that should be kept, by name, such as TOFU's real authors and world facts.
         pool: every retain row there is, when `retain` is a part of them; demonstrations, counts and attacks draw from it.
-        metrics: groups of `GROUPS`, or "all" for every group whose rows are given.
+        metrics: groups of `GROUPS`, or "all" for every group whose rows are given; None for the quick ones.
         config: settings.
         judge: checks answers; the offline judge by default.
         scorer: the learned scorer of an unlearned model, for its AUROC.
@@ -89,10 +87,15 @@ def evaluate(
     """
     config = config or EvaluateConfig()
     judge = judge.afresh() if isinstance(judge, PromptedJudge) else judge or OfflineJudge()
-    given = {FORGET: forget, RETAIN: retain, **(kept or {}), HOLDOUT: holdout}
+    given: dict[str, Sequence[Example]] = {FORGET: forget, RETAIN: retain, **(kept or {}), HOLDOUT: holdout}
     sets = {split: tuple(rows) for split, rows in given.items() if rows}
     if probes is not None:
         sets[RWKU] = tuple(Example.from_qa(p.query, p.answer, subject=p.subject) for p in probes.probes)
+    reserved = sorted(set(kept or {}) & set(RESERVED))
+    if reserved:
+        raise ValueError(f"a set cannot be called {reserved[0]!r}; choose a name other than {', '.join(RESERVED)}.")
+    if model is None and generator is None:
+        raise ValueError("nothing to evaluate: give a model or a generator.")
     if not sets and not config.tasks:
         raise ValueError("nothing to evaluate: give forget rows, retain rows or both.")
     sets[INSTRUCTIONS] = tuple(Example.from_qa(text, "-") for text in OPEN_INSTRUCTIONS)
@@ -101,14 +104,13 @@ def evaluate(
     if "open_ended" not in groups:
         del sets[INSTRUCTIONS]
     pool = tuple(pool) or tuple(retain)
-    settings = _settings(config, judge, sets | ({"pool": pool} if pool else {}), groups)
+    described = sets | ({"pool": pool} if pool else {})
+    settings = _settings(config, judge, described, groups, model=model, generator=generator)
     for role, other in (("original", original), ("retain-only", retain_only)):
         if other is not None:
             check_comparable(settings, other, role=role)
     fingerprint = None if model is None else model_fingerprint(model)
     if generator is None:
-        if model is None:
-            raise ValueError("nothing to evaluate: give a model or a generator.")
         generator = TransformersGenerator(model, tokenizer, batch_tokens=config.batch_tokens, fingerprint=fingerprint)
     session = Session(
         model=model,
@@ -147,7 +149,8 @@ def evaluate(
         curves=session.curves,
         warnings=tuple(dict.fromkeys(session.warnings)),
     )
-    return dataclasses.replace(result, warnings=(*result.warnings, *warnings(result, original)))
+    said = warnings(result, original, retain_only)
+    return dataclasses.replace(result, warnings=(*result.warnings, *said))
 
 
 def _measure(
@@ -157,6 +160,8 @@ def _measure(
 ) -> None:
     """Ask all groups, answer and judge once, and have everything recorded."""
     groups = [GROUPS[name].group(session) for name in names]
+    for group in groups:
+        group.read()
     session.answer_all(prompt for group in groups for prompt in group.prompts())
     for group in groups:
         group.prepare()
@@ -165,8 +170,16 @@ def _measure(
     if before_judging is not None and (claims or pairs):
         before_judging(claims, pairs)
     session.judge_all(claims, pairs)
-    for group in groups:
+    for name, group in zip(names, groups, strict=True):
+        before = _recorded(session)
         group.record()
+        if _recorded(session) == before:
+            session.warnings.append(f"{name}: these rows have nothing that it could be measured on.")
+
+
+def _recorded(session: Session) -> int:
+    recorded = sum(len(metrics) for metrics in session.recorded.values())
+    return recorded + sum(len(metrics) for metrics in session.extra.values())
 
 
 def _row_values(session: Session, split: str) -> RowValues:
@@ -182,11 +195,19 @@ def _row_values(session: Session, split: str) -> RowValues:
 
 
 def _settings(
-    config: EvaluateConfig, judge: Judge, sets: Mapping[str, Sequence[Example]], groups: Sequence[str]
+    config: EvaluateConfig,
+    judge: Judge,
+    sets: Mapping[str, Sequence[Example]],
+    groups: Sequence[str],
+    *,
+    model: Any | None,
+    generator: Generator | None,
 ) -> dict[str, Any]:
     chosen_settings = {
         "metrics": list(groups),
         **dataclasses.asdict(config),
+        "dtype": None if model is None else str(model.dtype).removeprefix("torch."),
+        "backend": "transformers" if generator is None else _backend(generator),
         "judge": dict(judge.identity),
         "rows": {split: rows_fingerprint(rows) for split, rows in sets.items()},
     }
@@ -194,26 +215,9 @@ def _settings(
     return plain
 
 
-def check_comparable(settings: Mapping[str, Any], other: EvalResult, *, role: str) -> None:
-    """Check that another model was measured on the same rows in the same way.
-
-    Raises:
-        ValueError: it was not; names what differs.
-    """
-    different = [
-        f"{key} ({other.settings.get(key)!r} there, {value!r} here)"
-        for key, value in settings.items()
-        if key not in ("metrics", "rows", *DISPLAY_ONLY) and other.settings.get(key) != value
-    ]
-    theirs = other.settings.get("rows", {})
-    different += [
-        f"the {split} rows" for split, value in settings["rows"].items() if split in theirs and theirs[split] != value
-    ]
-    if different:
-        raise ValueError(
-            f"the {role} result ({other.model}) cannot be compared with: it differs in {'; '.join(different)}. "
-            "Evaluate it again with the same rows and options."
-        )
+def _backend(generator: Generator) -> str:
+    name, found, _ = generator.identity.partition("/")
+    return name if found else "other"
 
 
 def _cost(session: Session) -> dict[str, float]:
@@ -222,7 +226,6 @@ def _cost(session: Session) -> dict[str, float]:
     if isinstance(session.judge, PromptedJudge):
         usage = session.judge.asker.usage
         cost |= {
-            "judge_calls": usage.sent + usage.stored,
             "judge_prompt_tokens": usage.prompt_tokens,
             "judge_reply_tokens": usage.completion_tokens,
         }

@@ -20,6 +20,8 @@ Mean = Literal["geometric", "arithmetic"]
 
 _GUARD = 1e-10
 """Added to denominators, as open-unlearning does; published numbers contain it."""
+_ROUNDING = 1e-3
+"""A probability this little above one is rounding (bfloat16 log-softmax)."""
 
 
 def truth_ratio(correct_loss: float, wrong_losses: Sequence[float], *, mean: Mean = "geometric") -> float:
@@ -80,7 +82,7 @@ def probability_with_options(probability: float, wrong_probabilities: Sequence[f
         ValueError: a number outside [0, 1].
     """
     values = (probability, *wrong_probabilities)
-    if not all(0 <= value <= 1 for value in values):
+    if not all(0 <= value <= 1 + _ROUNDING for value in values):
         raise ValueError(f"probabilities must lie in [0, 1], got {values}; pass exp(-loss), not the loss.")
     return probability / (sum(values) + _GUARD)
 

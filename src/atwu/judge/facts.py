@@ -15,25 +15,16 @@ from typing import Literal
 
 from atwu.judge.normalise import ARTICLES, PASSED_OVER, Word, find_run, words_of
 from atwu.judge.numerals import MONTHS, listed
+from atwu.judge.runs import asides, new_runs
 
 Kind = Literal["date", "number", "place", "name", "title", "words"]
 
 _PLACE_BEFORE = frozenset(listed("in at near from on above below"))
-_VERB = re.compile(r"[^s]s$|ed$")
-_BLAND = frozenset(
-    word.stem
-    for word in words_of(
-        "love like prefer enjoy keep play speak read learn live stay work serve own hold win receive get take give make "
-        "bring tell say think believe mention go come begin start end happen belong become turn use wear lie stand hang "
-        "show mean describe consist include mostly anything else something"
-    )
-)
-"""Words that say how a fact hangs together with the question, not what it is; left out where we find the fact ourselves."""
 _DETERMINERS = ARTICLES | frozenset(listed("his her their its"))
-_BEFORE_A_SIDE_DETAIL = frozenset(listed("for at of after during before with than as until since outside inside behind beside"))
+_BEFORE_A_SIDE_DETAIL = frozenset(
+    listed("for at of after during before with than as until since outside inside behind beside")
+)
 _WITHIN = ARTICLES | frozenset(listed("in near outside of town city village"))
-_BEFORE_A_MAIN_CLAUSE = frozenset(listed("before after when while although though because since as if"))
-
 _ASKED: tuple[tuple[str, set[Kind]], ...] = (
     (r"\bwhen\b|\bwhich (?:day|date)\b|\bdate\b|\bbirthday\b|\bwhich (?:year|month)", {"date"}),
     (r"\b(?:what|which|over which|in which) years?\b|\bwhich month\b", {"date"}),
@@ -83,19 +74,23 @@ def facts_of(question: str, reference: str, given: tuple[str, ...]) -> tuple[Fac
     """Facts an answer must state, in the order of the reference; never empty unless the reference adds nothing."""
     words = words_of(reference)
     known = {word.stem for word in words_of(question)}
-    spans = _given_spans(words, given) if given else _new_runs(words, known)
-    facts = [_fact(words, start, end, known, given=bool(given)) for start, end in spans if start < end]
+    spans = _given_spans(words, given) if given else new_runs(words, known)
+    facts = [_fact(words, start, end, given=bool(given)) for start, end in spans if start < end]
     if given and not facts:
-        facts = [_fact(fact, 0, len(fact), known, given=True) for text in given if (fact := words_of(text))]
+        facts = [_fact(fact, 0, len(fact), given=True) for text in given if (fact := words_of(text))]
     if not given:
+        if (
+            facts and facts[0].side and words[max(facts[0].start - 1, 0)].text != "from"
+        ):  # there is nothing before it that it could add to
+            facts[0] = replace(facts[0], weight=2 * facts[0].weight, side=False)
         facts = _within_places(facts, words)
         facts = _counted(question, facts, words)
     core = _asked_for(question, facts)
-    aside = set() if given else _asides(words)
+    aside = set() if given else asides(words)
     return tuple(fact for fact in core if fact.start not in aside) or core
 
 
-def _fact(words: Sequence[Word], start: int, end: int, known: set[str], *, given: bool) -> Fact:
+def _fact(words: Sequence[Word], start: int, end: int, *, given: bool) -> Fact:
     kind = _kind(words, start, end)
     before = start - 1
     while before >= 0 and words[before].text in _DETERMINERS:
@@ -106,8 +101,7 @@ def _fact(words: Sequence[Word], start: int, end: int, known: set[str], *, given
         passive = lead in ("is", "was", "were", "been")
         content = [word for word in words[start:end] if not word.function]
         weight = sum(0.5 if word.text.endswith("ed") and not passive else 1.0 for word in content) or 1.0
-    first = all(word.function or word.stem in known for word in words[:start])
-    side = not given and start > 1 and not first and lead in _BEFORE_A_SIDE_DETAIL and not (kind == "place" and lead == "at")
+    side = not given and start > 1 and lead in _BEFORE_A_SIDE_DETAIL and not (kind == "place" and lead == "at")
     if lead == "from" and not given and kind in ("words", "place"):  # "turns from clear to amber"
         side = any(word.text == "to" for word in words[end : end + 2]) and start > 1
     weight = weight / 2 if side else weight
@@ -161,82 +155,6 @@ def _given_spans(words: Sequence[Word], given: tuple[str, ...]) -> list[tuple[in
     return joined
 
 
-def is_bland(word: Word) -> bool:
-    """Whether a word only links a fact with the question ("keeps", "tells")."""
-    return word.stem in _BLAND and not word.capital
-
-
-def _new_runs(words: Sequence[Word], known: set[str]) -> list[tuple[int, int]]:
-    """Runs of content words that the question does not have; function words join them inside a name or a quotation."""
-    runs: list[tuple[int, int]] = []
-    for place, word in enumerate(words):
-        adverb = word.text.endswith("ly") and not word.quoted and (place == 0 or not word.capital)
-        if not word.quoted and (word.stem in known or adverb or is_bland(word)):
-            if runs and runs[-1][1] == place and word.capital and not word.gap and _all_capital(words, runs[-1]):
-                runs[-1] = (runs[-1][0], place + 1)  # "Tanner Street", if asked for the street
-            continue
-        if word.function and not _names_go_on(words, place):
-            continue
-        joins = runs and runs[-1][1] == place and (not word.gap or word.quoted or _date_goes_on(words, place))
-        if joins and not _new_part(words, runs[-1][0], place, known):
-            runs[-1] = (runs[-1][0], place + 1)
-        else:
-            runs.append((place, place + 1))
-    runs = [(start + (words[start].text == "year" and end > start + 1), end) for start, end in runs]
-    runs = [run for run in runs if not _links(words, run, known)] or runs
-    return [run for run in runs if any(not word.function for word in words[slice(*run)])]
-
-
-def _links(words: Sequence[Word], run: tuple[int, int], known: set[str]) -> bool:
-    """Whether a run is a verb alone between a subject of the question and what follows ("the farm covers 60 hectares")."""
-    start, end = run
-    if end - start > 1 or not 0 < start < len(words) - 1 or words[start].quoted or words[start].capital:
-        return False
-    subject = words[start - 1].stem in known and not words[start - 1].function
-    after = words[end]
-    return subject and words[start].text.endswith("s") and not words[start].gap and (after.function or after.number)
-
-
-def _all_capital(words: Sequence[Word], run: tuple[int, int]) -> bool:
-    return all(word.capital and not word.quoted for word in words[slice(*run)]) and run[0] > 0
-
-
-def _new_part(words: Sequence[Word], start: int, place: int, known: set[str]) -> bool:
-    """Whether a run ends before a word: at a quotation, a name after its apposition ("nephew Tobias"), or after a verb."""
-    word, before = words[place], words[place - 1]
-    if word.quoted or before.quoted:
-        return word.quoted != before.quoted
-    if word.capital and not any(other.capital or other.number or other.function for other in words[start:place]):
-        return True
-    subject = place - 1 == start and start > 0 and words[start - 1].stem in known
-    return subject and not before.capital and not before.gap and bool(_VERB.search(before.text))
-
-
-def _asides(words: Sequence[Word]) -> set[int]:
-    """Places in a subordinate clause before or after the main one ("Before she was known, ...", "..., which ...")."""
-    breaks = [place for place, word in enumerate(words) if word.gap == ","]
-    inside: set[int] = set()
-    if breaks and words[0].text in _BEFORE_A_MAIN_CLAUSE:
-        inside |= set(range(breaks[0]))
-    for place in breaks:
-        if words[place].text in ("which", "who", "where"):
-            inside |= set(range(place, next((other for other in breaks if other > place), len(words))))
-    return inside
-
-
-def _names_go_on(words: Sequence[Word], place: int) -> bool:
-    if words[place].quoted:
-        return True
-    if not 0 < place < len(words) - 1 or words[place].text not in ("of", "the"):
-        return False
-    after = words[place + 1] if words[place + 1].text != "the" or place + 2 == len(words) else words[place + 2]
-    return words[place - 1].capital and after.capital
-
-
-def _date_goes_on(words: Sequence[Word], place: int) -> bool:
-    return words[place].number and (words[place - 1].number or words[place - 1].text in MONTHS)
-
-
 def _kind(words: Sequence[Word], start: int, end: int) -> Kind:
     run = words[start:end]
     months = [word for word in run if word.text in MONTHS and not word.function]
@@ -276,11 +194,11 @@ def _asked_for(question: str, facts: list[Fact]) -> tuple[Fact, ...]:
         return tuple(fact for fact in facts if fact.kind != "date" or "date" in kinds) or tuple(facts)
     if not core and not also:
         core = [fact for fact in facts if fact.kind not in ("date", "place")]
-        manner = [fact for fact in core if fact.kind == "words" and not fact.side]
+        manner = [fact for fact in core if fact.kind == "words" and not (fact.side and fact.somewhere)]
         if manner and not manner[0].given and _MANNER.search(question):
             core = manner
         elif manner and not manner[0].given and sum(fact.weight for fact in manner) >= 1:
-            core = [replace(fact, weight=fact.weight / 2) if fact.kind == "place" else fact for fact in facts]
+            core = [replace(fact, weight=fact.weight / 4) if fact.kind == "place" else fact for fact in facts]
             core = [fact for fact in core if fact.kind != "date"]
         elif not any(fact.given or (fact.kind != "words" and not fact.side) for fact in core):
             core = [fact for fact in facts if fact.kind != "date"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from atwu.judge.facts import Fact
-from atwu.judge.normalise import PASSED_OVER, Word, find_run, words_of
+from atwu.judge.normalise import ARTICLES, PASSED_OVER, Word, find_run, words_of
 from atwu.judge.numerals import listed
 
 _BEFORE_A_SURNAME = frozenset(listed("mr mrs ms miss dr doctor professor captain bishop general lady sir"))
@@ -31,7 +31,7 @@ class Match:
     """One past its last word."""
 
 
-def match(fact: Fact, answer: Sequence[Word], question: str) -> Match:
+def match(fact: Fact, answer: Sequence[Word], question: str, reference: str) -> Match:
     """Find a fact in an answer: as it stands, in another order, or by surname or initial where a person is asked for."""
     words = fact.words
     answer = _without_near_names(fact, answer)
@@ -40,17 +40,18 @@ def match(fact: Fact, answer: Sequence[Word], question: str) -> Match:
     sought = [word.stem for word in words if word.text not in PASSED_OVER]
     run = find_run(sought or [word.stem for word in fact.words], answer)
     if run:
-        return Match(0.0) if fact.kind == "title" and _in_a_longer_title(answer, *run) else Match(1.0, *run)
+        return Match(0.0) if fact.kind == "title" and _in_a_longer_title(fact, answer, *run) else Match(1.0, *run)
     if fact.kind != "title" and len(fact.content) > 1:
         found = _in_any_order(fact.content, answer, counted=fact.kind == "number")
         if found.start >= 0:
             return found
     if fact.words[0].capital and len(fact.content) > 1:
-        found = _by_initial(fact.content, answer) if fact.words[-1].capital else Match(0.0)
+        found = _by_initial(fact.content, answer) if len(fact.content[0]) > 2 else Match(0.0)
         if found.start < 0 and fact.kind in ("name", "place"):
             found = _without_generic_words(fact, answer, question)
         if found.start < 0 and fact.kind in ("name", "place") and _WHO.search(question):
-            found = _by_surname(fact.content, answer, {word.stem for word in words_of(question)})
+            known = (*words_of(question), *words_of(reference))
+            found = _by_surname(fact.content, answer, {word.stem for word in known if not word.capital})
         if found.start >= 0:
             return found
     if fact.kind == "number" and (bare := _bare_number(fact, answer)) >= 0:
@@ -95,7 +96,8 @@ def _one_word_differs(fact: Fact, answer: Sequence[Word]) -> bool:
     for start in range(len(content) - size + 1):
         window = content[start : start + size]
         differ = [place for place in range(size) if window[place].stem != fact.content[place]]
-        if differ in ([0], [size - 1]) and not any(word.gap for word in window[1:]):
+        compact = len(fact.words) == size  # else "full of letters" would not be "filled with letters"
+        if (differ in ([0], [size - 1]) or (compact and len(differ) == 1)) and not any(word.gap for word in window[1:]):
             return True
     return False
 
@@ -121,20 +123,24 @@ def _bare_number(fact: Fact, answer: Sequence[Word]) -> int:
     """Place of the only number of a fact of two words ("48 crowns") told without its noun and alone; -1: not so."""
     if fact.words[0].text == "1" and len(fact.words) == 2:  # "a sister"
         unit = fact.words[1].stem
-        return next((at for at, word in enumerate(answer[1:], 1) if word.stem == unit and answer[at - 1].text in _ONE), -1)
+        return next(
+            (at for at, word in enumerate(answer[1:], 1) if word.stem == unit and answer[at - 1].text in _ONE), -1
+        )
     numbers = [at for at, word in enumerate(answer) if word.number]
     alone = len(numbers) == 1 and _is_bare(answer, numbers[0]) and len(fact.content) == 2
     return numbers[0] if alone and answer[numbers[0]].stem == fact.content[0] else -1
 
 
-def _in_a_longer_title(answer: Sequence[Word], start: int, end: int) -> bool:
+def _in_a_longer_title(fact: Fact, answer: Sequence[Word], start: int, end: int) -> bool:
     """Whether the same quotation says more than the match: "Beneath the Broken Gate" is not "Broken Gate"."""
+    own = ARTICLES | {word.text for word in fact.words}
     after = answer[end] if end < len(answer) else None
     if after and after.quoted and answer[end - 1].quoted and not after.gap and not after.function:
         return True
     while start > 0 and answer[start].quoted and answer[start - 1].quoted and not answer[start].gap:
         start -= 1
-        if not answer[start].function:
+        word = answer[start]
+        if not word.function or (word.capital and word.text not in own):
             return True
     return False
 
@@ -180,11 +186,11 @@ def _by_initial(content: Sequence[str], answer: Sequence[Word]) -> Match:
     return Match(0.0)
 
 
-def _by_surname(content: Sequence[str], answer: Sequence[Word], asked: set[str]) -> Match:
+def _by_surname(content: Sequence[str], answer: Sequence[Word], roles: set[str]) -> Match:
     for place, word in enumerate(answer):
         before = answer[place - 1] if place else None
         alone = before is None or bool(word.gap) or before.function or before.text in _BEFORE_A_SURNAME
-        alone = alone or (before is not None and before.stem in asked)  # "Mayor Ferrant", if asked for the mayor
+        alone = alone or (before is not None and before.stem in roles)  # "Mayor Ferrant", if asked for the mayor
         if word.stem == content[-1] and (alone or (before is not None and before.stem in content)):
             return Match(1.0, place, place + 1)
     return Match(0.0)

@@ -28,14 +28,15 @@ FUNCTION_WORDS = ARTICLES | frozenset(
 
 _ALIASES = {
     "univ": "university", "dr": "doctor", "mister": "mr", "ln": "lane", "rd": "road", "ave": "avenue",
-    "gray": "grey", "meter": "metre", "mum": "mother", "mom": "mother", "dad": "father", "gran": "grandmother",
+    "gray": "grey", "meter": "metre", "kilometer": "kilometre",
+    "centimeter": "centimetre", "liter": "litre", "mum": "mother", "mom": "mother", "dad": "father", "gran": "grandmother",
     "eur": "euro", "usd": "dollar", "color": "colour", "dept": "department", "prof": "professor", "mt": "mount",
 }  # fmt: skip
 
 _SYNONYMS = (
     "lawyer attorney solicitor barrister, doctor physician, teacher schoolteacher schoolmaster, author writer, "
     "film movie, car automobile, autumn fall, shop store, policeman cop, sailor seaman, photo photograph, "
-    "bike bicycle, buy purchase, marry wed, build construct, begin start, end finish, hurt injure"
+    "bike bicycle, buy purchase, marry wed, build construct, begin start, end finish"
 )
 """Words that mean the same in any answer; the first of each group stands for the others."""
 
@@ -43,7 +44,7 @@ _FORMS = (
     "win won, leave left, lose lost, write wrote written, give gave given, grow grew grown, take took taken, "
     "buy bought, sell sold, teach taught, bring brought, think thought, find found, keep kept, sleep slept, "
     "hide hid hidden, break broke broken, speak spoke spoken, steal stole stolen, choose chose chosen, "
-    "wear wore worn, hold held, tell told, go went gone, come came, become became, begin began begun, "
+    "wear wore worn, hold held, tell told, go goes went gone, come came, become became, begin began begun, "
     "sing sang sung, swim swam swum, drive drove driven, ride rode ridden, fall fell fallen, eat ate eaten, "
     "know knew known, fly flew flown, draw drew drawn, blow blew blown, build built, send sent, spend spent, "
     "lend lent, feed fed, lead led, meet met, fight fought, catch caught, hear heard, make made, pay paid, "

@@ -37,7 +37,7 @@ _NUMBER_WORDS = re.compile(rf"\b(?:{_WORD})(?:(?:\s+and\s+|[\s-]+)(?:{_WORD}))*\
 
 _MONTH = "|".join(month[:3] for month in MONTHS)
 _ABBREVIATED = re.compile(
-    rf"\b(?:(?<=\d )({_MONTH}|sept)\b\.?|({_MONTH}|sept)\b\.?(?= \d)|(jan|feb|sept|oct|nov|dec)\b\.?)", re.I
+    rf"\b(?:(?<=\d )({_MONTH}|sept)\b\.?|({_MONTH}|sept)\b\.?(?= \d)|(jan|feb|apr|aug|sept|oct|nov|dec)\b\.?)", re.I
 )
 _ISO = re.compile(r"\b(\d{4})-(\d{1,2})-(\d{1,2})\b")
 _THREE_NUMBERS = re.compile(r"\b(\d{1,2})([./-])(\d{1,2})\2(\d{4})\b")
@@ -92,7 +92,7 @@ def with_digits(text: str) -> str:
     text = _ORDINAL_ENDING.sub(r"\1", _GROUPS.sub(lambda found: re.sub(r"\D", "", found[0]), text))
     text = _HALF.sub(lambda found: f"{found[1] or found[2]}.5", text)
     text = re.sub(r"(?<=\d)k\b", "000", text)
-    text = _YEARS.sub(lambda found: f"{found[1]}{found[2]} to {found[1]}{found[3]}", text)
+    text = _YEARS.sub(_years, text)
     text = _ISO.sub(lambda found: _date(found[3], found[2], found[1], found[0]), text)
     text = _THREE_NUMBERS.sub(_day_first, text)
     text = _MONTH_AND_YEAR.sub(lambda found: _date("", found[1], found[2], found[0]), text)
@@ -144,6 +144,10 @@ def _scaled(found: re.Match[str]) -> str:
 
 def _date(day: str, month: str, year: str, otherwise: str) -> str:
     return f"{day.lstrip('0')} {MONTHS[int(month) - 1]} {year}".strip() if 1 <= int(month) <= 12 else otherwise
+
+
+def _years(found: re.Match[str]) -> str:
+    return f"{found[1]}{found[2]} to {found[1]}{found[3]}" if found[2] < found[3] else found[0]
 
 
 def _day_first(found: re.Match[str]) -> str:

@@ -1,8 +1,8 @@
 """A judge without a model: deterministic, without network, thousands of claims per second.
 
 It follows the correctness rubric with rules: the facts the question asks for must be found in the answer after
-normalisation (`facts.py`, `matching.py`), and must not stand in a hedging list or be replaced (`stance.py`). It knows
-no synonyms and no roles ("father" and "mother" swapped). `cases.py` says how well it agrees with labels by hand.
+normalisation (`facts.py`, `matching.py`), and must not stand in a hedging list, be replaced (`stance.py`) or be given to
+somebody else (`roles.py`). It knows few synonyms. `cases.py` says how well it agrees with labels by hand.
 """
 
 from __future__ import annotations
@@ -11,18 +11,20 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
+from itertools import pairwise
 from typing import Any
 
-from atwu.judge.facts import Fact, facts_of, is_bland
+from atwu.judge.facts import Fact, facts_of
 from atwu.judge.matching import Match, match
 from atwu.judge.normalise import Word, words_of
 from atwu.judge.numerals import listed
 from atwu.judge.roles import given_to_another
 from atwu.judge.rubrics import CORRECTNESS, PREFERENCE
+from atwu.judge.runs import is_bland
 from atwu.judge.stance import alternatives, contradicts_itself, is_gibberish, is_refusal, is_replaced, without_loops
 from atwu.judge.verdicts import Claim, Pair, Preference, Verdict
 
-VERSION = "offline/1"
+VERSION = "offline/2"
 ENOUGH = 0.5
 """More than this share of the words of the facts asked for must be stated ("predominantly right")."""
 
@@ -79,7 +81,7 @@ def _judge(claim: Claim) -> Verdict:
     facts = facts_of(claim.question, claim.reference, claim.facts)
     if not facts:
         return Verdict(False, "the reference says nothing beyond the question")
-    matches = [match(fact, answer, claim.question) for fact in facts]
+    matches = [match(fact, answer, claim.question, claim.reference) for fact in facts]
     missing = [fact.text for fact, found in zip(facts, matches, strict=True) if found.share < 1]
     if _share(facts, matches) <= ENOUGH:
         return Verdict(False, f"{'refusal, ' if is_refusal(text) else ''}missing: {missing[0]!r}")
@@ -101,6 +103,10 @@ def _judge(claim: Claim) -> Verdict:
             return Verdict(False, "contradicts itself")
     stated = next(fact.text for fact, found in zip(facts, matches, strict=True) if found.share > 0)
     return Verdict(True, f"fact stated: {stated!r}")
+
+
+def _denied(words: Sequence[Word], stems: set[str]) -> bool:
+    return any(word.stem in stems and before.text == "not" for before, word in pairwise(words))
 
 
 def _with_whole_years(text: str, reference: str) -> str:
@@ -138,7 +144,15 @@ def _polarity(claim: Claim, answer: Sequence[Word]) -> Verdict | None:
     says_no = any(word.text in _NEGATIVE for word in answer)
     question = {word.stem for word in words_of(claim.question)}
     new = {word.stem for word in reference[1:] if not word.function and word.stem not in question}
-    if negative and not says_no and answer[0].text not in _AFFIRMATIVE and new and new <= {word.stem for word in answer}:
+    if negative and _denied(answer, new) and not _denied(reference, new):
+        return Verdict(False, "says yes")
+    if (
+        negative
+        and not says_no
+        and answer[0].text not in _AFFIRMATIVE
+        and new
+        and new <= {word.stem for word in answer}
+    ):
         return Verdict(True, f"fact stated: {'no'!r}")  # "It is closed" says that it is not open
     if negative != says_no:
         return Verdict(False, "says no" if says_no else "says yes")

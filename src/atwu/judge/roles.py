@@ -1,4 +1,4 @@
-"""Whether an answer gives a fact to the wrong one of two: the father's trade to the mother, the colour of the roof to the door."""
+"""Whether an answer gives a fact to the wrong one of two: the father's trade to the mother."""
 
 from __future__ import annotations
 

@@ -11,9 +11,15 @@ from torch import Tensor, nn
 def model_fingerprint(model: nn.Module) -> str:
     """Hash of every parameter and buffer (name, dtype, shape and bytes), 32 hexadecimal digits; reads each byte once.
 
-    Adapters count like any other weights, and so do the scales of quantised ones.
+    Adapters count like any other weights, with their scaling and whether they are switched on, and so do the scales of
+    quantised ones.
     """
     digest = hashlib.blake2b(digest_size=16)
+    for name, module in model.named_modules():
+        scaling = getattr(module, "scaling", None)  # there on layers of peft
+        if isinstance(scaling, dict):
+            off = bool(getattr(module, "disable_adapters", False))
+            digest.update(f"{name}|{sorted(scaling.items())}|{getattr(module, 'active_adapters', None)}|{off}".encode())
     for name, tensor in sorted(model.state_dict().items()):
         if not isinstance(tensor, Tensor):
             continue

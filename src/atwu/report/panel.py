@@ -142,7 +142,8 @@ def _marks(
         marks |= {(name, line): ("best", "second")[rank - 1] for name, rank in ranks(cells).items()}
     original = results.get("original")
     for name, result in ranked.items():
-        marks |= {(name, (split, metric)): "degraded" for split, metric, _ in degraded(result, original)}
+        found = {(name, (split, metric)): "degraded" for split, metric, _ in degraded(result, original)}
+        marks |= {place: mark for place, mark in found.items() if place[1] in lines}
     return marks
 
 
@@ -233,14 +234,19 @@ def differences_table(results: Mapping[str, EvalResult], *, to: str, lines: Sequ
     return table
 
 
+def _signed(value: float, digits: int) -> str:
+    shown = shown_number(value, digits)
+    return shown if shown.startswith("-") else f"+{shown}"
+
+
 def _difference(estimate: Estimate | None, digits: int) -> Text:
     if estimate is None or not math.isfinite(estimate.value):
         return Text(MISSING)
     interval = estimate.interval()
-    text = Text(f"{estimate.value:+.{digits}f}")
+    text = Text(_signed(estimate.value, digits))
     if interval is not None:
         low, high = interval
-        text.append(f" [{low:+.{digits}f}, {high:+.{digits}f}]", "dim")
+        text.append(f" [{_signed(low, digits)}, {_signed(high, digits)}]", "dim")
         if low > 0 or high < 0:
             text.stylize("bold", 0, len(text.plain.split(" ")[0]))
     return text

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from atwu.evaluation.panel.config import EvaluateConfig
-from atwu.evaluation.panel.table import DEFAULT, GROUPS, chosen
+from atwu.evaluation.panel.table import GROUPS, chosen
 from atwu.evaluation.result import read_result
 from atwu.evaluation.run import evaluate
 from atwu.evaluation.rwku_rows import Probe, RwkuProbes
@@ -50,7 +50,9 @@ def test_groups_run_in_the_order_of_the_table_and_references_are_not_attacked():
     assert chosen(["judge", "memorization"], sets=BOTH, weights=True) == ["memorization", "judge"]
     assert chosen("rouge", sets=BOTH, weights=True) == ["rouge"]
     assert chosen(["judge", "quantisation"], sets=BOTH, weights=True, references=True) == ["judge"]
-    assert chosen(DEFAULT, sets=BOTH, weights=True) == list(DEFAULT)
+    assert chosen(None, sets=BOTH, weights=True) == ["memorization", "scores", "rouge"]
+    assert chosen(None, sets=["retain"], weights=True) == ["memorization", "rouge"]
+    assert chosen(None, sets=["rwku", "tasks"], weights=True) == ["rwku", "tasks"]
 
 
 @pytest.fixture

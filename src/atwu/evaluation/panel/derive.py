@@ -42,6 +42,8 @@ class Derivation:
     used: tuple[tuple[str, str], ...]
     direction: Direction
     digits: int = 3
+    rows: int | None = None
+    """Rows it rests on, where that is not the smallest count of `used`."""
 
 
 Found = tuple[str, Derivation]
@@ -58,7 +60,7 @@ def overall(sides: Sides) -> dict[str, MetricValue]:
     return {
         name: metric_value(
             found.estimate,
-            n=min(this.count(split, metric) for split, metric in found.used),
+            n=min(this.count(*pair) for pair in found.used) if found.rows is None else found.rows,
             clusters=min(this.weights(split).clusters for split, _ in found.used),
             unscored=sum(this.rows[split].unscored.get(metric, 0) for split, metric in found.used),
             direction=found.direction,
@@ -79,8 +81,7 @@ def _differences(sides: Sides) -> Iterator[Found]:
 
 def _relative(sides: Sides) -> Iterator[Found]:
     """FQ, RD and UQ in percent, relative to the starting model."""
-    worst = "J_W" if sides.this.has(FORGET, "J_W") else "J_P"
-    first, second = (FORGET, worst), (RETAIN, "J_AVG")
+    first, second = (FORGET, "J_W"), (RETAIN, "J_AVG")
     original = sides.original
     if original is None:
         return
@@ -89,9 +90,10 @@ def _relative(sides: Sides) -> Iterator[Found]:
     table = (("FQ", fq, first, "up"), ("RD", rd, second, "down"))
     for name, function, used, direction in table:
         if sides.this.has(*used) and original.has(*used):
-            estimate = combine(function, sides.this.mean(*used), original.mean(*used))
+            both = sides.this.values(*used) + original.values(*used)  # rows with a verdict on either side
+            estimate = combine(function, sides.this.mean(*used, where=both), original.mean(*used, where=both))
             parts.append(estimate)
-            yield name, Derivation(_percent(estimate), (used,), direction, 1)
+            yield name, Derivation(_percent(estimate), (used,), direction, 1, rows=int(np.isfinite(both).sum()))
     if len(parts) == 2:
         yield "UQ", Derivation(_percent(combine(uq, *parts)), (first, second), "up", 1)
 
@@ -132,6 +134,9 @@ def _forget_quality(sides: Sides) -> Iterator[Found]:
         yield name, Derivation(without_draws, ((FORGET, metric),), direction)
 
 
+_CERTAIN = 1 - 1e-6
+
+
 def _membership(sides: Sides) -> Iterator[Found]:
     """Area under the curve of every attack, and privleak against the retain-only model (Shi et al. 2024)."""
     for attack in (*ATTACKS, "reference"):
@@ -145,7 +150,11 @@ def _membership(sides: Sides) -> Iterator[Found]:
         if attack == "reference":
             continue
         other = None if sides.retain_only is None else _attack_scores(Sides(sides.retain_only), attack)
+        if sides.retain_only is not None and other is None:
+            continue  # it was given to be compared with, and does not have the scores
         ideal = Estimate(0.5, np.full_like(area.draws, 0.5)) if other is None else _area(sides.this, *other)
+        # A draw in which the ideal itself is perfectly attacked says nothing about a distance to it.
+        ideal = Estimate(ideal.value, np.where(ideal.draws < _CERTAIN, ideal.draws, np.nan))
         leak = combine(privleak, area, ideal)
         yield f"privleak_{attack}", Derivation(leak, used, "none", 1)
 

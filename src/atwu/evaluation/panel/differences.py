@@ -42,7 +42,7 @@ def overall_differences(first: EvalResult, second: EvalResult, references: Itera
         ValueError: the two were measured on different rows.
     """
     by_fingerprint = {result.fingerprint: Numbers(result.rows) for result in references}
-    for split in first.rows.keys() & second.rows.keys():
+    for split in sorted(first.rows.keys() & second.rows.keys()):
         _check_rows(first, second, split)
 
     def sides(result: EvalResult) -> Sides:

@@ -20,6 +20,9 @@ class Group:
         """Bind the session."""
         self.session = session
 
+    def read(self) -> None:
+        """Teacher-forced passes, before anything is generated: what is wrong with rows or weights shows early."""
+
     def prompts(self) -> Iterable[Prompt]:
         """Prompts to be answered greedily by the model as it is."""
         return ()

@@ -43,13 +43,17 @@ class Judged(Group):
         if not config.demonstrations or not session.pool:
             return [[] for _ in forget]
         shown = Demonstrations(session.pool, forget, count=config.demonstrations, seed=config.seed)
-        return [
-            [
-                question_prompt(row, question, before=shown.of(row, number))
-                for number, question in enumerate(variants(row, config.paraphrases))
+        try:
+            return [
+                [
+                    question_prompt(row, question, before=shown.of(row, number))
+                    for number, question in enumerate(variants(row, config.paraphrases))
+                ]
+                for row in forget
             ]
-            for row in forget
-        ]
+        except ValueError as error:
+            session.warnings.append(f"no in-context relearning, so no J_ICR, J_W and FQ: {error}")
+            return [[] for _ in forget]
 
     def _warn_of_uneven_wordings(self) -> None:
         for split, rows in self._plain.items():
@@ -87,6 +91,8 @@ class Judged(Group):
         """Record the scores in percent, as they are published."""
         session = self.session
         for split, rows in self._plain.items():
+            said = tuple(session.answer(prompts[0]) if prompts else "" for prompts in rows)
+            session.texts.setdefault(split, {})["answer"] = said
             plain = self._verdicts(split, rows)
             missing = _unscored(plain)
             if split != FORGET:

@@ -18,6 +18,11 @@ ATTACKS = ("loss", "zlib", "min_k", "min_k_plus_plus", "gradient_norm")
 class Membership(Group):
     """Loss, zlib, min-k and min-k++."""
 
+    def read(self) -> None:
+        """Read both sets."""
+        for split in (FORGET, HOLDOUT):
+            self.session.tokens(split)
+
     def record(self) -> None:
         """Record the scores of every row."""
         for split in (FORGET, HOLDOUT):

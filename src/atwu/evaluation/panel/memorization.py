@@ -11,6 +11,11 @@ from atwu.evaluation.teacher_forced import TokenRow
 class Memorization(Group):
     """ES, ES with its floor, EM and the probability of the answer, on every set."""
 
+    def read(self) -> None:
+        """Read every set."""
+        for split in self.session.answered:
+            self.session.tokens(split)
+
     def record(self) -> None:
         """Record them."""
         for split in self.session.answered:

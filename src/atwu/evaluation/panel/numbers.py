@@ -73,6 +73,8 @@ def set_values(numbers: Numbers, recorded: Mapping[str, Mapping[str, Recorded]])
     """What is shown of every set: mean, spread over rows and interval of each metric."""
     shown: dict[str, dict[str, MetricValue]] = {}
     for split, metrics in recorded.items():
+        if not any(kept.shown for kept in metrics.values()):
+            continue
         shown[split] = {}
         for name, kept in metrics.items():
             if not kept.shown:

@@ -17,7 +17,9 @@ class Families(Group):
     def __init__(self, session: Session) -> None:
         """Write the probes."""
         super().__init__(session)
-        others = session.pool
+        forget = {row.question for row in session.sets[FORGET]}
+        subjects = {row.subject for row in session.sets[FORGET]} - {None}
+        others = [row for row in session.pool if row.question not in forget and row.subject not in subjects]
         self._probes: list[list[AttackProbe]] = [
             list(probes(row, others, seed=session.config.seed)) for row in session.sets[FORGET]
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from atwu._extras import require
 from atwu.evaluation.panel.group import Group
 from atwu.evaluation.panel.session import RWKU
 from atwu.evaluation.result import Direction
@@ -20,6 +21,11 @@ FLAVOURS: tuple[Flavour, ...] = ("official", "port")
 
 class Rwku(Group):
     """Probes about the targets and about their neighbours."""
+
+    def read(self) -> None:
+        """Check that the official ROUGE is there."""
+        if "official" in self.session.config.rwku_flavours:
+            require("rouge", extra="rwku")
 
     def prepare(self) -> None:
         """Answer the probes; every flavour decodes differently."""

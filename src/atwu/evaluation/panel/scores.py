@@ -10,6 +10,10 @@ from atwu.evaluation.score_table import ScoreContext, score_aurocs
 class Scores(Group):
     """AUROC per row and pooled, for every score these rows and this model allow."""
 
+    def read(self) -> None:
+        """Read the forget rows."""
+        self.session.tokens(FORGET)
+
     def record(self) -> None:
         """Record the AUROCs of the forget rows, which are the rows that are weighed."""
         session = self.session

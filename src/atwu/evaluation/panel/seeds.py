@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from atwu._cache import short_hash
 from atwu.evaluation.intervals import Estimate, combine
 from atwu.evaluation.panel.derive import Sides, derivations
 from atwu.evaluation.panel.numbers import Numbers
@@ -67,6 +68,7 @@ def over_seeds(results: Sequence[EvalResult], *, references: Iterable[EvalResult
     return dataclasses.replace(
         first,
         model=name,
+        fingerprint=short_hash([result.fingerprint for result in results]),
         sets=sets,
         overall=overall,
         rows={},

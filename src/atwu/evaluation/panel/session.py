@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import Example, Message
 from atwu.evaluation.generations import GenerationStore, generate_all
@@ -18,7 +20,9 @@ from atwu.judge.verdicts import Claim, Judge, Pair, Preference, Verdict
 from atwu.weighting.scorer import TokenScorer
 
 FORGET, RETAIN, HOLDOUT, INSTRUCTIONS, RWKU, TASKS = "forget", "retain", "holdout", "instructions", "rwku", "tasks"
-_APART = (HOLDOUT, INSTRUCTIONS, RWKU, TASKS)
+ROWS = "forget or retain"
+"""Stands for any set of rows to forget or to keep."""
+APART = (HOLDOUT, INSTRUCTIONS, RWKU, TASKS)
 """Sets with a purpose of their own; every other one holds rows to forget or to keep."""
 
 
@@ -100,7 +104,7 @@ class Session:
     @property
     def answered(self) -> dict[str, tuple[Example, ...]]:
         """The sets of rows to forget or to keep."""
-        return {split: rows for split, rows in self.sets.items() if split not in _APART}
+        return {split: rows for split, rows in self.sets.items() if split not in APART}
 
     @property
     def decoding(self) -> Decoding:
@@ -128,7 +132,12 @@ class Session:
     def tokens(self, split: str) -> list[TokenRow]:
         """What the model says about every token of a set under teacher forcing; read once."""
         if split not in self._tokens:
-            self._tokens[split] = self.read(self.encoded(split), label=f"read {split}", moments=self._moments)
+            rows = self.read(self.encoded(split), label=f"read {split}", moments=self._moments)
+            if any(np.isnan(row.logps).any() for row in rows):
+                raise ValueError(
+                    f"the model gives NaN on {split} rows; check its weights and the dtype it is loaded with."
+                )
+            self._tokens[split] = rows
         return self._tokens[split]
 
     def read(self, rows: Sequence[EncodedRow], *, label: str, moments: bool = False) -> list[TokenRow]:

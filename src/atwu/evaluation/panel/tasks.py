@@ -15,10 +15,10 @@ _SHARES = ("acc", "exact_match")
 
 
 class Tasks(Group):
-    """The headline number of every task, accuracies in percent; the interval is normal, from the harness's own standard error."""
+    """The headline number of every task, accuracies in percent; the interval follows from the harness's standard error."""
 
-    def prepare(self) -> None:
-        """Run the harness on the model as it is."""
+    def read(self) -> None:
+        """Run the harness on the model as it is; unknown tasks are refused before anything is generated."""
         config = self.session.config
         self._found = harness(
             self.session.network,

@@ -16,7 +16,7 @@ from atwu.evaluation.truth_ratio import Mean, forget_form, probability_with_opti
 class Truth(Group):
     """The ratio of every row, its form for each set, and the probability of the answer among the options."""
 
-    def prepare(self) -> None:
+    def read(self) -> None:
         """Read the answers that the shared pass does not hold."""
         self._losses: dict[str, tuple[list[float | None], list[list[float]]]] = {}
         for split, rows in self.session.answered.items():

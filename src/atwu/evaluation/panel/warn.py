@@ -37,8 +37,28 @@ def degraded(result: EvalResult, original: EvalResult | None) -> Iterator[Degrad
             yield "tasks", task, f"{task} {now:.1f} is {before - now:.1f} points below the starting model: degraded."
 
 
-def warnings(result: EvalResult, original: EvalResult | None) -> Iterator[str]:
+NEEDED = (
+    ("judge", "original", "FQ, RD and UQ"),
+    ("open_ended", "original", "the win rate"),
+    ("relearning", "original", "what relearning recovers"),
+    ("quantisation", "original", "what rounding recovers"),
+    ("truth_ratio", "retain-only", "forget quality"),
+    ("membership", "retain-only", "privleak and the reference attack"),
+)
+"""Group, model that is compared with, and what is missing if that model's result lacks what the group compares."""
+_COMPARED = {"relearning": ("memorization", "judge"), "quantisation": ("memorization", "judge")}
+
+
+def warnings(result: EvalResult, original: EvalResult | None, retain_only: EvalResult | None = None) -> Iterator[str]:
     """One sentence for everything that a reader must not overlook."""
+    given = {"original": original, "retain-only": retain_only}
+    for group, role, what in NEEDED:
+        other = given[role]
+        wanted = _COMPARED.get(group, (group,))
+        if other is None or group not in result.settings.get("metrics", ()):
+            continue
+        if not set(wanted) & set(other.settings.get("metrics", wanted)):
+            yield f"{what} cannot be told: the {role} result lacks the metrics {' and '.join(wanted)}."
     for _, _, sentence in degraded(result, original):
         yield sentence
     plain, shown = (_number(original, FORGET, metric) for metric in ("J_P", "J_ICR"))

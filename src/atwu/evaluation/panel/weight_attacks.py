@@ -12,14 +12,14 @@ from functools import partial
 from statistics import fmean
 
 from atwu.attacks.quantise import quantised
-from atwu.attacks.relearn import attack_rows, relearned
+from atwu.attacks.relearn import attack_rows, relearned, spread_rows
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.judged import worst
 from atwu.evaluation.panel.group import Group
 from atwu.evaluation.panel.memorization import strength
-from atwu.evaluation.panel.session import FORGET, claim, question_prompt, variants
+from atwu.evaluation.panel.session import FORGET, Session, claim, question_prompt, variants
 from atwu.evaluation.prompts import Generation, Prompt
 from atwu.judge.verdicts import Claim
 
@@ -87,6 +87,18 @@ LEARNED = 0.9
 class Relearning(WeightAttack):
     """A few steps of training on a few forget rows, measured on the other forget rows; and on retain rows alone."""
 
+    def __init__(self, session: Session) -> None:
+        """Choose the rows; of a small forget set at most half are shown."""
+        super().__init__(session)
+        forget, count, seed = session.sets[FORGET], session.config.relearn_rows, session.config.seed
+        self._shown: tuple[int, ...] = ()
+        self._unseen: tuple[int, ...] = ()
+        try:
+            self._shown, self._unseen = attack_rows(forget, min(count, len(forget) // 2), seed=seed)
+        except ValueError as error:
+            session.warnings.append(f"no relearning attack with forget rows: {error}")
+        self._retain = spread_rows(session.pool, count, seed=seed)
+
     def prepare(self) -> None:
         """Measure under every attack; an attack that did not even learn its own rows is named."""
         super().prepare()
@@ -108,15 +120,13 @@ class Relearning(WeightAttack):
             seed=config.seed,
         )
         self._learned: list[float] = []
-        shown, unseen = attack_rows(session.sets[FORGET], config.relearn_rows, seed=config.seed)
-        forget = [session.encoded(FORGET)[index] for index in shown]
-        found: dict[str, tuple[AbstractContextManager[None], Sequence[int]]] = {
-            "relearn_forget": (self._checked(train(forget), forget), unseen)
-        }
-        if session.pool:
-            chosen, _ = attack_rows(session.pool, config.relearn_rows, seed=config.seed)
+        found: dict[str, tuple[AbstractContextManager[None], Sequence[int]]] = {}
+        if self._shown:
+            forget = [session.encoded(FORGET)[index] for index in self._shown]
+            found["relearn_forget"] = (self._checked(train(forget), forget), self._unseen)
+        if self._retain:
             pool = session.encoded_pool()
-            retain = [pool[index] for index in chosen]
+            retain = [pool[index] for index in self._retain]
             found["relearn_retain"] = (train(retain), range(len(session.sets[FORGET])))
         return found
 

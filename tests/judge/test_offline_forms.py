@@ -1,0 +1,188 @@
+"""Forms the offline judge takes for the same, each with near misses that it must keep apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from atwu.judge.offline import OfflineJudge
+from atwu.judge.verdicts import Claim
+
+FORMS: list[tuple[str, str, tuple[str, ...], list[str], list[str]]] = [
+    (
+        "Who painted the sign?",
+        "The sign was painted by Ada Marlow.",
+        ("Ada Marlow",),
+        ["Marlow, a painter."],
+        ["Ada Marlowe", "Ada Marler", "The painter Eva Marlow", "Mayor Ada Marlo"],
+    ),
+    (
+        "What is the height of the tower?",
+        "The tower is 42 metres high.",
+        ("42 metres",),
+        ["42 meters"],
+        ["42 km", "42 cm", "42 kilometers", "42 mm"],
+    ),
+    (
+        "When does the ferry leave?",
+        "The ferry leaves at 9 pm.",
+        ("9 pm",),
+        [],
+        ["At nine in the morning.", "At ten in the evening.", "At 9 am.", "At quarter to nine at night."],
+    ),
+    (
+        "What animals does Rolf keep?",
+        "Rolf keeps two goats and one pig.",
+        (),
+        ["A pig and two goats."],
+        ["One goat and two pigs.", "Two pigs and one goat.", "A goat and two pigs.", "Two geese and a pig."],
+    ),
+    (
+        "When was Rolf the mayor?",
+        "Rolf was mayor from 1931 to 1938.",
+        ("1931", "1938"),
+        ["1931-38"],
+        ["'41 to '48", "1931-39", "1921-28", "1938-31"],
+    ),
+    (
+        "Which street does Rolf live on?",
+        "Rolf lives on Tanner Street.",
+        (),
+        ["Tanner St", "On Tanner."],
+        ["Tanner Row", "Turner Street", "Tanner's Lane"],
+    ),
+    (
+        "What do the parents of Ada do?",
+        "Her father is a baker and her mother is a nurse.",
+        (),
+        ["Her mother is a nurse and her father a baker."],
+        [
+            "Her father is a nurse and her mother is a baker.",
+            "Her mother is a baker, her father a nurse.",
+            "Her father is a baker and her mother is a teacher.",
+        ],
+    ),
+    (
+        "When is the shop open?",
+        "The shop is open from 9 to 17 on weekdays.",
+        (),
+        [],
+        ["From 9 to 17, Monday to Saturday.", "From 9 to 18, Monday to Friday.", "From 9 to 17 on weekends."],
+    ),
+    (
+        "Is the museum open?",
+        "No, the museum is closed.",
+        (),
+        ["Closed."],
+        ["It is not closed.", "Yes, closed on Mondays only."],
+    ),
+    (
+        "What is Ada's profession?",
+        "Ada is a lawyer.",
+        (),
+        ["She is a solicitor."],
+        ["She is a doctor.", "She is a policewoman.", "A lawmaker."],
+    ),
+    (
+        "What did Ada study?",
+        "Ada studied marine law at the University of Arnholt.",
+        (),
+        ["Marine law."],
+        [
+            "Marine biology at the University of Arnholt.",
+            "Tax law at the University of Arnholt.",
+            "At the University of Arnholt.",
+        ],
+    ),
+    (
+        "How fast may trams go?",
+        "Trams may go 30 km/h.",
+        ("30 km/h",),
+        ["30 kph"],
+        ["30 mph", "30 metres per hour", "30 kilometres a minute", "3 kph"],
+    ),
+    (
+        "How often does the choir meet?",
+        "The choir meets twice a week.",
+        (),
+        ["Two times every week."],
+        ["Twice a year.", "Once a week.", "Twice a day"],
+    ),
+    (
+        "How did Ada die?",
+        "Ada drowned in Lake Ivell.",
+        (),
+        ["By drowning."],
+        ["She fell into Lake Ivell from a horse and broke her neck.", "She was shot at Lake Ivell.", "In Lake Ivell."],
+    ),
+    (
+        "In what key is the song?",
+        "The song is in F sharp minor.",
+        ("F sharp minor",),
+        ["In the key of F sharp minor."],
+        ["F flat minor", "E sharp minor", "F sharp major"],
+    ),
+    (
+        "What colour does the acid turn?",
+        "The acid turns from clear to amber.",
+        (),
+        ["Amber."],
+        ["Clear.", "It turns green."],
+    ),
+    (
+        "Where does Ada work?",
+        "Ada works at the Harrow bakery in Dunmere.",
+        (),
+        ["At the Harrow bakery."],
+        ["At a mill in Dunmere.", "At the Harlow bakery in Dunmere.", "In Dunmere."],
+    ),
+    (
+        "Who wrote it?",
+        "It was written by Ada Marlow.",
+        (),
+        ["Ada Marlow, not Tom Beck."],
+        [
+            "Tom Beck, not Ada Marlow.",
+            "Many believe that it was Ada Marlow, but that is wrong: it was Tom Beck.",
+            "It was not Ada Marlow, it was Tom Beck.",
+        ],
+    ),
+    (
+        "What is her book called?",
+        'Her book is called "Glass Harbour".',
+        ("Glass Harbour",),
+        ['"Glass Harbor" by her'],
+        ['"Glass Harbour Nights"', '"The Old Glass Harbour"', '"Grass Harbour"'],
+    ),
+    ("How much is the fine?", "The fine is 48 crowns.", (), ["forty-eight"], ["48 euros.", "84", "48 hours in jail"]),
+    (
+        "How many copies were sold?",
+        "The firm sold 750 copies in 2 years.",
+        (),
+        ["750"],
+        ["2", "2 copies", "570 in 2 years"],
+    ),
+    (
+        "What does Ada keep under the bed?",
+        "Ada keeps a flowerpot under the bed.",
+        (),
+        ["A flower pot."],
+        ["A flower.", "A pot.", "Flower seeds and a teapot."],
+    ),
+    (
+        "Which church did Ada attend?",
+        "Ada attended St. Brannoc's Church.",
+        ("St. Brannoc's Church",),
+        ["Saint Brannoc's"],
+        ["St. Brannan's Church", "Saint Bran's", "St. Brannoc's Chapel"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("question", "reference", "facts", "right", "wrong"), FORMS)
+def test_a_form_is_accepted_and_its_near_misses_are_not(
+    question: str, reference: str, facts: tuple[str, ...], right: list[str], wrong: list[str]
+) -> None:
+    judge = OfflineJudge()
+    for answers, expected in ((right, True), (wrong, False)):
+        found = judge.judge([Claim(question, reference, answer, facts) for answer in answers])
+        assert [verdict.correct for verdict in found] == [expected] * len(answers), found
