@@ -110,7 +110,7 @@ def test_estimate_then_limit_then_the_rest_pays_for_each_claim_once(atwu, models
     assert claims > 10
     assert "price unknown" in printed
     priced = atwu(*judged(models, server, "--estimate", "--judge-price", "1,1"), **cache)
-    dollars = float(re.search(r"about USD ([\d.]+) at most", priced)[1])
+    dollars = float(re.search(r"about USD ([\d.]+) if", priced)[1])
     assert server.count() == 0
     assert not (tmp_path / "eval.json").exists()
 
@@ -186,7 +186,7 @@ def test_list_names_every_group(atwu):
         (("--original", "{folder}/no.json"), 1, "no.json not found"),
         (("--keep", "people:tiny:holdout"), 2, "--keep must be NAME=SOURCE"),
         (("--backend", "llama.cpp"), 2, "--backend must be transformers or vllm, got 'llama.cpp'."),
-        (("--judge", "oracle"), 1, "unknown judge 'oracle'; use offline, openai:MODEL or local:FOLDER."),
+        (("--judge", "oracle"), 1, "'oracle' is no judge; use offline, openai:MODEL or local:FOLDER."),
         (("--judge-url", "http://127.0.0.1:9/v1"), 1, "--judge-url, .* go with --judge openai:MODEL"),
         (
             ("--judge", "openai:m", "--judge-url", "http://127.0.0.1:9/v1", "--max-cost", "1"),
@@ -208,3 +208,26 @@ def test_wrong_input_ends_with_a_readable_line(
 
 def test_rows_are_needed(atwu, models):
     assert "give --forget, --retain or both" in atwu("evaluate", "--model", models.unlearned, code=2)
+
+
+def test_options_have_the_defaults_of_the_config():
+    import dataclasses
+    import inspect
+
+    from atwu.cli.evaluate import evaluate
+    from atwu.evaluation.panel.config import EvaluateConfig
+
+    given = {name: parameter.default for name, parameter in inspect.signature(evaluate).parameters.items()}
+    for field in dataclasses.fields(EvaluateConfig):
+        if field.name in given:
+            assert given[field.name] == field.default, field.name
+
+
+def test_estimate_counts_every_model_and_is_refused_where_nothing_is_judged(atwu, models, server):
+    names = ("--original", models.original, "--retain-only", models.retain_only)
+    printed = atwu(*judged(models, server, *names, "--estimate"))
+    assert printed.count("calls, about") == 4  # three models and the total
+    assert "(all models" in printed
+    assert server.count() == 0
+    plain = ("evaluate", "--model", models.unlearned, *ROWS, *SMALL, "--metrics", "rouge", "--estimate")
+    assert "--estimate is about the judge" in " ".join(atwu(*plain, code=2).replace("│", " ").split())

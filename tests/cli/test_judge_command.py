@@ -95,7 +95,7 @@ def test_wrong_input_ends_with_a_readable_line(atwu, tmp_path):
     assert re.search(r"own\.jsonl.* line 5", atwu("judge", "agreement", "--data", own, code=1))
     assert "nowhere.jsonl" in atwu("judge", "agreement", "--data", tmp_path / "nowhere.jsonl", code=1)
     assert "--split must be dev or test, got 'tset'." in atwu("judge", "agreement", "--split", "tset", code=2)
-    assert "unknown judge 'oracle'" in atwu("judge", "agreement", "--judge", "oracle", code=1)
+    assert "'oracle' is no judge" in atwu("judge", "agreement", "--judge", "oracle", code=1)
 
 
 def test_paraphrases_are_checked_written_and_read_back(atwu, server, tmp_path):
@@ -142,5 +142,5 @@ def test_paraphrase_writes_nothing_without_a_model(atwu, server, tmp_path):
     refused = ("openai:m", "--judge-url", server.url("unauthorized"))
     assert "does not accept the key in OPENAI_API_KEY" in atwu(*arguments, *refused, "--output", output, code=1)
     assert "--output must end in .jsonl" in atwu(*arguments, "openai:m", "--output", tmp_path / "out.csv", code=1)
-    assert "unknown judge 'offline'" in atwu(*arguments, "offline", "--output", output, code=1)
+    assert "'offline' is no model" in atwu(*arguments, "offline", "--output", output, code=1)
     assert not list(tmp_path.iterdir())

@@ -2,7 +2,8 @@
 
 A store is a folder with one JSON-lines file per generator. Its first line says whose texts follow, every other line is
 one text under a hash of its prompt and decoding. Lines are only ever appended, a batch at a time, so several processes
-may use one store and a killed one loses no batch but its last.
+may use one store and a killed one loses no batch but its last. Only the user may read the files, whose texts may hold
+what a model knows; deleting the folder forgets them.
 """
 
 from __future__ import annotations
@@ -53,11 +54,11 @@ class GenerationStore:
 
     def append(self, identity: str, entries: Sequence[tuple[str, Generation]]) -> None:
         """Add (key, generation) pairs; on return they are on disk."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lines = [{"key": key, "text": made.text, "tokens": made.tokens} for key, made in entries]
         content = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
         # Appending with one write keeps the lines of several processes apart.
-        file = os.open(self.path(identity), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        file = os.open(self.path(identity), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             size = os.fstat(file).st_size
             if size == 0:

@@ -1,11 +1,15 @@
 """The one way to a chat model: looks replies up first, sends each open question once, stores every reply as it comes.
 
 A reply that cannot be read is asked for again with the next seed, a few times; then the question is unscored, with the
-reason. A failed call is unscored at once (the model has its own retries) and not stored, so the next run asks again.
+reason. So it is at once if the reply was cut before any text, which is stored, or if the call failed (the model has its
+own retries), which is not, so that the next run asks again. Processes that share a store share its replies: each looks
+again before every slice and goes through the slices in an order of its own, so that only what is in flight in two of them
+at once is paid for twice.
 """
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,14 +17,18 @@ from typing import Any, TypeVar
 
 from tqdm.auto import tqdm
 
-from atwu.judge.budget import Budget, BudgetReached, Estimate, estimate, prompt_tokens, text_tokens
+from atwu.judge.answers import CUT, Answer, Failure, Metered
+from atwu.judge.budget import Budget, BudgetReached, Estimate, Tally, Usage, estimate, prompt_tokens, text_tokens
 from atwu.judge.cache import ReplyCache, reply_key
 from atwu.judge.chat import ChatModel, ChatRequest, Reply
+from atwu.judge.client import ChatServerError
 
 T = TypeVar("T")
 
 SLICE = 64
-"""Requests handed over at a time under a limit, which is checked in between."""
+"""Requests handed over at a time at least; in between, the limit is checked and the store looked at again."""
+FIRST_REPLIES = 20
+"""If none of so many can be read, the rest is not asked for."""
 QUOTED = 80
 """Characters of an unreadable reply that are shown."""
 
@@ -30,21 +38,6 @@ class Unscored:
     """In place of an answer: there is none."""
 
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Calls and tokens. All but `sent` against `stored` is the same, however often the work was interrupted."""
-
-    sent: int
-    """Calls made now, failed ones included."""
-    stored: int
-    """Calls answered from the store."""
-    prompt_tokens: int
-    """Of all replies used, sent now or stored, each counted once."""
-    completion_tokens: int
-    usd: float | None
-    """Price of these tokens; None: no prices were given."""
 
 
 class Asker:
@@ -81,8 +74,10 @@ class Asker:
         self.progress = progress
         self.attempts = attempts
         self._identity = dict(model.identity)
-        self._sent = self._stored = 0
-        self._tokens: dict[str, tuple[int, int]] = {}
+        self._metered = model if isinstance(model, Metered) else None
+        self._tally = Tally(self.budget)
+        self._heard = 0
+        self._ever_readable = self._stopped = False
 
     def afresh(self) -> Asker:
         """The same model, store and budget with the counters at zero."""
@@ -91,10 +86,7 @@ class Asker:
     @property
     def usage(self) -> Usage:
         """Counters since the start."""
-        prompt, completion = (sum(counts[side] for counts in self._tokens.values()) for side in (0, 1))
-        prices = self.budget.prices
-        usd = prices.cost(prompt, completion) if prices else None
-        return Usage(self._sent, self._stored, prompt, completion, usd)
+        return self._tally.usage
 
     def ask(
         self,
@@ -117,12 +109,14 @@ class Asker:
 
         Raises:
             BudgetReached: going on could cost more than allowed.
+            ChatServerError: none of the first replies could be read, or what the model raises.
+            CacheError: replies could not be stored; found out before anything is sent.
         """
         counts = Counter(requests)
         answers: dict[ChatRequest, T | Unscored] = {}
         pending = list(counts)
         for attempt in range(self.attempts):
-            tries = {request: _again(request, attempt) for request in pending}
+            tries = {request: self._put(request, attempt) for request in pending}
             replies = self._look_up(list(tries.values()), version)
             missing = [put for put in tries.values() if put not in replies]
             whole = self._send(missing, replies, parse, version, description)
@@ -149,7 +143,11 @@ class Asker:
     def estimate(self, requests: Sequence[ChatRequest], parse: Callable[[str], T], *, version: str) -> Estimate:
         """What `ask` would send now, if every reply can be read. Sends and counts nothing."""
         _, missing = self._from_store(requests, parse, version)
-        return estimate(missing, self.budget.prices)
+        return self.price(missing)
+
+    def price(self, requests: Sequence[ChatRequest]) -> Estimate:
+        """What it takes to send all of these once."""
+        return estimate([self._put(request, 0) for request in requests], self.budget.prices)
 
     def _from_store(
         self, requests: Sequence[ChatRequest], parse: Callable[[str], T], version: str
@@ -159,13 +157,18 @@ class Asker:
         missing: dict[ChatRequest, None] = {}
         pending = list(dict.fromkeys(requests))
         for attempt in range(self.attempts):
-            tries = {request: _again(request, attempt) for request in pending}
+            tries = {request: self._put(request, attempt) for request in pending}
             replies = self._look_up(list(tries.values()), version, count=False)
             missing |= dict.fromkeys(put for put in tries.values() if put not in replies)
             read = {request: _read(replies[put], parse) for request, put in tries.items() if put in replies}
             answers |= {request: answer for request, answer in read.items() if not isinstance(answer, Unscored)}
-            pending = [request for request, answer in read.items() if isinstance(answer, Unscored)]
+            pending = [request for request in read if request not in answers and replies[tries[request]].error is None]
         return answers, list(missing)
+
+    def _put(self, request: ChatRequest, attempt: int) -> ChatRequest:
+        """The request as it is sent: the model's own cap, and a seed for each attempt."""
+        cap = self._metered.max_tokens if self._metered else None
+        return replace(request, seed=request.seed + attempt, max_tokens=cap or request.max_tokens)
 
     def _key(self, request: ChatRequest, version: str) -> str:
         return reply_key(request, identity=self._identity, version=version)
@@ -182,9 +185,8 @@ class Asker:
         for request, key in keys.items():
             if key in values:
                 reply = replies[request] = _from_value(values[key])
-                if count and key not in self._tokens:
-                    self._stored += 1
-                    self._tokens[key] = (reply.prompt_tokens, reply.completion_tokens)
+                if count:
+                    self._tally.found(key, reply.prompt_tokens, reply.completion_tokens)
         return replies
 
     def _send(
@@ -196,54 +198,95 @@ class Asker:
         description: str,
     ) -> bool:
         """Put the requests to the model and their replies into `replies`; False if the budget ended before the last."""
-        done = 0
+        if self.cache is not None and requests:
+            self.cache.check()
+        size = max(SLICE, 4 * self._metered.concurrency) if self._metered else SLICE
+        slices = [requests[start : start + size] for start in range(0, len(requests), size)]
+        random.Random().shuffle(slices)
         hidden = not (self.progress and requests)
         with tqdm(total=len(requests), desc=description, unit="call", disable=hidden) as bar:
-            while done < len(requests):
-                part = requests[done:] if self.budget.max_cost is None else requests[done : done + SLICE]
-                part = part[: self.budget.fitting(part)]
-                if not part:
-                    return False
-
-                def on_reply(index: int, reply: Reply, part: Sequence[ChatRequest] = part) -> None:
-                    self._sent += 1
-                    replies[part[index]] = self._keep(part[index], reply, parse, version)
-                    bar.update()
-
-                self.model.complete(part, on_reply)
-                for request in part:
-                    replies.setdefault(request, Reply(error="the model gave no reply"))
-                done += len(part)
+            for part in slices:
+                found = self._look_up(part, version)
+                replies |= found
+                bar.update(len(found))
+                part = [request for request in part if request not in found]
+                while part:
+                    fitting = self.budget.fitting(part)
+                    if not fitting:
+                        return False
+                    self._complete(part[:fitting], replies, parse, version, bar)
+                    if self._stopped:
+                        return False
+                    part = part[fitting:]
         return True
 
-    def _keep(self, request: ChatRequest, reply: Reply, parse: Callable[[str], T], version: str) -> Reply:
+    def _complete(
+        self,
+        part: Sequence[ChatRequest],
+        replies: dict[ChatRequest, Reply],
+        parse: Callable[[str], T],
+        version: str,
+        bar: Any,
+    ) -> None:
+        """Send requests that fit the budget."""
+
+        def on_answer(index: int, answer: Answer) -> None:
+            self._tally.sent += 1
+            replies[part[index]] = self._keep(part[index], answer, parse, version)
+            bar.update()
+
+        def on_waste(index: int, failure: Failure) -> bool:
+            self._tally.waste(part[index], failure.prompt_tokens, failure.completion_tokens)
+            still_open = [request for request in part if request not in replies]
+            if failure.again and self.budget.fitting(still_open) < len(still_open):
+                self._stopped = True
+                return False
+            return True
+
+        self._stopped = False
+        if self._metered is not None:
+            self._metered.complete_metered(part, on_answer, on_waste)
+        else:
+            self.model.complete(part, lambda index, reply: on_answer(index, Answer(reply)))
+        for request in part:
+            replies.setdefault(request, Reply(error="the model gave no reply"))
+
+    def _keep(self, request: ChatRequest, answer: Answer, parse: Callable[[str], T], version: str) -> Reply:
         """Book and store a reply; what comes back is the stored one."""
-        if reply.text is None:
-            self.budget.add(request, prompt=reply.prompt_tokens, completion=reply.completion_tokens)
+        reply, cut = answer.reply, answer.failure is not None and answer.failure.cut
+        if reply.text is None and not cut:
+            if reply.prompt_tokens or reply.completion_tokens:
+                self._tally.waste(request, reply.prompt_tokens, reply.completion_tokens)
             return reply if reply.error else replace(reply, error="the model gave no text")
         # A server that does not report tokens is booked with the estimate.
         prompt = reply.prompt_tokens or prompt_tokens(request)
-        completion = reply.completion_tokens or text_tokens(reply.text)
+        completion = reply.completion_tokens or (request.max_tokens if cut else text_tokens(reply.text or ""))
         self.budget.add(request, prompt=prompt, completion=completion)
-        reply = Reply(reply.text, None, prompt, completion)
-        key = self._key(request, version)
+        text = reply.text or ""
+        reply = Reply(None if cut else text, CUT if cut else None, prompt, completion)
+        read, key = _read(reply, parse), self._key(request, version)
         if self.cache is not None:
-            readable = not isinstance(_read(reply, parse), Unscored)
-            stored = self.cache.put(
-                key,
-                {"text": reply.text, "prompt_tokens": prompt, "completion_tokens": completion, "readable": readable},
+            value = {"text": text, "prompt_tokens": prompt, "completion_tokens": completion}
+            marks = {"readable": not isinstance(read, Unscored)} | ({"cut": True} if cut else {})
+            served = {"served": dict(answer.served)} if answer.served else {}
+            reply = _from_value(self.cache.put(key, value | marks | served))
+        self._tally.tokens[key] = (reply.prompt_tokens, reply.completion_tokens)
+        self._heard += 1
+        self._ever_readable |= not isinstance(read, Unscored)
+        if self._heard >= FIRST_REPLIES and not self._ever_readable:
+            assert isinstance(read, Unscored)
+            raise ChatServerError(
+                f"none of the first {self._heard} replies could be read, the last: {read.reason}. A reasoning model needs a "
+                f"higher cap on its replies; another one may be too small to follow the instructions. Raise the cap or "
+                f"take another model."
             )
-            reply = _from_value(stored)
-        self._tokens[key] = (reply.prompt_tokens, reply.completion_tokens)
         return reply
 
 
-def _again(request: ChatRequest, attempt: int) -> ChatRequest:
-    return replace(request, seed=request.seed + attempt)
-
-
 def _from_value(value: Mapping[str, Any]) -> Reply:
-    return Reply(value["text"], None, value["prompt_tokens"], value["completion_tokens"])
+    cut = value.get("cut", False)
+    text, error = (None, CUT) if cut else (value["text"], None)
+    return Reply(text, error, value["prompt_tokens"], value["completion_tokens"])
 
 
 def _read(reply: Reply, parse: Callable[[str], T]) -> T | Unscored:

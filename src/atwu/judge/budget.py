@@ -47,7 +47,7 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What would be sent, and what it costs at most if every reply is as long as its cap and none is asked again."""
+    """What would be sent, and what it costs if every reply is as long as its cap and none is asked for again."""
 
     calls: int
     prompt_tokens: int
@@ -66,11 +66,13 @@ class Estimate:
     def __str__(self) -> str:
         if not self.calls:
             return "nothing to send: every reply is stored"
-        money = "price unknown, give prices" if self.usd is None else f"about USD {self.usd:.4f} at most"
-        return (
+        size = (
             f"{self.calls:,} calls, about {self.prompt_tokens:,} prompt tokens (at {CHARACTERS_PER_TOKEN} characters a "
-            f"token) and at most {self.completion_tokens:,} reply tokens: {money}"
+            f"token) and at most {self.completion_tokens:,} reply tokens: "
         )
+        if self.usd is None:
+            return size + "price unknown, give prices"
+        return size + f"about USD {self.usd:.4f} if every reply is as long as its cap, retries not counted"
 
 
 def text_tokens(text: str) -> int:
@@ -112,11 +114,9 @@ class Budget:
         """How many of the requests, from the first on, can be sent and fit for sure."""
         if self.max_cost is None or self.prices is None:
             return len(requests)
-        # Where a tokenizer needs more tokens than estimated, the replies so far tell by how much.
-        scale = max(1.0, self._billed / self._estimated) if self._estimated else 1.0
         total = self.spent
         for number, request in enumerate(requests):
-            total += self.prices.cost(scale * prompt_tokens(request), request.max_tokens)
+            total += self._most(request)
             if total > self.max_cost * (1 + 1e-9):
                 return number
         return len(requests)
@@ -128,3 +128,63 @@ class Budget:
             self._billed += prompt
         if self.prices is not None:
             self.spent += self.prices.cost(prompt, completion)
+
+    def add_unreported(self, request: ChatRequest) -> None:
+        """Book a try that may have been billed, of which nothing is known: as much as it can have cost."""
+        self.spent += self._most(request)
+
+    def _most(self, request: ChatRequest) -> float:
+        if self.prices is None:
+            return 0.0
+        # Where a tokenizer needs more tokens than estimated, the replies so far tell by how much.
+        scale = max(1.0, self._billed / self._estimated) if self._estimated else 1.0
+        return self.prices.cost(scale * prompt_tokens(request), request.max_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Calls and tokens, the same however often the work was interrupted, but for `sent` against `stored` and for tries that
+    gave no reply: they count where they were made, and in full if the server does not say what they cost."""
+
+    sent: int
+    """Calls made now, failed ones included."""
+    stored: int
+    """Calls answered from the store."""
+    prompt_tokens: int
+    """Of all replies used, sent now or stored, each counted once, and of tries that may have been billed for nothing."""
+    completion_tokens: int
+    usd: float | None
+    """Price of these tokens; None: no prices were given."""
+
+
+class Tally:
+    """What an asker has sent, found and used so far."""
+
+    def __init__(self, budget: Budget) -> None:
+        self.sent = self.stored = 0
+        self.tokens: dict[str, tuple[int, int]] = {}
+        """Of the prompt and the reply, by the reply's key."""
+        self._budget = budget
+        self._wasted: list[tuple[int, int]] = []
+
+    def found(self, key: str, prompt: int, completion: int) -> None:
+        """Count a reply from the store, once."""
+        if key not in self.tokens:
+            self.stored += 1
+            self.tokens[key] = (prompt, completion)
+
+    def waste(self, request: ChatRequest, prompt: int, completion: int) -> None:
+        """Book a try that gave nothing; without token counts, what it costs at most."""
+        if prompt or completion:
+            self._budget.add(request, prompt=prompt, completion=completion)
+            self._wasted.append((prompt, completion))
+        else:
+            self._budget.add_unreported(request)
+            self._wasted.append((prompt_tokens(request), request.max_tokens))
+
+    @property
+    def usage(self) -> Usage:
+        """Counters since the start."""
+        prompt, completion = (sum(counts[side] for counts in (*self.tokens.values(), *self._wasted)) for side in (0, 1))
+        prices = self._budget.prices
+        return Usage(self.sent, self.stored, prompt, completion, prices.cost(prompt, completion) if prices else None)

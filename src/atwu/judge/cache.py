@@ -1,7 +1,9 @@
 """Store of model replies: one SQLite file that several processes and threads use at once and that survives a kill.
 
-A reply is found by everything that can change it and by nothing else (no timeouts, no retry counts). Conversations
-themselves are not stored, only their hash; so are no keys.
+A reply is found by everything that can change it and by nothing else (no timeouts, no retry counts). Stored are the
+replies, which may quote facts from the texts that were judged, their token counts and what the server said about itself;
+conversations are not, only their hash, and no keys. Only the user may read the file; deleting it, with its -wal and -shm
+neighbours, forgets everything.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +25,8 @@ T = TypeVar("T")
 
 _PATIENCE = 60.0
 """Seconds to wait for other writers."""
+_TEST_BYTES = 1 << 16
+"""Size of the test row; the space stays reserved for replies."""
 _LOOK_UP = 500
 """Keys per query; SQLite limits the number of parameters."""
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
@@ -64,7 +69,7 @@ class ReplyCache:
         """Open the store, or make an empty one.
 
         Raises:
-            CacheError: the file is damaged, is not ours, or cannot be opened.
+            CacheError: the file is damaged, is not ours, or cannot be opened and written to.
         """
         self.path = Path(path)
         self._lock = threading.Lock()
@@ -99,6 +104,15 @@ class ReplyCache:
         """Number of stored replies."""
         return int(self._execute("SELECT count(*) FROM replies", [])[0][0])
 
+    def check(self) -> None:
+        """Write something and take it back, so that nothing is paid for that cannot be stored.
+
+        Raises:
+            CacheError: the disk is full or cannot be written to.
+        """
+        self._execute("INSERT OR REPLACE INTO checks (id, content) VALUES (?, zeroblob(?))", [os.getpid(), _TEST_BYTES])
+        self._execute("DELETE FROM checks WHERE id = ?", [os.getpid()])
+
     def close(self) -> None:
         """Close the file; the store cannot be used afterwards."""
         with self._lock:
@@ -106,7 +120,9 @@ class ReplyCache:
 
     def _connect(self) -> None:
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with suppress(FileExistsError):  # SQLite's -wal and -shm files take over the mode
+                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o600))
             self._connection = sqlite3.connect(
                 self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
             )
@@ -119,6 +135,8 @@ class ReplyCache:
                 [],
             )
             self._execute("SELECT key, value, created FROM replies LIMIT 1", [])
+            self._execute("CREATE TABLE IF NOT EXISTS checks (id INTEGER PRIMARY KEY, content BLOB)", [])
+            self.check()
         except CacheError:
             self._connection.close()
             raise

@@ -1,62 +1,90 @@
 """A chat model behind an OpenAI-compatible server: a hosted one, vLLM, llama.cpp, `transformers serve`.
 
-The openai package sends and reads. Retrying is done here instead: one budget also covers replies that arrive but cannot
-be used, a rate limit holds back every worker, and a wait ends when the run is stopped. The key comes from the
-environment and is in nothing that is logged, raised or returned.
+Each try has a thread of its own, and all decisions are taken in the calling thread. Retrying is
+done here: one budget also covers replies that arrive but cannot be used, a rate limit holds back everything, and no try is
+waited for longer than its time. The key comes from the environment and is in nothing that is logged, raised or returned.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
-import logging
+import math
 import random
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from queue import Empty, SimpleQueue
 from typing import Any
 
-from atwu._extras import require
-from atwu.judge.answers import Failure, read_completion, read_status, refused_parameter
+from tqdm.auto import tqdm
+
+from atwu.data.schema import Message
+from atwu.judge.answers import Answer, Failure
 from atwu.judge.chat import ChatRequest, Reply
 from atwu.judge.endpoint import find_endpoint
-
-logger = logging.getLogger(__name__)
+from atwu.judge.transport import Transport, quiet
 
 _FIRST_DELAY = 0.5
 _LONGEST_DELAY = 8.0
+_CROWDED_PATIENCE = 60.0
+"""Seconds over which the tries are spread at least when a server limits the rate without saying for how long."""
+_GRACE = 0.5
+"""Seconds after its time that a try is given up; before, the transport can say itself what is wrong."""
+_HOPELESS = 20
+"""Requests that failed one after the other until no more are tried."""
 _JITTER = random.Random()
-_TRANSPORT = ("openai", "httpx", "httpx2", "httpcore", "httpcore2")
 
 
 class ChatServerError(ConnectionError):
     """Something would fail every request alike, so the rest was not tried."""
 
 
-class _Run:
-    """What the workers of one call share: whether to stop, and until when nobody sends."""
+@dataclass(slots=True)
+class _Job:
+    index: int
+    request: ChatRequest
+    tries: int = 0
+    due: float = 0.0
+    """Moment before which it is not sent (again)."""
+    deadline: float = 0.0
+    """Moment at which the try in flight is given up."""
 
-    def __init__(self) -> None:
-        self.stopped = threading.Event()
-        self._until = 0.0
-        self._lock = threading.Lock()
 
-    def hold_all(self, seconds: float) -> None:
-        with self._lock:
-            self._until = max(self._until, time.monotonic() + seconds)
+class _Flights:
+    """The tries of one call that are in flight. Threads are daemons, so one that hangs holds up nobody."""
 
-    def wait(self, seconds: float) -> bool:
-        """Sleep, and on while everybody is held back; False when the run was stopped."""
-        until = time.monotonic() + seconds
-        while not self.stopped.is_set():
-            left = max(until, self._until) - time.monotonic()
-            if left <= 0:
-                return True
-            self.stopped.wait(left)
-        return False
+    def __init__(self, send: Callable[[ChatRequest], Answer | Failure], seconds: float) -> None:
+        self.jobs: dict[int, _Job] = {}
+        self._send, self._seconds = send, seconds
+        self._numbers = itertools.count()
+        self._landed: SimpleQueue[tuple[int, Answer | Failure]] = SimpleQueue()
+
+    def start(self, job: _Job) -> None:
+        number = next(self._numbers)
+        job.tries += 1
+        job.deadline = time.monotonic() + self._seconds + _GRACE
+        self.jobs[number] = job
+
+        def fly() -> None:
+            self._landed.put((number, self._send(job.request)))
+
+        threading.Thread(target=fly, name="chat", daemon=True).start()
+
+    def land(self, until: float = math.inf) -> tuple[_Job, Answer | Failure] | None:
+        """The next outcome, or None if there is none until a moment; a try over its deadline has failed."""
+        until = min([until, *(job.deadline for job in self.jobs.values())])
+        try:
+            number, outcome = self._landed.get(timeout=min(max(0.0, until - time.monotonic()), 3600.0))
+        except Empty:
+            now = time.monotonic()
+            number = next((number for number, job in self.jobs.items() if job.deadline <= now), -1)
+            outcome = Failure(f"no reply within {self._seconds:g} seconds", billed=True)
+        job = self.jobs.pop(number, None)  # None: none came, or one that was given up before
+        return None if job is None else (job, outcome)
 
 
 class OpenAIChat:
@@ -71,6 +99,7 @@ class OpenAIChat:
         concurrency: int = 8,
         timeout: float = 60,
         max_retries: int = 5,
+        max_tokens: int | None = None,
     ) -> None:
         """Set up a client; nothing is sent yet.
 
@@ -80,9 +109,10 @@ class OpenAIChat:
                 password, or a query, in it are sent but never shown.
             api_key_env: environment variable that holds the key. Only the hosted API must have one.
             concurrency: most requests in flight at once.
-            timeout: seconds of silence after which a try has failed.
+            timeout: seconds that a try may take from sending to the end of its reply.
             max_retries: tries after the first, with growing pauses, for rate limits, timeouts, server errors, cut
                 connections and unusable replies.
+            max_tokens: cap on every reply in place of the requests' own; a reasoning model needs some thousands.
 
         Raises:
             ValueError: a setting out of range, an address that is none, or no usable key for the hosted API.
@@ -90,150 +120,158 @@ class OpenAIChat:
         """
         if not model:
             raise ValueError("model is empty; name a model of the server.")
-        if concurrency < 1 or max_retries < 0 or timeout <= 0:
+        if concurrency < 1 or max_retries < 0 or timeout <= 0 or (max_tokens is not None and max_tokens < 1):
             raise ValueError(
-                "concurrency must be at least 1, max_retries 0 or more and timeout above 0, got "
-                f"{concurrency}, {max_retries} and {timeout}."
+                "concurrency and max_tokens must be at least 1, max_retries 0 or more and timeout above 0, got "
+                f"{concurrency}, {max_tokens}, {max_retries} and {timeout}."
             )
         self._endpoint = find_endpoint(base_url, api_key_env)
-        self._model, self._concurrency = model, concurrency
-        self._timeout, self._max_retries = timeout, max_retries
-        self._refused: frozenset[str] = frozenset()
-        self._openai = require("openai", extra="judge")
-        self._client = self._openai.OpenAI(
-            api_key=self._endpoint.key or "none",
-            base_url=self._endpoint.url,
-            default_headers=self._endpoint.headers,
-            default_query=self._endpoint.query,
-            timeout=timeout,
-            max_retries=0,
-        )
+        self.concurrency, self.max_tokens = concurrency, max_tokens
+        self._model, self._timeout, self._max_retries = model, timeout, max_retries
+        self._answered, self._failed_in_a_row = False, 0
+        self._transport = Transport(model, self._endpoint, timeout)
 
     def __repr__(self) -> str:
         return f"OpenAIChat({self._model!r}, base_url={self._endpoint.url!r})"
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Kind, model and address, the latter without user, password and query."""
-        return {"kind": "openai", "model": self._model, "base_url": self._endpoint.url}
+        """Kind, model, address without user and password, and the cap if it is set here."""
+        cap = {} if self.max_tokens is None else {"max_tokens": self.max_tokens}
+        return {"kind": "openai", "model": self._model, **self._endpoint.identity, **cap}
+
+    def check(self) -> None:
+        """Ask for one token, so that what would fail every request shows before expensive work.
+
+        Raises:
+            ChatServerError: refused key, unknown model, no server, or one that is out of order.
+        """
+        last: list[Answer] = []
+        request = ChatRequest((Message("user", "Say yes."),), max_tokens=1)
+        self._complete([request], lambda _, answer: last.append(answer), lambda *_: True)
+        failure = last[0].failure
+        if failure is not None and failure.again:  # other failures are those of this request: the server is there
+            raise ChatServerError(f"{self._endpoint.url} does not answer: {last[0].reply.error}")
 
     def complete(self, requests: Sequence[ChatRequest], on_reply: Callable[[int, Reply], None]) -> None:
         """Answer all requests, in any order, several at a time.
 
         An interrupt or an exception of `on_reply` starts no more requests; those in flight have been paid for, so their
-        replies are still handed over before it is raised again.
+        replies are still handed over before it is raised again. A second interrupt drops them.
 
         Args:
             requests: the conversations.
             on_reply: called once per request with its index and reply, in the calling thread, as soon as it is there.
+                Its tokens are those of all tries as far as the server reports them.
 
         Raises:
-            ChatServerError: no request can succeed: refused key, unknown model, no server, no quota left.
+            ChatServerError: no request can succeed: refused key, unknown model, no server, no quota left; or many
+                failed one after the other.
         """
-        run = _Run()
-        todo = iter(enumerate(requests))
-        pending: dict[Future[Reply | None], int] = {}
-        with _quiet_transport(), ThreadPoolExecutor(self._concurrency, thread_name_prefix="chat") as pool:
+        wasted: dict[int, list[Failure]] = defaultdict(list)
+
+        def on_waste(index: int, failure: Failure) -> bool:
+            wasted[index].append(failure)
+            return True
+
+        def on_answer(index: int, answer: Answer) -> None:
+            reply = answer.reply
+            prompt = reply.prompt_tokens + sum(failure.prompt_tokens for failure in wasted[index])
+            completion = reply.completion_tokens + sum(failure.completion_tokens for failure in wasted[index])
+            on_reply(index, replace(reply, prompt_tokens=prompt, completion_tokens=completion))
+
+        self.complete_metered(requests, on_answer, on_waste)
+
+    def complete_metered(
+        self,
+        requests: Sequence[ChatRequest],
+        on_answer: Callable[[int, Answer], None],
+        on_waste: Callable[[int, Failure], bool],
+    ) -> None:
+        """See `Metered.complete_metered`; otherwise as `complete`."""
+        if self.max_tokens is not None:
+            requests = [replace(request, max_tokens=self.max_tokens) for request in requests]
+        self._complete(requests, on_answer, on_waste)
+
+    def _complete(
+        self,
+        requests: Sequence[ChatRequest],
+        on_answer: Callable[[int, Answer], None],
+        on_waste: Callable[[int, Failure], bool],
+    ) -> None:
+        flights = _Flights(self._transport.send, self._timeout)
+        todo = (_Job(index, request) for index, request in enumerate(requests))
+        waiting: list[_Job] = []
+        held_until = 0.0
+        with quiet():
             try:
                 while True:
-                    for index, request in itertools.islice(todo, self._concurrency - len(pending)):
-                        pending[pool.submit(self._ask, request, run)] = index
-                    if not pending:
+                    waiting += itertools.islice(todo, self.concurrency - len(waiting) - len(flights.jobs))
+                    now = time.monotonic()
+                    for job in [job for job in waiting if max(job.due, held_until) <= now]:
+                        waiting.remove(job)
+                        flights.start(job)
+                    if not waiting and not flights.jobs:
                         return
-                    for future in wait(pending, return_when=FIRST_COMPLETED).done:
-                        index = pending.pop(future)
-                        if (reply := future.result()) is not None:
-                            on_reply(index, reply)
-            except BaseException:
-                run.stopped.set()
-                for future in as_completed(pending):
-                    with suppress(Exception):
-                        if (reply := future.result()) is not None:
-                            on_reply(pending[future], reply)
+                    moments = [max(job.due, held_until) for job in waiting]
+                    landed = flights.land(min(moments, default=math.inf))
+                    if landed is None:
+                        continue
+                    job, outcome = landed
+                    if isinstance(outcome, Answer):
+                        self._answered, self._failed_in_a_row = True, 0
+                        on_answer(job.index, outcome)
+                    elif self._again(job, outcome, on_waste):
+                        delay = self._delay(job, outcome)
+                        job.due = time.monotonic() + delay * _JITTER.uniform(1, 1.25)
+                        waiting.append(job)
+                        if outcome.crowded:
+                            held_until = max(held_until, time.monotonic() + delay)
+                    else:
+                        self._give_up(job, outcome, on_answer)
+            except BaseException as error:
+                if isinstance(error, KeyboardInterrupt) and flights.jobs:
+                    note = f"stopping: {len(flights.jobs)} calls in flight are waited for; Ctrl-C again drops them"
+                    tqdm.write(note, file=sys.stderr)
+                while flights.jobs:
+                    if (landed := flights.land()) is not None:
+                        job, outcome = landed
+                        with suppress(Exception):
+                            if isinstance(outcome, Answer):
+                                on_answer(job.index, outcome)
+                            elif outcome.billed:
+                                on_waste(job.index, replace(outcome, again=False))
                 raise
 
-    def _ask(self, request: ChatRequest, run: _Run) -> Reply | None:
-        """The reply to one request, after as many tries as it takes; None when the run was stopped before."""
-        failure = Failure("not tried")
-        delay, prompt_tokens, completion_tokens = 0.0, 0, 0
-        for tries in range(1, self._max_retries + 2):
-            if not run.wait(delay):
-                return None
-            outcome = self._try(request)
-            prompt_tokens += outcome.prompt_tokens
-            completion_tokens += outcome.completion_tokens
-            if isinstance(outcome, Reply):
-                return replace(outcome, prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)
-            failure = outcome
-            if failure.fatal:
-                raise ChatServerError(failure.words)
-            if not failure.again:
-                break
-            delay = failure.wait or min(_LONGEST_DELAY, _FIRST_DELAY * 2 ** (tries - 1))
-            if failure.crowded:
-                run.hold_all(delay)
-            delay *= _JITTER.uniform(1, 1.25)
+    def _again(self, job: _Job, failure: Failure, on_waste: Callable[[int, Failure], bool]) -> bool:
+        """Whether to send once more."""
+        again = failure.again and not failure.fatal and job.tries <= self._max_retries
+        allowed = on_waste(job.index, replace(failure, again=again)) if failure.billed else True
+        return again and allowed
+
+    def _delay(self, job: _Job, failure: Failure) -> float:
+        """Seconds until the next try."""
+        if failure.wait is not None:
+            return failure.wait
+        doubled: int = 2 ** (job.tries - 1)
+        # All pauses of a crowded server add up to the patience.
+        share = _CROWDED_PATIENCE * doubled / (2**self._max_retries - 1) if failure.crowded else 0.0
+        return max(share, min(_LONGEST_DELAY, _FIRST_DELAY * doubled))
+
+    def _give_up(self, job: _Job, failure: Failure, on_answer: Callable[[int, Answer], None]) -> None:
+        """Hand over an error, or raise what concerns every request."""
+        if failure.fatal or (failure.suspect and not self._answered):
+            raise ChatServerError(failure.words)
+        url = self._endpoint.url
         if failure.unreachable:
-            raise ChatServerError(f"no connection to {self._endpoint.url} in {tries} tries; is the server running?")
-        words = failure.words + (f" (tried {tries} times)" if tries > 1 else "")
-        return Reply(error=words, prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)
-
-    def _try(self, request: ChatRequest) -> Reply | Failure:
-        """Send once, or again without the parameters that this server refuses.
-
-        Failures are returned rather than raised, so that no exception holds the library's own, and with it the headers.
-        """
-        while True:
-            body = self._body(request)
-            try:
-                return read_completion(self._client.chat.completions.create(**body))
-            except self._openai.APIStatusError as error:
-                if not self._adapt(error, body):
-                    return read_status(error, self._endpoint, self._model)
-            except self._openai.APIConnectionError as error:
-                cause = type(error.__cause__).__name__
-                if cause in ("ConnectError", "ConnectTimeout"):
-                    return Failure("no connection", unreachable=True)
-                if isinstance(error, self._openai.APITimeoutError):
-                    return Failure(f"no reply within {self._timeout:g} seconds")
-                return Failure(f"the connection was cut ({cause})")
-            except (json.JSONDecodeError, UnicodeDecodeError, self._openai.APIResponseValidationError):
-                return Failure("the reply is not valid JSON")
-            except (ValueError, self._openai.OpenAIError) as error:
-                return Failure(f"the request cannot be sent ({type(error).__name__})", again=False)
-
-    def _body(self, request: ChatRequest) -> dict[str, Any]:
-        settings = {"max_tokens": request.max_tokens, "temperature": request.temperature, "seed": request.seed}
-        kept: dict[str, Any] = {name: value for name, value in settings.items() if name not in self._refused}
-        if "max_tokens" not in kept:
-            kept["max_completion_tokens"] = request.max_tokens
-        turns = [{"role": message.role, "content": message.content} for message in request.messages]
-        return {"model": self._model, "messages": turns, **kept}
-
-    def _adapt(self, error: Any, sent: Mapping[str, Any]) -> bool:
-        """Stop sending a parameter that the server refuses; False when it is something else that it minds."""
-        name = refused_parameter(error, self._endpoint, sent)
-        if name is None:
-            return False
-        if name not in self._refused and name != "max_tokens":
-            logger.warning("%s does not take %s, which is left out from now on; replies may vary.", self._model, name)
-        self._refused |= {name}
-        return True
-
-
-@contextmanager
-def _quiet_transport() -> Iterator[None]:
-    """Keep what the transport notes about requests (addresses, headers, in older versions bodies) out of all logs."""
-
-    def only_warnings(record: logging.LogRecord) -> bool:
-        return record.levelno >= logging.WARNING
-
-    names = [name for name in list(logging.root.manager.loggerDict) if name.split(".")[0] in _TRANSPORT]
-    loggers = [logging.getLogger(name) for name in names]
-    for each in loggers:
-        each.addFilter(only_warnings)
-    try:
-        yield
-    finally:
-        for each in loggers:
-            each.removeFilter(only_warnings)
+            raise ChatServerError(f"no connection to {url} in {job.tries} tries; is the server running?")
+        words = failure.words + (f" (tried {job.tries} times)" if job.tries > 1 else "")
+        prompt, completion = (failure.prompt_tokens, failure.completion_tokens) if failure.cut else (0, 0)
+        on_answer(job.index, Answer(Reply(None, words, prompt, completion), failure))
+        self._failed_in_a_row += 1
+        if self._failed_in_a_row >= _HOPELESS:
+            self._failed_in_a_row = 0
+            raise ChatServerError(
+                f"{_HOPELESS} requests in a row failed at {url}, the last one: {words}. The rest was not sent. If the "
+                f"server is overloaded, run again later, with fewer requests at once or a longer timeout."
+            )

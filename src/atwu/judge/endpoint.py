@@ -1,6 +1,7 @@
 """Where a chat server is and what opens it: address, key and the other secrets, and how to keep them out of texts.
 
-An address may carry a user and password, or a query; they are sent, and shown nowhere.
+An address may carry a user and password, or a query; they are sent, and shown nowhere. Of the query, what is not secret
+(a deployment, a version) names the server too, as a hash.
 """
 
 from __future__ import annotations
@@ -12,7 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
 
+from atwu._cache import short_hash
+
 HOSTED = "https://api.openai.com/v1"
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_SECRET_NAME = re.compile(r"key|token|secret|sig|pass|auth|credential|code", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,16 @@ class Endpoint:
     query: Mapping[str, str] = field(repr=False)
     secrets: tuple[str, ...] = field(repr=False)
     """All that must not be shown, longest first."""
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What tells this server from others: address, the same for all spellings of this machine, and query."""
+        parts = urlsplit(self.url)
+        port = f":{parts.port}" if parts.port else ""
+        host = f"127.0.0.1{port}" if parts.hostname in _LOOPBACK else parts.netloc
+        named = {"base_url": urlunsplit((parts.scheme, host, parts.path, "", ""))}
+        query = sorted((name, value) for name, value in self.query.items() if not _SECRET_NAME.search(name))
+        return named | ({"query": short_hash(query)} if query else {})
 
     def scrub(self, text: str) -> str:
         """The text with every secret replaced by `***`."""

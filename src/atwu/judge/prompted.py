@@ -1,7 +1,7 @@
 """A judge that is a prompted chat model: rubric and texts in, one JSON object out, read strictly.
 
-The texts are data: they are put into the rubric's template once and never formatted again, and a verdict is read from
-the model's reply alone.
+The texts are data: they are put into the rubric's template once, between tags that they cannot close, and a verdict is
+read from the model's reply alone.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from atwu._cache import short_hash
 from atwu.data.schema import Message
 from atwu.judge.ask import Asker, Unscored
 from atwu.judge.budget import Estimate
@@ -19,6 +20,7 @@ from atwu.judge.rubrics import CORRECTNESS, PREFERENCE, Rubric
 from atwu.judge.verdicts import Claim, Pair, Preference, Verdict
 
 _HEADER = re.compile(r"(?:assistant\s*(?::|\n)\s*)+", re.IGNORECASE)
+_THOUGHTS = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 _EMPTY = Verdict(False, "empty answer")
 
 
@@ -86,8 +88,15 @@ def without_header(text: str) -> str:
 
 
 def rubric_request(rubric: Rubric, fields: Mapping[str, Any], *, max_tokens: int | None = None) -> ChatRequest:
-    """A rubric with its fields filled in; braces in the values are kept as they are."""
-    messages = (Message("system", rubric.system), Message("user", rubric.template.format_map(fields)))
+    """A rubric with its fields filled in; braces in the values are kept as they are.
+
+    The tags' mark is a hash of the texts, so that equal texts make equal requests and none of them can contain it.
+    """
+    texts = {name: str(value) for name, value in fields.items()}
+    mark = short_hash([rubric.version, texts])[:8]
+    while any(mark in text for text in texts.values()):
+        mark = short_hash(mark)[:8]
+    messages = (Message("system", rubric.system), Message("user", rubric.template.format_map({**texts, "mark": mark})))
     return ChatRequest(messages, max_tokens=max_tokens or rubric.max_tokens)
 
 
@@ -116,18 +125,21 @@ def read_preference(text: str) -> Preference:
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """The one JSON object of a reply; code fences and words around it are allowed.
+    """The one JSON object that a reply is; thoughts before it and code fences around it are allowed, nothing else.
 
     Raises:
-        ValueError: no object, several, one inside a list, or one that names a key twice.
+        ValueError: no object, several, one inside a list or among words, or one that names a key twice.
     """
-    start, end = text.find("{"), text.rfind("}") + 1
-    if start < 0 or end <= start:
+    thoughts = _THOUGHTS.match(text)
+    text = text[thoughts.end() :] if thoughts else text
+    text = text.strip().strip("`").strip()
+    text = text[4:].lstrip() if text[:4].lower() == "json" else text
+    if "{" not in text:
         raise ValueError("no JSON object")
-    if text[:start].rstrip().endswith("[") or text[end:].lstrip().startswith("]"):
-        raise ValueError("a list, not one JSON object")
+    if not (text.startswith("{") and text.endswith("}")):
+        raise ValueError("other text around the JSON object")
     try:
-        value = json.loads(text[start:end], object_pairs_hook=_distinct, strict=False)
+        value = json.loads(text, object_pairs_hook=_distinct, strict=False)
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError("not one JSON object") from error
     assert isinstance(value, dict)

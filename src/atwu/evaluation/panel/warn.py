@@ -72,6 +72,12 @@ def warnings(result: EvalResult, original: EvalResult | None, retain_only: EvalR
             if value.unscored:
                 yield f"{split}: {value.unscored} answers are unscored in {name}; they count neither way."
     for split in (FORGET, RETAIN):
+        rows = result.rows.get(split)
+        if rows is not None and len(rows.ids) > 1 and rows.subjects == rows.ids:
+            yield (
+                f"{split}: rows name no subject, so intervals take them for independent; they are too narrow if several rows "
+                "are about one (give a column 'subject')."
+            )
         clusters = max((value.clusters for value in result.sets.get(split, {}).values()), default=0)
         if 1 < clusters < FEW_CLUSTERS:
             yield f"{split}: intervals rest on {clusters} subjects only and are too narrow."
