@@ -9,7 +9,7 @@ demo: $(READY)
 	$(VENV)/bin/atwu demo
 
 test: $(READY) lint
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest --numprocesses auto --dist loadscope
 
 lint: $(READY)
 	$(VENV)/bin/ruff check src tests benchmarks examples

@@ -2,20 +2,19 @@
 
     python examples/people_panel.py
 
-Every method gets the same tuning: the learning rate out of four with the largest ES_delta, on a seed of its own. Prints the
-headline panel and the attacks as Markdown; the results of single runs are written to runs/people-panel.
+Every method gets the same tuning: the learning rate out of four with the largest ES_delta, on a seed of its own. Models and
+results are kept in runs/people-panel, so a run that is stopped goes on. Prints the panel as Markdown.
 """
 
-from functools import partial
 from pathlib import Path
 
-from atwu import UnlearnConfig, UnlearnTrainer, evaluate
+from atwu import EvaluateConfig, UnlearnConfig, UnlearnTrainer, evaluate, read_result
 from atwu.demo import UNLEARNING, epochs, prepare
-from atwu.evaluation.panel.config import EvaluateConfig
+from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.panel.seeds import over_seeds
-from atwu.evaluation.result import read_result
 from atwu.modeling.load import load_model, load_tokenizer, quiet_transformers
 from atwu.report.panel import HEADLINE, lines_of, panel_markdown
+from atwu.weighting.scorer import find_scorer
 
 METHODS = ("grad_diff", "wga", "satimp", "npo", "simnpo", "rmu", "atwu")
 RATES, TUNING_SEED, SEEDS = (1e-4, 3e-4, 1e-3, 3e-3), 100, (0, 1, 2)
@@ -23,52 +22,54 @@ OUTPUT = Path("runs/people-panel")
 
 
 def unlearn(method, rate, seed):
-    shared = UNLEARNING | {"learning_rate": rate, "num_train_epochs": epochs(len(forget))}
-    config = UnlearnConfig(
-        method=method, seed=seed, output_dir="runs/work", save_strategy="no", disable_tqdm=True, **shared
-    )
-    model = load_model(str(targets.target))
-    trainer = UnlearnTrainer(model, config, forget_dataset=forget, retain_dataset=pool, processing_class=tokenizer)
-    trainer.train()
-    return trainer.model
+    folder = OUTPUT / f"{method}-{rate:g}-{seed}"
+    if not (folder / "model.safetensors").is_file():
+        shared = UNLEARNING | {"learning_rate": rate, "num_train_epochs": epochs(len(forget)), "save_strategy": "no"}
+        config = UnlearnConfig(method=method, seed=seed, output_dir="runs/work", disable_tqdm=True, **shared)
+        trainer = UnlearnTrainer(
+            load_model(str(targets.target)),
+            config,
+            forget_dataset=forget,
+            retain_dataset=pool,
+            processing_class=tokenizer,
+        )
+        trainer.train()
+        trainer.save_model(str(folder))
+    return folder
 
 
-def measure(name, model, **options):
+def kept_minus_left(folder):
+    quick = {"forget": forget, "retain": retain, "metrics": "memorization", "progress": False}
+    return evaluate(load_model(str(folder)), tokenizer, **quick).overall["ES_delta"].value
+
+
+def measure(name, folder, **references):
     path = OUTPUT / f"{name}.json"
     if not path.is_file():
-        evaluate(model(), tokenizer, name=name, **rows, **options).write(path)
+        model, scorer = load_model(str(folder)), find_scorer(folder)
+        evaluate(model, tokenizer, scorer=scorer, name=name, **rows, **references).write(path)
     return read_result(path)
 
 
-def tuned_rate(method):
-    def kept_minus_left(rate):
-        model = unlearn(method, rate, TUNING_SEED)
-        quick = {"forget": forget, "retain": retain, "metrics": "memorization", "progress": False}
-        return evaluate(model, tokenizer, **quick).overall["ES_delta"].value
-
-    return max(RATES, key=kept_minus_left)
-
-
 quiet_transformers()
-OUTPUT.mkdir(parents=True, exist_ok=True)
 targets = prepare("small")
 tokenizer = load_tokenizer(str(targets.target))
 forget, pool, holdout = (targets.benchmark.split(name) for name in ("forget", "retain", "holdout"))
 retain = pool[::7]
 rows = {"forget": forget, "retain": retain, "pool": pool, "holdout": holdout, "metrics": "all", "progress": False}
-rows["config"] = EvaluateConfig(relearn_learning_rate=3e-4)
-original = measure("original", partial(load_model, str(targets.target)))
-retain_only = measure("retain-only", partial(load_model, str(targets.retain_only)), original=original)
-references = {"original": original, "retain_only": retain_only}
+rows |= {"config": EvaluateConfig(relearn_learning_rate=3e-4), "store": GenerationStore(OUTPUT / "generations")}
+original = measure("original", targets.target)
+retain_only = measure("retain-only", targets.retain_only, original=original)
 table = {"original": original, "retain-only": retain_only}
 for method in METHODS:
+    rate = max(RATES, key=lambda rate: kept_minus_left(unlearn(method, rate, TUNING_SEED)))
+    print(f"{method}: learning rate {rate:g}", flush=True)
+    folders = [unlearn(method, rate, seed) for seed in SEEDS]
     names = [f"{method}-{seed}" for seed in SEEDS]
-    rate = None if all((OUTPUT / f"{name}.json").is_file() for name in names) else tuned_rate(method)
     results = [
-        measure(name, partial(unlearn, method, rate, seed), **references)
-        for seed, name in zip(SEEDS, names, strict=True)
+        measure(name, folder, original=original, retain_only=retain_only)
+        for name, folder in zip(names, folders, strict=True)
     ]
-    print(f"{method}: learning rate {rate}", flush=True)
-    table[method] = over_seeds(results, references=references.values(), name=method)
+    table[method] = over_seeds(results, references=(original, retain_only), name=method)
 print(panel_markdown(table, lines=HEADLINE))
 print(panel_markdown(table, lines=[line for line in lines_of(table) if line not in HEADLINE]))

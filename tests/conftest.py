@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # one thread a worker, also in the processes that tests start
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 import torch
 from torch import Tensor

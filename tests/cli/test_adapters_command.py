@@ -53,14 +53,16 @@ def run(command, *arguments):
 
 def test_an_adapter_folder_is_evaluated_like_a_model(adapter, tmp_path):
     output = tmp_path / "eval.json"
-    printed = atwu("evaluate", "--model", adapter, *ROWS, "--no-rouge", "--device", "cpu", "--output", output)
+    printed = atwu(
+        "evaluate", "--model", adapter, *ROWS, "--metrics", "memorization", "--device", "cpu", "--output", output
+    )
     assert "forget (24 rows)" in printed
     result = json.loads(output.read_text())
     assert {"probability", "auroc_scorer"} <= set(result["sets"]["forget"])
 
 
 COMMANDS = [
-    ("evaluate", ("--forget", "people:tiny:forget", "--no-rouge", "--limit", "4")),
+    ("evaluate", ("--forget", "people:tiny:forget", "--metrics", "memorization", "--limit", "4")),
     ("tokens", ("--data", "people:tiny:forget", "--rows", "2", "--score", "scorer")),
     ("probe", ("--data", "people:tiny:forget", "--layers", "last", "--position", "own", "--folds", "2")),
 ]

@@ -269,9 +269,8 @@ def test_demo_runs_and_reuses_its_target(tmp_path):
     assert strength("original", "retain") >= 0.95
     assert strength("retain-only", "forget") < 0.3
     # A fair miniature: on real TOFU both are 0.67 to 0.68, naive templates give 0.97.
-    for split in ("forget", "retain"):
-        for score in ("auroc_importance", "auroc_entropy"):
-            assert 0.6 < results["eval_original"]["sets"][split][score]["value"] < 0.8
+    for score in ("auroc_importance", "auroc_entropy"):
+        assert 0.6 < results["eval_original"]["sets"]["forget"][score]["value"] < 0.8
     for method in ("grad_diff", "wga", "atwu"):
         assert strength(method, "forget") < 0.5
         assert strength(method, "retain") > strength(method, "forget")

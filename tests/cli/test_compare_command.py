@@ -90,7 +90,11 @@ def test_lines_by_name_in_the_order_asked_for(atwu, results):
     [
         (("{atwu}",), 2, "give two results or more; atwu evaluate --output writes them."),
         (("{atwu}", "{atwu}"), 1, "a result is given twice"),
-        (("{atwu}", "{npo}", "--metrics", "forget:J_V"), 1, "no result has a value for 'forget:J_V'. Did you mean forget:J_W"),
+        (
+            ("{atwu}", "{npo}", "--metrics", "forget:J_V"),
+            1,
+            "no result has a value for 'forget:J_V'. Did you mean forget:J_W",
+        ),
         (("{atwu}", "{npo}", "--to", "rmu"), 2, "--to must be one of atwu, npo; got 'rmu'."),
         (("{atwu}", "{npo}", "--format", "html"), 2, "--format must be table or markdown, got 'html'."),
         (("{atwu}", "{folder}/rmu.json"), 1, "rmu.json not found; atwu evaluate --output writes one."),

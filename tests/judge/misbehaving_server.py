@@ -25,8 +25,10 @@ VERDICT = '{"verdict": "YES", "reason": "stated"}'
 FLEETING = {
     *("rate-limit", "rate-limit-date", "error-408", "error-409", "error-500", "error-503", "timeout"),
     *("malformed", "not-json", "cut-before", "cut-middle", "wrong-shape", "null-content", "odd-content"),
+    *("null-billed", "error-in-200", "rate-limit-mute", "retry-wished", "retry-unwished"),
 }
 FAILURES_FIRST = 2
+BILL = {"usage": {"prompt_tokens": 100, "completion_tokens": 20}}
 
 lock = threading.Lock()
 seen: Counter[str] = Counter()
@@ -107,6 +109,22 @@ class Handler(BaseHTTPRequestHandler):
                 self.error(404, f"The model `{body['model']}` does not exist.", code="model_not_found")
             case "unknown-model-400":
                 self.error(400, f"{body['model']} is not a valid model ID")
+            case "like-a-model":
+                self.error(400, "invalid value: destiny is unknown to tiny-print")
+            case "redirect":
+                self.send(307, {}, headers={"Location": "/target/v1/chat/completions?key=abcdef"})
+            case "drip":
+                self.begin(200, 10_000, {})
+                for _ in range(100):
+                    self.wfile.write(b" ")
+                    time.sleep(0.05)
+            case "stuck":
+                time.sleep(20)
+                self.reply(text)
+            case "named":
+                self.send(200, completion(VERDICT) | {"model": "tiny-2025", "system_fingerprint": "fp_1"})
+            case "cut-billed":
+                self.send(200, completion("", finish="length") | BILL)
             case "bad-request":
                 self.error(400, f"the prompt is too long; got {dict(self.headers)} at {self.path}")
             case "new-parameters":
@@ -160,6 +178,16 @@ class Handler(BaseHTTPRequestHandler):
                 self.begin(200, len(whole), {})
                 self.wfile.write(whole[: len(whole) // 2])
                 self.cut()
+            case "null-billed":
+                self.send(200, completion(None) | BILL)
+            case "error-in-200":
+                self.send(200, {"error": {"message": f"overloaded; {self.headers['Authorization']}", "code": 502}})
+            case "rate-limit-mute":
+                self.error(429, "slow down")
+            case "retry-wished":
+                self.error(400, "not yet", headers={"x-should-retry": "true"})
+            case "retry-unwished":
+                self.error(500, "never", headers={"x-should-retry": "false"})
             case "wrong-shape":
                 self.send(200, {"object": "list", "data": []})
             case "null-content":
@@ -214,10 +242,10 @@ def completion(content: Any, *, finish: str = "stop", refusal: str | None = None
 
 def reworded(text: str) -> dict[str, Any]:
     """Wordings of a question, of which the first is the question itself; or whether two questions ask for the same."""
-    compared = re.search(r"Second question:\n(.*)", text)
+    compared = re.search(r"<second-question-.*\n(.*)", text)
     if compared:
         return {"same": "NO" if compared[1].startswith("Unlike that") else "YES"}
-    asked = re.search(r"Question:\n(.*)", text)
+    asked = re.search(r"<question-.*\n(.*)", text)
     question = asked[1] if asked else ""
     return {"paraphrases": [f"{lead}{question}" for lead in ("", "Please tell me: ", "Unlike that, ", "I ask you: ")]}
 

@@ -154,6 +154,38 @@ def test_what_was_put_survives_sigkill(tmp_path):
     plain.close()
 
 
+def test_only_the_user_may_read(tmp_path):
+    path = tmp_path / "new" / "judge.sqlite"
+    before = os.umask(0)
+    try:
+        cache = ReplyCache(path)
+        cache.put("a", {"n": 1})
+    finally:
+        os.umask(before)
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()} == dict.fromkeys(
+        ("judge.sqlite", "judge.sqlite-wal", "judge.sqlite-shm"), 0o600
+    )
+
+
+def test_a_full_disk_is_found_out_before(tmp_path):
+    cache = ReplyCache(tmp_path / "judge.sqlite")
+    cache.check()
+    pages = cache._execute("PRAGMA page_count", [])[0][0]
+    while cache._execute("PRAGMA freelist_count", [])[0][0]:
+        cache.put(str(cache.count()), {"text": "x" * 4000})
+    cache._execute(f"PRAGMA max_page_count={pages}", [])
+    with pytest.raises(CacheError, match="the disk is not full"):
+        cache.check()
+
+
+def test_a_check_leaves_nothing_behind(tmp_path):
+    cache = ReplyCache(tmp_path / "judge.sqlite")
+    cache.check()
+    assert cache.count() == 0
+    assert cache._execute("SELECT count(*) FROM checks", []) == [(0,)]
+
+
 def test_damaged_file_is_named_and_kept(tmp_path):
     path = tmp_path / "judge.sqlite"
     garbage = b"not a database at all " * 400

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
 import socket
 import subprocess
@@ -21,7 +22,7 @@ import pytest
 
 from atwu.data.schema import Message
 from atwu.judge import client
-from atwu.judge.answers import retry_after
+from atwu.judge.answers import CUT, Answer, retry_after
 from atwu.judge.chat import ChatRequest, Reply
 from atwu.judge.client import ChatServerError, OpenAIChat
 
@@ -105,6 +106,9 @@ def test_replies_keep_their_places_and_token_counts(server: str) -> None:
         "wrong-shape",
         "null-content",
         "odd-content",
+        "null-billed",
+        "error-in-200",
+        "retry-wished",
     ],
 )
 def test_fleeting_failures_are_tried_again(server: str, behaviour: str) -> None:
@@ -126,6 +130,7 @@ def test_fleeting_failures_are_tried_again(server: str, behaviour: str) -> None:
         ("wrong-shape", "the reply has no message (tried 3 times)"),
         ("null-content", "the reply has no content (tried 3 times)"),
         ("odd-content", "the reply's content is not text (tried 3 times)"),
+        ("error-in-200", "the server answered with an error: overloaded; Bearer *** (tried 3 times)"),
     ],
 )
 def test_lasting_failures_end_in_words_after_bounded_tries(server: str, behaviour: str, words: str) -> None:
@@ -330,7 +335,7 @@ def test_all_settings_are_sent(server: str) -> None:
         ("content-filter", Reply(error="the server's content filter held the reply back")),
         (
             "length-without-text",
-            Reply(error="the reply reached max_tokens before any text (a reasoning model?)"),
+            Reply(error=CUT),
         ),
     ],
 )
@@ -376,6 +381,7 @@ def test_the_address_may_come_from_the_environment(server: str, monkeypatch: pyt
         ({"concurrency": 0}, "concurrency must be at least 1"),
         ({"timeout": 0}, "timeout above 0"),
         ({"max_retries": -1}, "max_retries 0 or more"),
+        ({"max_tokens": 0}, "max_tokens at least 1"),
         ({"base_url": "localhost:8000/v1"}, "base_url must look like"),
         ({"base_url": "http://orla:gate@way:secret/v1"}, "base_url must look like"),
         ({"api_key_env": KEY}, "api_key_env is the name"),
@@ -393,3 +399,140 @@ def test_a_key_that_fits_no_header_is_refused_unseen(monkeypatch: pytest.MonkeyP
     with pytest.raises(ValueError, match="the key in OPENAI_API_KEY holds white space") as caught:
         OpenAIChat("tiny")
     assert "sk-" not in str(caught.value)
+
+
+def test_tokens_of_failed_tries_are_counted(server: str) -> None:
+    chat = OpenAIChat("tiny", base_url=f"{server}/v1", max_retries=2)
+    reply, failed = _ask(chat, [_request("BEHAVE:null-billed question"), _request("BEHAVE:always-null-billed")])
+    assert (reply.prompt_tokens, reply.completion_tokens) == (2 * 100 + 5, 2 * 20 + 4)
+    assert (failed.text, failed.prompt_tokens, failed.completion_tokens) == (None, 300, 60)
+
+
+def test_a_server_that_drips_is_given_up(server: str) -> None:
+    start = time.monotonic()
+    replies = _ask(OpenAIChat("tiny", base_url=f"{server}/drip/v1", timeout=0.3, max_retries=0))
+    assert replies == [Reply(error="no reply within 0.3 seconds")]
+    assert time.monotonic() - start < 2
+
+
+def test_redirects_are_not_followed(server: str) -> None:
+    with pytest.raises(
+        ChatServerError, match=r"redirects to /target/v1/chat/completions; give the final address"
+    ) as info:
+        _ask(OpenAIChat("tiny", base_url=f"{server}/redirect/v1"))
+    assert "abcdef" not in str(info.value)
+    assert _stats(server, "target")[0] == 0
+
+
+def test_the_servers_wish_about_retries_is_honoured(server: str) -> None:
+    replies = _ask(OpenAIChat("tiny", base_url=f"{server}/always-retry-unwished/v1"))
+    assert replies == [Reply(error="the server answered 500: never")]
+    assert _stats(server, "always-retry-unwished")[0] == 1
+
+
+def test_many_failures_in_a_row_end_the_run(server: str) -> None:
+    chat = OpenAIChat("tiny", base_url=f"{server}/v1", concurrency=4, max_retries=0)
+    replies: list[Reply] = []
+    requests = [_request(f"BEHAVE:always-error-408 {index}") for index in range(100)]
+    with pytest.raises(
+        ChatServerError, match=r"20 requests in a row failed at .*the server answered 408.*run again later"
+    ):
+        chat.complete(requests, lambda _, reply: replies.append(reply))
+    assert len(replies) == 20
+    assert _stats(server, "always-error-408")[0] <= 23
+    mixed = [_request("REPLY: now" if index % 20 == 19 else f"BEHAVE:always-error-500 {index}") for index in range(60)]
+    assert len(_ask(OpenAIChat("tiny", base_url=f"{server}/v1", concurrency=1, max_retries=0), mixed)) == 60
+
+
+def test_failures_in_a_row_are_counted_over_calls(server: str) -> None:
+    chat = OpenAIChat("tiny", base_url=f"{server}/v1", max_retries=0)
+    for _ in range(19):
+        _ask(chat, [_request("BEHAVE:bad-request")])
+    with pytest.raises(ChatServerError, match="20 requests in a row"):
+        _ask(chat, [_request("BEHAVE:bad-request")])
+
+
+def test_a_rate_limit_without_a_time_is_borne_with_patience(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_CROWDED_PATIENCE", 0.9)
+    assert _ask(OpenAIChat("tiny", base_url=f"{server}/always-rate-limit-mute/v1", max_retries=2))[0].text is None
+    count, _, arrivals = _stats(server, "always-rate-limit-mute")
+    assert count == 3
+    assert arrivals[2] - arrivals[0] >= 0.9
+    assert arrivals[1] - arrivals[0] >= 0.3
+
+
+@pytest.mark.parametrize("behaviour", ["forbidden", "unknown-model", "unknown-model-400"])
+def test_a_refusal_after_a_success_is_one_requests_own(server: str, behaviour: str) -> None:
+    chat = OpenAIChat("tiny", base_url=f"{server}/v1", concurrency=1)
+    replies = _ask(chat, [_request(), _request(f"BEHAVE:{behaviour}"), _request()])
+    assert [reply.text for reply in replies] == [VERDICT, None, VERDICT]
+
+
+def test_a_text_with_the_models_letters_in_it_does_not_name_the_model(server: str) -> None:
+    assert "destiny" in str(_ask(OpenAIChat("tiny", base_url=f"{server}/like-a-model/v1"))[0].error)
+
+
+def test_a_cap_of_the_client_overrides_and_is_part_of_the_identity(server: str) -> None:
+    chat = OpenAIChat("tiny", base_url=f"{server}/echo/v1", max_tokens=3000)
+    assert json.loads(str(_ask(chat)[0].text))["body"]["max_tokens"] == 3000
+    assert chat.identity["max_tokens"] == 3000
+
+
+def test_identity_is_the_servers_and_not_its_spelling() -> None:
+    def identity(url: str) -> str:
+        return json.dumps(OpenAIChat("tiny", base_url=url).identity, sort_keys=True)
+
+    assert identity("http://localhost:80/v1") == identity("http://127.0.0.1:80/v1/") == identity("http://[::1]:80/v1")
+    assert (
+        identity("http://h/v1?deployment=kelbury")
+        != identity("http://h/v1?deployment=harbour")
+        != identity("http://h/v1")
+    )
+    assert identity("http://h/v1?api_key=abcdef") == identity("http://h/v1?api_key=ghijkl") == identity("http://h/v1")
+    assert "kelbury" not in identity("http://h/v1?deployment=kelbury")
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "served"),
+    [
+        ("v1", {}),
+        ("named", {"model": "tiny-2025", "system_fingerprint": "fp_1"}),
+        ("new-parameters", {"left_out": ["temperature", "seed"]}),
+    ],
+)
+def test_what_the_server_names_otherwise_is_kept(server: str, behaviour: str, served: dict[str, Any]) -> None:
+    answers: list[Answer] = []
+    chat = OpenAIChat("tiny", base_url=f"{server}/{behaviour}/v1".replace("/v1/v1", "/v1"))
+    chat.complete_metered([_request()], lambda _, answer: answers.append(answer), lambda *_: True)
+    assert answers[0].served == served
+
+
+WAITING = """
+import sys
+from atwu.data.schema import Message
+from atwu.judge.chat import ChatRequest
+from atwu.judge.client import OpenAIChat
+requests = [ChatRequest((Message("user", str(number)),), 9) for number in range(5)]
+OpenAIChat("tiny", base_url=sys.argv[1], concurrency=2).complete(requests, lambda index, reply: None)
+"""
+
+
+def test_the_first_interrupt_waits_and_says_so_and_the_second_does_not(server: str) -> None:
+    command = [sys.executable, "-c", WAITING, f"{server}/stuck/v1"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as child:
+        try:
+            while _stats(server, "stuck")[0] < 2:
+                assert child.poll() is None
+                time.sleep(0.05)
+            os.kill(child.pid, signal.SIGINT)
+            assert child.stderr is not None
+            assert child.stderr.readline() == "stopping: 2 calls in flight are waited for; Ctrl-C again drops them\n"
+            time.sleep(0.5)
+            assert child.poll() is None
+            os.kill(child.pid, signal.SIGINT)
+            start = time.monotonic()
+            assert child.wait(10) != 0
+            assert time.monotonic() - start < 2
+        finally:
+            child.kill()
+    assert _stats(server, "stuck")[0] == 2

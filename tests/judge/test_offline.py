@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from atwu.data.people import people
 from atwu.judge.agreement import agreement
 from atwu.judge.cases import load_cases
-from atwu.judge.numerals import with_digits
 from atwu.judge.offline import OfflineJudge
+from atwu.judge.rules.numerals import with_digits
 from atwu.judge.verdicts import Claim, Judge, Pair, Verdict
 
 KINDS = {
@@ -68,6 +68,17 @@ def test_a_date_may_be_written_in_any_usual_way(date: str) -> None:
 @pytest.mark.parametrize(
     ("text", "digits"),
     [
+        ("three fifths of the lake", "60 percent of the lake"),
+        ("one in four", "25 percent"),
+        ("one in 1961", "1 in 1961"),
+        ("the third of March", "the 3 of March"),
+        ("twelve and a half thousand", "12500"),
+        ("12.5k", "12500"),
+        ("half a million", "500000"),
+        ("three quarters of an hour", "45 minutes"),
+        ("an hour and a half", "1.5 hours"),
+        ("the fourth month of the year", "the april"),
+        ("at noon", "at 12"),
         ("twenty-seven", "27"),
         ("three hundred and forty", "340"),
         ("eighteen seventy-one", "1871"),
@@ -136,9 +147,9 @@ def test_no_question_or_reference_is_in_both_splits() -> None:
         assert {getattr(case.claim, part) for case in dev}.isdisjoint(getattr(case.claim, part) for case in test)
 
 
-@pytest.mark.parametrize(("split", "floor"), [("dev", 0.985)])
+@pytest.mark.parametrize(("split", "floor"), [("dev", 0.99), ("test", 0.82)])
 def test_agreement_with_labels_by_hand(split: str, floor: float) -> None:
-    """Measured: 99.7 % on the 1049 cases the rules were tuned on."""
+    """0.995 on what the rules were tuned on; 0.832 on the held-out cases, below the 0.95 that was aimed at."""
     cases = load_cases("dev" if split == "dev" else "test")
     found = agreement([case.label for case in cases], OfflineJudge().judge([case.claim for case in cases]))
     assert found.unscored == 0
@@ -226,7 +237,7 @@ def test_degenerate_answers_are_rated_lower_whichever_side_they_are_on() -> None
 def test_identity_names_kind_and_version() -> None:
     judge: Judge = OfflineJudge()
     assert judge.identity["kind"] == "offline"
-    assert judge.identity["version"] == "offline/2"
+    assert judge.identity["version"] == "offline/3"
 
 
 def test_thousands_of_claims_per_second() -> None:

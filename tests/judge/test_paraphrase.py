@@ -39,8 +39,8 @@ class Writer:
         for index, request in enumerate(requests):
             user = request.messages[1].content
             self.asked.append(user)
-            if user.startswith("First question:"):
-                on_reply(index, Reply(self.same(user.partition("Second question:\n")[2])))
+            if user.startswith("<first-question-"):
+                on_reply(index, Reply(self.same(user.splitlines()[-2])))
             else:
                 on_reply(index, Reply(self.wordings[user.splitlines()[1]]))
 
@@ -109,7 +109,7 @@ def test_scripts_without_spaces_leak_too():
 
 def test_rows_get_the_first_good_ones_and_the_others_are_counted():
     leak = "Was the harpist Orla Venn born in Kelbury on 3 March 1961?"
-    model = Writer({QUESTION: "Sure!\n```json\n" + listed(leak, GOOD[0], GOOD[0].upper(), *GOOD[1:]) + "\n```"})
+    model = Writer({QUESTION: "```json\n" + listed(leak, GOOD[0], GOOD[0].upper(), *GOOD[1:]) + "\n```"})
     found = paraphrases([ROW], Asker(model, None, progress=False), count=2)
     assert found.rows[0].paraphrases == tuple(GOOD[:2])
     assert (found.rows[0].question, found.rows[0].answer, found.rows[0].subject) == (QUESTION, ANSWER, "Orla Venn")
@@ -162,7 +162,7 @@ def test_the_last_turn_is_reworded_and_braces_are_harmless():
     found = paraphrases([Example(turns, "A {field}.")], Asker(model, None, progress=False), count=1)
     assert found.rows[0].messages == turns
     assert found.rows[0].paraphrases == ("{count}: what is it in {question}?",)
-    assert "Answer (never to be given away):\nA {field}." in model.asked[0]
+    assert "\nA {field}.\n</secret-answer-" in model.asked[0]
 
 
 def test_estimate_bounds_what_is_sent_and_is_nothing_afterwards(tmp_path):

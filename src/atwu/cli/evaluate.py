@@ -63,7 +63,7 @@ def evaluate(
     relearn_rows: Annotated[
         int, typer.Option(min=1, help="Rows of the relearning attack.", rich_help_panel=_PROBES)
     ] = 8,
-    relearn_steps: Annotated[int, typer.Option(min=1, help="Its training steps.", rich_help_panel=_PROBES)] = 20,
+    relearn_steps: Annotated[int, typer.Option(min=1, help="Its training steps.", rich_help_panel=_PROBES)] = 30,
     relearn_learning_rate: Annotated[
         float, typer.Option(help="Its learning rate; small models need about 3e-4.", rich_help_panel=_PROBES)
     ] = 2e-5,
@@ -98,6 +98,8 @@ def evaluate(
     judge_price: shared.JudgePrice = None,
     max_cost: shared.MaxCost = None,
     judge_concurrency: shared.Concurrency = 8,
+    judge_timeout: shared.JudgeTimeout = 60,
+    judge_reply_tokens: shared.JudgeReply = None,
     estimate: shared.EstimateOnly = False,
     max_length: shared.MaxLength = 512,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Cap on a generated answer.")] = 64,
@@ -127,7 +129,7 @@ def evaluate(
     from rich.console import Console
 
     from atwu.cli.measuring import Measuring, check_names
-    from atwu.cli.opening import open_judge, open_rows, spread
+    from atwu.cli.opening import JudgeOptions, open_judge, open_rows, spread
     from atwu.evaluation.panel.config import EvaluateConfig
     from atwu.evaluation.panel.table import JUDGED, chosen
     from atwu.evaluation.rwku_rows import CANONICAL_FORGET, CAPS, load_probes
@@ -178,9 +180,10 @@ def evaluate(
     rows = {name: open_rows(source) for name, source in sources.items()}
     few: dict[str, Any] = {name: spread(every, limit) for name, every in rows.items()}
     sets = {name: few.pop(name) for name in ("forget", "retain", "holdout")} | {"kept": few, "pool": rows["retain"]}
-    asked = open_judge(
-        judge, url=judge_url, key=judge_key, price=judge_price, max_cost=max_cost, concurrency=judge_concurrency
+    asking = JudgeOptions(
+        judge_url, judge_key, judge_price, max_cost, judge_concurrency, judge_timeout, judge_reply_tokens
     )
+    asked = open_judge(judge, asking)
     measuring = Measuring(
         options={**sets, "probes": probes, "metrics": wanted, "config": config, "judge": asked},
         judge=asked,

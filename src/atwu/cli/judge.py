@@ -39,6 +39,8 @@ def agreement(
     judge_price: shared.JudgePrice = None,
     max_cost: shared.MaxCost = None,
     judge_concurrency: shared.Concurrency = 8,
+    judge_timeout: shared.JudgeTimeout = 60,
+    judge_reply_tokens: shared.JudgeReply = None,
     estimate: shared.EstimateOnly = False,
     show_errors: Annotated[int, typer.Option(min=0, help="Print this many disagreements.")] = 5,
     output: shared.Output = None,
@@ -53,7 +55,7 @@ def agreement(
     from rich.console import Console
 
     from atwu._files import versions, write_json
-    from atwu.cli.opening import open_judge
+    from atwu.cli.opening import JudgeOptions, open_judge
     from atwu.judge.agreement import agreement as measure
     from atwu.judge.agreement import agreement_between
     from atwu.judge.cases import load_cases
@@ -66,15 +68,12 @@ def agreement(
     if not loaded:
         raise ValueError(f"no case in the split {split!r}; leave --split out to use all.")
     claims = [case.claim for case in loaded]
-    options: dict[str, Any] = {
-        "url": judge_url,
-        "key": judge_key,
-        "price": judge_price,
-        "max_cost": max_cost,
-        "concurrency": judge_concurrency,
-    }
-    asked = open_judge(judge, **(options if judge != "offline" or against in (None, "offline") else {}))
-    other = None if against is None else open_judge(against, **({} if against == "offline" else options))
+    asking = JudgeOptions(
+        judge_url, judge_key, judge_price, max_cost, judge_concurrency, judge_timeout, judge_reply_tokens
+    )
+    paid = against is not None and against != "offline"
+    asked = open_judge(judge, JudgeOptions() if judge == "offline" and paid else asking)
+    other = None if against is None else open_judge(against, asking if paid else JudgeOptions())
     if isinstance(asked, PromptedJudge) and isinstance(other, PromptedJudge):
         other.asker.budget = asked.asker.budget  # one limit for both
     if estimate:

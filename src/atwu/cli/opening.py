@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,8 @@ import typer
 
 if TYPE_CHECKING:
     from atwu.data.schema import Example
+    from atwu.judge.ask import Asker
+    from atwu.judge.budget import Prices
     from atwu.judge.chat import ChatModel
     from atwu.judge.verdicts import Judge
 
@@ -55,74 +58,86 @@ def spread(rows: Sequence[Example], count: int | None) -> tuple[Example, ...]:
     return tuple(rows[index * len(rows) // count] for index in range(count))
 
 
-def open_judge(
-    name: str,
-    *,
-    url: str | None = None,
-    key: str = "OPENAI_API_KEY",
-    price: str | None = None,
-    max_cost: float | None = None,
-    concurrency: int = 8,
-) -> Judge:
+@dataclass(frozen=True, slots=True)
+class JudgeOptions:
+    """What the command line says about a judge or a paraphraser."""
+
+    url: str | None = None
+    key: str = "OPENAI_API_KEY"
+    price: str | None = None
+    max_cost: float | None = None
+    concurrency: int = 8
+    timeout: float = 60.0
+    reply: int | None = None
+
+    @property
+    def prices(self) -> Prices | None:
+        """INPUT,OUTPUT as numbers."""
+        from atwu.judge.budget import Prices
+
+        if self.price is None:
+            return None
+        try:
+            given, taken = (float(part) for part in self.price.split(","))
+        except ValueError:
+            raise ValueError(
+                f"--judge-price must be INPUT,OUTPUT in USD per million tokens, got {self.price!r}."
+            ) from None
+        return Prices(given, taken)
+
+
+def open_judge(name: str, options: JudgeOptions) -> Judge:
     """The judge that `--judge` names.
 
     Raises:
         ValueError: an unknown kind, or options that do not belong to it.
     """
     if name == "offline":
-        if url or price or max_cost is not None:
+        if options.url or options.price or options.max_cost is not None:
             raise ValueError("--judge-url, --judge-price and --max-cost go with --judge openai:MODEL.")
         from atwu.judge.offline import OfflineJudge
 
         return OfflineJudge()
     from atwu.judge.prompted import PromptedJudge
 
-    options: dict[str, Any] = {"url": url, "key": key, "price": price, "max_cost": max_cost}
-    return PromptedJudge(open_asker(name, **options, concurrency=concurrency, judging=True))
+    return PromptedJudge(open_asker(name, options, what="judge"))
 
 
-def open_asker(
-    name: str,
-    *,
-    url: str | None = None,
-    key: str = "OPENAI_API_KEY",
-    price: str | None = None,
-    max_cost: float | None = None,
-    concurrency: int = 8,
-    judging: bool = False,
-) -> Any:
-    """A chat model behind its store, with its budget; `judging` only matters for what an error says."""
+def open_asker(name: str, options: JudgeOptions, *, what: str) -> Asker:
+    """A chat model behind its store, with its budget; `what` it is for is only said in errors.
+
+    Raises:
+        ValueError: an unknown kind, or options that do not belong to it.
+    """
     from atwu.judge.ask import Asker
-    from atwu.judge.budget import Budget, Prices
+    from atwu.judge.budget import Budget
     from atwu.judge.cache import ReplyCache, default_path
 
     kind, _, model = name.partition(":")
     if kind not in ("openai", "local") or not model:
-        offline = "" if judging is False else "offline, "
-        raise ValueError(
-            f"{name!r} is no {'judge' if judging else 'model'}; use {offline}openai:MODEL or local:FOLDER."
-        )
-    prices = None
-    if price is not None:
-        try:
-            given, taken = (float(part) for part in price.split(","))
-        except ValueError:
-            raise ValueError(f"--judge-price must be INPUT,OUTPUT in USD per million tokens, got {price!r}.") from None
-        prices = Prices(given, taken)
+        offline = "offline, " if what == "judge" else ""
+        raise ValueError(f"{name!r} is no {what}; use {offline}openai:MODEL or local:FOLDER.")
+    budget = Budget(options.max_cost, options.prices)
     chat: ChatModel
     if kind == "openai":
         from atwu.judge.client import OpenAIChat
 
-        chat = OpenAIChat(model, base_url=url, api_key_env=key, concurrency=concurrency)
+        chat = OpenAIChat(
+            model,
+            base_url=options.url,
+            api_key_env=options.key,
+            concurrency=options.concurrency,
+            timeout=options.timeout,
+            max_tokens=options.reply,
+        )
     else:
         from atwu.judge.local import LocalChat
 
-        if url:
+        if options.url:
             raise ValueError("--judge-url goes with openai:MODEL; local:FOLDER runs in this process.")
         chat = LocalChat(model)
     # A local model decodes greedily: asked again it says the same.
-    attempts = 3 if kind == "openai" else 1
-    return Asker(chat, ReplyCache(default_path()), budget=Budget(max_cost, prices), attempts=attempts)
+    return Asker(chat, ReplyCache(default_path()), budget=budget, attempts=3 if kind == "openai" else 1)
 
 
 def result_beside(output: Path, role: str) -> Path:

@@ -39,6 +39,16 @@ MaxCost = Annotated[
     float | None, typer.Option(min=0, help="Stop before more than this many USD are spent.", rich_help_panel="Judge")
 ]
 Concurrency = Annotated[int, typer.Option(min=1, help="Calls in flight at once.", rich_help_panel="Judge")]
+JudgeTimeout = Annotated[
+    float,
+    typer.Option(min=1, help="Seconds a call may take, from sending to the end of its reply.", rich_help_panel="Judge"),
+]
+JudgeReply = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Cap on the judge's reply in tokens; a reasoning model needs thousands.", rich_help_panel="Judge"
+    ),
+]
 EstimateOnly = Annotated[
     bool,
     typer.Option(

@@ -22,6 +22,9 @@ def paraphrase(
     judge_price: shared.JudgePrice = None,
     max_cost: shared.MaxCost = None,
     judge_concurrency: shared.Concurrency = 8,
+    judge_timeout: shared.JudgeTimeout = 60,
+    judge_reply_tokens: shared.JudgeReply = None,
+    estimate: shared.EstimateOnly = False,
     overwrite: shared.Overwrite = False,
 ) -> None:
     """Have a language model write other wordings of every question, and keep those that pass the checks.
@@ -31,17 +34,21 @@ def paraphrase(
 
     Example: atwu paraphrase --data forget.jsonl --judge openai:my-model --count 5 --output forget-paraphrased.jsonl
     """
-    from atwu.cli.opening import open_asker, open_rows
+    from atwu.cli.opening import JudgeOptions, open_asker, open_rows
     from atwu.data.writing import write_rows
-    from atwu.judge.paraphrase import paraphrases
+    from atwu.judge.paraphrase import estimate_paraphrases, paraphrases
 
     shared.check_output(output, overwrite=overwrite)
     if output.suffix != ".jsonl":
         raise ValueError(f"--output must end in .jsonl, got {output}.")
-    asker = open_asker(
-        judge, url=judge_url, key=judge_key, price=judge_price, max_cost=max_cost, concurrency=judge_concurrency
+    asking = JudgeOptions(
+        judge_url, judge_key, judge_price, max_cost, judge_concurrency, judge_timeout, judge_reply_tokens
     )
+    asker = open_asker(judge, asking, what="model")
     rows = open_rows(data, limit=limit)
+    if estimate:
+        typer.echo(f"{judge}: {estimate_paraphrases(rows, asker, count=count, check_meaning=check_meaning)}")
+        return
     found = paraphrases(rows, asker, count=count, check_meaning=check_meaning)
     write_rows(output, found.rows)
     typer.echo(str(found.report))

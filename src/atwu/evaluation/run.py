@@ -226,6 +226,7 @@ def _cost(session: Session) -> dict[str, float]:
     if isinstance(session.judge, PromptedJudge):
         usage = session.judge.asker.usage
         cost |= {
+            "judge_calls": usage.replies,
             "judge_prompt_tokens": usage.prompt_tokens,
             "judge_reply_tokens": usage.completion_tokens,
         }

@@ -150,6 +150,8 @@ class Usage:
     """Calls made now, failed ones included."""
     stored: int
     """Calls answered from the store."""
+    replies: int
+    """Distinct replies used, sent now or stored."""
     prompt_tokens: int
     """Of all replies used, sent now or stored, each counted once, and of tries that may have been billed for nothing."""
     completion_tokens: int
@@ -187,4 +189,5 @@ class Tally:
         """Counters since the start."""
         prompt, completion = (sum(counts[side] for counts in (*self.tokens.values(), *self._wasted)) for side in (0, 1))
         prices = self._budget.prices
-        return Usage(self.sent, self.stored, prompt, completion, prices.cost(prompt, completion) if prices else None)
+        usd = prices.cost(prompt, completion) if prices else None
+        return Usage(self.sent, self.stored, len(self.tokens), prompt, completion, usd)

@@ -1,8 +1,8 @@
 """A chat model behind an OpenAI-compatible server: a hosted one, vLLM, llama.cpp, `transformers serve`.
 
-Each try has a thread of its own, and all decisions are taken in the calling thread. Retrying is
-done here: one budget also covers replies that arrive but cannot be used, a rate limit holds back everything, and no try is
-waited for longer than its time. The key comes from the environment and is in nothing that is logged, raised or returned.
+Each try has a thread of its own; all decisions are taken in the calling thread. Retrying is done here: one budget also
+covers replies that arrive but cannot be used, a rate limit holds back everything, and no try is waited for longer than its
+time. The key comes from the environment and is in nothing that is logged, raised or returned.
 """
 
 from __future__ import annotations
@@ -11,29 +11,25 @@ import itertools
 import math
 import random
 import sys
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from queue import Empty, SimpleQueue
+from dataclasses import replace
 from typing import Any
 
 from tqdm.auto import tqdm
 
-from atwu.data.schema import Message
 from atwu.judge.answers import Answer, Failure
 from atwu.judge.chat import ChatRequest, Reply
 from atwu.judge.endpoint import find_endpoint
+from atwu.judge.flights import Flights, Job
 from atwu.judge.transport import Transport, quiet
 
 _FIRST_DELAY = 0.5
 _LONGEST_DELAY = 8.0
 _CROWDED_PATIENCE = 60.0
 """Seconds over which the tries are spread at least when a server limits the rate without saying for how long."""
-_GRACE = 0.5
-"""Seconds after its time that a try is given up; before, the transport can say itself what is wrong."""
 _HOPELESS = 20
 """Requests that failed one after the other until no more are tried."""
 _JITTER = random.Random()
@@ -41,50 +37,6 @@ _JITTER = random.Random()
 
 class ChatServerError(ConnectionError):
     """Something would fail every request alike, so the rest was not tried."""
-
-
-@dataclass(slots=True)
-class _Job:
-    index: int
-    request: ChatRequest
-    tries: int = 0
-    due: float = 0.0
-    """Moment before which it is not sent (again)."""
-    deadline: float = 0.0
-    """Moment at which the try in flight is given up."""
-
-
-class _Flights:
-    """The tries of one call that are in flight. Threads are daemons, so one that hangs holds up nobody."""
-
-    def __init__(self, send: Callable[[ChatRequest], Answer | Failure], seconds: float) -> None:
-        self.jobs: dict[int, _Job] = {}
-        self._send, self._seconds = send, seconds
-        self._numbers = itertools.count()
-        self._landed: SimpleQueue[tuple[int, Answer | Failure]] = SimpleQueue()
-
-    def start(self, job: _Job) -> None:
-        number = next(self._numbers)
-        job.tries += 1
-        job.deadline = time.monotonic() + self._seconds + _GRACE
-        self.jobs[number] = job
-
-        def fly() -> None:
-            self._landed.put((number, self._send(job.request)))
-
-        threading.Thread(target=fly, name="chat", daemon=True).start()
-
-    def land(self, until: float = math.inf) -> tuple[_Job, Answer | Failure] | None:
-        """The next outcome, or None if there is none until a moment; a try over its deadline has failed."""
-        until = min([until, *(job.deadline for job in self.jobs.values())])
-        try:
-            number, outcome = self._landed.get(timeout=min(max(0.0, until - time.monotonic()), 3600.0))
-        except Empty:
-            now = time.monotonic()
-            number = next((number for number, job in self.jobs.items() if job.deadline <= now), -1)
-            outcome = Failure(f"no reply within {self._seconds:g} seconds", billed=True)
-        job = self.jobs.pop(number, None)  # None: none came, or one that was given up before
-        return None if job is None else (job, outcome)
 
 
 class OpenAIChat:
@@ -122,8 +74,8 @@ class OpenAIChat:
             raise ValueError("model is empty; name a model of the server.")
         if concurrency < 1 or max_retries < 0 or timeout <= 0 or (max_tokens is not None and max_tokens < 1):
             raise ValueError(
-                "concurrency and max_tokens must be at least 1, max_retries 0 or more and timeout above 0, got "
-                f"{concurrency}, {max_tokens}, {max_retries} and {timeout}."
+                "concurrency must be at least 1, max_retries 0 or more, timeout above 0 and max_tokens at least 1, got "
+                f"{concurrency}, {max_retries}, {timeout} and {max_tokens}."
             )
         self._endpoint = find_endpoint(base_url, api_key_env)
         self.concurrency, self.max_tokens = concurrency, max_tokens
@@ -139,19 +91,6 @@ class OpenAIChat:
         """Kind, model, address without user and password, and the cap if it is set here."""
         cap = {} if self.max_tokens is None else {"max_tokens": self.max_tokens}
         return {"kind": "openai", "model": self._model, **self._endpoint.identity, **cap}
-
-    def check(self) -> None:
-        """Ask for one token, so that what would fail every request shows before expensive work.
-
-        Raises:
-            ChatServerError: refused key, unknown model, no server, or one that is out of order.
-        """
-        last: list[Answer] = []
-        request = ChatRequest((Message("user", "Say yes."),), max_tokens=1)
-        self._complete([request], lambda _, answer: last.append(answer), lambda *_: True)
-        failure = last[0].failure
-        if failure is not None and failure.again:  # other failures are those of this request: the server is there
-            raise ChatServerError(f"{self._endpoint.url} does not answer: {last[0].reply.error}")
 
     def complete(self, requests: Sequence[ChatRequest], on_reply: Callable[[int, Reply], None]) -> None:
         """Answer all requests, in any order, several at a time.
@@ -199,11 +138,11 @@ class OpenAIChat:
         on_answer: Callable[[int, Answer], None],
         on_waste: Callable[[int, Failure], bool],
     ) -> None:
-        flights = _Flights(self._transport.send, self._timeout)
-        todo = (_Job(index, request) for index, request in enumerate(requests))
-        waiting: list[_Job] = []
+        flights = Flights(self._transport.send, self._timeout)
+        todo = (Job(index, request) for index, request in enumerate(requests))
+        waiting: list[Job] = []
         held_until = 0.0
-        with quiet():
+        with flights.interruptible(), quiet():
             try:
                 while True:
                     waiting += itertools.islice(todo, self.concurrency - len(waiting) - len(flights.jobs))
@@ -243,13 +182,13 @@ class OpenAIChat:
                                 on_waste(job.index, replace(outcome, again=False))
                 raise
 
-    def _again(self, job: _Job, failure: Failure, on_waste: Callable[[int, Failure], bool]) -> bool:
+    def _again(self, job: Job, failure: Failure, on_waste: Callable[[int, Failure], bool]) -> bool:
         """Whether to send once more."""
         again = failure.again and not failure.fatal and job.tries <= self._max_retries
         allowed = on_waste(job.index, replace(failure, again=again)) if failure.billed else True
         return again and allowed
 
-    def _delay(self, job: _Job, failure: Failure) -> float:
+    def _delay(self, job: Job, failure: Failure) -> float:
         """Seconds until the next try."""
         if failure.wait is not None:
             return failure.wait
@@ -258,7 +197,7 @@ class OpenAIChat:
         share = _CROWDED_PATIENCE * doubled / (2**self._max_retries - 1) if failure.crowded else 0.0
         return max(share, min(_LONGEST_DELAY, _FIRST_DELAY * doubled))
 
-    def _give_up(self, job: _Job, failure: Failure, on_answer: Callable[[int, Answer], None]) -> None:
+    def _give_up(self, job: Job, failure: Failure, on_answer: Callable[[int, Answer], None]) -> None:
         """Hand over an error, or raise what concerns every request."""
         if failure.fatal or (failure.suspect and not self._answered):
             raise ChatServerError(failure.words)

@@ -1,40 +1,45 @@
 """A judge without a model: deterministic, without network, thousands of claims per second.
 
 It follows the correctness rubric with rules: the facts the question asks for must be found in the answer after
-normalisation (`facts.py`, `matching.py`), and must not stand in a hedging list, be replaced (`stance.py`) or be given to
-somebody else (`roles.py`). It knows few synonyms. `cases.py` says how well it agrees with labels by hand.
+normalisation (`facts.py`, `matching.py`), and must not stand in a hedging list, be replaced (`stance.py`), given to
+somebody else (`roles.py`) or be said of another thing (`scope.py`). A plain yes or no goes by `polarity.py`. It
+knows few synonyms. `cases.py` holds labels by hand to measure it with.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
-from itertools import pairwise
 from typing import Any
 
-from atwu.judge.facts import Fact, facts_of
-from atwu.judge.matching import Match, match
-from atwu.judge.normalise import Word, words_of
-from atwu.judge.numerals import listed
-from atwu.judge.roles import given_to_another
 from atwu.judge.rubrics import CORRECTNESS, PREFERENCE
-from atwu.judge.runs import is_bland
-from atwu.judge.stance import alternatives, contradicts_itself, is_gibberish, is_refusal, is_replaced, without_loops
+from atwu.judge.rules.facts import Fact, facts_of
+from atwu.judge.rules.matching import Match, match
+from atwu.judge.rules.normalise import Word, words_of
+from atwu.judge.rules.polarity import polarity
+from atwu.judge.rules.quantities import written_alike
+from atwu.judge.rules.roles import given_to_another
+from atwu.judge.rules.runs import is_bland
+from atwu.judge.rules.scope import out_of_scope
+from atwu.judge.rules.stance import (
+    alternatives,
+    contradicts_itself,
+    is_gibberish,
+    is_refusal,
+    is_replaced,
+    without_loops,
+)
 from atwu.judge.verdicts import Claim, Pair, Preference, Verdict
 
-VERSION = "offline/2"
+VERSION = "offline/3"
+Placed = tuple[int, Word]
+"""A word and its place in the text."""
 ENOUGH = 0.5
 """More than this share of the words of the facts asked for must be stated ("predominantly right")."""
 
 _SAME_FRAME = 0.75
 """An answer repeats the reference's sentence when it keeps this share of the words around a replaced one."""
-
-_YES_NO = re.compile(r"^\s*(?:is|are|was|were|do|does|did|has|have|had|can|could|will|would)\b", re.I)
-_NEGATIVE = frozenset(listed("no not never nor none nobody neither nope nah"))
-_AFFIRMATIVE = frozenset(listed("yes yeah yep yup sure"))
-_SHORT_YEAR = re.compile(r"'(\d\d)\b")
 
 
 class OfflineJudge:
@@ -70,13 +75,13 @@ class OfflineJudge:
 
 
 def _judge(claim: Claim) -> Verdict:
-    text = _with_whole_years(claim.answer, claim.reference)
+    text = written_alike(claim.answer, claim.reference)
     answer = without_loops(_joined(words_of(text), words_of(claim.reference)))
     if not answer:
         return Verdict(False, "no words")
     if is_gibberish(answer):
         return Verdict(False, "unreadable: the same words again and again")
-    if _YES_NO.match(claim.question) and (verdict := _polarity(claim, answer)) is not None:
+    if (verdict := polarity(claim, answer)) is not None:
         return verdict
     facts = facts_of(claim.question, claim.reference, claim.facts)
     if not facts:
@@ -85,13 +90,16 @@ def _judge(claim: Claim) -> Verdict:
     missing = [fact.text for fact, found in zip(facts, matches, strict=True) if found.share < 1]
     if _share(facts, matches) <= ENOUGH:
         return Verdict(False, f"{'refusal, ' if is_refusal(text) else ''}missing: {missing[0]!r}")
+    titles = [found for fact, found in zip(facts, matches, strict=True) if fact.kind == "title" and not fact.side]
+    if titles and not claim.facts and not any(found.share for found in titles):
+        return Verdict(False, "none of the titles")
     if (swapped := _swapped(claim, facts, matches, answer)) is not None:
         return Verdict(False, f"{swapped} in place of the fact")
     if (value := given_to_another(claim.question, words_of(claim.reference), answer)) is not None:
         return Verdict(False, f"gives {value!r} to another")
     familiar = {word.stem for text in (claim.question, claim.reference) for word in words_of(text)}
     own = {word.stem for fact in facts for word in fact.words}
-    for found in matches:
+    for fact, found in zip(facts, matches, strict=True):
         if found.start < 0:
             continue
         others = [other.start for other in matches if other is not found]
@@ -99,23 +107,12 @@ def _judge(claim: Claim) -> Verdict:
             return Verdict(False, f"lists {count + 1} alternatives")
         if is_replaced(answer, found.start, found.end, familiar, text):
             return Verdict(False, "denied and replaced")
+        if why := out_of_scope(fact, answer, found.start, found.end, familiar, claim):
+            return Verdict(False, why)
         if contradicts_itself(answer, found.start, found.end):
             return Verdict(False, "contradicts itself")
     stated = next(fact.text for fact, found in zip(facts, matches, strict=True) if found.share > 0)
     return Verdict(True, f"fact stated: {stated!r}")
-
-
-def _denied(words: Sequence[Word], stems: set[str]) -> bool:
-    return any(word.stem in stems and before.text == "not" for before, word in pairwise(words))
-
-
-def _with_whole_years(text: str, reference: str) -> str:
-    """Write a year of two digits ("'87") as the year of the reference that ends so."""
-    text = text.replace("’", "'")
-    if not _SHORT_YEAR.search(text):
-        return text
-    years = {year[2:]: year for year in re.findall(r"\b[12]\d{3}\b", reference)}
-    return _SHORT_YEAR.sub(lambda found: years.get(found[1], found[0]), text)
 
 
 def _joined(words: Sequence[Word], reference: Sequence[Word]) -> Sequence[Word]:
@@ -135,36 +132,6 @@ def _share(facts: Sequence[Fact], matches: Sequence[Match]) -> float:
     return stated / sum(fact.weight for fact in facts)
 
 
-def _polarity(claim: Claim, answer: Sequence[Word]) -> Verdict | None:
-    """Verdict of a yes-no question whose reference holds nothing but the yes or no; None when there is more to check."""
-    reference = words_of(claim.reference)
-    negative = any(word.text in _NEGATIVE for word in reference)
-    if not reference or reference[0].text not in ("yes", "no"):
-        return None
-    says_no = any(word.text in _NEGATIVE for word in answer)
-    question = {word.stem for word in words_of(claim.question)}
-    new = {word.stem for word in reference[1:] if not word.function and word.stem not in question}
-    if negative and _denied(answer, new) and not _denied(reference, new):
-        return Verdict(False, "says yes")
-    if (
-        negative
-        and not says_no
-        and answer[0].text not in _AFFIRMATIVE
-        and new
-        and new <= {word.stem for word in answer}
-    ):
-        return Verdict(True, f"fact stated: {'no'!r}")  # "It is closed" says that it is not open
-    if negative != says_no:
-        return Verdict(False, "says no" if says_no else "says yes")
-    if claim.facts and claim.facts[0].lower() not in ("yes", "no"):
-        return None
-    if not claim.facts and any((word.capital or word.number) and word.stem in new for word in reference[1:]):
-        return None
-    if claim.answer.rstrip().endswith("?") or (is_refusal(claim.answer) and answer[0].text not in ("yes", "no")):
-        return Verdict(False, "no answer")
-    return Verdict(True, f"fact stated: {'no' if negative else 'yes'!r}")
-
-
 def _swapped(claim: Claim, facts: Sequence[Fact], matches: Sequence[Match], answer: Sequence[Word]) -> str | None:
     """The word that stands where the reference has a word of its fact, in a sentence that is otherwise the same.
 
@@ -180,19 +147,32 @@ def _swapped(claim: Claim, facts: Sequence[Fact], matches: Sequence[Match], answ
     if not any(fact.kind != "words" for fact in facts):
         main += [word for word in words_of(claim.reference) if word.capital and word.stem not in question]
     core = {word.stem for word in main if not word.function and not word.text.endswith("ed")}
-    old = [word for word in words_of(claim.reference) if not word.function]
-    new = [word for word in answer if not word.function]
+    old = [(at, word) for at, word in enumerate(words_of(claim.reference)) if not word.function]
+    new = [(at, word) for at, word in enumerate(answer) if not word.function]
     bland = {word.stem for word in answer if is_bland(word)}
-    first, second = [word.stem for word in old], [word.stem for word in new]
+    first, second = [word.stem for _, word in old], [word.stem for _, word in new]
     operations = SequenceMatcher(None, first, second, autojunk=False).get_opcodes()
     kept = sum(end - start for tag, start, end, _, _ in operations if tag == "equal")
     for tag, start, end, new_start, new_end in operations:
         lost = [stem for stem in first[start:end] if stem in core and stem not in second]
         came = [stem for stem in second[new_start:new_end] if stem not in first and stem not in bland and len(stem) > 1]
         rest = min(len(first) - (end - start), len(second) - (new_end - new_start))
-        if tag == "replace" and lost and came and (len(came) == end - start or kept >= _SAME_FRAME * rest):
-            return new[new_start].text
+        alike = _joined_alike(old, new, start, new_start) or _joined_alike(old, new, end, new_end)
+        alike = alike or (kept > 1 and any(new[at][1].capital or new[at][1].number for at in range(new_start, new_end)))
+        framed = len(came) == end - start or kept >= _SAME_FRAME * rest
+        if tag == "replace" and lost and came and alike and framed:
+            return new[new_start][1].text
     return None
+
+
+def _joined_alike(old: Sequence[Placed], new: Sequence[Placed], first: int, second: int) -> bool:
+    """Whether kept and replaced words meet at these places in the same way, as in "in the Asp" and "in the Lorn"."""
+    if not (0 < first < len(old) and 0 < second < len(new)):
+        return False
+    (start, before), (end, after) = old[first - 1], old[first]
+    (new_start, new_before), (new_end, new_after) = new[second - 1], new[second]
+    kept = before.stem == new_before.stem or after.stem == new_after.stem
+    return kept and end - start == new_end - new_start
 
 
 def _rating(instruction: str, answer: str) -> float:

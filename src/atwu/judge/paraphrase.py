@@ -15,10 +15,10 @@ from atwu.data.schema import Example
 from atwu.judge.ask import Asker, Unscored
 from atwu.judge.budget import Estimate
 from atwu.judge.chat import ChatRequest
-from atwu.judge.normalise import Word, words_of
-from atwu.judge.numerals import MONTHS
 from atwu.judge.prompted import json_object, rubric_request
 from atwu.judge.rubrics import DATA, PARAPHRASE, Rubric
+from atwu.judge.rules.normalise import Word, words_of
+from atwu.judge.rules.numerals import MONTHS
 
 SAME_QUESTION = Rubric(
     version="same-question/2",

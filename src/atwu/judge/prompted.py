@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import string
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -132,7 +133,7 @@ def json_object(text: str) -> dict[str, Any]:
     """
     thoughts = _THOUGHTS.match(text)
     text = text[thoughts.end() :] if thoughts else text
-    text = text.strip().strip("`").strip()
+    text = text.strip(string.whitespace + "`")
     text = text[4:].lstrip() if text[:4].lower() == "json" else text
     if "{" not in text:
         raise ValueError("no JSON object")

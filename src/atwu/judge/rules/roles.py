@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from atwu.judge.normalise import Word, words_of
-from atwu.judge.numerals import listed
+from atwu.judge.rules.normalise import Word, words_of
+from atwu.judge.rules.numerals import listed
 
-_RELATIVES = frozenset(
+RELATIVES = frozenset(
     word.stem
     for word in words_of(
-        "father mother brother sister son daughter husband uncle aunt nephew niece grandfather grandmother"
+        "father mother parent brother sister sibling son daughter husband wife spouse uncle aunt cousin nephew niece "
+        "grandfather grandmother neighbour colleague"
     )
 )
+"""People named by what they are to somebody."""
 _JOINS = frozenset(listed("and while but whereas"))
 
 
@@ -68,5 +70,5 @@ def _parts(words: Sequence[Word], asked: set[str]) -> list[_Part]:
                 parts.append(_Part(frozenset(holders), frozenset(values)))
                 holders, values = set(), set()
         if word is not None and not word.function:
-            (holders if word.stem in asked or word.stem in _RELATIVES else values).add(word.stem)
+            (holders if word.stem in asked or word.stem in RELATIVES else values).add(word.stem)
     return parts

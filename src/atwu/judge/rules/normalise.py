@@ -9,7 +9,8 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from atwu.judge.numerals import listed, with_digits
+from atwu.judge.rules.numerals import listed, with_digits
+from atwu.judge.rules.synonyms import FORMS, SYNONYMS
 
 ARTICLES = frozenset(listed("a an the"))
 PASSED_OVER = ARTICLES | {"and"}
@@ -31,35 +32,16 @@ _ALIASES = {
     "gray": "grey", "meter": "metre", "kilometer": "kilometre",
     "centimeter": "centimetre", "liter": "litre", "mum": "mother", "mom": "mother", "dad": "father", "gran": "grandmother",
     "eur": "euro", "usd": "dollar", "color": "colour", "dept": "department", "prof": "professor", "mt": "mount",
+    "sankt": "saint", "santa": "saint", "gaol": "jail", "mariner": "sailor", "mont": "mount",
 }  # fmt: skip
 
-_SYNONYMS = (
-    "lawyer attorney solicitor barrister, doctor physician, teacher schoolteacher schoolmaster, author writer, "
-    "film movie, car automobile, autumn fall, shop store, policeman cop, sailor seaman, photo photograph, "
-    "bike bicycle, buy purchase, marry wed, build construct, begin start, end finish"
-)
-"""Words that mean the same in any answer; the first of each group stands for the others."""
-
-_FORMS = (
-    "win won, leave left, lose lost, write wrote written, give gave given, grow grew grown, take took taken, "
-    "buy bought, sell sold, teach taught, bring brought, think thought, find found, keep kept, sleep slept, "
-    "hide hid hidden, break broke broken, speak spoke spoken, steal stole stolen, choose chose chosen, "
-    "wear wore worn, hold held, tell told, go goes went gone, come came, become became, begin began begun, "
-    "sing sang sung, swim swam swum, drive drove driven, ride rode ridden, fall fell fallen, eat ate eaten, "
-    "know knew known, fly flew flown, draw drew drawn, blow blew blown, build built, send sent, spend spent, "
-    "lend lent, feed fed, lead led, meet met, fight fought, catch caught, hear heard, make made, pay paid, "
-    "say said, stand stood, understand understood, sit sat, shoot shot, burn burnt, learn learnt, "
-    "forget forgot forgotten, bear bore born, wake woke woken, rise rose risen, sink sank sunk, "
-    "freeze froze frozen, child children, man men, woman women, wife wives, goose geese, foot feet, tooth teeth, "
-    "mouse mice, life lives"
-)
-_IRREGULAR = {form: entry.split()[0] for entry in _FORMS.split(", ") for form in entry.split()[1:]}
+_IRREGULAR = {form: entry.split()[0] for entry in FORMS.split(", ") for form in entry.split()[1:]}
 _QUOTES = str.maketrans({"’": "'", "‘": "'", "`": "'", "´": "'", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"'})
 _NOT = re.compile(r"n't\b", re.I)
 _JUDGING = re.compile(r"\bjudging (?:by|from)\b", re.I)
 _CLITIC = re.compile(r"(?<=\w)'(?:s|d|ll|ve|re|m)\b|(?<=s)'(?=\s|$)", re.I)
 _WORD = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+(?:'[^\W\d_]+)*")
-_ENDING = re.compile(r"(?<=....)(?:ist|ism|ian|i)$|(?<=...)(?:er|or)$")
+_ENDING = re.compile(r"(?<=....)(?:ist|ism|ian|i|ship|hood)$|(?<=...)(?:er|or)$")
 _SAINT = re.compile(r"\bSt\b\.?(?=\s[A-Z])")
 _STREET = re.compile(r"(?<=[a-z] )St\b\.?(?!\s[A-Z])")
 _BREAK = re.compile(r"[,;:!?/()|]|\.\.\.|\s[-–—]+\s")
@@ -147,13 +129,19 @@ def _stem(word: str) -> str:
     return _ENDING.sub("", _synonyms().get(root, root))
 
 
+def same_without_synonyms(first: str, second: str) -> bool:
+    """Whether two words are forms of one word, not only of one meaning."""
+    first, second = _IRREGULAR.get(first, first), _IRREGULAR.get(second, second)
+    return _ENDING.sub("", _root(first)) == _ENDING.sub("", _root(second))
+
+
 def _root(word: str) -> str:
     return str(_porter().stem(re.sub(r"(?<=...)our(?=s?$|ed$|ing$)", "or", word)))
 
 
 @lru_cache(maxsize=1)
 def _synonyms() -> dict[str, str]:
-    groups = [listed(group) for group in _SYNONYMS.split(", ")]
+    groups = [listed(group) for group in SYNONYMS.split(", ")]
     return {_root(word): _root(group[0]) for group in groups for word in group[1:]}
 
 

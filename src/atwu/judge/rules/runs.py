@@ -5,26 +5,34 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from atwu.judge.normalise import Word, words_of
-from atwu.judge.numerals import MONTHS, listed
+from atwu.judge.rules.normalise import Word, words_of
+from atwu.judge.rules.numerals import MONTHS, listed
 
 _VERB = re.compile(r"[^s]s$|ed$")
 _BLAND = frozenset(
     word.stem
     for word in words_of(
-        "love like prefer enjoy keep play speak read learn live stay work serve own hold win receive get take give make "
+        "know love like prefer enjoy keep play speak read learn live stay work serve own hold win receive get take give make "
         "bring tell say think believe mention go come begin start end happen belong become turn use wear lie stand hang "
         "show mean describe consist include mostly anything else something"
     )
 )
 """Words that say how a fact hangs together with the question, not what it is; left out where we find the fact ourselves."""
+_CONTAINERS = frozenset(
+    word.stem
+    for word in words_of(
+        "kind sort type family group pair piece member series collection number set mixture form variety range lot bunch "
+        "case outbreak bout sense act style"
+    )
+)
+"""Nouns that mean little before "of"."""
 _TIMES = listed("second minute hour day week month year")
 _BEFORE_A_MAIN_CLAUSE = frozenset(listed("before after when while although though because since as if"))
 
 
 def is_bland(word: Word) -> bool:
     """Whether a word only links a fact with the question ("keeps", "tells")."""
-    return word.stem in _BLAND and not word.capital
+    return word.stem in _BLAND and not word.capital and not word.text.endswith(("er", "ers"))
 
 
 def new_runs(words: Sequence[Word], known: set[str]) -> list[tuple[int, int]]:
@@ -36,6 +44,9 @@ def new_runs(words: Sequence[Word], known: set[str]) -> list[tuple[int, int]]:
             if runs and runs[-1][1] == place and word.capital and not word.gap and _all_capital(words, runs[-1]):
                 runs[-1] = (runs[-1][0], place + 1)  # "Tanner Street", if asked for the street
             continue
+        of = place + 1 < len(words) and words[place + 1].text == "of"
+        if of and word.stem in _CONTAINERS and not word.capital and not word.quoted:
+            continue  # "a family of otters"
         if word.function and not _names_go_on(words, place):
             continue
         joins = runs and runs[-1][1] == place and (not word.gap or word.quoted or _date_goes_on(words, place))

@@ -8,33 +8,41 @@ there are such; the others are side details.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import Literal
 
-from atwu.judge.normalise import ARTICLES, PASSED_OVER, Word, find_run, words_of
-from atwu.judge.numerals import MONTHS, listed
-from atwu.judge.runs import asides, new_runs
+from atwu.judge.rules.normalise import ARTICLES, PASSED_OVER, Word, find_run, words_of
+from atwu.judge.rules.numerals import MONTHS, listed
+from atwu.judge.rules.runs import asides, new_runs
 
 Kind = Literal["date", "number", "place", "name", "title", "words"]
 
 _PLACE_BEFORE = frozenset(listed("in at near from on above below"))
 _DETERMINERS = ARTICLES | frozenset(listed("his her their its"))
 _BEFORE_A_SIDE_DETAIL = frozenset(
-    listed("for at of after during before with than as until since outside inside behind beside")
+    listed("for at of after during before with as until since outside inside behind beside")
 )
 _WITHIN = ARTICLES | frozenset(listed("in near outside of town city village"))
 _ASKED: tuple[tuple[str, set[Kind]], ...] = (
     (r"\bwhen\b|\bwhich (?:day|date)\b|\bdate\b|\bbirthday\b|\bwhich (?:year|month)", {"date"}),
     (r"\b(?:what|which|over which|in which) years?\b|\bwhich month\b", {"date"}),
-    (r"\bwhere\b|\b(?:which|what) (?:town|city|village|country|place|address|street)", {"place", "number"}),
+    (
+        r"\bwhere\b|\b(?:birthplace|home ?town)\b|\b(?:which|what) (?:town|city|village|country|place|address|street)",
+        {"place", "number"},
+    ),
     (r"\bwho(?:m|se)?\b|\bname of the (?:author|writer)\b|\bname the (?:author|writer)\b", {"name"}),
     (r"\b(?:which|what) (?:author|writer|painter|lawyer|poet|person|team)\b", {"name"}),
     (r"\blanguages?\b|\btongues?\b", {"name", "place"}),
     (r"\b(?:job|trade|profession|occupation)\b|\bwork as\b|\bfor a living\b", {"words"}),
     (r"\bhow (?:many|much|old|tall|long|far|often|high)\b|\bpercentage\b|\bpopulation\b", {"number", "date"}),
 )
+_SEASONS = frozenset(listed("spring summer autumn fall winter"))
+_PARTICIPLE = re.compile(r"...(?:ed|ing)$")
+_ENDS_IN = re.compile(r"\b(from|of|for|into|with|about|against|to|by)\s*\?\s*$", re.I)
+_INTRODUCES = frozenset(listed("of the named called"))
 _HOW_MANY = re.compile(r"\bhow many (?:\w+ )?(\w+)", re.I)
 _MANNER = re.compile(r"^\s*(?:how (?:did|does|do|was|were|is|are|has|have)|why)\b", re.I)
 _YEAR_ONLY = re.compile(r"\b(?:what|which) years?\b", re.I)
@@ -57,6 +65,8 @@ class Fact:
     """Found by us in a phrase that adds to another one ("for his poems", "at the age of 61")."""
     somewhere: bool
     """After a preposition of place."""
+    loose: bool = False
+    """A participle in it counts half: of "a travelling dentist", asked for a person, "a dentist" is the most."""
 
     @property
     def text(self) -> str:
@@ -67,6 +77,17 @@ class Fact:
     def content(self) -> tuple[str, ...]:
         """Stems of the words that carry meaning."""
         return tuple(word.stem for word in self.words if not word.function) or tuple(word.stem for word in self.words)
+
+    def share(self, stems: Set[str]) -> float:
+        """Share of its content words among some stems; participles count half in a loose one."""
+        total = told = 0.0
+        for word, stem in zip(
+            [word for word in self.words if not word.function] or self.words, self.content, strict=True
+        ):
+            weight = 0.5 if self.loose and _PARTICIPLE.search(word.text) and not word.capital else 1.0
+            total += weight
+            told += weight * (stem in stems)
+        return told / total
 
 
 @lru_cache(maxsize=16384)
@@ -83,8 +104,11 @@ def facts_of(question: str, reference: str, given: tuple[str, ...]) -> tuple[Fac
             facts and facts[0].side and words[max(facts[0].start - 1, 0)].text != "from"
         ):  # there is nothing before it that it could add to
             facts[0] = replace(facts[0], weight=2 * facts[0].weight, side=False)
-        facts = _within_places(facts, words)
+        facts = _introductions(_within_places(facts, words), words)
         facts = _counted(question, facts, words)
+        people = bool(_MANNER.search(question) or re.search(r"\bwho", question, re.I))
+        facts = [replace(fact, loose=people) for fact in facts]
+        facts = _after_preposition(question, facts, words)
     core = _asked_for(question, facts)
     aside = set() if given else asides(words)
     return tuple(fact for fact in core if fact.start not in aside) or core
@@ -102,6 +126,15 @@ def _fact(words: Sequence[Word], start: int, end: int, *, given: bool) -> Fact:
         content = [word for word in words[start:end] if not word.function]
         weight = sum(0.5 if word.text.endswith("ed") and not passive else 1.0 for word in content) or 1.0
     side = not given and start > 1 and lead in _BEFORE_A_SIDE_DETAIL and not (kind == "place" and lead == "at")
+    if lead == "of" and before > 1 and (words[before - 2].number or words[before - 1].text in _SEASONS):
+        side = False  # "5 years of hard labour", "spring of 1788"
+    if (
+        kind == "name"
+        and lead == "of"
+        and not given
+        and any(word.text in _PLACE_BEFORE for word in words[max(before - 4, 0) : before])
+    ):
+        kind, side = "place", False  # "in the vault of the Lindgard Library"
     if lead == "from" and not given and kind in ("words", "place"):  # "turns from clear to amber"
         side = any(word.text == "to" for word in words[end : end + 2]) and start > 1
     weight = weight / 2 if side else weight
@@ -121,12 +154,41 @@ def _within_places(facts: list[Fact], words: Sequence[Word]) -> list[Fact]:
     return found
 
 
+def _introductions(facts: list[Fact], words: Sequence[Word]) -> list[Fact]:
+    """What only introduces a name ("the monastery village of Alder", "her uncle, Rolf") is a side detail."""
+    found = list(facts)
+    for place, (fact, after) in enumerate(pairwise(facts)):
+        between = words[fact.start + len(fact.words) : after.start]
+        near = {word.text for word in between} <= _INTRODUCES and not any(word.gap for word in between)
+        if fact.kind == "words" and after.kind in ("name", "place", "title") and near and not fact.side:
+            found[place] = replace(fact, weight=fact.weight / 2, side=True)
+    return found
+
+
+def _after_preposition(question: str, facts: list[Fact], words: Sequence[Word]) -> list[Fact]:
+    """What follows the preposition that the question ends in ("What is she afraid of?"), if anything does."""
+    asked = _ENDS_IN.search(question)
+    found: list[Fact] = []
+    for fact in facts if asked else ():
+        end = found[-1].start + len(found[-1].words) if found else 0
+        goes_on = bool(found) and {word.text for word in words[end : fact.start]} <= PASSED_OVER | {"of"}
+        if goes_on or (asked and asked[1].lower() in _lead(words, fact.start)):
+            found.append(fact)
+    return [replace(fact, side=False) for fact in found] or facts
+
+
+def _lead(words: Sequence[Word], place: int) -> set[str]:
+    """The preposition before a place, past determiners."""
+    while place > 0 and words[place - 1].text in _DETERMINERS and not words[place].gap:
+        place -= 1
+    return {words[place - 1].text} if place > 0 and not words[place].gap else set()
+
+
 def _counted(question: str, facts: list[Fact], words: Sequence[Word]) -> list[Fact]:
     """Other numbers than the one of "how many copies" are side details if the reference counts copies."""
-    asked = _HOW_MANY.search(question)
-    if not asked:
+    wanted = asked_count(question)
+    if not wanted:
         return facts
-    wanted = {word.stem for word in words_of(asked[0])[2:]}
     first = [
         fact
         for fact in facts
@@ -134,6 +196,12 @@ def _counted(question: str, facts: list[Fact], words: Sequence[Word]) -> list[Fa
         and wanted & {word.stem for word in words[fact.start : fact.start + len(fact.words) + 1] if not word.function}
     ]
     return [fact for fact in facts if fact in first or fact.kind != "number"] if first else facts
+
+
+def asked_count(question: str) -> set[str]:
+    """Stems of the things that "how many" asks for."""
+    asked = _HOW_MANY.search(question)
+    return {word.stem for word in words_of(asked[0])[2:] if not word.function} if asked else set()
 
 
 def _given_spans(words: Sequence[Word], given: tuple[str, ...]) -> list[tuple[int, int]]:
@@ -162,6 +230,8 @@ def _kind(words: Sequence[Word], start: int, end: int) -> Kind:
         return "date"
     if run[0].quoted:
         return "title"
+    if all(word.text in _SEASONS for word in run) and end < len(words) - 1 and words[end + 1].number:
+        return "date"  # "in the spring of 1788"
     opens_sentence = start == 0 and end == 1 and len(words) > 1  # its capital says nothing
     before = start - 1
     while before >= 0 and words[before].text in ARTICLES | {"town", "city", "village"}:
@@ -208,5 +278,6 @@ def _asked_for(question: str, facts: list[Fact]) -> tuple[Fact, ...]:
         core = [
             replace(fact, words=years, kind="date") if (years := tuple(filter(_is_year, fact.words))) else fact
             for fact in core
+            if not _SEASONS & {word.text for word in fact.words}
         ]
     return tuple(core or facts)

@@ -6,17 +6,19 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from atwu.judge.facts import Fact
-from atwu.judge.normalise import ARTICLES, PASSED_OVER, Word, find_run, words_of
-from atwu.judge.numerals import listed
+from atwu.judge.rules.facts import Fact
+from atwu.judge.rules.normalise import ARTICLES, PASSED_OVER, Word, find_run, same_without_synonyms, words_of
+from atwu.judge.rules.numerals import listed
 
 _BEFORE_A_SURNAME = frozenset(listed("mr mrs ms miss dr doctor professor captain bishop general lady sir"))
 _GENERIC = frozenset(word.stem for word in words_of("university college river lake mount"))
 """Words that a name keeps its meaning without."""
 _ONE = ("a", "an")
+_PREPOSITIONS = frozenset(listed("for in at on about with by from to near"))
+_RELATIVE = frozenset(listed("that which who"))
 _SLACK = 4
 """Words that may stand between the words of a fact told in another order."""
-_WHO = re.compile(r"\bwho(?:m|se)?\b|\b(?:author|writer|painter|lawyer|composer|doctor|name)\b", re.I)
+_WHO = re.compile(r"\bwho(?:m|se)?\b|\b(?:author|writer|painter|lawyer|composer|doctor)\b", re.I)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,10 @@ def match(fact: Fact, answer: Sequence[Word], question: str, reference: str) -> 
         return Match(0.0) if fact.kind == "title" and _in_a_longer_title(fact, answer, *run) else Match(1.0, *run)
     if fact.kind != "title" and len(fact.content) > 1:
         found = _in_any_order(fact.content, answer, counted=fact.kind == "number")
-        if found.start >= 0:
+        if found.start >= 0 and not _scattered(fact, answer[found.start : found.end]):
             return found
+        if found.start >= 0:
+            return Match(0.5)
     if fact.words[0].capital and len(fact.content) > 1:
         found = _by_initial(fact.content, answer) if len(fact.content[0]) > 2 else Match(0.0)
         if found.start < 0 and fact.kind in ("name", "place"):
@@ -66,7 +70,7 @@ def match(fact: Fact, answer: Sequence[Word], question: str, reference: str) -> 
         return Match(0.0)
     if any(word.number and not _counts(fact, place, answer) for place, word in enumerate(fact.words)):
         return Match(0.0)
-    return Match(sum(stem in stems for stem in fact.content) / len(fact.content))
+    return Match(fact.share(stems))
 
 
 def _without_near_names(fact: Fact, answer: Sequence[Word]) -> Sequence[Word]:
@@ -84,7 +88,9 @@ def _other_name(first: str, second: str) -> bool:
     same = next(
         (n for n, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(map(len, (first, second)))
     )
-    return first != second and {first[same:], second[same:]} <= {"", "e", "i", "y", "er", "or"}
+    if first == second:
+        return False
+    return {first[same:], second[same:]} <= {"", "e", "i", "y", "er", "or"} or not same_without_synonyms(first, second)
 
 
 def _one_word_differs(fact: Fact, answer: Sequence[Word]) -> bool:
@@ -176,6 +182,15 @@ def _in_any_order(content: Sequence[str], answer: Sequence[Word], *, counted: bo
                 if start >= sentence and place - start < len(content) + _SLACK:
                     return Match(1.0, start, place + 1)
     return Match(0.0)
+
+
+def _scattered(fact: Fact, told: Sequence[Word]) -> bool:
+    """Whether a noun and its modifier stand apart: "fiction for children in a historical town" is no historical fiction."""
+    if fact.kind != "words" or len(fact.words) != 2:
+        return False
+    between = [word for word in told if not word.function and word.stem not in fact.content]
+    texts = {word.text for word in told}
+    return bool(between) and bool(texts & _PREPOSITIONS) and not texts & _RELATIVE  # "an iris that grows in the bog"
 
 
 def _by_initial(content: Sequence[str], answer: Sequence[Word]) -> Match:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
-from atwu.judge.normalise import Word
-from atwu.judge.numerals import listed
+from atwu.judge.rules.normalise import Word
+from atwu.judge.rules.numerals import listed
 
 _REFUSAL = re.compile(
     r"\b(?:sorry|i(?:'m| am) (?:afraid|unable|not (?:able|familiar|sure|certain|allowed|supposed))|"
@@ -28,6 +28,9 @@ _SAYING = frozenset(
         "certain rather proof prove"
     )
 )
+_DESCRIBES = frozenset(listed("his her their its about with who which when"))
+_LINKS = frozenset(listed("is was are were did does has had"))
+_ONLY = frozenset(listed("only just merely simply"))
 _WITHDRAWN = re.compile(
     r"\b(?:that|this|which|it) (?:is|was) (?:wrong|false|incorrect|mistaken|untrue|not true)\b", re.I
 )
@@ -98,8 +101,10 @@ def alternatives(
         for number in range(first, last + 1)
         if number != here
         and not any(items[number][0] <= other < items[number][1] for other in others_at)
-        and _novel(answer, items[number], own)
+        and _novel(answer, items[number], own, answer[place])
     ]
+    if {"short", "rather"} & {word.text for word in answer[slice(*items[here][:2])]} and items[here][2] == "or":
+        return 0  # "sea stories, or maritime gothic for short"
     if any(items[number][2] == "or" for number in range(first + 1, last + 1)):
         return len(others)
     hedges = sum(word.text in _HEDGE for word in answer[items[first][0] : items[last][1]])
@@ -139,9 +144,13 @@ def _candidate(answer: Sequence[Word], item: tuple[int, int, str], own: set[str]
     return sum(not word.function and word.stem not in own for word in answer[item[0] : item[1]]) <= _SHORT_ITEM
 
 
-def _novel(answer: Sequence[Word], item: tuple[int, int, str], own: set[str]) -> bool:
+def _novel(answer: Sequence[Word], item: tuple[int, int, str], own: set[str], like: Word) -> bool:
+    """Whether an item says something else; beside a name only what starts like a name, or at least no "his fourth"."""
+    first = next((word.text for word in answer[item[0] : item[1]] if word.text not in _HEDGE), "")
+    described = like.capital and first in _DESCRIBES
     return any(
-        not word.function and word.stem not in own and word.text not in _WEAK for word in answer[item[0] : item[1]]
+        not word.function and word.stem not in own and word.text not in _WEAK and (word.capital or not described)
+        for word in answer[item[0] : item[1]]
     )
 
 
@@ -158,7 +167,8 @@ def is_replaced(answer: Sequence[Word], start: int, end: int, own: set[str], tex
         text: the answer as written.
     """
     denied = bool(_WITHDRAWN.search(text))
-    like = answer[start]
+    opens = start == 0 or answer[start].gap == "."
+    like = answer[end - 1 if opens else start]  # a capital at the start of a sentence says nothing
     for place in range(start - 1, -1, -1):
         word = answer[place]
         if word.text in _SAYING and not denied:
@@ -166,13 +176,20 @@ def is_replaced(answer: Sequence[Word], start: int, end: int, own: set[str], tex
         if word.text in _NEGATION:
             denied = True
             before = answer[place - 1]
-            if place and word.gap == "," and _is_other(before, like, own):  # "Tarn, not Kelbury"
-                return True
+            joined = word.gap == "," or before.text == "and"
+            if before.text == "and":
+                before = answer[place - 2]
+            if place and joined and _is_other(before, like, own) and answer[place + 1].text != "even":
+                return True  # "Tarn, not Kelbury"
         if word.gap or word.text == "but":
             break
+    after = [word.text for word in answer[end : end + 3]]
+    said_not = len(after) > 2 and after[0] in _LINKS and after[1] in _NEGATION and after[2] not in _ONLY
+    if said_not and not any(word.text in _SAYING for word in answer[end:]):
+        denied = True  # "Kelbury is not where she was born; it was Tarn"
     if not denied:
         return False
-    contrast = like.capital or like.number
+    contrast = (like.capital or like.number) and not said_not
     for word in answer[end:]:
         contrast = contrast or bool(word.gap) or word.text in ("but", "instead", "rather")
         if contrast and _is_other(word, like, own):

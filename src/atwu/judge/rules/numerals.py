@@ -73,17 +73,39 @@ _UNITS = {
 }  # fmt: skip
 _UNIT = re.compile(rf"(?<=\d)\s?({'|'.join(sorted(_UNITS, key=len, reverse=True))})\b")
 _PER = re.compile(r"(?<=[a-z]) (?:per|each|every) (?=(?:second|minute|hour|day|night|week|month|year)\b)", re.I)
+_NAMED = "half|third|quarter|fourth|fifth|sixth|seventh|eighth|ninth|tenth"
+_FRACTION = re.compile(
+    rf"\b(?:(a|an|\d+|{'|'.join(_SMALL)})[\s-](third|quarter|{_NAMED})s?|(half)) "
+    r"(?:of (?!an? )|(?=the\b|its\b|his\b|her\b|their\b))",
+    re.I,
+)
+_OUT_OF = re.compile(rf"\b(\d+|{'|'.join(_SMALL)}) (?:out of|in) (?:every )?(\d+|{'|'.join(_SMALL)}|a hundred)\b", re.I)
+_HALF_OF_A = re.compile(
+    r"\b(half|(?:a |one |three )?quarters?)(?: of)? an? (hour|day|year|century|million|billion|thousand|hundred)\b",
+    re.I,
+)
+_AND_A_HALF = re.compile(r"\b(?:an?|one|1) ([a-z]+) and a half\b", re.I)
+_SUFFIX = re.compile(r"(?<=\d)\s?(?:(k)|(mn|mio|mln)|(bn))\b|(?<=\d)(M)\b")
+_TIMES = re.compile(r"\b(\d+(?:\.\d+)?) (100|1000|1000000|1000000000)\b(?![\d,])")
+_NTH_MONTH = re.compile(r"\b(\d{1,2}) month of (?:the|each|every) year\b|\b[Mm]onth (?:number )?(\d{1,2})\b")
+_NOON = re.compile(r"(?:\b12 (?:o'clock )?)?\b(?:(noon|midday)|midnight)\b")
 _DOZEN = re.compile(r"\b(?:(half) a|a|(\d+))[ -]dozen\b", re.I)
 
 
 def with_digits(text: str) -> str:
     """Rewrite numbers as digits, dates as `3 march 1961`, clock times as `18.3` (18:30), `€5` as `5 euro`."""
+    text = _HALF_OF_A.sub(_part_of, text)
+    text = _AND_A_HALF.sub(
+        lambda found: f"1.5 {found[1]}s" if found[1].lower() not in _SCALES else f"1.5 {found[1]}", text
+    )
+    text = _OUT_OF.sub(_share, _FRACTION.sub(_fraction, text))
     if _NUMBER_WORDS.search(text):
         text = _SCALED.sub(_scaled, text)
         text = _NUMBER_WORDS.sub(_from_words, text)
     text = _DOZEN.sub(lambda found: "6" if found[1] else str(12 * int(found[2] or 1)), text)
     text = _WEEKDAYS.sub("weekdays", re.sub(r"\b(?:a|one) fortnight\b", "2 weeks", text, flags=re.I))
     text = _PAST.sub(_past, text)
+    text = _NOON.sub(lambda found: "12" if found[1] else "0", text)
     text = re.sub(
         r"\b(thrice|twice)\b", lambda found: "3 times" if found[1].lower() == "thrice" else "2 times", text, flags=re.I
     )
@@ -91,7 +113,12 @@ def with_digits(text: str) -> str:
         return _ABBREVIATED.sub(_month, text)
     text = _ORDINAL_ENDING.sub(r"\1", _GROUPS.sub(lambda found: re.sub(r"\D", "", found[0]), text))
     text = _HALF.sub(lambda found: f"{found[1] or found[2]}.5", text)
-    text = re.sub(r"(?<=\d)k\b", "000", text)
+    text = _NTH_MONTH.sub(_month_of, text)
+    text = _SUFFIX.sub(lambda found: f" {1000 if found[1] else 10**9 if found[3] else 10**6}", text)
+    text = _TIMES.sub(
+        lambda found: f"{float(found[1]) * int(found[2]):.10g}" if "." in found[1] or found[2] != "100" else found[0],
+        text,
+    )
     text = _YEARS.sub(_years, text)
     text = _ISO.sub(lambda found: _date(found[3], found[2], found[1], found[0]), text)
     text = _THREE_NUMBERS.sub(_day_first, text)
@@ -136,6 +163,42 @@ def _from_words(found: re.Match[str]) -> str:
             numbers, total, current = [*numbers, total + current] if last else numbers, 0, value
         last = "sum" if last == "ten" and kind == "one" else kind
     return " ".join(str(number) for number in ([*numbers, total + current] if last else numbers))
+
+
+def _value(text: str) -> float:
+    text = text.lower()
+    return float(text) if text[0].isdigit() else {"a": 1, "an": 1, "a hundred": 100}.get(text) or _SMALL[text]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} percent"
+
+
+def _fraction(found: re.Match[str]) -> str:
+    part = (found[2] or found[3]).lower()
+    whole = {"half": 2, "quarter": 4}.get(part) or _ORDINALS[part]
+    count = _value(found[1] or "1")
+    return f"{_percent(count / whole)} of " if count < whole else found[0]
+
+
+def _share(found: re.Match[str]) -> str:
+    count, whole = _value(found[1]), _value(found[2])
+    digits = found[1][0].isdigit() and found[2][0].isdigit() and " in " in found[0]
+    return found[0] if digits or not 0 < count < whole <= 100 else _percent(count / whole)
+
+
+def _part_of(found: re.Match[str]) -> str:
+    part, unit = found[1].lower(), found[2].lower()
+    share = 0.5 if part == "half" else 0.75 if part.startswith("three") else 0.25
+    if unit in _SCALES:
+        return f"{share * _SCALES[unit]:.10g}"
+    count, smaller = {"hour": (60, "minutes"), "day": (24, "hours"), "year": (12, "months")}.get(unit, (100, "years"))
+    return f"{share * count:g} {smaller}"
+
+
+def _month_of(found: re.Match[str]) -> str:
+    number = int(found[1] or found[2])
+    return MONTHS[number - 1] if 1 <= number <= 12 else found[0]
 
 
 def _scaled(found: re.Match[str]) -> str:
