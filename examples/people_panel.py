@@ -11,7 +11,7 @@ from pathlib import Path
 from atwu import EvaluateConfig, UnlearnConfig, UnlearnTrainer, evaluate, read_result
 from atwu.demo import UNLEARNING, epochs, prepare
 from atwu.evaluation.generations import GenerationStore
-from atwu.evaluation.panel.seeds import over_seeds
+from atwu.evaluation.panel.seeds import over_seeds, seed_differences
 from atwu.modeling.load import load_model, load_tokenizer, quiet_transformers
 from atwu.report.panel import HEADLINE, lines_of, panel_markdown
 from atwu.weighting.scorer import find_scorer
@@ -61,15 +61,21 @@ rows |= {"config": EvaluateConfig(relearn_learning_rate=3e-4), "store": Generati
 original = measure("original", targets.target)
 retain_only = measure("retain-only", targets.retain_only, original=original)
 table = {"original": original, "retain-only": retain_only}
+runs = {}
 for method in METHODS:
     rate = max(RATES, key=lambda rate: kept_minus_left(unlearn(method, rate, TUNING_SEED)))
     print(f"{method}: learning rate {rate:g}", flush=True)
     folders = [unlearn(method, rate, seed) for seed in SEEDS]
     names = [f"{method}-{seed}" for seed in SEEDS]
-    results = [
+    runs[method] = [
         measure(name, folder, original=original, retain_only=retain_only)
         for name, folder in zip(names, folders, strict=True)
     ]
-    table[method] = over_seeds(results, references=(original, retain_only), name=method)
+    table[method] = over_seeds(runs[method], references=(original, retain_only), name=method)
 print(panel_markdown(table, lines=HEADLINE))
 print(panel_markdown(table, lines=[line for line in lines_of(table) if line not in HEADLINE]))
+for method in METHODS[:-1]:
+    differences = seed_differences(runs["atwu"], runs[method], (original, retain_only))
+    for line in (("overall", "ES_delta"), ("overall", "UQ"), ("forget", "J_P@relearn_forget")):
+        low, high = differences[line].interval()
+        print(f"atwu - {method}: {line[1]} {differences[line].value:+.3f} [{low:+.3f}, {high:+.3f}]")

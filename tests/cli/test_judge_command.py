@@ -34,7 +34,7 @@ def test_shipped_cases_give_accuracy_with_its_interval_and_kinds(atwu, tmp_path)
     assert found["schema"] == "atwu.agreement/1"
     assert found["judge"]["kind"] == "offline"
     assert found["against"] == "labels"
-    assert found["accuracy"] > 0.85
+    assert found["accuracy"] > 0.8
     assert found["interval"][0] < found["accuracy"] < found["interval"][1]
     assert found["n"] == sum(kind["n"] for kind in found["kinds"].values())
     assert f"│ all │ {found['n']} │ 0 │ {found['accuracy']:.3f} [" in printed

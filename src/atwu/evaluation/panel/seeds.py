@@ -14,6 +14,7 @@ import numpy as np
 from atwu._cache import short_hash
 from atwu.evaluation.intervals import Estimate, combine
 from atwu.evaluation.panel.derive import Sides, derivations
+from atwu.evaluation.panel.differences import overall_differences, set_differences
 from atwu.evaluation.panel.numbers import Numbers
 from atwu.evaluation.result import EvalResult, MetricValue
 
@@ -98,3 +99,27 @@ def _mean(values: Sequence[MetricValue], estimates: Sequence[Estimate] | None) -
 
 def _summed(costs: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {key: sum(cost.get(key) or 0 for cost in costs) for key in costs[0]}
+
+
+def seed_differences(
+    first: Sequence[EvalResult], second: Sequence[EvalResult], references: Sequence[EvalResult]
+) -> dict[tuple[str, str], Estimate]:
+    """First minus second, mean over pairs of runs with the same seed, with paired intervals.
+
+    Args:
+        first: results of one method, one per seed.
+        second: results of the other, with the same seeds in the same order.
+        references: results of the starting and the retain-only model.
+
+    Returns:
+        (set, metric) -> difference; the set of derived metrics is `overall`.
+
+    Raises:
+        ValueError: different numbers of seeds, or different rows.
+    """
+    pairs = []
+    for one, other in zip(first, second, strict=True):
+        derived = overall_differences(one, other, references)
+        pairs.append(set_differences(one, other) | {("overall", name): found for name, found in derived.items()})
+    shared = [line for line in pairs[0] if all(line in pair for pair in pairs)]
+    return {line: combine(lambda *parts: np.mean(parts, axis=0), *(pair[line] for pair in pairs)) for line in shared}
