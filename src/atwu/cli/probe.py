@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from atwu.cli import parameters as shared
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -37,16 +38,16 @@ def probe(
     folds: Annotated[int, typer.Option(min=2, help="Parts for cross-validation; a subject is in one of them.")] = 5,
     seed: Annotated[int, typer.Option(help="Decides which subjects share a part.")] = 0,
     l2: Annotated[float, typer.Option("--l2", min=0, help="Ridge penalty; larger learns less by heart.")] = 0.01,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the result as JSON.")] = None,
+    output: shared.Output = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Use only the first rows.")] = None,
-    max_length: Annotated[int, typer.Option(min=8, help="Longest row in tokens.")] = 512,
+    max_length: shared.MaxLength = 512,
     batch_tokens: Annotated[int, typer.Option(min=1, help="Tokens per forward pass.")] = 4096,
-    dtype: Annotated[str, typer.Option(help="Load weights as auto, float32, bfloat16 or float16.")] = "auto",
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps; default: the best there is.")] = None,
-    trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Run the checkpoint's code.")] = False,
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a Hub model.")] = None,
-    base: Annotated[str | None, typer.Option(help="Base model of an adapter folder, if not the one it names.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is at --output.")] = False,
+    dtype: shared.Dtype = "auto",
+    device: shared.Device = None,
+    trust_remote_code: shared.RemoteCode = False,
+    revision: shared.Revision = None,
+    base: shared.Base = None,
+    overwrite: shared.Overwrite = False,
 ) -> None:
     """Find out how well a linear layer that is shown the labels can tell secret tokens, layer by layer.
 
@@ -77,11 +78,7 @@ def probe(
     numbers = parse_layers(layers)
     positions: Any = position or list(POSITIONS)
     check_positions(positions)
-    if output is not None:
-        if output.exists() and not overwrite:
-            raise FileExistsError(f"{output} exists; choose another output or pass --overwrite.")
-        if not output.absolute().parent.is_dir():
-            raise FileNotFoundError(f"cannot write {output}: folder {output.absolute().parent} does not exist.")
+    shared.check_output(output, overwrite=overwrite)
     place = pick_device(device)
     check_model_name(model, base=base)
     loaded = load_rows(data, limit=limit)

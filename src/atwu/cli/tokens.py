@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from atwu.cli import parameters as shared
+
 
 def tokens(
     model: Annotated[
@@ -29,10 +31,10 @@ def tokens(
     html: Annotated[Path | None, typer.Option(help="Also write one self-contained HTML page.")] = None,
     rows: Annotated[int, typer.Option(min=0, help="How many rows to print.")] = 5,
     limit: Annotated[int, typer.Option(min=1, help="How many rows to score for the page.")] = 100,
-    max_length: Annotated[int, typer.Option(min=8, help="Longest row in tokens.")] = 512,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps; default: the best there is.")] = None,
-    trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Run the checkpoint's code.")] = False,
-    base: Annotated[str | None, typer.Option(help="Base model of an adapter folder, if not the one it names.")] = None,
+    max_length: shared.MaxLength = 512,
+    device: shared.Device = None,
+    trust_remote_code: shared.RemoteCode = False,
+    base: shared.Base = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the page.")] = False,
 ) -> None:
     """Show which words a method takes for the secret, as coloured text and as a web page.
