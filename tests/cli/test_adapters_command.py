@@ -54,7 +54,7 @@ def run(command, *arguments):
 def test_an_adapter_folder_is_evaluated_like_a_model(adapter, tmp_path):
     output = tmp_path / "eval.json"
     printed = atwu(
-        "evaluate", "--model", adapter, *ROWS, "--metrics", "memorization", "--device", "cpu", "--output", output
+        "evaluate", "--model", adapter, *ROWS, "--metrics", "memorization,scores", "--device", "cpu", "--output", output
     )
     assert "extraction_strength" in printed
     result = json.loads(output.read_text())
