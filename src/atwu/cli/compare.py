@@ -60,10 +60,13 @@ def compare(
     elif form == "markdown":
         typer.echo(panel_markdown(loaded, lines=lines), nl=False)
     else:
-        Console().print(panel_table(loaded, lines=lines))
+        Console().print(panel_table(loaded, lines=None if everything and not metrics else lines))
+    said: dict[str, list[str]] = {}
     for name, result in loaded.items():
         for warning in result.warnings:
-            typer.secho(f"warning: {name}: {warning}", fg=typer.colors.YELLOW, err=True)
+            said.setdefault(warning, []).append(name)
+    for warning, names in said.items():
+        typer.secho(f"warning: {', '.join(names)}: {warning}", fg=typer.colors.YELLOW, err=True)
 
 
 def _named(results: Sequence[tuple[Path, EvalResult]]) -> dict[str, EvalResult]:

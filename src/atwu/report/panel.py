@@ -65,9 +65,10 @@ def panel_table(
 
     Args:
         results: model name -> result.
-        lines: which lines, in order; every line by default.
+        lines: which lines, in order; every line by default, grouped by set.
         references: names of models that are not ranked.
     """
+    grouped = lines is None
     lines = list(lines or lines_of(results))
     marks = _marks(results, lines, references)
     table = Table(caption_justify="left", caption=_caption(results, lines, marks), pad_edge=False)
@@ -78,7 +79,7 @@ def panel_table(
     last = ""
     for place, line in enumerate(lines):
         split, metric = line
-        if split != last:
+        if grouped and split != last:
             table.add_row(Text(split, "bold underline"))
             last = split
         cells = [cell_of(result, line) for result in results.values()]
@@ -86,13 +87,13 @@ def panel_table(
         arrow = ARROWS[there[0].direction] if there else ""
         following = lines[place + 1][0] if place + 1 < len(lines) else split
         table.add_row(
-            f"  {metric}{arrow}",
+            f"  {metric}{arrow}" if grouped else f"{split} {metric}{arrow}",
             _counts(there),
             *(
                 _styled(cell, marks.get((name, line)), reference=name in references)
                 for name, cell in zip(results, cells, strict=True)
             ),
-            end_section=following != split,
+            end_section=grouped and following != split,
         )
     return table
 
