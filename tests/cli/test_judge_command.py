@@ -28,7 +28,7 @@ def write(path: Path, *, changes: dict[str, object] | None = None) -> Path:
 
 def test_shipped_cases_give_accuracy_with_its_interval_and_kinds(atwu, tmp_path):
     output = tmp_path / "agreement.json"
-    printed = atwu("judge", "agreement", "--split", "test", "--output", output)
+    printed = atwu("judge", "agreement", "--output", output)  # the held-out half
     assert "offline against labels" in printed
     found = json.loads(output.read_text())
     assert found["schema"] == "atwu.agreement/1"
@@ -43,7 +43,7 @@ def test_shipped_cases_give_accuracy_with_its_interval_and_kinds(atwu, tmp_path)
     assert "exists; choose another output or pass --overwrite." in atwu(
         "judge", "agreement", "--output", output, code=1
     )
-    atwu("judge", "agreement", "--output", output, "--overwrite")
+    atwu("judge", "agreement", "--split", "dev", "--output", output, "--overwrite")
     assert json.loads(output.read_text())["n"] > found["n"]
 
 

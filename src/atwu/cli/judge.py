@@ -28,7 +28,10 @@ def agreement(
             "that come with the package.",
         ),
     ] = None,
-    split: Annotated[str | None, typer.Option(help="Use only the cases of this split, such as test.")] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(help="dev or test. Default: test for the shipped cases, whose dev half the rules were tuned on."),
+    ] = None,
     judge: shared.JudgeName = "offline",
     against: Annotated[
         str | None,
@@ -64,6 +67,8 @@ def agreement(
     shared.check_output(output, overwrite=overwrite)
     if split not in (None, "dev", "test"):
         raise typer.BadParameter(f"--split must be dev or test, got {split!r}.")
+    if cases is None and split is None:
+        split = "test"
     loaded = load_cases(split, path=cases)  # type: ignore[arg-type]
     if not loaded:
         raise ValueError(f"no case in the split {split!r}; leave --split out to use all.")
