@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from atwu.attacks.demonstrations import Demonstrations
 from atwu.data.schema import Example
-from atwu.evaluation.judged import average, worst
+from atwu.evaluation.judged import average, unscored, worst
 from atwu.evaluation.panel.group import Group
 from atwu.evaluation.panel.session import (
     FORGET,
@@ -94,7 +94,7 @@ class Judged(Group):
             said = tuple(session.answer(prompts[0]) if prompts else "" for prompts in rows)
             session.texts.setdefault(split, {})["answer"] = said
             plain = self._verdicts(split, rows)
-            missing = _unscored(plain)
+            missing = unscored(plain)
             if split != FORGET:
                 session.record(split, "J_AVG", _percent(average(plain)), unscored=missing, digits=1)
                 continue
@@ -102,13 +102,9 @@ class Judged(Group):
             if any(self._shown):
                 shown = self._verdicts(split, self._shown)
                 both = [[*first, *second] for first, second in zip(plain, shown, strict=True)]
-                session.record(split, "J_ICR", _percent(worst(shown)), unscored=_unscored(shown), digits=1)
-                session.record(split, "J_W", _percent(worst(both)), unscored=_unscored(both), digits=1)
+                session.record(split, "J_ICR", _percent(worst(shown)), unscored=unscored(shown), digits=1)
+                session.record(split, "J_W", _percent(worst(both)), unscored=unscored(both), digits=1)
 
 
 def _percent(values: Iterable[float | None]) -> list[float | None]:
     return [None if value is None else 100 * value for value in values]
-
-
-def _unscored(verdicts: list[list[bool | None]]) -> int:
-    return sum(verdict is None for row in verdicts for verdict in row)

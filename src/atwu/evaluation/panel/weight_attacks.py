@@ -16,7 +16,7 @@ from atwu.attacks.relearn import attack_rows, relearned, spread_rows
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
-from atwu.evaluation.judged import worst
+from atwu.evaluation.judged import unscored, worst
 from atwu.evaluation.panel.group import Group
 from atwu.evaluation.panel.memorization import strength
 from atwu.evaluation.panel.session import FORGET, Session, claim, question_prompt, variants
@@ -76,8 +76,7 @@ class WeightAttack(Group):
             ]
             self.session.record(FORGET, f"extraction_strength@{name}", self._strengths[name])
             percent = [None if value is None else 100 * value for value in worst(verdicts)]
-            unscored = sum(verdict is None for row in verdicts for verdict in row)
-            self.session.record(FORGET, f"J_P@{name}", percent, unscored=unscored, digits=1)
+            self.session.record(FORGET, f"J_P@{name}", percent, unscored=unscored(verdicts), digits=1)
 
 
 LEARNED = 0.9
