@@ -6,8 +6,11 @@ import copy
 import dataclasses
 import json
 import logging
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+from transformers.trainer_callback import TrainerCallback
 
 from atwu._cache import short_hash
 from atwu._files import file_digest
@@ -42,6 +45,7 @@ def run_unlearn(
     retain: str | None,
     output: str | Path,
     overwrite: bool = False,
+    watch: Callable[[UnlearnTrainer], Sequence[TrainerCallback]] | None = None,
     say: Say = logger.info,
 ) -> FinishedRun:
     """Unlearn `forget` from a model and write the result to `output`.
@@ -55,6 +59,7 @@ def run_unlearn(
         retain: source of the rows to keep.
         output: folder to create.
         overwrite: replace a finished run that is there.
+        watch: callbacks for the run's trainer.
         say: receives one line of plain text per stage, in the first process.
 
     Raises:
@@ -91,10 +96,10 @@ def run_unlearn(
     check_fixed(config, recipe)
     inputs = _inputs(config, recipe)
 
-    def trainer(model: Any, callbacks: list[Any], fingerprint: str) -> TokenTrainer:
+    def make_trainer(model: Any, callbacks: list[Any], fingerprint: str) -> TokenTrainer:
         if "scorer_from" in inputs:
             _compare_base(str(config.scorer_from), fingerprint, say)
-        return UnlearnTrainer(
+        trainer = UnlearnTrainer(
             model,
             config,
             forget_dataset=encoded["forget"],
@@ -104,9 +109,12 @@ def run_unlearn(
             say=say,
             callbacks=callbacks,
         )
+        for callback in watch(trainer) if watch else ():
+            trainer.add_callback(callback)
+        return trainer
 
     extra = {"method": recipe.name, "recipe": dataclasses.asdict(recipe)}
-    return launch(Plan("unlearn", source, config, folder, rows, tokenizer, trainer, extra, say, inputs))
+    return launch(Plan("unlearn", source, config, folder, rows, tokenizer, make_trainer, extra, say, inputs))
 
 
 def _check_given(

@@ -1,0 +1,40 @@
+"""What a benchmark is: which rows are trained on, by source, and which are measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from atwu.data.schema import Example
+from atwu.evaluation.rwku_rows import RwkuProbes
+
+Rows = tuple[Example, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """Rows to unlearn and to keep, and rows to measure on."""
+
+    name: str
+    forget_source: str
+    """Rows to remove, as `load_rows` reads them."""
+    retain_source: str
+    """Rows to keep during unlearning."""
+    full_source: str | None
+    """What a model that is trained for this benchmark learns; None where models know it already."""
+    retain_only_source: str | None
+    """The same without anything about the forget set."""
+    forget: Rows = field(repr=False)
+    """Measured forget rows, with paraphrases, wrong answers and labels as far as there are any."""
+    retain: Rows = field(repr=False)
+    """Measured retain rows."""
+    pool: Rows = field(repr=False)
+    """Every retain row; demonstrations are drawn from it."""
+    holdout: Rows = field(default=(), repr=False)
+    """Rows that no model was trained on, for membership attacks."""
+    kept: Mapping[str, Rows] = field(default_factory=dict, repr=False)
+    """Further rows that should be kept, by the name of their set."""
+    probes: RwkuProbes | None = field(default=None, repr=False)
+    """RWKU's own probes."""
+    checked: tuple[str, ...] = ()
+    """What was counted and verified when it was loaded, one line each."""

@@ -1,0 +1,185 @@
+"""What a run's token weights look like while it trains: word scores of some rows, and their agreement with the labels.
+
+Watches from outside (a callback that reads the model between optimizer steps) and changes no number of the run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from transformers.trainer_callback import TrainerCallback
+
+from atwu._files import write_json
+from atwu.data.encode import EncodedRow, Encoder
+from atwu.data.schema import Example
+from atwu.evaluation.induced import SCORES, ScoreContext, token_scores
+from atwu.evaluation.score_table import score_aurocs
+from atwu.evaluation.teacher_forced import read_tokens
+from atwu.evaluation.token_scores import word_scores
+from atwu.weighting.nouns import simple_nouns
+
+TRACE_NAME = "trace.json"
+TRACE_SCHEMA = "atwu.trace/1"
+
+
+@dataclass(frozen=True, slots=True)
+class TracedRow:
+    """Word scores of one row over the run."""
+
+    set: str
+    """`forget`, or `unseen` for a row that no model was trained on."""
+    question: str
+    answer: str
+    forget_spans: tuple[tuple[int, int], ...] | None
+    words: tuple[tuple[int, int], ...]
+    """Character range of every word of `answer`."""
+    scores: tuple[tuple[float | None, ...], ...]
+    """One per word, for every traced step; None where no token overlaps the word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A run's token weights over time."""
+
+    weighting: str
+    """Name in `atwu.evaluation.induced.SCORES`."""
+    steps: tuple[int, ...]
+    """Optimizer steps done when it was looked; the first is 0."""
+    rows: tuple[TracedRow, ...]
+    auroc: Mapping[str, tuple[float | None, ...]]
+    """`forget` and `unseen` -> mean AUROC within rows, for every traced step."""
+
+
+def read_trace(path: str | Path) -> Trace:
+    """Read what `WeightTrace` wrote.
+
+    Raises:
+        ValueError: it is not such a file.
+    """
+    plain = json.loads(Path(path).read_text(encoding="utf-8"))
+    if not isinstance(plain, dict) or plain.get("schema") != TRACE_SCHEMA:
+        raise ValueError(f"{path} is not a trace of {TRACE_SCHEMA!r}.")
+    rows = tuple(
+        TracedRow(
+            set=row["set"],
+            question=row["question"],
+            answer=row["answer"],
+            forget_spans=None if row["forget_spans"] is None else tuple((a, b) for a, b in row["forget_spans"]),
+            words=tuple((a, b) for a, b in row["words"]),
+            scores=tuple(tuple(step) for step in row["scores"]),
+        )
+        for row in plain["rows"]
+    )
+    auroc = {name: tuple(values) for name, values in plain["auroc"].items()}
+    return Trace(plain["weighting"], tuple(plain["steps"]), rows, auroc)
+
+
+class WeightTrace(TrainerCallback):
+    """Looks at the weights at evenly spaced optimizer steps, the first and the last included.
+
+    Args:
+        trainer: the `UnlearnTrainer` it belongs to; its method must have one of the scores of `induced.SCORES`.
+        path: file to write; a run that is resumed goes on with what is there.
+        tokenizer: the model's tokenizer.
+        forget: rows that are looked at.
+        unseen: rows that no model was trained on.
+        retain: retain rows, for scores that count.
+        shown: how many rows of each kind keep their words; the others count for the AUROC only.
+        points: how often to look.
+    """
+
+    def __init__(
+        self,
+        trainer: Any,
+        path: Path,
+        tokenizer: Any,
+        *,
+        forget: Sequence[Example],
+        unseen: Sequence[Example] = (),
+        retain: Sequence[Example] = (),
+        shown: int = 8,
+        points: int = 20,
+    ) -> None:
+        self._trainer, self._path, self._points = trainer, path, points
+        self._weighting = trainer.recipe.weighting
+        self._examples = {"forget": list(forget), "unseen": list(unseen)}
+        encoder = Encoder(tokenizer, max_length=trainer.args.max_length)
+        self._encoded: dict[str, Sequence[EncodedRow]] = {
+            name: encoder.encode_rows(rows, what=name).rows for name, rows in self._examples.items() if rows
+        }
+        self._retain = encoder.encode_rows(retain, what="retain").rows if retain else None
+        self._shown = shown
+        self._looks: list[dict[str, Any]] = []
+
+    @staticmethod
+    def watches(weighting: str) -> bool:
+        """Whether a weighting has a score to look at."""
+        return weighting in SCORES and weighting != "labels"
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if not state.is_world_process_zero:
+            return
+        count = min(self._points, max(1, state.max_steps))
+        self._when = {round(step) for step in np.linspace(0, state.max_steps, count + 1)}
+        if self._path.is_file():
+            kept = json.loads(self._path.read_text(encoding="utf-8"))["looks"]
+            self._looks = [look for look in kept if look["step"] <= state.global_step]
+        self._look(state.global_step)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.is_world_process_zero and state.global_step in self._when:
+            self._look(state.global_step)
+
+    def _look(self, step: int) -> None:
+        if any(look["step"] == step for look in self._looks):
+            return
+        look: dict[str, Any] = {"step": step, "auroc": {}, "scores": {}, "words": {}}
+        for name, encoded in self._encoded.items():
+            examples = self._examples[name]
+            tokens = read_tokens(self._trainer.model, encoded, scorer=self._trainer.scorer)
+            context = ScoreContext(tokens, encoded, examples, retain=self._retain, noun_finder=simple_nouns)
+            found = token_scores(context, [self._weighting])[self._weighting]
+            words = [
+                word_scores(example.answer, row.offsets, values)
+                for example, row, values in zip(examples[: self._shown], tokens, found, strict=False)
+            ]
+            look["words"][name] = [[[word.start, word.end] for word in row] for row in words]
+            look["scores"][name] = [
+                [None if word.score is None else round(word.score, 3) for word in row] for row in words
+            ]
+            values = [value for value in score_aurocs(context, [self._weighting])[self._weighting].values if value is not None]
+            look["auroc"][name] = round(float(np.mean(values)), 4) if values else None
+        self._looks.append(look)
+        write_json(self._path, {"looks": self._looks})
+
+    def write(self, path: str | Path) -> None:
+        """Write the finished trace."""
+        write_json(path, {"schema": TRACE_SCHEMA, **dataclasses.asdict(self.trace())})
+
+    def trace(self) -> Trace:
+        """What was seen."""
+        rows = [
+            TracedRow(
+                set=name,
+                question=example.question,
+                answer=example.answer,
+                forget_spans=example.forget_spans,
+                words=tuple((start, end) for start, end in self._looks[0]["words"][name][place]),
+                scores=tuple(tuple(look["scores"][name][place]) for look in self._looks),
+            )
+            for name in self._encoded
+            for place, example in enumerate(self._examples[name][: self._shown])
+        ]
+        names = list(self._encoded)
+        return Trace(
+            weighting=self._weighting,
+            steps=tuple(look["step"] for look in self._looks),
+            rows=tuple(rows),
+            auroc={name: tuple(look["auroc"][name] for look in self._looks) for name in names},
+        )

@@ -1,0 +1,155 @@
+"""Finished runs as one table of records: what was run, how it was measured, how it went. Everything a report is made of.
+
+Reads study folders (`atwu study run`), folders of single runs with an `eval.json` beside their `run.json`, and result files
+of `atwu evaluate`. Runs that differ only in their seed share a label and are averaged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from atwu.evaluation.panel.seeds import over_seeds
+from atwu.evaluation.result import EvalResult, read_result
+from atwu.evaluation.trace import TRACE_NAME, Trace, read_trace
+
+EVAL_NAME = "eval.json"
+RUN_NAME = "run.json"
+STUDY_NAME = "study.json"
+ROLES = ("original", "retain-only")
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One run: a model that was unlearned once and measured."""
+
+    label: str
+    """What it is called in tables; equal for runs that differ only in their seed."""
+    seed: int | None
+    folder: Path | None
+    result: EvalResult
+    run: Mapping[str, Any] | None = None
+    """`run.json`: method, config, data, versions, seconds, memory."""
+    log: tuple[Mapping[str, Any], ...] = ()
+    """Lines of `log.jsonl`: losses and score statistics by optimizer step."""
+    trace: Trace | None = None
+    """Word scores over the run."""
+
+
+@dataclass(frozen=True)
+class Records:
+    """Everything a report shows."""
+
+    title: str
+    references: Mapping[str, EvalResult]
+    """`original` and `retain-only`, as far as they were measured."""
+    runs: tuple[RunRecord, ...]
+    study: Mapping[str, Any] = field(default_factory=dict)
+    """`study.json`: scale, variants, seeds, budget of the tuning, command."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Labels in the order of the study."""
+        return tuple(dict.fromkeys(run.label for run in self.runs))
+
+    def of(self, label: str) -> tuple[RunRecord, ...]:
+        """The runs of a label, by seed."""
+        return tuple(sorted((run for run in self.runs if run.label == label), key=lambda run: run.seed or 0))
+
+    @cached_property
+    def results(self) -> dict[str, EvalResult]:
+        """References, then every label averaged over its seeds: what tables print."""
+        found = dict(self.references)
+        for label in self.labels:
+            runs = self.of(label)
+            found[label] = (
+                runs[0].result
+                if len(runs) == 1
+                else over_seeds([run.result for run in runs], references=self.references.values(), name=label)
+            )
+        return found
+
+
+def read_records(paths: Sequence[str | Path], *, title: str | None = None) -> Records:
+    """Read runs.
+
+    Args:
+        paths: study folders, run folders, or result files; a study's references serve for all.
+        title: of the report; the study's title by default.
+
+    Raises:
+        FileNotFoundError: a path does not exist, or holds no finished run.
+        ValueError: a file is damaged, or two runs have the same label and seed.
+    """
+    references: dict[str, EvalResult] = {}
+    runs: list[RunRecord] = []
+    study: dict[str, Any] = {}
+    for path in map(Path, paths):
+        if (path / STUDY_NAME).is_file():
+            study = study or _json(path / STUDY_NAME)
+            for role in ROLES:
+                if (path / "references" / role / EVAL_NAME).is_file():
+                    references[role] = read_result(path / "references" / role / EVAL_NAME)
+            labels = [variant["label"] for variant in _json(path / STUDY_NAME).get("variants", [])]
+            found = [_run(folder) for folder in sorted(path.glob("runs/*")) if (folder / EVAL_NAME).is_file()]
+            place = {label: index for index, label in enumerate(labels)}
+            runs += sorted(found, key=lambda run: (place.get(run.label, len(place)), run.seed or 0))
+        elif (path / EVAL_NAME).is_file():
+            _add(_run(path), runs, references)
+        elif path.is_file():
+            _add(RunRecord(*_named(read_result(path), None), None, read_result(path)), runs, references)
+        else:
+            raise FileNotFoundError(
+                f"{path} holds no finished run: expected a study folder ({STUDY_NAME}), a run folder with {EVAL_NAME}, or a "
+                "result file of atwu evaluate."
+            )
+    _check(runs)
+    names = ", ".join(path.name for path in map(Path, paths))
+    return Records(title or str(study.get("title") or names), references, tuple(runs), study)
+
+
+def _add(run: RunRecord, runs: list[RunRecord], references: dict[str, EvalResult]) -> None:
+    if run.label in ROLES:
+        references[run.label] = run.result
+    else:
+        runs.append(run)
+
+
+def _run(folder: Path) -> RunRecord:
+    result = read_result(folder / EVAL_NAME)
+    run = _json(folder / RUN_NAME) if (folder / RUN_NAME).is_file() else None
+    log = folder / "log.jsonl"
+    lines = tuple(json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()) if log.is_file() else ()
+    trace = read_trace(folder / TRACE_NAME) if (folder / TRACE_NAME).is_file() else None
+    label, seed = _named(result, run)
+    return RunRecord(label, seed, folder, result, run, lines, trace)
+
+
+def _named(result: EvalResult, run: Mapping[str, Any] | None) -> tuple[str, int | None]:
+    """Label and seed; a study calls its results LABEL-sSEED."""
+    seed = None if run is None else int(run["seed"])
+    suffix = f"-s{seed}"
+    return result.model.removesuffix(suffix) if seed is not None else result.model, seed
+
+
+def _check(runs: Iterable[RunRecord]) -> None:
+    seen: set[tuple[str, int | None]] = set()
+    for run in runs:
+        if (run.label, run.seed) in seen:
+            raise ValueError(
+                f"two runs are called {run.label!r} with seed {run.seed}; leave one out, or give them names with "
+                "atwu evaluate --name."
+            )
+        seen.add((run.label, run.seed))
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        plain: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is damaged: {error}.") from None
+    return plain

@@ -1,0 +1,116 @@
+"""The models a scale starts from and compares with; those that are trained from scratch are trained once and cached."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from atwu._cache import cache_folder, short_hash
+from atwu.benchmarks import load_benchmark
+from atwu.benchmarks.benchmark import Benchmark
+from atwu.data.rows import fingerprint
+from atwu.data.sources import load_rows
+from atwu.study.scales import Scale, Scratch
+from atwu.training.config import FinetuneConfig
+from atwu.training.run import ModelSource, run_finetune
+
+logger = logging.getLogger(__name__)
+
+Say = Callable[[str], None]
+Corpus = Callable[[], list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """What a study starts from."""
+
+    benchmark: Benchmark
+    target: str
+    """Starting model: folder or Hub name."""
+    retain_only: str | None
+    """A model that never saw the forget rows, where there is one."""
+
+
+def prepare_models(scale: Scale, *, seed: int = 0, cache: Path | None = None, say: Say = logger.info) -> Models:
+    """The rows and models of a scale; trains what is not in the cache yet.
+
+    Raises:
+        ValueError, FileNotFoundError: the benchmark's data are not there.
+    """
+    benchmark = load_benchmark(scale.benchmark)
+    if not isinstance(scale.target, Scratch):
+        return Models(benchmark, scale.target, scale.retain_only)
+    if benchmark.full_source is None:
+        raise ValueError(f"the benchmark {benchmark.name} has no rows to train a model on; name a trained one as target.")
+    corpus = _people_corpus(scale.benchmark)
+    folder = train_once(
+        scale.name,
+        scale.target,
+        target=benchmark.full_source,
+        retain_only=benchmark.retain_only_source,
+        corpus=corpus,
+        seed=seed,
+        cache=cache,
+        say=say,
+    )
+    return Models(benchmark, str(folder / "target"), str(folder / "retain_only") if benchmark.retain_only_source else None)
+
+
+def train_once(
+    name: str,
+    scratch: Scratch,
+    *,
+    target: str,
+    retain_only: str | None,
+    corpus: Corpus | None = None,
+    seed: int = 0,
+    cache: Path | None = None,
+    say: Say = logger.info,
+) -> Path:
+    """Train a target and a retain-only model with its tokenizer, or find them.
+
+    Args:
+        name: of the folder in the cache.
+        scratch: shape and settings.
+        target: source of everything the target learns.
+        retain_only: source of what the other model learns.
+        corpus: texts for the tokenizer; by default those of `target`.
+        seed: of both models.
+        cache: instead of the cache folder.
+        say: receives one line per model.
+
+    Returns:
+        A folder with `target` and, with `retain_only` given, `retain_only`.
+    """
+    sources = {"target": target} | ({"retain_only": retain_only} if retain_only else {})
+    key: dict[str, Any] = {
+        "scratch": json.loads(json.dumps(dataclasses.asdict(scratch))),
+        "rows": {role: fingerprint(load_rows(source).rows) for role, source in sources.items()},
+        "seed": seed,
+    }
+    folder = (cache or cache_folder()) / f"{name}-{short_hash(key)[:12]}"
+    for role, source in sources.items():
+        output = folder / role
+        if (output / "run.json").is_file():
+            say(f"found in the cache: {output}")
+            continue
+        folder.mkdir(parents=True, exist_ok=True)
+        say(f"training the {role.replace('_', '-')} model (once; cached in {folder})")
+        model = ModelSource(scratch=scratch.shape, tokenizer=None if role == "target" else str(folder / "target"))
+        run_finetune(model, FinetuneConfig(**scratch.training, seed=seed), data=source, output=output, corpus=corpus, say=say)
+    return folder
+
+
+def _people_corpus(benchmark: str) -> Corpus | None:
+    """The tokenizer of the embedded benchmark also sees its holdout rows and refusals."""
+    prefix, _, size = benchmark.partition(":")
+    if prefix != "people":
+        return None
+    from atwu.data.people import people
+
+    return people(size).texts
