@@ -1,12 +1,16 @@
-# make demo: watch a model forget. make test: the test suite. Both create .venv with the tested versions first.
+# make demo: watch a model forget. make study: every method, three seeds, and the report. make test: the test suite.
+# All create .venv with the tested versions first.
 PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint clean
+.PHONY: demo study test lint clean
 
 demo: $(READY)
 	$(VENV)/bin/atwu demo
+
+study: $(READY)
+	$(VENV)/bin/atwu study run headline --scale people-small
 
 test: $(READY) lint
 	$(VENV)/bin/python -m pytest --numprocesses auto --dist loadscope

@@ -11,10 +11,10 @@ import torch
 
 import atwu
 from atwu.citations import CITATIONS
+from atwu.hyperparameters import HYPERPARAMETERS, Range
 from atwu.losses import divergence, likelihood
 from atwu.methods import METHODS, Method
-from atwu.parts import FORGET_LOSSES, HYPERPARAMETERS, RETAIN_LOSSES, WEIGHTINGS, ForgetLoss, RetainLoss, Weighting
-from atwu.published import TUNED
+from atwu.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, ForgetLoss, RetainLoss, Weighting
 from atwu.recipe import recipe, split_weighting
 from atwu.weighting import probability
 
@@ -77,9 +77,12 @@ def test_every_row_is_made_of_known_parts_numbers_and_references(name):
     assert decided.name == name
     assert len(CITATIONS[row.cite]) > 30
     for key, value in decided.values.items():
-        low, high = row.search.get(key, HYPERPARAMETERS[key].search)
+        where = row.search.get(key, HYPERPARAMETERS[key].search)
         # ETW's forget weight was published, and lies outside the range that was published for it.
-        assert low <= value <= high or (name, key) == ("etw", "forget_weight"), (key, value)
+        assert where is None or where.low <= value <= where.high or (name, key) == ("etw", "forget_weight"), (
+            key,
+            value,
+        )
 
 
 def test_parts_say_one_thing_about_themselves():
@@ -98,15 +101,44 @@ def test_published_values(name, values):
     assert METHODS[name].borrowed == (name in BORROWED)
 
 
-def test_published_learning_rates_are_data():
-    assert set(TUNED) == set(PUBLISHED)
-    assert TUNED["atwu"]["tofu"].learning_rates == {"Llama-3.2-1B": 2.00e-5, "Llama-3.1-8B": 1.50e-5}
-    assert TUNED["rmu"]["tofu"].learning_rates == {"Llama-3.1-8B": 2.21e-4}
-    assert TUNED["npo"]["rwku"].values == {"forget_weight": 4.76, "retain_weight": 0.63, "beta": 0.07}
-    for settings in TUNED.values():
-        for tuned in settings.values():
-            assert tuned.learning_rates
-            assert all(1e-6 < rate < 3e-4 for rate in tuned.learning_rates.values())
+def test_published_searches():
+    linear = {
+        (name, key)
+        for name, row in METHODS.items()
+        for key in recipe(name).values
+        if (where := row.search.get(key, HYPERPARAMETERS[key].search)) is not None and not where.log
+    }
+    assert linear == {
+        *((name, key) for name in ("simnpo", "atwu_simnpo") for key in ("beta", "delta")),
+        *((name, "beta") for name in ("atwu", "atwu_satga", "gt_satga")),
+        ("satimp", "beta1"),
+        ("rmu", "layer"),
+    }
+    assert METHODS["fundial"].search == {"beta": Range(1.0, 30.0)}
+    assert {name: row.first for name, row in METHODS.items() if row.first} == {
+        "grad_diff": {"forget_weight": 0.5, "retain_weight": 1.0},
+        "dpo": {"beta": 0.4},
+        "npo": {"forget_weight": 1.0, "retain_weight": 1.0, "beta": 0.1},
+        "simnpo": {"forget_weight": 0.125, "beta": 3.5, "delta": 0.0},
+        "jensun": {"forget_weight": 0.5, "retain_weight": 0.5},
+        "wga": {"beta": 1.0},
+        "satimp": {"forget_weight": 1.0, "retain_weight": 0.1, "beta1": 5.0, "beta2": 1.0},
+        "undial": {"forget_weight": 1.0, "retain_weight": 1.0, "beta": 10.0},
+        "fundial": {"forget_weight": 1.0, "retain_weight": 1.0, "beta": 10.0},
+        "atwu": {"forget_weight": 5.0, "retain_weight": 0.5, "beta": 5.0},
+    }
+
+
+@pytest.mark.parametrize(("low", "high", "log"), [(2.0, 1.0, False), (0.0, 1.0, True), (float("nan"), 1.0, True)])
+def test_a_range_that_cannot_be_drawn_from_is_refused(low, high, log):
+    with pytest.raises(ValueError, match="range needs"):
+        Range(low, high, log=log)
+
+
+def test_the_table_loads_without_torch():
+    code = "import atwu.methods, sys; print('torch' in sys.modules, 'transformers' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
 
 
 def test_any_weighting_goes_under_any_loss_that_can_use_it():

@@ -5,24 +5,22 @@ Everything runs on the embedded benchmark. The target and the retain-only model 
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from atwu._cache import cache_folder
 from atwu.data.people import PeopleBenchmark, people
-from atwu.data.rows import fingerprint
-from atwu.data.schema import Example
+from atwu.data.spread import spread
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.evaluation.run import evaluate
 from atwu.modeling.device import pick_device
 from atwu.modeling.load import load_model, load_tokenizer
 from atwu.report.score_rows import score_rows, side_by_side
 from atwu.report.scored_row import ScoredRow
-from atwu.training.config import FinetuneConfig, UnlearnConfig
-from atwu.training.run import ModelSource, run_finetune, run_unlearn
+from atwu.study.scales import Scratch, find_scale
+from atwu.study.targets import train_once
+from atwu.training.config import UnlearnConfig
+from atwu.training.run import ModelSource, run_unlearn
 from atwu.weighting.scorer import find_scorer
 
 Say = Callable[[str], None]
@@ -62,28 +60,19 @@ class Targets:
 def prepare(size: str, *, seed: int = 0, cache: Path | None = None, say: Say = print) -> Targets:
     """Train the target and the retain-only model of the embedded benchmark, or find them in the cache."""
     benchmark = people(size)
-    spec = benchmark.size
-    key = json.dumps({"size": asdict(spec), "rows": fingerprint(benchmark.full), "seed": seed}, sort_keys=True)
-    folder = (cache or cache_folder()) / f"people-{size}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
-    target, retain_only = folder / "target", folder / "retain_only"
-    for split, output in (("full", target), ("retain", retain_only)):
-        if (output / "run.json").is_file():
-            say(f"found in the cache: {output}")
-            continue
-        folder.mkdir(parents=True, exist_ok=True)
-        config = FinetuneConfig(
-            learning_rate=spec.learning_rate,
-            num_train_epochs=spec.epochs,
-            per_device_train_batch_size=spec.batch_size,
-            warmup_steps=0.05,
-            weight_decay=0.0,
-            save_strategy="no",
-            seed=seed,
-        )
-        say(f"training on the {split} rows (once; cached in {folder})")
-        source = ModelSource(scratch=f"people-{size}", tokenizer=None if split == "full" else str(target))
-        run_finetune(source, config, data=f"people:{size}:{split}", output=output, corpus=benchmark.texts, say=say)
-    return Targets(benchmark, target, retain_only)
+    scratch = find_scale(f"people-{size}").target
+    assert isinstance(scratch, Scratch)
+    folder = train_once(
+        f"people-{size}",
+        scratch,
+        target=f"people:{size}:full",
+        retain_only=f"people:{size}:retain",
+        corpus=benchmark.texts,
+        seed=seed,
+        cache=cache,
+        say=say,
+    )
+    return Targets(benchmark, folder / "target", folder / "retain_only")
 
 
 def unlearn_all(targets: Targets, size: str, output: Path, *, seed: int = 0, say: Say = print) -> dict[str, Path]:
@@ -104,12 +93,6 @@ def unlearn_all(targets: Targets, size: str, output: Path, *, seed: int = 0, say
             say=lambda line: None,
         )
     return folders
-
-
-def spread(rows: Sequence[Example], count: int) -> list[Example]:
-    """At most `count` rows, evenly spaced."""
-    step = max(1, len(rows) / count)
-    return [rows[int(index * step)] for index in range(min(count, len(rows)))]
 
 
 def measure(targets: Targets, folders: Mapping[str, Path], *, rows: int = 100) -> dict[str, EvalResult]:

@@ -1,4 +1,4 @@
-"""The parts that methods are made of: hyperparameters, token weightings, forget losses and retain losses.
+"""The parts that methods are made of: token weightings, forget losses and retain losses.
 
 Each part is one pure function and one table entry that says what the function needs. `atwu.register_weighting`,
 `register_forget_loss` and `register_method` add entries from outside.
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from torch import Tensor
 
+from atwu.hyperparameters import HYPERPARAMETERS as HYPERPARAMETERS
 from atwu.losses import divergence, likelihood, preference
 from atwu.weighting import fixed, probability
 
@@ -22,39 +23,6 @@ if TYPE_CHECKING:
 
 Reduction = Literal["tokens", "selected", "sequences", "row_means"]
 """Mean over tokens; over the total weight; over sequences; or over sequences of each one's mean over tokens."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hyperparameter:
-    """A number that some methods take."""
-
-    help: str
-    default: float
-    search: tuple[float, float]
-    """Search range where the method names no other."""
-    positive: bool = False
-    """0 makes no sense."""
-
-
-HYPERPARAMETERS: dict[str, Hyperparameter] = {
-    "forget_weight": Hyperparameter("gamma: factor on the forget loss; larger forgets more", 1.0, (0.1, 5.0)),
-    "retain_weight": Hyperparameter("alpha: factor on the retain loss; larger keeps more", 1.0, (0.1, 5.0)),
-    "beta": Hyperparameter(
-        "strength of the forget loss's own nonlinearity; larger lets go of a forgotten answer earlier "
-        "(UNDIAL: takes more off the memorised token)",
-        1.0,
-        (0.1, 10.0),
-    ),
-    "beta1": Hyperparameter("SatImp's saturation exponent", 5.0, (1.0, 10.0)),
-    "beta2": Hyperparameter("importance exponent; larger concentrates on unlikely tokens", 1.0, (0.1, 5.0)),
-    "delta": Hyperparameter("SimNPO's margin: forget until the mean loss of an answer exceeds it", 0.0, (0.0, 2.0)),
-    "score_scale": Hyperparameter(
-        "factor on learned scores in SimNPO; 2 starts like plain SimNPO", 1.0, (1.0, 2.0), True
-    ),
-    "temperature": Hyperparameter("temperature of the entropy weights; large is uniform", 1.0, (0.1, 4.0), True),
-    "steering_coeff": Hyperparameter("RMU's length of the steering vector; larger scrambles more", 2.0, (0.5, 10.0)),
-    "layer": Hyperparameter("RMU's decoder layer, from 0; a smaller model's last one", 4, (4, 12)),
-}
 
 
 @dataclass(frozen=True, slots=True)

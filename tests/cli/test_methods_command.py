@@ -13,9 +13,10 @@ from atwu.citations import CITATIONS
 from atwu.cli import train
 from atwu.cli.app import run
 from atwu.cli.methods import methods
+from atwu.hyperparameters import HYPERPARAMETERS
 from atwu.methods import METHODS
-from atwu.parts import FORGET_LOSSES, HYPERPARAMETERS, RETAIN_LOSSES, WEIGHTINGS
-from atwu.published import TUNED
+from atwu.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS
+from atwu.presets import PUBLISHED, find_preset
 from atwu.recipe import recipe
 from atwu.training.config import UnlearnConfig
 
@@ -61,16 +62,18 @@ def test_one_method_explained(printed, name):
     assert decided.forgetter.summary in folded
     assert decided.retainer is None or decided.retainer.summary in folded
     assert ("No values were published" in folded) == row.borrowed
+    presets = [[p for scale in scales if (p := find_preset(scale, name))] for scales in PUBLISHED.values()]
     for key, value in decided.values.items():
         if key == "score_scale" and not decided.needs_scorer:
             continue
-        low, high = row.search.get(key, HYPERPARAMETERS[key].search)
-        published = " ".join(f"{by.values[key]:g}" for by in TUNED.get(name, {}).values())
+        where = row.search.get(key, HYPERPARAMETERS[key].search)
+        searched = f"{where.low:g} to {where.high:g}" if where else ""
+        published = " ".join(f"{same[0].values[key]:g}" for same in presets if same)
         flag = "--" + key.replace("_", "-")
-        assert re.search(rf"{flag} \S+ {value:g} {low:g} to {high:g} {published}".rstrip(), folded), key
-    for by in TUNED.get(name, {}).values():
-        for model, rate in by.learning_rates.items():
-            assert f"{rate:.2e} ({model})" in folded
+        assert re.search(" ".join(rf"{flag} \S+ {value:g} {searched} {published}".split()), folded), key
+    for preset in (preset for same in presets for preset in same):
+        assert f"{preset.options['learning_rate']:.2e} ({preset.about['model']})" in folded
+        assert preset.name in folded
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -117,7 +120,9 @@ def test_json_has_formulas_ranges_and_published_values(printed):
     assert npo["hyperparameters"] == {"forget_weight": 0.12, "retain_weight": 4.1, "beta": 0.1}
     assert npo["search"] == {"forget_weight": [0.1, 5.0], "retain_weight": [0.1, 5.0], "beta": [0.05, 0.2]}
     assert npo["published"]["rwku"]["values"]["beta"] == 0.07
-    assert npo["published"]["tofu"]["learning_rates"]["Llama-3.1-8B"] == 2.60e-5
+    assert npo["published"]["tofu"]["learning_rates"]["Llama-3.1-8B-Instruct"] == 2.60e-5
+    assert npo["published"]["tofu"]["presets"] == ["tofu-1b/npo", "tofu-8b/npo"]
+    assert (npo["searched_linearly"], listed["simnpo"]["searched_linearly"]) == ([], ["beta", "delta"])
     assert npo["formula"] == {
         "weight": ["1"],
         "forget": "-(2/β) log σ(-β r), r = log π(y)/π0(y)",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from atwu.hyperparameters import Range
     from atwu.methods import Method
     from atwu.parts import ForgetLoss, RetainLoss
     from atwu.recipe import Recipe
@@ -69,11 +71,40 @@ def numbers_of(recipe: Recipe) -> dict[str, float]:
     return {name: value for name, value in recipe.values.items() if name != "score_scale" or recipe.needs_scorer}
 
 
-def search_of(row: Method, recipe: Recipe) -> dict[str, tuple[float, float]]:
+def search_of(row: Method, recipe: Recipe) -> dict[str, Range | None]:
     """Where to search each of them: the method's own published range, else the hyperparameter's."""
-    from atwu.parts import HYPERPARAMETERS
+    from atwu.hyperparameters import HYPERPARAMETERS
 
     return {name: row.search.get(name, HYPERPARAMETERS[name].search) for name in numbers_of(recipe)}
+
+
+def in_words(where: Range | None) -> str:
+    """A search range, empty for what is not searched."""
+    return "" if where is None else f"{where.low:g} to {where.high:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Published values of a method on one benchmark."""
+
+    values: Mapping[str, float]
+    learning_rates: Mapping[str, float]
+    """By model."""
+    presets: tuple[str, ...]
+    """Their names for --config."""
+
+
+def published_of(name: str) -> dict[str, Published]:
+    """Published values by benchmark; models of one benchmark differ in the learning rate only."""
+    from atwu.presets import PUBLISHED, find_preset
+
+    found: dict[str, Published] = {}
+    for benchmark, scales in PUBLISHED.items():
+        there = [preset for scale in scales if (preset := find_preset(scale, name)) is not None]
+        if there:
+            rates = {str(preset.about["model"]): float(preset.options["learning_rate"]) for preset in there}
+            found[benchmark] = Published(there[0].values, rates, tuple(preset.name for preset in there))
+    return found
 
 
 def forget_formula(loss: ForgetLoss) -> tuple[str, str]:
@@ -100,11 +131,12 @@ def trained(recipe: Recipe) -> str:
 
 def lenders_of(row: Method) -> list[str]:
     """Methods whose published values a method has borrowed."""
-    from atwu.published import TUNED
+    from atwu.methods import METHODS
 
     if not (row.borrowed and row.defaults):
         return []
-    return [name for name, by in TUNED.items() if "tofu" in by and row.defaults.items() <= by["tofu"].values.items()]
+    by_name = {name: published_of(name) for name in METHODS}
+    return [name for name, by in by_name.items() if "tofu" in by and row.defaults.items() <= by["tofu"].values.items()]
 
 
 def example(name: str, needs: Sequence[str]) -> str:
@@ -120,10 +152,10 @@ def example(name: str, needs: Sequence[str]) -> str:
 def as_plain(name: str, row: Method) -> dict[str, Any]:
     """Everything as plain JSON."""
     from atwu.citations import CITATIONS
-    from atwu.published import TUNED
     from atwu.recipe import recipe
 
     decided = recipe(name)
+    searched = {key: where for key, where in search_of(row, decided).items() if where is not None}
     return {
         "title": row.title,
         "weighting": row.weighting,
@@ -140,10 +172,15 @@ def as_plain(name: str, row: Method) -> dict[str, Any]:
         "needs": needs_of(decided),
         "trains": trained(decided),
         "hyperparameters": numbers_of(decided),
-        "search": {key: list(ends) for key, ends in search_of(row, decided).items()},
+        "search": {key: [where.low, where.high] for key, where in searched.items()},
+        "searched_linearly": [key for key, where in searched.items() if not where.log],
         "published": {
-            setting: {"values": dict(tuned.values), "learning_rates": dict(tuned.learning_rates)}
-            for setting, tuned in TUNED.get(name, {}).items()
+            benchmark: {
+                "values": dict(tuned.values),
+                "learning_rates": dict(tuned.learning_rates),
+                "presets": list(tuned.presets),
+            }
+            for benchmark, tuned in published_of(name).items()
         },
         "borrowed": row.borrowed,
         "borrowed_from": lenders_of(row),

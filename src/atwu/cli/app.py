@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from atwu.cli import compare, demo, evaluate, judge, methods, paraphrase, probe, tokens, train
+from atwu.cli import compare, demo, evaluate, judge, methods, paraphrase, probe, study, tokens, train
 
 EXPECTED = (ValueError, FileNotFoundError, FileExistsError, PermissionError, ImportError, OSError)
 
@@ -29,6 +29,7 @@ def build(command: str | None) -> typer.Typer:
     app.command("unlearn")(train.unlearn_command(full=command == "unlearn"))
     app.command("evaluate")(evaluate.evaluate)
     app.command("compare")(compare.compare)
+    app.add_typer(study.app, name="study")
     app.add_typer(judge.app, name="judge")
     app.command("paraphrase")(paraphrase.paraphrase)
     app.command("tokens")(tokens.tokens)
@@ -54,13 +55,14 @@ def run() -> None:
     Set ATWU_DEBUG=1 to see where an error came from.
     """
     from atwu.judge.budget import BudgetReached
+    from atwu.study.workers import WorkerError
     from atwu.training.errors import NonFiniteLossError
 
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     command = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), None)
     try:
         build(command)()
-    except (*EXPECTED, NonFiniteLossError, BudgetReached) as error:
+    except (*EXPECTED, NonFiniteLossError, BudgetReached, WorkerError) as error:
         if os.environ.get("ATWU_DEBUG"):
             raise
         message = str(error)

@@ -129,7 +129,7 @@ def evaluate(
     from rich.console import Console
 
     from atwu.cli.measuring import Measuring, check_names
-    from atwu.cli.opening import JudgeOptions, open_judge, open_rows, spread
+    from atwu.cli.opening import JudgeOptions, open_judge, open_rows
     from atwu.evaluation.panel.config import EvaluateConfig
     from atwu.evaluation.panel.table import JUDGED, chosen
     from atwu.evaluation.rwku_rows import CANONICAL_FORGET, CAPS, load_probes

@@ -15,9 +15,11 @@ from atwu.cli.about_method import (
     example,
     forget_formula,
     in_full,
+    in_words,
     lenders_of,
     needs_of,
     numbers_of,
+    published_of,
     retain_formula,
     search_of,
     trained,
@@ -114,8 +116,9 @@ def _in_short(formula: str, mean: str) -> list[str]:
 
 
 def _list() -> None:
+    from atwu.hyperparameters import HYPERPARAMETERS
     from atwu.methods import METHODS
-    from atwu.parts import FORGET_LOSSES, HYPERPARAMETERS, RETAIN_LOSSES, WEIGHTINGS
+    from atwu.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS
     from atwu.recipe import recipe
 
     console = _console()
@@ -160,7 +163,7 @@ def _list() -> None:
         "Hyperparameters, and where to search",
         ["", "", "range", "meaning"],
         [
-            [_flag(name), _SYMBOLS.get(name, ""), f"{number.search[0]:g} to {number.search[1]:g}", number.help]
+            [_flag(name), _SYMBOLS.get(name, ""), in_words(number.search), number.help]
             for name, number in HYPERPARAMETERS.items()
         ],
     )
@@ -171,10 +174,9 @@ def _explain(name: str, row: Method) -> None:
     from rich.table import Table
 
     from atwu.citations import CITATIONS
-    from atwu.published import TUNED
     from atwu.recipe import recipe
 
-    console, decided, tuned = _console(), recipe(name), TUNED.get(name, {})
+    console, decided, tuned = _console(), recipe(name), published_of(name)
     needs = needs_of(decided)
     console.print(f"{row.title} ({name})", style="bold")
     console.print(f"{CITATIONS.get(row.cite, row.cite)}\n")
@@ -197,11 +199,9 @@ def _explain(name: str, row: Method) -> None:
         "Hyperparameters",
         ["", "", "default", "search", *(f"published, {setting}" for setting in tuned)],
         [
-            [_flag(key), _SYMBOLS.get(key, ""), f"{value:g}", f"{low:g} to {high:g}"]
+            [_flag(key), _SYMBOLS.get(key, ""), f"{value:g}", in_words(where)]
             + [f"{setting.values[key]:g}" if key in setting.values else "" for setting in tuned.values()]
-            for (key, value), (low, high) in zip(
-                numbers_of(decided).items(), search_of(row, decided).values(), strict=True
-            )
+            for (key, value), where in zip(numbers_of(decided).items(), search_of(row, decided).values(), strict=True)
         ],
     )
     if row.borrowed:
@@ -215,5 +215,7 @@ def _explain(name: str, row: Method) -> None:
     for setting, values in tuned.items():
         rates = ", ".join(f"{rate:.2e} ({model})" for model, rate in values.learning_rates.items())
         console.print(f"Published learning rates, {setting}: {rates}")
+    if names := [name for values in tuned.values() for name in values.presets]:
+        console.print(f"Presets (--config): {', '.join(names)}")
     # Plain lines, so that no terminal breaks a command in two.
     typer.echo(f"\nExample\n\n{TARGET_COMMAND}\n{example(name, needs)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,18 +43,12 @@ def open_rows(source: str | None, *, limit: int | None = None) -> tuple[Example,
     if source is None:
         return ()
     from atwu.data.sources import load_rows
+    from atwu.data.spread import spread
 
     loaded = load_rows(source)
     for warning in loaded.warnings:
         typer.echo(f"warning: {source}: {warning}", err=True)
     return spread(loaded.rows, limit)
-
-
-def spread(rows: Sequence[Example], count: int | None) -> tuple[Example, ...]:
-    """At most `count` rows, evenly spaced, so that every part of a set ordered by subject is there."""
-    if count is None or count >= len(rows):
-        return tuple(rows)
-    return tuple(rows[index * len(rows) // count] for index in range(count))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 import yaml
@@ -44,6 +44,8 @@ _COMMON = [
 
 _RUN_KEYS = ("output_dir",)
 """Fields that the command decides itself."""
+_ABOUT = "about"
+"""Key of a YAML that no run reads: where its values come from and what they reached."""
 
 
 def with_config_options(command: Callable[..., None], config: type) -> Callable[..., None]:
@@ -120,16 +122,23 @@ def _is_union(hint: Any) -> bool:
     return typing.get_origin(hint) in (typing.Union, types.UnionType)
 
 
-def read_yaml(path: Path | None, *, inputs: tuple[str, ...], config: type) -> dict[str, Any]:
-    """Read a flat YAML of inputs and config fields.
+def read_yaml(path: Path | None, *, inputs: tuple[str, ...], config: type, presets: bool = False) -> dict[str, Any]:
+    """Read a flat YAML of inputs and config fields; what stands under `about` is for people.
+
+    Args:
+        path: the file, or None for no values.
+        inputs: keys besides the fields.
+        config: the dataclass whose fields are keys.
+        presets: take a shipped preset such as `tofu-1b/atwu` too, where no file has that name.
 
     Raises:
+        FileNotFoundError: neither a file nor a preset.
         ValueError: not a mapping, a value of the wrong type, or a key that is neither, with the closest known name.
     """
     if path is None:
         return {}
     if not path.is_file():
-        raise FileNotFoundError(f"config {path} not found.")
+        path = _preset_file(path) if presets else _no_file(path, "")
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
@@ -138,7 +147,8 @@ def read_yaml(path: Path | None, *, inputs: tuple[str, ...], config: type) -> di
         raise ValueError(f"{path} must hold one 'key: value' per line, got {type(values).__name__}.")
     hints = typing.get_type_hints(config)
     fields = [field.name for field in dataclasses.fields(config) if field.init and field.name not in _RUN_KEYS]
-    known = [*inputs, *fields]
+    known = [*inputs, *fields, _ABOUT]
+    values.pop(_ABOUT, None)
     for key in values:
         if key not in known:
             close = difflib.get_close_matches(str(key), known, n=1)
@@ -150,6 +160,23 @@ def read_yaml(path: Path | None, *, inputs: tuple[str, ...], config: type) -> di
         for key, value in values.items()
         if value is not None
     }
+
+
+def _preset_file(path: Path) -> Path:
+    """File of the preset of that name."""
+    from atwu.presets import named_preset
+
+    name = path.as_posix()
+    if path.suffix or path.is_absolute() or name.count("/") != 1:
+        _no_file(path, "" if path.suffix else " A preset is named like tofu-1b/atwu.")
+    try:
+        return named_preset(name).path
+    except ValueError as error:
+        _no_file(path, f" There is {error}")
+
+
+def _no_file(path: Path, hint: str) -> NoReturn:
+    raise FileNotFoundError(f"config {path} not found.{hint}") from None
 
 
 def _typed(value: Any, kind: type | None, *, where: str) -> Any:

@@ -14,6 +14,10 @@ INPUTS = ("model", "forget", "retain", "output", "dtype", "trust_remote_code", "
 FINETUNE_INPUTS = ("model", "scratch", "tokenizer", "data", "output", "dtype", "trust_remote_code", "revision", "base")
 
 Config = Annotated[Path | None, typer.Option("--config", help="Flat YAML of these options (key: value); flags win.")]
+ConfigOrPreset = Annotated[
+    Path | None,
+    typer.Option("--config", help="Flat YAML of these options, or a preset such as tofu-1b/atwu; flags win."),
+]
 Output = Annotated[
     str | None, typer.Option("--output", "-o", help="Folder to create; appears when the run is finished.")
 ]
@@ -32,7 +36,7 @@ def _unlearn(
     forget: Annotated[str | None, typer.Option(help="Rows to remove: file, Hub data set or people:SIZE:SPLIT.")] = None,
     retain: Annotated[str | None, typer.Option(help="Rows to keep, same kinds.")] = None,
     output: Output = None,
-    config: Config = None,
+    config: ConfigOrPreset = None,
     overwrite: Overwrite = False,
     dtype: Dtype = None,
     trust_remote_code: Remote = None,
@@ -53,7 +57,7 @@ def _unlearn(
     from atwu.training.run import ModelSource, run_unlearn
 
     quiet_transformers()
-    values = read_yaml(config, inputs=INPUTS, config=UnlearnConfig)
+    values = read_yaml(config, inputs=INPUTS, config=UnlearnConfig, presets=True)
     chosen = {
         name: choose(name, flag, values) for name, flag in (("model", model), ("forget", forget), ("output", output))
     }

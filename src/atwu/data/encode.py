@@ -62,7 +62,9 @@ class _Tokens:
 class Encoder:
     """Turns rows into tokens for one tokenizer."""
 
-    def __init__(self, tokenizer: Any, *, max_length: int = 512, template: str | None = None) -> None:
+    def __init__(
+        self, tokenizer: Any, *, max_length: int = 512, template: str | None = None, system: str | None = None
+    ) -> None:
         """Bind a tokenizer.
 
         Args:
@@ -70,6 +72,7 @@ class Encoder:
             max_length: longest row in tokens; longer answers are cut at the right and lose their terminal token.
             template: None for the tokenizer's chat template, or "Question: ...\\nAnswer: ..." when it has none;
                 `plain` for the latter in any case; otherwise a Jinja chat template.
+            system: text of a system turn put before conversations that have none; None puts none.
 
         Raises:
             ValueError: slow tokenizer, or a value out of range.
@@ -83,7 +86,10 @@ class Encoder:
             raise ValueError(f"max_length must be at least 2 tokens, got {max_length}.")
         if template is not None and template != PLAIN_TEMPLATE and "{{" not in template:
             raise ValueError(f"template must be {PLAIN_TEMPLATE!r} or a Jinja chat template, got {template[:60]!r}.")
+        if system is not None and not system.strip():
+            raise ValueError("system is empty; give the text of the system turn, or None for no such turn.")
         self.tokenizer = tokenizer
+        self.system = system
         self.max_length = max_length
         self.template = template
         added = tokenizer.added_tokens_decoder
@@ -170,7 +176,7 @@ class Encoder:
         if not example.answer.strip():
             raise ValueError(f"{where}: the answer is empty; give it text or remove the row.")
         try:
-            rendered = render(example, self.tokenizer, template=self.template)
+            rendered = render(example, self.tokenizer, template=self.template, system=self.system)
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from error
         tokens, first, stop = self._answer_tokens(rendered, where)

@@ -7,7 +7,7 @@ plain text rows are their own text. No tokens here: `atwu.data.encode` cuts the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from atwu.data.schema import Example, Message
@@ -35,13 +35,14 @@ class RenderedRow:
     """Characters the template stripped from the left of the answer, so `text[start]` is `answer[trimmed]`."""
 
 
-def render(example: Example, tokenizer: Any, *, template: str | None) -> RenderedRow:
+def render(example: Example, tokenizer: Any, *, template: str | None, system: str | None = None) -> RenderedRow:
     """Write a row as text.
 
     Args:
         example: the row.
         tokenizer: its chat template is used when `template` is None.
         template: None, `plain`, or a Jinja chat template used in place of the tokenizer's.
+        system: text of a system turn for conversations that have none.
 
     Returns:
         The text with the answer's position.
@@ -51,6 +52,8 @@ def render(example: Example, tokenizer: Any, *, template: str | None) -> Rendere
     """
     if not example.messages:
         return RenderedRow(text=example.answer, boundary=0, start=0, end=len(example.answer), trimmed=0)
+    if system is not None and example.messages[0].role != "system":
+        example = replace(example, messages=(Message("system", system), *example.messages))
     if template == PLAIN_TEMPLATE or (template is None and not tokenizer.chat_template):
         head = f"{_plain_prompt(example.messages)} "
         return _placed(head, example.answer, tail="", trimmed=0)

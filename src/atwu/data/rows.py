@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from atwu.data.schema import Example, Message
+from atwu.data.target_words import target_word_spans
 
 LAYOUTS: tuple[tuple[str, ...], ...] = (("question", "answer"), ("prompt", "completion"), ("messages",), ("text",))
 """Columns that hold the row itself; a row uses exactly one of these groups."""
 
 OPTIONAL_COLUMNS = (
     "forget_spans",
+    "target_words",
     "paraphrases",
     "paraphrased_question",
     "wrong_answers",
@@ -32,7 +35,7 @@ _KNOWN = frozenset(name for layout in LAYOUTS for name in layout) | frozenset(OP
 _LAYOUT_TEXT = "question + answer, prompt + completion, messages, or text"
 
 
-def parse_row(obj: Mapping[str, Any], *, where: str) -> Example:
+def parse_row(obj: Mapping[str, Any], *, where: str, counts: Counter[str] | None = None) -> Example:
     """Check one record and build its `Example`.
 
     A column that is absent, null, or (for optional columns) an empty string counts as not given. Lists may also come as
@@ -41,6 +44,7 @@ def parse_row(obj: Mapping[str, Any], *, where: str) -> Example:
     Args:
         obj: column name to value.
         where: the record's place, put in front of every error, such as `forget.jsonl, line 12`.
+        counts: receives what was mended in `target_words`; see `atwu.data.target_words`.
 
     Returns:
         The row.
@@ -61,7 +65,7 @@ def parse_row(obj: Mapping[str, Any], *, where: str) -> Example:
     return Example(
         messages=messages,
         answer=answer,
-        forget_spans=_parse_spans(obj.get("forget_spans"), answer, where),
+        forget_spans=_parse_labels(obj, answer, where, counts),
         paraphrases=_strings(obj, "paraphrases", where) + _strings(obj, "paraphrased_question", where, single=True),
         wrong_answers=_strings(obj, "wrong_answers", where) + _strings(obj, "perturbed_answer", where, single=True),
         alternate=_optional_string(obj, "alternate", where),
@@ -124,6 +128,18 @@ def _parse_messages(value: Any, where: str) -> tuple[tuple[Message, ...], str]:
             f"got roles {', '.join(roles) or 'none'}."
         )
     return tuple(messages[:-1]), messages[-1].content
+
+
+def _parse_labels(
+    obj: Mapping[str, Any], answer: str, where: str, counts: Counter[str] | None
+) -> tuple[tuple[int, int], ...] | None:
+    spans, words = obj.get("forget_spans"), obj.get("target_words")
+    if words is None or words == "":
+        return _parse_spans(spans, answer, where)
+    if spans is not None and spans != "":
+        raise ValueError(f"{where}: columns forget_spans and target_words both label the answer; keep one of them.")
+    items = _json_list(words, where, "target_words", "a list of {word, start, end} objects")
+    return target_word_spans(items, answer, where=where, counts=counts)
 
 
 def _parse_spans(value: Any, answer: str, where: str) -> tuple[tuple[int, int], ...] | None:

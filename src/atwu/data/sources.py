@@ -1,30 +1,39 @@
-"""A source name into checked rows: a file, the embedded benchmark, or a Hub data set.
+"""A source name into checked rows: a file, a benchmark, a Hub data set, or several of them joined.
 
-`load_rows("forget.jsonl")`, `load_rows("people:tiny:forget")`, `load_rows("locuslab/TOFU:forget10")`. Nothing is
-dropped silently: what is odd but usable (duplicates, columns that are not read) comes back as a counted warning.
+`load_rows("forget.jsonl")`, `load_rows("people:tiny:forget")`, `load_rows("tofu:forget10")`,
+`load_rows("locuslab/TOFU:forget10")`, `load_rows("tofu:retain95:600 + tofu:forget05")`. Nothing is dropped silently:
+what is odd but usable (duplicates, columns that are not read) comes back as a counted warning.
 """
 
 from __future__ import annotations
 
 import difflib
+import os
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
-from atwu._extras import require
+from atwu.data.hub import hub_records
 from atwu.data.people import SPLITS, people
 from atwu.data.readers import READERS, Record
 from atwu.data.rows import fingerprint, ignored_columns, parse_row
 from atwu.data.schema import Example
+from atwu.data.target_words import target_words_warnings
+
+JOIN = " + "
+"""Stands between the sources whose rows are put one after the other."""
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _SOURCES = (
-    f"a {', '.join(READERS)} file, people:SIZE:SPLIT (splits {', '.join(SPLITS)}), "
-    "or a Hub data set org/name[:config[:split]]"
+    f"a {', '.join(READERS)} file, people:SIZE:SPLIT (splits {', '.join(SPLITS)}), tofu:SPLIT[:N], "
+    "rwku:SUBJECTS:KIND[:N], or a Hub data set org/name[:config[:split]]"
 )
+
+Found = tuple[tuple[Example, ...], tuple[str, ...]]
+"""Rows, and sentences about them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +53,13 @@ def load_rows(source: str | Path, *, limit: int | None = None) -> LoadedRows:
     """Load and check the rows of a source.
 
     Args:
-        source: a file (.jsonl, .json, .csv, .parquet), `people:SIZE:SPLIT`, or a Hub data set
-            `org/name[:config[:split]]`.
+        source: a file (.jsonl, .json, .csv, .parquet), `people:SIZE:SPLIT`, `tofu:SPLIT[:N]`,
+            `rwku:SUBJECTS:KIND[:N]`, a Hub data set `org/name[:config[:split]]`, or several of these with " + "
+            between them. A path is always one file, as is a string that names an existing file.
         limit: read at most this many rows, from the first on; rows after them are not checked.
 
     Returns:
-        The rows with warnings and a fingerprint.
+        The rows with warnings and a fingerprint. Warnings about one of several sources start with its name.
 
     Raises:
         FileNotFoundError: the source looks like a file that does not exist; near matches are named.
@@ -59,30 +69,48 @@ def load_rows(source: str | Path, *, limit: int | None = None) -> LoadedRows:
     name = str(source)
     if limit is not None and limit < 1:
         raise ValueError(f"limit must be at least 1, got {limit}; leave it out to read every row.")
-    ignored: set[str] = set()
-    if not isinstance(source, Path) and name.startswith("people:"):
-        rows = _people_rows(name)[:limit]
-    else:
-        path = Path(name).expanduser()
-        records = _file_records(path) if _is_file_name(source, path) else _hub_records(name)
-        parsed = []
-        for where, obj in islice(records, limit):
-            parsed.append(parse_row(obj, where=where))
-            ignored |= ignored_columns(obj)
-        rows = tuple(parsed)
-    if not rows:
-        raise ValueError(f"{name} is empty: it holds no rows; expected at least one.")
-    return LoadedRows(rows=rows, source=name, warnings=_warnings(rows, ignored), fingerprint=fingerprint(rows))
-
-
-def _warnings(rows: tuple[Example, ...], ignored: set[str]) -> tuple[str, ...]:
-    warnings = []
-    if ignored:
-        warnings.append(f"ignored columns: {', '.join(sorted(ignored))}")
+    parts = _parts(source)
+    rows: list[Example] = []
+    warnings: list[str] = []
+    for part in parts:
+        if limit is not None and len(rows) == limit:
+            break
+        found, notes = _read(part, None if limit is None else limit - len(rows))
+        if not found:
+            raise ValueError(f"{part} is empty: it holds no rows; expected at least one.")
+        rows += found
+        warnings += [note if len(parts) == 1 else f"{part}: {note}" for note in notes]
     repeats = len(rows) - len(set(rows))
     if repeats:
         warnings.append(f"duplicate rows: {repeats} of {len(rows)} repeat an earlier row exactly (kept)")
-    return tuple(warnings)
+    return LoadedRows(rows=tuple(rows), source=name, warnings=tuple(warnings), fingerprint=fingerprint(rows))
+
+
+def _parts(source: str | Path) -> tuple[str | Path, ...]:
+    if isinstance(source, Path) or JOIN not in source or os.path.exists(Path(source).expanduser()):
+        return (source,)
+    parts = tuple(part.strip() for part in source.split(JOIN))
+    if not all(parts):
+        raise ValueError(f"{source!r}: a source is missing beside {JOIN.strip()!r}; give {_SOURCES} on either side.")
+    return parts
+
+
+def _read(source: str | Path, limit: int | None) -> Found:
+    name = str(source)
+    prefix, colon, _ = name.partition(":")
+    if not isinstance(source, Path) and colon and prefix in PREFIXES:
+        found, notes = PREFIXES[prefix](name)
+        return found[:limit], notes
+    path = Path(name).expanduser()
+    records = _file_records(path) if _is_file_name(source, path) else _hub_rows(name)
+    rows: list[Example] = []
+    ignored: set[str] = set()
+    mended: Counter[str] = Counter()
+    for where, obj in islice(records, limit):
+        rows.append(parse_row(obj, where=where, counts=mended))
+        ignored |= ignored_columns(obj)
+    columns = [f"ignored columns: {', '.join(sorted(ignored))}"] if ignored else []
+    return tuple(rows), (*columns, *target_words_warnings(mended))
 
 
 def _is_file_name(source: str | Path, path: Path) -> bool:
@@ -113,30 +141,36 @@ def _missing_file(path: Path) -> str:
     return f"{path} does not exist; near matches in {folder}: {', '.join(near) or 'none'}."
 
 
-def _people_rows(name: str) -> tuple[Example, ...]:
-    parts = name.split(":")
-    if len(parts) != 3 or parts[2] not in SPLITS:
-        raise ValueError(f"{name!r} is not people:SIZE:SPLIT; the splits are {', '.join(SPLITS)}.")
-    return tuple(people(parts[1]).split(parts[2]))
-
-
-def _hub_records(name: str) -> Iterator[Record]:
+def _hub_rows(name: str) -> Iterator[Record]:
     repository, *selection = name.split(":")
     if not _HUB_NAME.fullmatch(repository) or len(selection) > 2 or not all(selection):
         raise ValueError(f"{name!r} is not a known source and no such file exists; give {_SOURCES}.")
     config, split = [*selection, None, None][:2]
-    try:
-        datasets = require("datasets", extra="hub")
-    except ImportError as error:
-        raise ImportError(f"{name!r} is not a file here, so it was taken as a Hub data set; {error}") from error
-    table: Any = datasets.load_dataset(repository, config, split=split)
-    if split is None:
-        splits = list(table)
-        if len(splits) != 1:
-            raise ValueError(
-                f"{name!r} has the splits {', '.join(splits)}; name one, as in {repository}:{config or 'default'}:"
-                f"{splits[0] if splits else 'train'}."
-            )
-        table = table[splits[0]]
-    for number, obj in enumerate(table, start=1):
-        yield f"{name}, row {number}", obj
+    return hub_records(
+        repository, config, split, without=f"{name!r} is not a file here, so it was taken as a Hub data set"
+    )
+
+
+def _people_rows(name: str) -> Found:
+    parts = name.split(":")
+    if len(parts) != 3 or parts[2] not in SPLITS:
+        raise ValueError(f"{name!r} is not people:SIZE:SPLIT; the splits are {', '.join(SPLITS)}.")
+    return tuple(people(parts[1]).split(parts[2])), ()
+
+
+def _tofu_rows(name: str) -> Found:
+    from atwu.data.tofu import tofu_rows
+
+    found = tofu_rows(name)
+    return found.rows, found.warnings
+
+
+def _rwku_rows(name: str) -> Found:
+    from atwu.data.rwku import read_rwku
+
+    found = read_rwku(name)
+    return found.rows, found.warnings
+
+
+PREFIXES: Mapping[str, Callable[[str], Found]] = {"people": _people_rows, "tofu": _tofu_rows, "rwku": _rwku_rows}
+"""What stands before the first colon of a source -> its reader, which takes the whole name."""

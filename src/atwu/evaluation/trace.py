@@ -153,7 +153,9 @@ class WeightTrace(TrainerCallback):
             look["scores"][name] = [
                 [None if word.score is None else round(word.score, 3) for word in row] for row in words
             ]
-            values = [value for value in score_aurocs(context, [self._weighting])[self._weighting].values if value is not None]
+            values = [
+                value for value in score_aurocs(context, [self._weighting])[self._weighting].values if value is not None
+            ]
             look["auroc"][name] = round(float(np.mean(values)), 4) if values else None
         self._looks.append(look)
         write_json(self._path, {"looks": self._looks})

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers.trainer_callback import TrainerCallback
 
-from atwu.demo import spread
+from atwu.data.spread import spread
 from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.panel.config import EvaluateConfig
 from atwu.evaluation.result import EvalResult
@@ -42,6 +43,8 @@ def run_config(scale: Scale, method: str, options: Mapping[str, Any], *, seed: i
         ValueError: unknown or impossible settings.
     """
     values = {"learning_rate": scale.learning_rate, **scale.training, **options, **changes}
+    if values.get("bf16") and not torch.cuda.is_available():
+        values["use_cpu"] = True  # transformers takes bf16 for a GPU's otherwise
     return UnlearnConfig(method=method, seed=seed, disable_tqdm=True, **values)
 
 

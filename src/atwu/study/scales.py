@@ -10,8 +10,10 @@ import dataclasses
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from atwu.benchmarks.own import OwnRows
 from atwu.data.people import SIZES
 
 Line = tuple[str, str]
@@ -34,8 +36,8 @@ class Scale:
 
     name: str
     about: str
-    benchmark: str
-    """A name that `load_benchmark` takes."""
+    benchmark: str | OwnRows
+    """A name that `load_benchmark` takes, or rows of one's own."""
     target: str | Scratch
     """Starting model: folder or Hub name, or how to train it."""
     retain_only: str | None = None
@@ -65,6 +67,7 @@ _SMALL = {
     "gradient_accumulation_steps": 1,
     "warmup_steps": 0.1,
     "save_strategy": "no",
+    "noun_finder": "simple",
 }
 _SCRATCH_RATES = (3e-5, 3e-3)
 _PANEL = ("memorization", "scores", "rouge", "judge", "truth_ratio", "membership", "open_ended")
@@ -121,22 +124,128 @@ _SCALES = (
         surrogate="people-tiny",
         metrics=(*_PANEL, "families", "relearning", "quantisation"),
     ),
+    Scale(
+        name="tofu-small",
+        about="forget05 (200 rows, 10 authors) and 600 retain rows; a minute per run",
+        benchmark="tofu:forget05:600",
+        target=Scratch(
+            "tofu2m",
+            {
+                "learning_rate": 3e-3,
+                "num_train_epochs": 20,
+                "per_device_train_batch_size": 16,
+                "warmup_steps": 0.05,
+                "weight_decay": 0.0,
+                "save_strategy": "no",
+            },
+        ),
+        training=_SMALL | {"num_train_epochs": 5},
+        learning_rate=3e-4,
+        learning_rates=_SCRATCH_RATES,
+        evaluation={"relearn_learning_rate": 3e-4, "paraphrases": 1},
+        metrics=_PANEL,
+        seconds=60.0,
+    ),
+    Scale(
+        name="rwku-small",
+        about="ten forget and ten retain subjects of RWKU, a few passages each; a minute per run",
+        benchmark="rwku:canonical/surrogate:12",
+        target=Scratch(
+            "rwku2m",
+            {
+                "learning_rate": 3e-3,
+                "num_train_epochs": 30,
+                "per_device_train_batch_size": 16,
+                "warmup_steps": 0.05,
+                "weight_decay": 0.0,
+                "save_strategy": "no",
+            },
+        ),
+        training=_SMALL | {"num_train_epochs": 5},
+        learning_rate=3e-4,
+        learning_rates=_SCRATCH_RATES,
+        objective=("overall", "N_delta"),
+        metrics=("memorization", "rouge", "judge", "rwku"),
+        evaluation={"paraphrases": 0},
+        seconds=60.0,
+    ),
+    Scale(
+        name="tofu-1b",
+        about="TOFU forget10, Llama-3.2-1B-Instruct, as in the ATWU paper",
+        benchmark="tofu:forget10",
+        target="open-unlearning/tofu_Llama-3.2-1B-Instruct_full",
+        retain_only="open-unlearning/tofu_Llama-3.2-1B-Instruct_retain90",
+        training=_TOFU,
+        evaluation={"tasks": ("mmlu",)},
+        metrics=(*_PANEL, "tasks"),
+        seconds=2400.0,
+        hardware="a guess for one A100",
+    ),
+    Scale(
+        name="tofu-8b",
+        about="TOFU forget10, Llama-3.1-8B-Instruct, as in the ATWU paper",
+        benchmark="tofu:forget10",
+        target="open-unlearning/tofu_Llama-3.1-8B-Instruct_full",
+        retain_only="open-unlearning/tofu_Llama-3.1-8B-Instruct_retain90",
+        training=_TOFU | {"lambda_budget": 15.0},
+        evaluation={"tasks": ("mmlu",)},
+        metrics=(*_PANEL, "tasks"),
+        surrogate="tofu-1b",
+        seconds=9000.0,
+        hardware="a guess for one A100",
+    ),
+    Scale(
+        name="rwku-phi3",
+        about="RWKU, ten subjects at once, Phi-3-mini-4k-instruct, as in the ATWU paper",
+        benchmark="rwku:canonical/surrogate",
+        target="microsoft/Phi-3-mini-4k-instruct",
+        training=_PAPER
+        | {
+            "num_train_epochs": 5,
+            "warmup_steps": 20,
+            "lr_scheduler_type": "cosine",
+            "bf16": True,
+            "lambda_budget": 15.0,
+            "scorer_learning_rate": 0.02,
+        },
+        learning_rate=5e-6,
+        learning_rates=(1e-6, 5e-5),
+        objective=("overall", "N_delta"),
+        metrics=("memorization", "rouge", "judge", "rwku", "open_ended", "tasks"),
+        evaluation={"tasks": ("mmlu",)},
+        seconds=7200.0,
+        hardware="a guess for two A100",
+    ),
 )
 
 SCALES: dict[str, Scale] = {scale.name: scale for scale in _SCALES}
 
 
 def find_scale(name: str) -> Scale:
-    """The scale of that name.
+    """The scale of that name, or the one written in a YAML file; `tiny` and `small` are those of the embedded benchmark.
 
     Raises:
         ValueError: there is none.
     """
+    if name.endswith((".yaml", ".yml")):
+        return _read(Path(name))
+    name = f"people-{name}" if name in SIZES else name
     if name in SCALES:
         return SCALES[name]
     close = difflib.get_close_matches(name, SCALES, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     raise ValueError(f"unknown scale {name!r}; choose from {', '.join(SCALES)}.{hint}")
+
+
+def _read(path: Path) -> Scale:
+    import yaml
+
+    if not path.is_file():
+        raise ValueError(f"scale {path} not found; give a file, or one of {', '.join(SCALES)}.")
+    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} must hold fields of a scale, one 'key: value' per line.")
+    return scale_from({"name": path.stem} | values)
 
 
 def scale_from(values: Mapping[str, Any]) -> Scale:
@@ -155,12 +264,19 @@ def scale_from(values: Mapping[str, Any]) -> Scale:
         return dataclasses.replace(base, **({"name": f"{base.name}-changed"} | given))
     missing = [name for name in ("name", "benchmark", "target") if name not in given]
     if missing:
-        raise ValueError(f"a scale needs {', '.join(missing)}, or `like: SCALE` to start from one of {', '.join(SCALES)}.")
+        raise ValueError(
+            f"a scale needs {', '.join(missing)}, or `like: SCALE` to start from one of {', '.join(SCALES)}."
+        )
     return Scale(**({"about": "", **given}))
 
 
 def _plain(name: str, value: Any) -> Any:
     """A value from YAML as the field wants it."""
-    if name == "target" and isinstance(value, Mapping):
-        return Scratch(**value)
+    kinds = {"target": Scratch, "benchmark": OwnRows}
+    if name in kinds and isinstance(value, Mapping):
+        try:
+            return kinds[name](**value)
+        except TypeError:
+            fields = ", ".join(entry.name for entry in dataclasses.fields(kinds[name]))
+            raise ValueError(f"{name} of a scale is a name or has {fields}; got {', '.join(value)}.") from None
     return tuple(value) if isinstance(value, list) else value

@@ -13,6 +13,7 @@ from typing import Any
 from atwu._cache import cache_folder, short_hash
 from atwu.benchmarks import load_benchmark
 from atwu.benchmarks.benchmark import Benchmark
+from atwu.benchmarks.own import OwnRows, own_benchmark
 from atwu.data.rows import fingerprint
 from atwu.data.sources import load_rows
 from atwu.study.scales import Scale, Scratch
@@ -42,12 +43,16 @@ def prepare_models(scale: Scale, *, seed: int = 0, cache: Path | None = None, sa
     Raises:
         ValueError, FileNotFoundError: the benchmark's data are not there.
     """
-    benchmark = load_benchmark(scale.benchmark)
+    benchmark = (
+        own_benchmark(scale.benchmark) if isinstance(scale.benchmark, OwnRows) else load_benchmark(scale.benchmark)
+    )
     if not isinstance(scale.target, Scratch):
         return Models(benchmark, scale.target, scale.retain_only)
     if benchmark.full_source is None:
-        raise ValueError(f"the benchmark {benchmark.name} has no rows to train a model on; name a trained one as target.")
-    corpus = _people_corpus(scale.benchmark)
+        raise ValueError(
+            f"the benchmark {benchmark.name} has no rows to train a model on; name a trained one as target."
+        )
+    corpus = _people_corpus(benchmark.name)
     folder = train_once(
         scale.name,
         scale.target,
@@ -58,7 +63,9 @@ def prepare_models(scale: Scale, *, seed: int = 0, cache: Path | None = None, sa
         cache=cache,
         say=say,
     )
-    return Models(benchmark, str(folder / "target"), str(folder / "retain_only") if benchmark.retain_only_source else None)
+    return Models(
+        benchmark, str(folder / "target"), str(folder / "retain_only") if benchmark.retain_only_source else None
+    )
 
 
 def train_once(
@@ -102,7 +109,9 @@ def train_once(
         folder.mkdir(parents=True, exist_ok=True)
         say(f"training the {role.replace('_', '-')} model (once; cached in {folder})")
         model = ModelSource(scratch=scratch.shape, tokenizer=None if role == "target" else str(folder / "target"))
-        run_finetune(model, FinetuneConfig(**scratch.training, seed=seed), data=source, output=output, corpus=corpus, say=say)
+        run_finetune(
+            model, FinetuneConfig(**scratch.training, seed=seed), data=source, output=output, corpus=corpus, say=say
+        )
     return folder
 
 

@@ -1,0 +1,73 @@
+"""Result tables of the ATWU paper as data, to set one's own results beside. One CSV per table, a line per method or variant.
+
+ES and ROUGE-L are fractions, J, FQ, RD, UQ, MMLU and win rates percentages, as our own results are. Final runs of the paper
+are of one seed. An empty cell means that nothing was published.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+_DEGRADED = "(!)"
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedTable:
+    """One table."""
+
+    name: str
+    title: str
+    notes: tuple[str, ...]
+    """What to know before comparing with it."""
+    metrics: tuple[str, ...]
+    """Columns, in order."""
+    rows: Mapping[str, Mapping[str, float]]
+    """Label -> metric -> number. Labels are names of methods, of variants, or `original`, the starting model."""
+    degraded: frozenset[tuple[str, str]]
+    """(label, metric) marked as materially degraded: MMLU down by more than 2 points, repetitiveness by more than 5 %, win
+    rate below 45."""
+
+    def column(self, metric: str) -> dict[str, float]:
+        """Label -> number, of the lines that have one.
+
+        Raises:
+            ValueError: the table has no such metric.
+        """
+        if metric not in self.metrics:
+            raise ValueError(f"table {self.name} has no {metric!r}; it has {', '.join(self.metrics)}.")
+        return {label: row[metric] for label, row in self.rows.items() if metric in row}
+
+
+def published_tables() -> tuple[str, ...]:
+    """Names of the tables."""
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.csv")))
+
+
+@functools.cache
+def published_table(name: str) -> PublishedTable:
+    """A table by name.
+
+    Raises:
+        ValueError: no such table, with those there are.
+    """
+    if name not in published_tables():
+        close = difflib.get_close_matches(name, published_tables(), n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"no published table {name!r}; choose from {', '.join(published_tables())}.{hint}")
+    lines = (FOLDER / f"{name}.csv").read_text(encoding="utf-8").splitlines()
+    title, *notes = [line.removeprefix("#").strip() for line in lines if line.startswith("#")]
+    reader = csv.DictReader(line for line in lines if not line.startswith("#"))
+    rows: dict[str, dict[str, float]] = {}
+    degraded = set()
+    for line in reader:
+        label = line.pop("label")
+        rows[label] = {metric: float(cell.removesuffix(_DEGRADED)) for metric, cell in line.items() if cell}
+        degraded |= {(label, metric) for metric, cell in line.items() if cell.endswith(_DEGRADED)}
+    metrics = tuple(reader.fieldnames or ())[1:]
+    return PublishedTable(name, title, tuple(notes), metrics, rows, frozenset(degraded))

@@ -1,0 +1,98 @@
+"""How well the token weights find the secret while a run trains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from atwu.report.figures.drawn import Drawn
+from atwu.report.figures.labels import Name, name_ends
+from atwu.report.figures.style import INK, WIDTH, grid, new_figure, place, room_for, series_of, styled
+from atwu.report.records import Records, RunRecord
+
+KEY = "auroc_progression"
+TITLE = "Token scores while training"
+
+FloatArray = NDArray[np.float64]
+
+
+def auroc_progression(records: Records, *, focus: str | None = "atwu") -> Drawn:
+    """AUROC of each label's token weights over optimizer steps: mean over seeds, with their range."""
+    curves = {
+        (label, name): found
+        for label in records.labels
+        for name in ("forget", "unseen")
+        if (found := _over_seeds(records.of(label), name)) is not None
+    }
+    if not any(name == "forget" for _, name in curves):
+        return Drawn(KEY, None, TITLE, reason="no run recorded its token weights while training (trace.json).")
+    looks = series_of(records, focus)
+    labels = [label for label in records.labels if (label, "forget") in curves]
+    tips = {}
+    with styled():
+        figure = new_figure(WIDTH, max(3.0, 0.6 + 0.155 * len(labels)))
+        axes = figure.subplots()
+        for (label, name), (steps, mean, low, high) in curves.items():
+            one, unseen = looks[label], name == "unseen"
+            if not unseen and np.any(high > low):
+                axes.fill_between(steps, low, high, color=one.colour, alpha=0.16, linewidth=0, zorder=one.order - 1)
+            axes.plot(
+                steps,
+                mean,
+                color=one.colour,
+                linewidth=0.75 * one.width if unseen else one.width,
+                linestyle=(0, (3, 2)) if unseen else "-",
+                marker=one.marker,
+                markersize=3 if unseen else 4.5,
+                markerfacecolor="none" if unseen else one.colour,
+                markevery=max(1, len(steps) // 6),
+                alpha=0.75 if unseen else 1,
+                zorder=one.order,
+                clip_on=False,
+                gid=one.gid(name),
+            )
+            tips[one.gid(name)] = (
+                f"{label}, {name} rows: {mean[0]:.3f} at step {steps[0]:.0f}, {mean[-1]:.3f} at the end"
+            )
+        axes.axhline(0.5, color=INK, alpha=0.6, linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
+        grid(axes)
+        everything = np.concatenate([[0.5], *(values for _, *bounds in curves.values() for values in bounds)])
+        low, high = float(everything.min()), float(everything.max())
+        axes.set_ylim(max(0.0, low - 0.04), min(1.0, high + 0.04))
+        axes.set_xlim(0, max(steps[-1] for steps, *_ in curves.values()))
+        dashed = "; dashed: unseen rows" if any(name == "unseen" for _, name in curves) else ""
+        axes.set(xlabel="optimizer steps", ylabel="mean AUROC within rows")
+        right = room_for(looks[label] for label in labels) + 0.28
+        place(axes, left=0.5, right=right, bottom=0.45, top=0.1)
+        name_ends(
+            axes,
+            [
+                Name(float(curves[label, "forget"][0][-1]), float(curves[label, "forget"][1][-1]), looks[label])
+                for label in labels
+            ],
+        )
+    caption = (
+        "Agreement of the token weights with the annotated secret, from before the first step to the last"
+        f"{dashed}. Lines are means over seeds, bands reach from the lowest to the highest seed. Long dashes: chance."
+    )
+    return Drawn(KEY, figure, TITLE, caption, tips=tips)
+
+
+def _over_seeds(runs: Sequence[RunRecord], name: str) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray] | None:
+    """Steps that all seeds were looked at, and mean, lowest and highest AUROC there."""
+    found = [
+        {
+            step: value
+            for step, value in zip(run.trace.steps, run.trace.auroc.get(name, ()), strict=False)
+            if value is not None
+        }
+        for run in runs
+        if run.trace is not None
+    ]
+    steps = sorted(set.intersection(*(set(single) for single in found))) if found else []
+    if not steps:
+        return None
+    values = np.array([[single[step] for step in steps] for single in found], dtype=np.float64)
+    return np.array(steps, dtype=np.float64), values.mean(axis=0), values.min(axis=0), values.max(axis=0)

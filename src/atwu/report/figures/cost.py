@@ -1,0 +1,111 @@
+"""What a run costs: training time, peak memory and the judge's money."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import fmean
+
+from atwu.report.figures.drawn import Drawn
+from atwu.report.figures.style import INK, WIDTH, name_rows, new_figure, room_for, series_of, styled
+from atwu.report.records import Records, RunRecord
+
+KEY = "cost"
+TITLE = "What a run costs"
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """One thing that is spent."""
+
+    title: str
+    of: Callable[[RunRecord], float | None]
+    shown: Callable[[float], str]
+
+
+def _seconds(run: RunRecord) -> float | None:
+    return None if run.run is None else run.run.get("train_seconds")
+
+
+def _gigabytes(run: RunRecord) -> float | None:
+    found = None if run.run is None else run.run.get("peak_memory_bytes")
+    return None if found is None else found / 1e9
+
+
+def _money(run: RunRecord) -> float | None:
+    return run.result.cost.get("judge_usd")
+
+
+QUANTITIES: Mapping[str, Quantity] = {
+    "time": Quantity("training time", _seconds, lambda value: spoken_time(value)),
+    "memory": Quantity("peak memory", _gigabytes, lambda value: f"{value:.2f} GB" if value < 10 else f"{value:.1f} GB"),
+    "judge": Quantity("judge", _money, lambda value: f"${value:.2f}"),
+}
+"""Name -> what is spent per run."""
+
+
+def cost(records: Records, *, focus: str | None = "atwu") -> Drawn:
+    """Bars per label, mean over seeds."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for name, quantity in QUANTITIES.items():
+        spent = {
+            label: [value for run in records.of(label) if (value := quantity.of(run)) is not None]
+            for label in records.labels
+        }
+        spent = {label: values for label, values in spent.items() if values}
+        if any(any(values) for values in spent.values()):
+            found[name] = spent
+    if not found:
+        reason = "no run recorded its time or memory (run.json), and no judge was paid."
+        return Drawn(KEY, None, TITLE, reason=reason)
+    looks = series_of(records, focus)
+    first = next(iter(found.values()))
+    labels = [label for label in records.labels if any(label in spent for spent in found.values())]
+    labels.sort(key=lambda label: fmean(first[label]) if label in first else float("inf"))
+    tips = {}
+    with styled():
+        left = room_for(looks[label] for label in labels) + 0.1
+        height = 0.32 + 0.2 * len(labels)
+        figure = new_figure(WIDTH, height)
+        panels = figure.subplots(1, len(found), squeeze=False)[0]
+        for place, (axes, (name, spent)) in enumerate(zip(panels, found.items(), strict=True)):
+            quantity = QUANTITIES[name]
+            for row, label in enumerate(labels):
+                if label not in spent:
+                    continue
+                one, mean = looks[label], fmean(spent[label])
+                axes.barh(row, mean, height=0.62, color=one.colour, alpha=0.85 if one.focus else 0.5, gid=one.gid(name))
+                if len(spent[label]) > 1:
+                    axes.plot([min(spent[label]), max(spent[label])], [row, row], color=one.colour, linewidth=1.4)
+                shown = quantity.shown(mean)
+                axes.annotate(
+                    shown,
+                    (max(spent[label]), row),
+                    xytext=(3, 0),
+                    textcoords="offset points",
+                    va="center",
+                    fontsize=8,
+                    fontweight=one.weight,
+                )
+                tips[one.gid(name)] = f"{label}: {quantity.title} {shown}"
+            name_rows(axes, [looks[label] for label in labels])
+            if place:
+                axes.set_yticklabels([])
+            axes.set_xlim(0, 1.5 * max(max(values) for values in spent.values()))
+            axes.set_xticks([])
+            axes.spines["bottom"].set_visible(False)
+            axes.axvline(0, linewidth=0.8, color=INK)
+            axes.set_title(quantity.title)
+        figure.subplots_adjust(left=left / WIDTH, right=0.99, top=1 - 0.25 / height, bottom=0.04 / height, wspace=0.1)
+    money = "; the judge's price is that of one run's verdicts, stored ones included" if "judge" in found else ""
+    caption = (
+        f"Means over seeds; thin lines reach from the cheapest to the dearest seed{money}. Times depend on the machine."
+    )
+    return Drawn(KEY, figure, TITLE, caption, tips=tips)
+
+
+def spoken_time(seconds: float) -> str:
+    """Seconds, minutes or hours, whichever reads best."""
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,174 @@
+"""Look of all figures: colours that read on light and dark pages, a marker and a dash per label, quiet axes.
+
+Every label has one colour, marker and dash in all figures of a report, so none of them is told by colour alone. The hues are
+those of Okabe and Ito (2008), moved to a lightness that has a contrast of 3 or more on white and on near-black.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from atwu._extras import require
+from atwu.report.figures.drawn import slug
+from atwu.report.records import ROLES, Records
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK = "#0b0d0e"
+"""Foreground; becomes the text colour of the page in inline SVG."""
+ACCENT = "#d55e00"
+"""The label that is looked at."""
+COLOURS = ("#1e88c9", "#0f8f6b", "#c45a9a", "#a47c00", "#8a63d2")
+"""The other labels, in turn."""
+MARKERS = ("s", "^", "D", "v", "P", "X", "<", ">", "p")
+DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
+REFERENCE_MARKERS = {"original": "s", "retain-only": "D"}
+REFERENCE_DASHES = {"original": (0, (5, 2)), "retain-only": (0, (1, 1.6))}
+
+WIDTH = 5.5
+"""Inches: the text width of a one-column paper."""
+FAINT, MUTED = 0.14, 0.66
+"""Opacity of grid lines, and of words that matter less."""
+
+_LONGEST = 32
+"""Characters of a label that are drawn."""
+
+_RC: dict[str, Any] = {
+    "font.family": ["DejaVu Sans"],
+    "font.size": 8.5,
+    "axes.titlesize": 8.5,
+    "axes.labelsize": 8.5,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "text.color": INK,
+    "text.parse_math": False,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": INK,
+    "axes.linewidth": 0.7,
+    "axes.facecolor": "none",
+    "axes.axisbelow": True,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.major.width": 0.7,
+    "ytick.major.width": 0.7,
+    "xtick.major.size": 3,
+    "ytick.major.size": 3,
+    "lines.linewidth": 1.3,
+    "lines.solid_capstyle": "round",
+    "figure.facecolor": "none",
+    "savefig.facecolor": "none",
+    "savefig.edgecolor": "none",
+    "svg.fonttype": "none",
+    "svg.hashsalt": "atwu",
+    "pdf.fonttype": 42,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """How one label looks in every figure."""
+
+    label: str
+    colour: str
+    marker: str
+    dashes: Any
+    focus: bool = False
+    reference: bool = False
+
+    @property
+    def name(self) -> str:
+        """The label as drawn."""
+        return self.label if len(self.label) <= _LONGEST else f"{self.label[: _LONGEST - 1]}…"
+
+    @property
+    def width(self) -> float:
+        """Of its lines, in points."""
+        return 2.2 if self.focus else 1.2
+
+    @property
+    def weight(self) -> str:
+        """Of its name."""
+        return "bold" if self.focus else "normal"
+
+    @property
+    def order(self) -> float:
+        """What is drawn on top."""
+        return 5.0 if self.focus else 3.0
+
+    def gid(self, part: str) -> str:
+        """Name of one of its marks: `series-LABEL--PART`."""
+        return f"series-{slug(self.label)}--{part}"
+
+
+def series_of(records: Records, focus: str | None) -> dict[str, Series]:
+    """The look of every label and reference."""
+    found = {role: Series(role, INK, REFERENCE_MARKERS[role], REFERENCE_DASHES[role], reference=True) for role in ROLES}
+    others = [label for label in records.labels if label != focus]
+    for place, label in enumerate(others):
+        found[label] = Series(
+            label, COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)], DASHES[place % len(DASHES)]
+        )
+    if focus in records.labels:
+        found[str(focus)] = Series(str(focus), ACCENT, "o", "-", focus=True)
+    return found
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """The settings under which figures are drawn and saved, whatever the user's own are."""
+    matplotlib = require("matplotlib", extra="report")
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_RC)
+        yield
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure, in inches, that no window knows of."""
+    figure: Figure = require("matplotlib.figure", extra="report").Figure(figsize=(width, height))
+    return figure
+
+
+def room_for(series: Iterable[Series]) -> float:
+    """Width in inches of the widest name."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.text import Text
+
+    figure = new_figure(1, 1)
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    texts = [Text(0, 0, one.name, fontsize=8, fontweight=one.weight) for one in series]
+    for text in texts:
+        text.set_figure(figure)
+    return max((text.get_window_extent(renderer).width for text in texts), default=0.0) / figure.dpi
+
+
+def place(axes: Axes, *, left: float, right: float, bottom: float, top: float) -> None:
+    """Put axes into their figure, with margins in inches."""
+    width, height = axes.figure.get_figure(root=True).get_size_inches()  # type: ignore[union-attr]
+    axes.set_position((left / width, bottom / height, (width - left - right) / width, (height - bottom - top) / height))
+
+
+def grid(axes: Axes, which: str = "both") -> None:
+    """Faint lines behind the marks."""
+    axes.grid(True, axis=which, color=INK, alpha=FAINT, linewidth=0.6)  # type: ignore[arg-type]
+
+
+def name_rows(axes: Axes, series: Sequence[Series]) -> None:
+    """One label per row, from the top, on the left of the axes."""
+    axes.set_yticks(range(len(series)), [one.name for one in series])
+    for text, one in zip(axes.get_yticklabels(), series, strict=True):
+        text.set_fontweight(one.weight)
+        text.set_gid(one.gid("name"))
+    axes.set_ylim(len(series) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)

@@ -1,0 +1,218 @@
+"use strict";
+(() => {
+  const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+  const one = (selector, root = document) => root.querySelector(selector);
+  for (const part of all(".controls, .player, .chooser, .copy, #theme")) part.hidden = false;
+
+  // Colours: the reader's own setting until the button is pressed.
+  const theme = one("#theme");
+  const prefersDark = matchMedia("(prefers-color-scheme: dark)");
+  const isDark = () => (document.documentElement.dataset.theme ?? (prefersDark.matches ? "dark" : "light")) === "dark";
+  const nameTheme = () => { one("#theme-now").textContent = isDark() ? "Light" : "Dark"; };
+  theme.addEventListener("click", () => {
+    document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+    nameTheme();
+  });
+  prefersDark.addEventListener("change", nameTheme);
+  nameTheme();
+
+  // Sorting: best first, worst first, then the order of the study again. Cells without a value stay last.
+  const text = (row) => row.dataset.label;
+  const sortBy = (head) => {
+    const table = head.closest("table");
+    const body = one("tbody.ranked", table);
+    const column = [...head.parentNode.children].indexOf(head);
+    const bestFirst = head.dataset.better === "up" ? "descending" : "ascending";
+    const states = [bestFirst, bestFirst === "ascending" ? "descending" : "ascending", "none"];
+    const state = states[(states.indexOf(head.getAttribute("aria-sort")) + 1) % 3];
+    for (const other of all("thead th", table)) other.setAttribute("aria-sort", other === head ? state : "none");
+    const sign = state === "descending" ? -1 : 1;
+    const value = (row) => row.children[column].dataset.v;
+    const compare = (a, b) => {
+      if (state === "none") return a.dataset.place - b.dataset.place;
+      if (column === 0) return sign * text(a).localeCompare(text(b));
+      const [x, y] = [value(a), value(b)];
+      if (x === "" || y === "") return (x === "") - (y === "");
+      return sign * (Number(x) - Number(y)) || a.dataset.place - b.dataset.place;
+    };
+    if (body) body.append(...all("tr", body).sort(compare));
+  };
+  for (const table of all("table.sortable")) {
+    all("tbody.ranked tr", table).forEach((row, place) => { row.dataset.place = place; });
+    for (const head of all("thead th", table)) one("button", head).addEventListener("click", () => sortBy(head));
+  }
+  for (const box of all(".scroll")) box.addEventListener("scroll", () => box.classList.toggle("moved", box.scrollLeft > 0), { passive: true });
+
+  // What the headline table shows.
+  const headline = one("#headline");
+  if (headline) {
+    const find = one("#find");
+    const filter = () => {
+      const rows = all("tbody.ranked tr", headline);
+      const wanted = find.value.trim().toLowerCase();
+      for (const row of rows) row.hidden = !text(row).toLowerCase().includes(wanted);
+      const left = rows.filter((row) => !row.hidden).length;
+      one("#found").textContent = wanted ? `${left} of ${rows.length} shown` : "";
+    };
+    find.addEventListener("input", filter);
+    const toggle = (id, name, inverted) => {
+      const box = one(id);
+      if (!box) return;
+      const apply = () => headline.classList.toggle(name, box.checked !== inverted);
+      box.addEventListener("change", apply);
+      apply(); // browsers restore form fields on reload
+    };
+    toggle("#intervals", "bare", true);
+    toggle("#every", "every", false);
+    filter();
+  }
+
+  // Word scores: one slider moves all methods, each to its look nearest to that share of the training.
+  const block = one("#traces");
+  if (block) {
+    const { looks, methods, rows } = JSON.parse(block.textContent);
+    const slider = one("#progress");
+    const nearest = (steps, share) => {
+      let best = 0;
+      steps.forEach((step, place) => {
+        const away = (at) => Math.abs(steps[at] - share * steps[steps.length - 1]);
+        if (away(place) < away(best)) best = place;
+      });
+      return best;
+    };
+    const lines = all(".traced .line").map((line) => ({
+      line,
+      method: Number(line.dataset.method),
+      row: Number(line.closest(".traced").dataset.row),
+      kind: line.closest(".kind").dataset.set,
+      words: all(".w", line).map((word) => ({ word, told: one(".sr", word), secret: word.classList.contains("secret") })),
+      told: one(".told", line),
+    }));
+    const show = () => {
+      const share = looks > 1 ? Number(slider.value) / (looks - 1) : 1;
+      const shown = `${Math.round(100 * share)} %`;
+      one("#progress-now").textContent = shown;
+      slider.setAttribute("aria-valuetext", `${shown} of training`);
+      const places = methods.map((method) => nearest(method.steps, share));
+      for (const { line, method, row, kind, words, told } of lines) {
+        const place = places[method];
+        const scores = rows[row][method][place];
+        words.forEach(({ word, told: aloud, secret }, index) => {
+          const score = scores[index];
+          const known = score !== null;
+          word.className = `w ${known ? `s${Math.floor(score / 5 + 0.5)}` : "blank"}${secret ? " secret" : ""}`;
+          word.dataset.v = known ? score : "";
+          aloud.textContent = ` (${known ? score : "no score"}${secret ? ", secret" : ""}) `;
+        });
+        const auroc = methods[method].auroc[kind]?.[place];
+        told.textContent = `step ${methods[method].steps[place]}${auroc == null ? "" : ` · AUROC ${auroc.toFixed(2)}`}`;
+        line.dataset.look = place;
+      }
+    };
+    const play = one("#play");
+    let timer = null;
+    const stop = () => { clearInterval(timer); timer = null; play.textContent = "Play"; };
+    const advance = () => {
+      slider.value = Number(slider.value) + 1;
+      show();
+      if (Number(slider.value) >= looks - 1) stop();
+    };
+    play.addEventListener("click", () => {
+      if (timer) return stop();
+      if (Number(slider.value) >= looks - 1) { slider.value = 0; show(); }
+      play.textContent = "Pause";
+      timer = setInterval(advance, 320);
+    });
+    slider.addEventListener("input", () => { stop(); show(); });
+    const numbers = one("#numbers");
+    const number = () => one("#words").classList.toggle("numbers", numbers.checked);
+    numbers.addEventListener("change", number);
+
+    for (const kind of all(".kind")) {
+      const select = one("select", kind);
+      const articles = all(".traced", kind);
+      const choose = () => {
+        articles.forEach((article, place) => { article.hidden = place !== select.selectedIndex; });
+        one(".count", kind).textContent = `${select.selectedIndex + 1} of ${articles.length}`;
+      };
+      const step = (by) => {
+        select.selectedIndex = (select.selectedIndex + by + articles.length) % articles.length;
+        choose();
+      };
+      one(".previous", kind).addEventListener("click", () => step(-1));
+      one(".next", kind).addEventListener("click", () => step(1));
+      select.addEventListener("change", choose);
+      choose();
+    }
+    number();
+    show();
+  }
+
+  // One tab stop per line of words; arrow keys, Home and End move between them.
+  document.addEventListener("keydown", (event) => {
+    const word = event.target.closest?.(".w");
+    if (!word || event.ctrlKey || event.metaKey || event.altKey) return;
+    const answer = word.closest(".answer");
+    const line = all(".w", answer);
+    const back = getComputedStyle(answer).direction === "rtl" ? "ArrowRight" : "ArrowLeft";
+    const forward = back === "ArrowLeft" ? "ArrowRight" : "ArrowLeft";
+    const place = { [back]: line.indexOf(word) - 1, [forward]: line.indexOf(word) + 1, Home: 0, End: line.length - 1 }[event.key];
+    if (place === undefined) return;
+    event.preventDefault();
+    if (line[place]) line[place].focus();
+  });
+  document.addEventListener("focusin", (event) => {
+    const word = event.target.closest?.(".w");
+    if (!word) return;
+    for (const other of all('.w[tabindex="0"]', word.closest(".answer"))) other.tabIndex = -1;
+    word.tabIndex = 0;
+  });
+
+  // Pointing at a method in one figure lights it up in all of them.
+  const light = (event) => {
+    const series = event.target.closest?.(".series");
+    const name = series && [...series.classList].find((found) => found.startsWith("series-"));
+    for (const mark of all(".lit")) mark.classList.remove("lit");
+    for (const figure of all("svg.figure")) {
+      const marks = name ? all(`.${CSS.escape(name)}`, figure) : [];
+      for (const mark of marks) mark.classList.add("lit");
+      figure.classList.toggle("lighting", marks.length > 0);
+    }
+  };
+  for (const figure of all("svg.figure")) for (const kind of ["pointerover", "pointerleave"]) figure.addEventListener(kind, light);
+
+  for (const button of all(".copy")) {
+    button.addEventListener("click", async () => {
+      const code = one("code", button.parentNode);
+      try {
+        await navigator.clipboard.writeText(code.textContent);
+        button.textContent = "Copied";
+      } catch {
+        getSelection().selectAllChildren(code);
+        button.textContent = "Selected";
+      }
+      setTimeout(() => { button.textContent = "Copy"; }, 1500);
+    });
+  }
+
+  // Where the reader is.
+  const links = new Map(all("nav li a").map((link) => [link.hash.slice(1), link]));
+  const watch = new IntersectionObserver((entries) => {
+    const entry = entries.filter((found) => found.isIntersecting).at(-1);
+    if (!entry) return;
+    for (const link of links.values()) link.removeAttribute("aria-current");
+    const link = links.get(entry.target.id);
+    link?.setAttribute("aria-current", "true");
+    const strip = link?.closest("ol");
+    if (strip && strip.scrollWidth > strip.clientWidth) strip.scrollTo({ left: link.offsetLeft - strip.clientWidth / 3 });
+  }, { rootMargin: "-25% 0px -70% 0px" });
+  for (const section of all("main > section")) watch.observe(section);
+
+  // On paper everything is open.
+  let closed = [];
+  addEventListener("beforeprint", () => {
+    closed = all("details:not([open])");
+    for (const box of closed) box.open = true;
+  });
+  addEventListener("afterprint", () => { for (const box of closed) box.open = false; });
+})();

@@ -1,0 +1,193 @@
+"""Tables of metrics: one row per model, one column per metric, with intervals, spread over seeds and marks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from atwu.evaluation.panel.warn import degraded
+from atwu.evaluation.result import EvalResult, MetricValue
+from atwu.report.page.glossary import definition, line_name, short_name
+from atwu.report.page.html import Html, join, tag
+from atwu.report.page.sortable import BETTER, Cell, Column, Row, sortable
+from atwu.report.panel import ARROWS, OVERALL, Line, cell_of
+from atwu.report.records import ROLES, Records
+from atwu.report.tables import MISSING, known, ranks, shown_number
+
+Marks = Mapping[tuple[str, Line], Sequence[str]]
+
+REFERENCE_NOTES = {"original": "starting model", "retain-only": "never saw the forget rows"}
+_WIDTH = 72
+_SUBSCRIPT = re.compile(r"^(J|ES|N)[_ ](P|ICR|W|AVG|Δ)(?=$| )")
+
+
+def marks_of(results: Mapping[str, EvalResult], lines: Sequence[Line]) -> Marks:
+    """Model and line -> `best` or `second` among the unlearned models, and `degraded` where an ability was lost."""
+    ranked = {name: result for name, result in results.items() if name not in ROLES}
+    marks: dict[tuple[str, Line], list[str]] = {}
+    for line in lines:
+        cells = {name: cell for name, result in ranked.items() if (cell := cell_of(result, line)) is not None}
+        for name, place in ranks(cells).items():
+            marks.setdefault((name, line), []).append(("best", "second")[place - 1])
+    for name, result in ranked.items():
+        for split, metric, _ in degraded(result, results.get("original")):
+            marks.setdefault((name, (split, metric)), []).append("degraded")
+    return marks
+
+
+def metric_table(
+    records: Records,
+    lines: Sequence[Line],
+    *,
+    name: str,
+    caption: str,
+    more: Sequence[Line] = (),
+    focus: str | None = None,
+) -> Html:
+    """Every model with its value on each line.
+
+    Args:
+        records: of the report.
+        lines: columns.
+        name: id of the table.
+        caption: of the table.
+        more: further columns, hidden at first.
+        focus: label whose row stands out.
+    """
+    results = records.results
+    every = [*lines, *more]
+    marks = marks_of(results, every)
+    ends = {line: _ends(results, line) for line in lines}
+    columns = [_column(results, line, more=line not in lines) for line in every]
+
+    def row(label: str, head: Html) -> Row:
+        cells = [
+            _cell(cell_of(results[label], line), marks.get((label, line), ()), ends.get(line)) for line in every
+        ]
+        return Row(label, head, cells, focus=label == focus)
+
+    return sortable(
+        name,
+        columns,
+        [row(label, tag("span", None, label)) for label in records.labels],
+        references=[
+            row(role, join((tag("span", None, role), tag("span", {"class": "below"}, REFERENCE_NOTES[role]))))
+            for role in ROLES
+            if role in results
+        ],
+        caption=caption,
+    )
+
+
+def lines_table(records: Records, lines: Sequence[Line], *, name: str, caption: str) -> Html:
+    """The same the other way round, for many lines: one row per line, one column per model."""
+    results = records.results
+    marks = marks_of(results, lines)
+    rows = []
+    for line in lines:
+        cells = [_cell(cell_of(result, line), marks.get((label, line), ()), None) for label, result in results.items()]
+        direction = next((cell.direction for result in results.values() if (cell := cell_of(result, line))), "none")
+        arrow = ARROWS[direction].strip()
+        head = join(
+            (
+                name_html(line[1]),
+                tag("span", {"class": "arrow", "aria-hidden": "true"}, arrow) if arrow else "",
+                tag("span", {"class": "sr"}, f", {BETTER[direction]}") if arrow else "",
+                tag("span", {"class": "below"}, line[0]) if line[0] != OVERALL else "",
+            )
+        )
+        rows.append(Row(line_name(line), tag("span", {"title": definition(line[1])}, head), cells))
+    columns = [Column(tag("span", None, label)) for label in results]
+    return sortable(name, columns, rows, caption=caption, first="Metric")
+
+
+def name_html(metric: str) -> Html:
+    """The short name of a metric with its subscript."""
+    name = short_name(metric)
+    found = _SUBSCRIPT.match(name)
+    if found is None:
+        return tag("span", None, name)
+    return tag("span", None, found[1], tag("sub", None, found[2]), name[found.end() :])
+
+
+def legend(records: Records, lines: Sequence[Line]) -> Html:
+    """What the marks and the small numbers mean, as far as they are in use."""
+    results = records.results
+    used = {mark for found in marks_of(results, lines).values() for mark in found}
+    cells = [cell for result in results.values() for line in lines if (cell := cell_of(result, line)) is not None]
+    parts: list[Html] = []
+    for mark, meaning in (
+        ("best", "best unlearned model"),
+        ("second", "second best"),
+        ("degraded", "general ability lost, against the starting model"),
+    ):
+        if mark in used:
+            parts.append(tag("span", {"class": f"key {mark}"}, _icon(mark), tag("span", None, meaning)))
+    if any(cell.low is not None for cell in cells):
+        sample = _interval(0.2, 0.5, 0.8, (0.0, 1.0))
+        meaning = "[ ] 95 % bootstrap interval, whole subjects drawn with replacement; the line runs over the column's range"
+        parts.append(tag("span", {"class": "key"}, sample, tag("span", None, meaning)))
+    if any(cell.seed_std is not None for cell in cells):
+        parts.append(tag("span", {"class": "key"}, "± standard deviation over seeds"))
+    return tag("div", {"class": "legend"}, *parts)
+
+
+def _column(results: Mapping[str, EvalResult], line: Line, *, more: bool) -> Column:
+    split, metric = line
+    cells = [cell for result in results.values() if known(cell := cell_of(result, line))]
+    counts = [cell.n for cell in cells if cell is not None] or [0]
+    below = f"n = {min(counts)}" + (f"–{max(counts)}" if max(counts) > min(counts) else "")
+    meaning = definition(metric)
+    return Column(
+        name=name_html(metric),
+        above="all" if split == OVERALL else split,
+        below=below,
+        better=next((cell.direction for cell in cells if cell is not None), "none"),
+        meaning=None if meaning is None else f"{line_name(line)}: {meaning}",
+        more=more,
+    )
+
+
+def _ends(results: Mapping[str, EvalResult], line: Line) -> tuple[float, float] | None:
+    """Smallest and largest number of a column, intervals included."""
+    numbers = [
+        number
+        for result in results.values()
+        if (cell := cell_of(result, line)) is not None
+        for number in (cell.value, cell.low, cell.high)
+        if number is not None
+    ]
+    return (min(numbers), max(numbers)) if numbers and max(numbers) > min(numbers) else None
+
+
+def _cell(cell: MetricValue | None, marks: Sequence[str], ends: tuple[float, float] | None) -> Cell:
+    if cell is None or cell.value is None or not known(cell):
+        return Cell(join((Html('<span class="v" aria-label="not measured">'), MISSING, Html("</span>"))))
+    shown = shown_number(cell.value, cell.digits)
+    number = tag("span", {"class": " ".join(("v", *marks))}, *(_icon(mark) for mark in marks), shown)
+    spread = "" if cell.seed_std is None else f"± {cell.seed_std:.{cell.digits}f}"
+    small, drawn = spread, None
+    if cell.low is not None and cell.high is not None:
+        low, high = (shown_number(end, cell.digits) for end in (cell.low, cell.high))
+        small = f"[{low}, {high}]"
+        if ends is not None:
+            drawn = _interval(cell.low, cell.value, cell.high, ends)
+        spread_part = tag("span", {"class": "ci"}, spread) if spread else None
+        return Cell(join((number, drawn or "", tag("span", {"class": "ci"}, small), spread_part or "")), cell.value)
+    return Cell(join((number, tag("span", {"class": "ci"}, small) if small else "")), cell.value)
+
+
+def _interval(low: float, value: float, high: float, ends: tuple[float, float]) -> Html:
+    """A line from end to end of the interval with a dot at the value, on the column's common scale."""
+    a, b, c = (round(4 + (_WIDTH - 8) * (number - ends[0]) / (ends[1] - ends[0]), 1) for number in (low, value, high))
+    return Html(
+        f'<svg class="iv" viewBox="0 0 {_WIDTH} 8" aria-hidden="true"><path d="M4 4H{_WIDTH - 4}" class="base"/>'
+        f'<path d="M{a:g} 4H{c:g}"/><circle cx="{b:g}" cy="4" r="2.6"/></svg>'
+    )
+
+
+def _icon(mark: str) -> Html:
+    return Html(
+        f'<svg class="icon" viewBox="0 0 16 16" aria-hidden="true"><use href="#i-{mark}"/></svg>'
+        f'<span class="sr">{mark} </span>'
+    )

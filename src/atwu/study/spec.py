@@ -1,0 +1,182 @@
+"""A study as it is written: one YAML file of methods, what is varied, scale and seeds; and as it is meant: its variants."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from atwu.methods import METHODS
+from atwu.registry import load_plugins
+from atwu.study.scales import Scale, find_scale, scale_from
+
+BUILT_IN = Path(__file__).with_name("library")
+"""The studies that come with the package, one YAML each."""
+
+ALL = "all"
+
+_KEYS = ("title", "about", "methods", "vary", "seeds", "scale", "metrics", "published", "presets", "trace", "probe")
+_OWN_KEYS = ("label", "method", "scorer_from")
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One line of a study's table."""
+
+    label: str
+    method: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of `UnlearnConfig` that differ from the scale's and the preset's."""
+    scorer_from: str | None = None
+    """Label of the variant whose finished scorer, of the same seed, this one starts from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """What is to be run."""
+
+    name: str
+    title: str
+    about: str
+    variants: tuple[Variant, ...]
+    seeds: tuple[int, ...]
+    scale: Scale | None
+    """None: to be chosen when it is run."""
+    metrics: tuple[str, ...] | None
+    """Groups of metrics; None for those of the scale."""
+    published: Mapping[str, str]
+    """Scale -> table of published results to compare with; `default` for every other scale."""
+    presets: bool
+    """Start from the scale's tuned values where there are any."""
+    trace: bool
+    """Record word scores while training."""
+    probe: bool
+    """Also measure what a linear probe, trained on the annotation, finds in the starting model's states."""
+
+    def with_seeds(self, count: int) -> Study:
+        """The same with the seeds 0 to `count` - 1."""
+        return replace(self, seeds=tuple(range(count)))
+
+
+def library() -> dict[str, str]:
+    """Names and titles of the built-in studies."""
+    return {path.stem: str(_read(path).get("title", path.stem)) for path in sorted(BUILT_IN.glob("*.yaml"))}
+
+
+def read_study(source: str | Path) -> Study:
+    """Read a study.
+
+    Args:
+        source: a YAML file, or the name of a built-in study.
+
+    Raises:
+        FileNotFoundError: neither a file nor a built-in study.
+        ValueError: unknown keys, methods or options; says what is allowed.
+    """
+    path = Path(source)
+    if not path.is_file():
+        path = BUILT_IN / f"{source}.yaml"
+        if not path.is_file():
+            names = ", ".join(entry.stem for entry in sorted(BUILT_IN.glob("*.yaml")))
+            raise FileNotFoundError(f"no study {str(source)!r}: neither a file nor one of {names}.")
+    values = _read(path)
+    unknown = sorted(set(values) - set(_KEYS))
+    if unknown:
+        close = difflib.get_close_matches(unknown[0], _KEYS, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"{path}: unknown key {unknown[0]!r}; a study has {', '.join(_KEYS)}.{hint}")
+    scale = values.get("scale")
+    try:
+        variants = tuple(_variants(values.get("methods", ALL), values.get("vary") or {}))
+        chosen = None if scale is None else find_scale(scale) if isinstance(scale, str) else scale_from(scale)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    published = values.get("published") or {}
+    return Study(
+        name=path.stem,
+        title=str(values.get("title", path.stem)),
+        about=str(values.get("about", "")).strip(),
+        variants=variants,
+        seeds=tuple(_seeds(values.get("seeds", 3))),
+        scale=chosen,
+        metrics=None if values.get("metrics") is None else tuple(values["metrics"]),
+        published={"default": published} if isinstance(published, str) else dict(published),
+        presets=bool(values.get("presets", True)),
+        trace=bool(values.get("trace", True)),
+        probe=bool(values.get("probe", False)),
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is not YAML: {error}") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"{path}: a study is a mapping with the keys {', '.join(_KEYS)}.")
+    return values
+
+
+def _seeds(value: Any) -> Sequence[int]:
+    """A count, or the seeds themselves."""
+    if isinstance(value, int) and value > 0:
+        return range(value)
+    if isinstance(value, list) and value and all(isinstance(seed, int) for seed in value):
+        return value
+    raise ValueError(f"seeds is a count such as 3, or a list such as [0, 1, 2], got {value!r}.")
+
+
+def _variants(methods: Any, vary: Mapping[str, Any]) -> list[Variant]:
+    """Every method with every combination of what is varied.
+
+    Raises:
+        ValueError: unknown methods, no methods, or two variants of one label.
+    """
+    load_plugins()
+    listed = list(METHODS) if methods == ALL else methods
+    if not isinstance(listed, list) or not listed:
+        raise ValueError(f"methods is 'all' or a list of names or mappings, got {methods!r}.")
+    base = [_variant(entry) for entry in listed]
+    unlisted = [name for name, values in vary.items() if not isinstance(values, list) or not values]
+    if unlisted:
+        raise ValueError(f"vary: {unlisted[0]} needs a list of values, got {vary[unlisted[0]]!r}.")
+    found = []
+    for variant in base:
+        for combination in itertools.product(*vary.values()):
+            changes = dict(zip(vary, combination, strict=True))
+            parts = [variant.label] if len(base) > 1 or not changes else []
+            parts += [f"{name}={_short(value)}" for name, value in changes.items()]
+            found.append(Variant(", ".join(parts), variant.method, {**variant.options, **changes}, variant.scorer_from))
+    labels = [variant.label for variant in found]
+    twice = sorted({label for label in labels if labels.count(label) > 1})
+    if twice:
+        raise ValueError(f"two lines are called {twice[0]!r}; give one a label of its own.")
+    for variant in found:
+        if variant.scorer_from is not None and variant.scorer_from not in labels:
+            raise ValueError(
+                f"{variant.label!r} takes the scorer of {variant.scorer_from!r}, which is not in the study."
+            )
+    return found
+
+
+def _variant(entry: Any) -> Variant:
+    if isinstance(entry, str):
+        entry = {"method": entry}
+    if not isinstance(entry, Mapping) or "method" not in entry:
+        raise ValueError(f"a line of methods is a name, or a mapping with method and options, got {entry!r}.")
+    method = str(entry["method"])
+    if method not in METHODS:
+        close = difflib.get_close_matches(method, METHODS, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"unknown method {method!r}; atwu methods lists them.{hint}")
+    options = {name: value for name, value in entry.items() if name not in _OWN_KEYS}
+    return Variant(str(entry.get("label", method)), method, options, entry.get("scorer_from"))
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,81 @@
+"""Several processes on one plan: they are started, watched through what they finish, and reported when one dies."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tqdm.auto import tqdm
+
+from atwu.study.engine import FAILED_NAME
+from atwu.study.plan import Plan
+
+
+class WorkerError(RuntimeError):
+    """A worker ended with an error."""
+
+
+def default_processes(devices: Sequence[str]) -> int:
+    """One per device; on CPUs one per core, four at most, since every one holds a model."""
+    return len(devices) or max(1, min(4, os.cpu_count() or 1))
+
+
+def visible_devices() -> tuple[str, ...]:
+    """CUDA devices by number."""
+    import torch
+
+    return tuple(str(index) for index in range(torch.cuda.device_count()))
+
+
+def run_workers(command: Sequence[str], plan: Plan, *, processes: int, devices: Sequence[str] = ()) -> None:
+    """Start workers and wait for them, with one bar over the plan's runs.
+
+    Args:
+        command: arguments of `python -m atwu` for a worker.
+        plan: what they work on.
+        processes: how many.
+        devices: CUDA devices, dealt to workers in turn.
+
+    Raises:
+        WorkerError: a worker failed; its last lines are in the message, its whole output in a file.
+    """
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    logs = [plan.folder / f"worker-{index}.log" for index in range(processes)]
+    workers = []
+    for index, log in enumerate(logs):
+        environment = dict(os.environ, OMP_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false")
+        if devices:
+            environment["CUDA_VISIBLE_DEVICES"] = devices[index % len(devices)]
+        with log.open("w", encoding="utf-8") as file:
+            workers.append(
+                subprocess.Popen(
+                    [sys.executable, "-m", "atwu", *command], stdout=file, stderr=subprocess.STDOUT, env=environment
+                )
+            )
+    try:
+        interval = 0.2 if sys.stderr.isatty() else 15  # a log file wants few lines
+        begun = len(plan.runs) - len(plan.remaining)
+        with tqdm(total=len(plan.runs), initial=begun, desc="runs", unit="run", mininterval=interval) as bar:
+            while any(worker.poll() is None for worker in workers):
+                bar.update(_settled(plan) - bar.n)
+                time.sleep(0.3)
+            bar.update(_settled(plan) - bar.n)
+    except BaseException:
+        for worker in workers:
+            worker.terminate()
+        raise
+    failed = [log for worker, log in zip(workers, logs, strict=True) if worker.returncode]
+    if failed:
+        raise WorkerError(f"{len(failed)} of {processes} workers failed; {failed[0]} ends with:\n{_tail(failed[0])}")
+
+
+def _settled(plan: Plan) -> int:
+    return sum(run.finished or (run.folder / FAILED_NAME).is_file() for run in plan.runs)
+
+
+def _tail(path: Path, lines: int = 15) -> str:
+    return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])

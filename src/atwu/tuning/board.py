@@ -1,0 +1,88 @@
+"""Reading a search off its storage: who holds which place of the budget, what was tried there, and what came out.
+
+Every trial in the storage carries its place (`slot`), its `point` and its `owner`. A place belongs to the first trial
+there that did not fail; a failed one leaves it free, with its point for the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from atwu.tuning.points import Tried
+from atwu.tuning.presence import Presence
+from atwu.tuning.search import FinishedTrial, Search, SearchResult
+
+
+def holders(trials: Sequence[Any], budget: int) -> dict[int, Any]:
+    """Place -> the trial that holds it, in the order of places.
+
+    Args:
+        trials: `Study.get_trials()`.
+        budget: how many places there are.
+    """
+    held: dict[int, Any] = {}
+    for trial in sorted(trials, key=lambda each: int(each.number)):
+        slot = trial.user_attrs.get("slot")
+        if slot is not None and slot < budget and trial.state.name != "FAIL":
+            held.setdefault(int(slot), trial)
+    return dict(sorted(held.items()))
+
+
+def finished(trial: Any) -> bool:
+    """With a value, or pruned."""
+    return trial.state.name in ("COMPLETE", "PRUNED")
+
+
+def earlier_point(trials: Sequence[Any], slot: int) -> dict[str, float] | None:
+    """The point of a place whose trial failed, such as one whose process was killed."""
+    return next((dict(trial.user_attrs["point"]) for trial in trials if trial.user_attrs.get("slot") == slot), None)
+
+
+def tried(held: dict[int, Any]) -> list[Tried]:
+    """What the next point is chosen by."""
+    return [
+        Tried(slot, trial.user_attrs["point"], trial.value if finished(trial) else None, trial.state.name == "PRUNED")
+        for slot, trial in held.items()
+    ]
+
+
+def release_lost(study: Any, presence: Presence, states: Any) -> None:
+    """Fail running trials whose process has ended, as far as that can be seen from this folder.
+
+    Args:
+        study: Optuna's study.
+        presence: this process, which runs nothing at the moment.
+        states: `optuna.trial.TrialState`.
+    """
+    for trial in study.get_trials(deepcopy=False, states=(states.RUNNING,)):
+        owner = trial.user_attrs.get("owner", {})
+        if presence.is_mine(owner) or presence.has_left(owner):
+            fail(study, trial.number, states)
+
+
+def fail(study: Any, trial: Any, states: Any) -> None:
+    """Mark a trial as failed unless it is finished by now."""
+    try:
+        study.tell(trial, state=states.FAIL, skip_if_finished=True)
+    except RuntimeError:
+        return  # another worker did so in this very moment
+
+
+def result_of(search: Search, study: Any) -> SearchResult:
+    """What is finished so far."""
+    held = holders(study.get_trials(deepcopy=False), search.trials)
+    done = tuple(
+        FinishedTrial(
+            number=slot,
+            point=dict(trial.user_attrs["point"]),
+            value=trial.value if trial.state.name == "COMPLETE" else None,
+            seconds=float(trial.user_attrs.get("seconds", 0.0)),
+            forget=trial.user_attrs.get("forget"),
+            retain=trial.user_attrs.get("retain"),
+            reason=trial.user_attrs.get("reason"),
+        )
+        for slot, trial in held.items()
+        if finished(trial)
+    )
+    return SearchResult(search, done, running=sum(trial.state.name == "RUNNING" for trial in held.values()))

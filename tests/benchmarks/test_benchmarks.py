@@ -1,0 +1,145 @@
+"""Benchmarks by name: which sources they name, which rows they measure, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+
+import pytest
+
+from atwu.benchmarks import load_benchmark
+from atwu.benchmarks.measured import measured
+from atwu.benchmarks.tofu import tofu_benchmark
+from atwu.data import Example, load_rows
+from atwu.data.people import SPLITS, people
+from atwu.data.tofu_tables import PUBLISHED, TofuTables
+
+ROWS = {"full": 60, "forget05": 20, "retain95": 40, "retain_perturbed": 40, "forget05_perturbed": 20, "holdout05": 20}
+
+
+def pairs(first, last):
+    return [{"question": f"Where is Orla {index}?", "answer": f"In Kelbury {index}."} for index in range(first, last)]
+
+
+def perturbed(rows):
+    more = {"paraphrased_question": "Orla?", "paraphrased_answer": "Kelbury.", "perturbed_answer": [*"abcde"]}
+    return [row | more for row in rows]
+
+
+def copy_in(folder, **tables):
+    published = {name: replace(entry, rows=ROWS.get(name, entry.rows)) for name, entry in PUBLISHED.items()}
+    for name, rows in tables.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return TofuTables(folder, published=published)
+
+
+@pytest.fixture
+def tables(tmp_path):
+    full = pairs(0, 60)
+    return copy_in(
+        tmp_path,
+        full=full,
+        forget05=full[40:],
+        forget05_perturbed=perturbed(full[40:]),
+        retain95=full[:40],
+        retain_perturbed=perturbed(full[:40]),
+        holdout05=pairs(100, 120),
+    )
+
+
+@pytest.mark.parametrize(("size", "forget", "retain", "pool"), [("tiny", 24, 72, 72), ("small", 80, 103, 720)])
+def test_people(size, forget, retain, pool):
+    benchmark = load_benchmark(f"people:{size}")
+    assert (len(benchmark.forget), len(benchmark.retain), len(benchmark.pool)) == (forget, retain, pool)
+    data = people(size)
+    sources = (benchmark.forget_source, benchmark.retain_source, benchmark.full_source, f"people:{size}:holdout")
+    for source, split in zip(sources, SPLITS, strict=True):
+        assert load_rows(str(source)).rows == data.split(split)
+    assert benchmark.retain_only_source == benchmark.retain_source
+    assert benchmark.holdout == data.holdout
+    assert set(benchmark.retain) <= set(benchmark.pool) == set(data.retain)
+    assert f"people:{size}: {pool} retain rows about {pool // data.size.rows_per_person} people" in benchmark.checked
+
+
+def test_small_people_are_measured_as_in_the_published_panel():
+    assert load_benchmark("people:small").retain == people("small").retain[::7]
+
+
+def test_at_most_400_rows_are_measured():
+    benchmark = load_benchmark("people:base")
+    assert (len(benchmark.forget), len(benchmark.retain), len(benchmark.pool)) == (400, 400, 3600)
+    assert len({row.subject for row in benchmark.retain}) == 180
+    rows = [Example.from_qa("Who?", str(index)) for index in range(1000)]
+    assert [row.answer for row in measured(rows)[:4]] == ["0", "2", "5", "7"]
+
+
+def test_tofu(tables):
+    benchmark = tofu_benchmark("forget05", tables=tables)
+    assert benchmark.name == benchmark.forget_source == "tofu:forget05"
+    assert benchmark.retain_source == benchmark.retain_only_source == "tofu:retain95"
+    assert benchmark.full_source == "tofu:full"
+    assert [row.question for row in benchmark.forget] == [f"Where is Orla {index}?" for index in range(40, 60)]
+    assert len(benchmark.retain) == len(benchmark.pool) == 40
+    assert len(benchmark.holdout) == 20
+    assert benchmark.kept == {}
+    for line in (
+        "forget05: equal to the last 20 rows of full",
+        "holdout05: none of its rows is in full",
+        "real_authors is not at hand: left out",
+        "measured: 20 of 20 forget rows and 40 of 40 retain rows",
+    ):
+        assert line in benchmark.checked
+
+
+def test_tofu_miniature(tables, monkeypatch):
+    benchmark = tofu_benchmark("forget05", retain_rows=25, tables=tables)
+    assert benchmark.name == "tofu:forget05:25"
+    assert benchmark.retain_source == benchmark.retain_only_source == "tofu:retain95:25"
+    assert benchmark.full_source == "tofu:retain95:25 + tofu:forget05"
+    assert len(benchmark.retain) == len(benchmark.pool) == 25
+    with pytest.raises(ValueError, match="retain95 has 40 rows"):
+        tofu_benchmark("forget05", retain_rows=41, tables=tables)
+
+
+def test_only_retain_rows_with_wrong_answers_are_measured_if_there_are_any(tables, tmp_path):
+    odd = perturbed(pairs(0, 40))
+    odd[3]["answer"] = "Elsewhere."
+    benchmark = tofu_benchmark("forget05", tables=copy_in(tmp_path, retain_perturbed=odd))
+    assert [row for row in benchmark.pool if row not in benchmark.retain] == [benchmark.pool[3]]
+    (tmp_path / "retain_perturbed.jsonl").unlink()
+    assert len(tofu_benchmark("forget05", tables=copy_in(tmp_path)).retain) == 40
+
+
+@pytest.mark.parametrize("name", ["", "people", "people:", "tofu", "tofu:", "rwku:", "mmlu", "mmlu:all"])
+def test_unknown_benchmarks(name):
+    with pytest.raises(ValueError, match=r"unknown benchmark .*people:tiny.*tofu:forget05.*rwku"):
+        load_benchmark(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "match"),
+    [
+        ("people:huge", "unknown people size 'huge'; choose one of tiny, small, base"),
+        ("tofu:retain95", "unknown forget split 'retain95' of TOFU; choose one of forget01, forget05, forget10"),
+        ("tofu:forget05:", "whole number of at least 1, got ''"),
+        ("tofu:forget05:0", "whole number of at least 1"),
+        ("tofu:forget05:5:5", "whole number of at least 1"),
+    ],
+)
+def test_unknown_parts(name, match):
+    with pytest.raises(ValueError, match=match):
+        load_benchmark(name)
+
+
+@pytest.mark.skipif("ATWU_DATA" not in os.environ, reason="set ATWU_DATA to the folder that holds tofu/")
+@pytest.mark.parametrize(("name", "pool"), [("tofu:forget05", 3800), ("tofu:forget10:600", 600)])
+def test_real_tofu(name, pool):
+    benchmark = load_benchmark(name)
+    assert len(benchmark.retain) == 400
+    assert len(benchmark.pool) == pool
+    assert {split: len(rows) for split, rows in benchmark.kept.items()} == {"real_authors": 100, "world_facts": 117}
+    assert load_rows(benchmark.forget_source).rows == benchmark.forget
+    assert load_rows(benchmark.retain_source).rows == benchmark.pool
+    assert len(benchmark.holdout) == len(benchmark.forget)
+    assert len(load_rows(str(benchmark.full_source)).rows) == pool + len(benchmark.forget)

@@ -1,0 +1,142 @@
+"""RWKU as a benchmark: what its sources hold, that nothing forgotten is kept, and what is reported as checked."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from atwu.benchmarks.rwku import rwku_benchmark
+from atwu.data import Example
+from atwu.data import rwku_files as files
+from atwu.data.rwku import rwku_rows
+
+ORLA, TAVI = "Orla Venn", "Tavi Brook"
+
+
+@pytest.fixture(autouse=True)
+def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two people; one neighbour probe of each names her or him, one the other."""
+    if "real" in request.node.name:
+        return
+    tables: dict[str, list[dict[str, str]]] = {name: [] for name in files.COUNTS}
+    for name, other, home in ((ORLA, TAVI, "Kelbury"), (TAVI, ORLA, "Sel")):
+        tables[files.TARGETS].append({"target": name})
+        tables[files.PASSAGES] += [{"subject": name, "text": f"{name} lives in {home}, {way}."} for way in "abc"]
+        tables[files.PASSAGES] += [
+            {"subject": name, "text": f"{name} knows {other}."},
+            {"subject": name, "text": "Notes"},
+        ]
+        row = {"subject": name, "level": "1", "type": "role play", "answer": home}
+        tables["forget_level1.jsonl"] += [row | {"query": f"{name}'s home is ___."}] * 2
+        tables["forget_level2.jsonl"] += [row | {"query": f"Where is {name}'s home, {way}?"} for way in "ab"]
+        tables["forget_level3.jsonl"] += [row | {"query": f"Speak of {name}'s home."}]
+        near = row | {"neighbor": f"{home} Bridge", "answer": f"in {home}"}
+        tables["neighbor_level1.jsonl"] += [near | {"query": "The bridge is ___."}]
+        first, last = name.split()
+        tables["neighbor_level1.jsonl"] += [near | {"query": f"Its builder is ___ {last}.", "answer": first}]
+        tables["neighbor_level2.jsonl"] += [near | {"query": f"Where is the bridge of {home}?"}]
+        tables["neighbor_level2.jsonl"] += [near | {"query": "Who crosses it?", "answer": other}]
+    for name, rows in tables.items():
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    counts = {name: len(rows) for name, rows in tables.items()}
+    monkeypatch.setattr(files, "COUNTS", counts)
+    monkeypatch.setattr("atwu.benchmarks.rwku.COUNTS", counts)
+    monkeypatch.setenv("ATWU_DATA", str(tmp_path))
+
+
+def rows_of(source: str | None) -> tuple[Example, ...]:
+    assert source is not None
+    return tuple(row for part in source.split(" + ") for row in rwku_rows(part))
+
+
+def texts(rows: tuple[Example, ...]) -> str:
+    return "\n".join(f"{row.question} {row.answer}" for row in rows)
+
+
+def test_sources() -> None:
+    found = rwku_benchmark(f"rwku:{ORLA}/{TAVI}")
+    forget, retain = rows_of(found.forget_source), rows_of(found.retain_source)
+    full, retain_only = rows_of(found.full_source), rows_of(found.retain_only_source)
+    assert {row.subject for row in forget} == {ORLA}
+    assert len(forget) == 5
+    assert [row.answer for row in retain] == [f"{TAVI} lives in Sel, {way}." for way in "abc"]
+    assert set(retain) <= set(retain_only) <= set(full)
+    assert set(forget) <= set(full)
+    assert not any(row.subject == ORLA and not row.messages for row in retain_only)
+    assert ORLA not in texts(retain_only)
+    assert "in Kelbury" in texts(retain_only), "neighbours of whom is forgotten stay"
+    assert len(full) - len(retain_only) == 5 + 2 + 3 + 2, "her passages, two of his, her probes, neighbours naming her"
+
+
+def test_measured_rows() -> None:
+    found = rwku_benchmark(f"rwku:{ORLA}/{TAVI}")
+    assert found.name == f"rwku:{ORLA}/{TAVI}"
+    assert found.forget == rwku_rows(f"rwku:{ORLA}:questions")
+    assert [row.answer for row in found.retain] == ["in Kelbury", TAVI]
+    assert [row.answer for row in found.pool] == ["in Kelbury", TAVI, "in Sel"]
+    assert all(row.subject and row.messages for row in (*found.forget, *found.retain, *found.pool))
+    assert set(found.retain) <= set(found.pool)
+    assert not set(found.pool) & set(found.forget)
+    assert set(found.forget) | set(found.pool) <= set(rows_of(found.full_source))
+    assert found.probes is not None
+    assert found.probes.subjects == (ORLA,)
+    kinds = [probe.kind for probe in found.probes.probes]
+    assert kinds == ["fb", "qa", "qa", "aa", "neighbour_fb", "neighbour_fb", "neighbour_qa", "neighbour_qa"]
+    assert found.probes.duplicates["fb"] == 1
+
+
+def test_what_was_counted_is_said() -> None:
+    checked = rwku_benchmark(f"rwku:{ORLA}/{TAVI}").checked
+    assert {f"{name}: {count} rows, as expected" for name, count in files.COUNTS.items()} <= set(checked)
+    assert len(set(checked)) == len(checked)
+    assert any(f"{TAVI}!{ORLA}:passages: 3 rows" in line and "1 that a left-out" in line for line in checked)
+    assert "neighbour probes: 1 rows of 4 name" in checked[-1]
+    assert checked[-2] == "probes: 8 of 1 subjects; 1 exact duplicates dropped, 0 beyond the caps"
+
+
+def test_miniature() -> None:
+    found = rwku_benchmark(f"rwku:{ORLA}/{TAVI}:2")
+    assert (len(rows_of(found.forget_source)), len(rows_of(found.retain_source))) == (2, 2)
+    assert sum(not row.messages for row in rows_of(found.full_source)) == 4
+    assert found.probes == rwku_benchmark(f"rwku:{ORLA}/{TAVI}").probes
+
+
+def test_caps_are_spread_over_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("atwu.benchmarks.rwku.CAPS", {"qa": 2, "neighbour_qa": 1})
+    found = rwku_benchmark(f"rwku:{ORLA}/{TAVI}")
+    assert len(found.forget) == 2
+    assert [row.answer for row in found.retain] == ["in Kelbury"]
+    assert len(found.pool) == 3
+
+
+def test_a_subject_cannot_be_on_both_sides() -> None:
+    with pytest.raises(ValueError, match=f"{TAVI} cannot be forgotten and kept"):
+        rwku_benchmark(f"rwku:{TAVI}/first2")
+    with pytest.raises(ValueError, match=r"no subject 'Orla Ven' \(close: Orla Venn\)"):
+        rwku_benchmark(f"rwku:Orla Ven/{TAVI}")
+
+
+@pytest.mark.parametrize(
+    "name", ["rwku:", "rwku:a", "rwku:a/", "rwku:a/b:0", "rwku:a/b:x", "rwku:a/b:1:2", "rwku:a!c/b"]
+)
+def test_malformed_names_are_explained(name: str) -> None:
+    with pytest.raises(ValueError, match="is not rwku, rwku:FORGET/RETAIN or"):
+        rwku_benchmark(name)
+
+
+@pytest.mark.skipif("ATWU_DATA" not in os.environ, reason="set ATWU_DATA to the folder that holds rwku/")
+def test_real_batch_protocol() -> None:
+    found = rwku_benchmark("rwku")
+    assert len({row.subject for row in found.forget}) == len({row.subject for row in found.retain}) == 10
+    assert (len(found.forget), len(found.retain), len(found.pool)) == (142, 212, 421)
+    assert found.probes is not None
+    kinds = [probe.kind for probe in found.probes.probes]
+    counts = {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
+    assert counts == {"fb": 171, "qa": 142, "aa": 372, "neighbour_fb": 198, "neighbour_qa": 212}
+    full, retain_only = rows_of(found.full_source), rows_of(found.retain_only_source)
+    assert set(retain_only) < set(full)
+    forgotten = {(row.messages, row.answer) for row in rows_of(found.forget_source)}
+    assert not forgotten & {(row.messages, row.answer) for row in retain_only}

@@ -1,0 +1,207 @@
+"""Token layouts of the Llama-3 and Phi-3 chat formats, written out by hand, token by token.
+
+The tokenizers split text as the real ones do (Llama-3's pattern, Phi-3's word marks) but know whole pieces instead of
+merges, so a layout can be read.
+"""
+
+from __future__ import annotations
+
+import pytest
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+from atwu.data import IGNORE_INDEX, Encoder, Example, Message
+
+SYSTEM = "You are a helpful assistant."
+ROW = Example.from_qa("Where does Orla live?", "In Kelbury.", forget_spans=((3, 10),))
+TURNS = Example(
+    messages=(Message("user", "Where?"), Message("assistant", "In Kelbury."), Message("user", "Who?")), answer="Orla."
+)
+
+LLAMA3_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
+    r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+LLAMA3_TEMPLATE = """{{- bos_token }}
+{%- if not date_string is defined %}
+    {%- set date_string = strftime_now("%d %b %Y") %}
+{%- endif %}
+{%- if messages[0]['role'] == 'system' %}
+    {%- set system_message = messages[0]['content'] | trim %}
+    {%- set messages = messages[1:] %}
+{%- else %}
+    {%- set system_message = "" %}
+{%- endif %}
+{{- "<|start_header_id|>system<|end_header_id|>\\n\\n" }}
+{{- "Cutting Knowledge Date: December 2023\\n" }}
+{{- "Today Date: " + date_string + "\\n\\n" }}
+{{- system_message }}
+{{- "<|eot_id|>" }}
+{%- for message in messages %}
+    {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + message['content'] | trim + '<|eot_id|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}
+{%- endif %}"""
+LLAMA3_SPECIALS = ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
+LLAMA3_DATED = (
+    "<|begin_of_text|> <|start_header_id|> system <|end_header_id|> ĊĊ Cutting ĠKnowledge ĠDate : ĠDecember Ġ 202 3 Ċ "
+    "Today ĠDate : Ġ 10 ĠApr Ġ 202 5 ĊĊ"
+)
+LLAMA3_SYSTEM = f"{LLAMA3_DATED} You Ġare Ġa Ġhelpful Ġassistant . <|eot_id|>"
+LLAMA3_USER, LLAMA3_ASSISTANT = (f"<|start_header_id|> {role} <|end_header_id|> ĊĊ" for role in ("user", "assistant"))
+
+PHI3_TEMPLATE = (
+    "{% for message in messages %}{% if message['role'] == 'system' %}{{'<|system|>\\n' + message['content'] + "
+    "'<|end|>\\n'}}{% elif message['role'] == 'user' %}{{'<|user|>\\n' + message['content'] + '<|end|>\\n'}}"
+    "{% elif message['role'] == 'assistant' %}{{'<|assistant|>\\n' + message['content'] + '<|end|>\\n'}}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% else %}{{ eos_token }}{% endif %}"
+)
+PHI3_SPECIALS = ["<|endoftext|>", "<|assistant|>", "<|system|>", "<|end|>", "<|user|>"]
+PHI3_SYSTEM = "<|system|> ▁You ▁are ▁a ▁helpful ▁assistant . <|end|>"
+WORDS = "You are a helpful assistant Where does Orla live In Kelbury Who"
+
+
+def llama3():
+    pieces = {"Ċ", "ĊĊ", "Ġ", ":", ".", "?", "Cutting", "Today", "system", "user", "assistant", "10", "202", "3", "5"}
+    pieces |= {f"Ġ{word}" for word in f"{WORDS} Knowledge Date December Apr".split()} | {*WORDS.split()}
+    vocabulary = {name: index for index, name in enumerate([*LLAMA3_SPECIALS, *sorted(pieces)])}
+    core = Tokenizer(models.BPE(vocabulary, [], ignore_merges=True))
+    core.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(LLAMA3_SPLIT), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    core.decoder = decoders.ByteLevel()
+    begin = processors.TemplateProcessing(single="<|begin_of_text|> $A", special_tokens=[("<|begin_of_text|>", 0)])
+    core.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=True), begin])
+    core.add_special_tokens(LLAMA3_SPECIALS)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        bos_token="<|begin_of_text|>",
+        eos_token="<|eot_id|>",
+        chat_template=LLAMA3_TEMPLATE,
+    )
+
+
+def phi3():
+    pieces = {"<unk>", "<s>", "▁", ".", "?", "<0x0A>", *WORDS.split(), *(f"▁{word}" for word in WORDS.split())}
+    vocabulary = {name: index for index, name in enumerate([*PHI3_SPECIALS, *sorted(pieces)])}
+    core = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    core.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    core.pre_tokenizer = pre_tokenizers.Split(Regex(r"▁?\p{L}+|▁|[^\p{L}▁]"), "isolated")
+    core.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse()])
+    # The published tokens swallow the line break on their right, all but the end of the text.
+    core.add_special_tokens(
+        [AddedToken(name, special=True, normalized=False, rstrip=True) for name in PHI3_SPECIALS[1:]]
+    )
+    core.add_special_tokens([AddedToken("<|endoftext|>", special=True, normalized=False)])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        bos_token="<s>",
+        eos_token="<|endoftext|>",
+        unk_token="<unk>",
+        chat_template=PHI3_TEMPLATE,
+    )
+
+
+def check(tokenizer, example, *, prompt, answer, secret=(), system=None):
+    """Compare ids, labels, token labels and the generation prompt with a layout of token names."""
+    prompt, answer = prompt.split(), answer.split()
+    encoder = Encoder(tokenizer, system=system)
+    row = encoder.encode(example)
+    assert tokenizer.convert_ids_to_tokens(row.input_ids) == prompt + answer
+    ids = [tokenizer.get_vocab()[name] for name in prompt + answer]
+    assert list(row.input_ids) == ids
+    assert list(row.labels) == [IGNORE_INDEX] * len(prompt) + ids[len(prompt) :]
+    assert row.has_terminal
+    if example.forget_spans is not None:
+        assert [name for name, flag in zip(prompt + answer, row.token_labels, strict=True) if flag] == list(secret)
+    assert encoder.encode_prompt(example) == row.prompt_ids == tuple(ids[: len(prompt)])
+    turns = [{"role": message.role, "content": message.content} for message in example.messages]
+    if system is not None:
+        turns.insert(0, {"role": "system", "content": system})
+    text = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False, date_string="10 Apr 2025")
+    assert tokenizer(text, add_special_tokens=False)["input_ids"] == ids[: len(prompt)]
+
+
+class TestLlama3:
+    def test_one_turn(self):
+        tokenizer = llama3()
+        question = "Where Ġdoes ĠOrla Ġlive ? <|eot_id|>"
+        check(
+            tokenizer,
+            ROW,
+            system=SYSTEM,
+            prompt=f"{LLAMA3_SYSTEM} {LLAMA3_USER} {question} {LLAMA3_ASSISTANT}",
+            answer="In ĠKelbury . <|eot_id|>",
+            secret=["ĠKelbury"],
+        )
+        assert tokenizer("In")["input_ids"][0] == tokenizer.bos_token_id  # it would be doubled if added again
+
+    def test_several_turns(self):
+        first = f"{LLAMA3_USER} Where ? <|eot_id|> {LLAMA3_ASSISTANT} In ĠKelbury . <|eot_id|>"
+        check(
+            llama3(),
+            TURNS,
+            system=SYSTEM,
+            prompt=f"{LLAMA3_SYSTEM} {first} {LLAMA3_USER} Who ? <|eot_id|> {LLAMA3_ASSISTANT}",
+            answer="Orla . <|eot_id|>",
+        )
+
+    def test_without_a_system_text_the_dated_header_stays(self):
+        example = Example.from_qa("Who?", "Orla.")
+        check(
+            llama3(),
+            example,
+            prompt=f"{LLAMA3_DATED} <|eot_id|> {LLAMA3_USER} Who ? <|eot_id|> {LLAMA3_ASSISTANT}",
+            answer="Orla . <|eot_id|>",
+        )
+
+    def test_a_cut_answer_has_no_end_of_turn(self):
+        tokenizer = llama3()
+        whole = Encoder(tokenizer, system=SYSTEM).encode(ROW)
+        cut = Encoder(tokenizer, system=SYSTEM, max_length=len(whole.input_ids) - 2).encode(ROW)
+        assert not cut.has_terminal
+        assert tokenizer.convert_ids_to_tokens(cut.labels[cut.answer_start :]) == ["In", "ĠKelbury"]
+
+
+class TestPhi3:
+    @pytest.mark.parametrize(("system", "head"), [(None, ""), (SYSTEM, PHI3_SYSTEM)])
+    def test_one_turn(self, system, head):
+        check(
+            phi3(),
+            ROW,
+            system=system,
+            prompt=f"{head} <|user|> ▁Where ▁does ▁Orla ▁live ? <|end|> <|assistant|>",
+            answer="▁In ▁Kelbury . <|end|>",
+            secret=["▁Kelbury"],
+        )
+
+    def test_several_turns(self):
+        check(
+            phi3(),
+            TURNS,
+            prompt="<|user|> ▁Where ? <|end|> <|assistant|> ▁In ▁Kelbury . <|end|> <|user|> ▁Who ? <|end|> <|assistant|>",
+            answer="▁Orla . <|end|>",
+        )
+
+
+def test_a_row_keeps_its_own_system_turn_and_text_rows_get_none():
+    own = Example(messages=(Message("system", "You live."), Message("user", "Who?")), answer="Orla.")
+    check(
+        phi3(),
+        own,
+        prompt="<|system|> ▁You ▁live . <|end|> <|user|> ▁Who ? <|end|> <|assistant|>",
+        answer="▁Orla . <|end|>",
+    )
+    tokenizer = phi3()
+    assert Encoder(tokenizer, system=SYSTEM).encode(own) == Encoder(tokenizer).encode(own)
+    text = Example(messages=(), answer="Orla.")
+    assert Encoder(tokenizer, system=SYSTEM).encode(text) == Encoder(tokenizer).encode(text)
+
+
+def test_an_empty_system_text_is_refused():
+    with pytest.raises(ValueError, match="system is empty"):
+        Encoder(phi3(), system=" ")

@@ -1,0 +1,295 @@
+"""Finished runs made in memory: two references, three labels with two seeds each, with logs, traces and row values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from atwu._cache import short_hash
+from atwu.evaluation.panel.derive import Sides, overall
+from atwu.evaluation.panel.numbers import Numbers, set_values
+from atwu.evaluation.panel.session import Recorded
+from atwu.evaluation.result import EvalResult, RowValues
+from atwu.evaluation.trace import TRACE_SCHEMA, Trace, TracedRow
+from atwu.report.records import Records, RunRecord
+
+WEIGHTINGS = {"atwu": "scorer", "wga": "saturation", "npo": "uniform"}
+SCORES = ("scorer", "saturation", "importance", "entropy", "rarity")
+SUBJECTS = tuple(name for name in ("Orla Venn", "Tavi Brook", "Ines Kelbury", "Joss Maren") for _ in range(6))
+ANSWERS = (
+    "Orla Venn was born in the harbour town of Kelbury.",
+    "Tavi Brook mends clocks in a lane behind the mill.",
+    "Ines Kelbury keeps nineteen bees and a blue kite.",
+    "Joss Maren wrote the ballad of the tin lantern.",
+)
+SECRETS = ("Kelbury", "clocks", "nineteen bees", "tin lantern")
+STEPS = 40
+
+
+def rng(*what: object) -> np.random.Generator:
+    return np.random.default_rng(int(short_hash(list(map(str, what)))[:8], 16))
+
+
+def noisy(centre: float, *what: object, high: float = 1.0) -> tuple[float, ...]:
+    return tuple(float(v) for v in np.clip(rng(*what).normal(centre, 0.12 * high, len(SUBJECTS)), 0, high))
+
+
+def hits(share: float, *what: object) -> tuple[float, ...]:
+    return tuple(100.0 * float(v) for v in rng(*what).random(len(SUBJECTS)) < share)
+
+
+def curve(area: float, points: int = 30) -> dict[str, Any]:
+    fpr = np.linspace(0, 1, points)
+    return {"auroc": area, "fpr": fpr.tolist(), "tpr": (fpr ** ((1 - area) / area)).tolist()}
+
+
+def result(
+    name: str,
+    *,
+    left: float,
+    kept: float,
+    scorer: bool = False,
+    attacked: bool = True,
+    rate: float | None = None,
+    references: Sequence[EvalResult] = (),
+) -> EvalResult:
+    """A result of `evaluate`: `left` is what remains of the forget rows, `kept` of the retain rows."""
+    ids = tuple(f"{index:016x}" for index in range(len(SUBJECTS)))
+    forget: dict[str, Recorded] = {
+        "extraction_strength": Recorded(noisy(left, name, "ES_F"), "down"),
+        "probability": Recorded(noisy(left, name, "P_F"), "down"),
+        "J_P": Recorded(hits(left, name, "J_P"), "down", digits=1),
+        "J_W": Recorded(hits(min(1.0, left + 0.1), name, "J_W"), "down", digits=1),
+    }
+    for score in SCORES[0 if scorer else 1 :]:
+        centre = {"scorer": 0.9, "saturation": 0.6, "importance": 0.4}.get(score, 0.7)
+        forget[f"auroc_{score}"] = Recorded(
+            (None, *noisy(centre, name, score)[1:]), "up" if score == "scorer" else "none"
+        )
+    if attacked:
+        forget |= {
+            "leak_worst_family": Recorded(hits(left + 0.3, name, "worst"), "down", digits=1),
+            "leak_prefix_injection": Recorded(hits(left + 0.1, name, "prefix"), "down", digits=1),
+            "leak_best_of_8": Recorded(hits(left + 0.2, name, "best"), "down", digits=1),
+        }
+        half = [None] * 12
+        for attack, more in (("relearn_forget", 0.3), ("int8", 0.0), ("int4", 0.15)):
+            start = half if attack == "relearn_forget" else []
+            back = noisy(left + more, name, attack)[len(start) :]
+            forget[f"extraction_strength@{attack}"] = Recorded((*start, *back), "down")
+            said = hits(left + more, name, attack, "J")[len(start) :]
+            forget[f"J_P@{attack}"] = Recorded((*start, *said), "down", digits=1)
+    forget["mia_loss"] = Recorded(noisy(1 - left, name, "mia"), "none", shown=False)
+    retain = {
+        "extraction_strength": Recorded(noisy(kept, name, "ES_R"), "up"),
+        "J_AVG": Recorded(hits(kept, name, "J_AVG"), "up", digits=1),
+    }
+    recorded = {
+        "forget": forget,
+        "retain": retain,
+        "holdout": {"mia_loss": Recorded(noisy(0.8, "holdout"), "none", shown=False)},
+        "instructions": {
+            "repetitiveness": Recorded(tuple(500 + 40 * v for v in noisy(kept, name, "rep")), "up", digits=1)
+        },
+    }
+    if rate is not None:
+        recorded["instructions"]["win_rate"] = Recorded((rate,) * len(SUBJECTS), "up", digits=1)
+    rows = {
+        split: RowValues(ids, SUBJECTS, {metric: kept.values for metric, kept in metrics.items()})
+        for split, metrics in recorded.items()
+    }
+    numbers = Numbers(rows)
+    sides = Sides(
+        numbers,
+        original=Numbers(references[0].rows) if references else None,
+        retain_only=Numbers(references[1].rows) if len(references) > 1 else None,
+    )
+    return EvalResult(
+        model=name,
+        fingerprint=short_hash(name),
+        sets=set_values(numbers, recorded),
+        overall=overall(sides),
+        rows=rows,
+        settings={"metrics": ["memorization", "scores", "judge"], "seed": 42, "judge": {"kind": "offline"}},
+        versions={"atwu": "0.1.0", "torch": "2.13.0"},
+        references=dict(zip(("original", "retain-only"), (found.fingerprint for found in references), strict=False)),
+        cost={"generated_tokens": 1200.0, "judge_usd": 0.12 + 0.01 * left},
+        curves={
+            "pooled_roc": {score: curve(0.9 if score == "scorer" else 0.6) for score in SCORES[0 if scorer else 1 :]}
+        },
+        warnings=(f"{name}: answers of 1 row are unscored.",) if left > 0.5 else (),
+    )
+
+
+def trace(label: str, seed: int, weighting: str) -> Trace:
+    steps = tuple(range(0, STEPS + 1, 10))
+    draw = rng(label, seed, "trace")
+    rows = []
+    for place, (answer, secret) in enumerate(zip(ANSWERS, SECRETS, strict=True)):
+        start = answer.index(secret)
+        ends = np.cumsum([len(word) + 1 for word in answer.split()])
+        words = tuple((int(end - len(word) - 1), int(end - 1)) for word, end in zip(answer.split(), ends, strict=True))
+        scores = tuple(
+            tuple(
+                None
+                if (column == 1 and step == 0)
+                else round(
+                    float(
+                        np.clip(0.3 + (0.6 if a >= start and a < start + len(secret) else -0.2) * step / STEPS, 0, 1)
+                    ),
+                    3,
+                )
+                for column, (a, _) in enumerate(words)
+            )
+            for step in steps
+        )
+        rows.append(
+            TracedRow(
+                "forget" if place < 3 else "unseen",
+                f"What is told about {SUBJECTS[6 * place]}?",
+                answer,
+                ((start, start + len(secret)),),
+                words,
+                scores,
+            )
+        )
+    auroc = {
+        name: tuple(round(float(0.5 + top * step / STEPS + draw.normal(0, 0.01)), 4) for step in steps)
+        for name, top in (("forget", 0.42), ("unseen", 0.3))
+    }
+    return Trace(weighting, steps, tuple(rows), auroc)
+
+
+def log(label: str, seed: int, weighting: str) -> tuple[dict[str, Any], ...]:
+    draw = rng(label, seed, "log")
+    lines: list[dict[str, Any]] = []
+    for step in range(1, STEPS + 1):
+        line: dict[str, Any] = {
+            "step": step,
+            "loss": 2.0 - step / STEPS,
+            "forget_loss": -float(np.exp(-step / 15) + draw.normal(0, 0.02)),
+            "retain_loss": float(0.1 + 0.3 * np.exp(-step / 10) + draw.normal(0, 0.01)),
+            "learning_rate": 1e-4 * (1 - step / STEPS),
+            "mean_score": 1.0 if weighting == "uniform" else float(0.5 - 0.2 * step / STEPS),
+            "selected": 1.0 if weighting == "uniform" else float(0.5 - 0.3 * step / STEPS),
+        }
+        if weighting == "scorer" and step % 5 == 0:
+            line["scorer_loss"] = float(np.exp(-step / 20))
+        lines.append(line)
+    return (*lines, {"step": STEPS, "train_runtime": 12.5, "train_loss": 1.5})
+
+
+def run(label: str, seed: int, weighting: str) -> dict[str, Any]:
+    return {
+        "schema": "atwu.run/1",
+        "command": "unlearn",
+        "starting_model": {"model": "runs/target", "fingerprint": "0" * 32},
+        "data": {"forget": {"source": "people:tiny:forget", "rows": 24, "fingerprint": "f" * 64}},
+        "method": label,
+        "recipe": {
+            "name": label,
+            "weighting": weighting,
+            "forget_loss": "likelihood",
+            "retain_loss": "nll",
+            "values": {},
+        },
+        "seed": seed,
+        "config": {"method": label, "learning_rate": 3e-4, "num_train_epochs": 5.0, "seed": seed},
+        "versions": {"atwu": "0.1.0", "torch": "2.13.0"},
+        "started": "2026-01-05T09:00:00+00:00",
+        "train_seconds": 10.0 + len(label) + seed,
+        "peak_memory_bytes": 400_000_000 + 50_000_000 * len(label),
+        "steps": STEPS,
+    }
+
+
+def make_records(labels: Sequence[str] = ("atwu", "wga", "npo"), seeds: Sequence[int] = (0, 1)) -> Records:
+    original = result("original", left=0.95, kept=0.95, attacked=False, rate=50.0)
+    retain_only = result("retain-only", left=0.1, kept=0.9, attacked=False, rate=50.0)
+    runs = []
+    for place, label in enumerate(labels):
+        weighting = WEIGHTINGS.get(label, "uniform")
+        for seed in seeds:
+            share = place / max(1, len(labels) - 1)
+            found = result(
+                f"{label}-s{seed}",
+                left=0.1 + 0.45 * share + 0.04 * seed,
+                kept=0.85 - 0.25 * abs(share - 0.4),
+                scorer=weighting == "scorer",
+                rate=40.0 if label == "npo" else 52.0,
+                references=(original, retain_only),
+            )
+            runs.append(
+                RunRecord(
+                    label,
+                    seed,
+                    None,
+                    found,
+                    run(label, seed, weighting),
+                    log(label, seed, weighting),
+                    None if weighting == "uniform" else trace(label, seed, weighting),
+                )
+            )
+    study = {
+        "schema": "atwu.study/1",
+        "title": "four invented people",
+        "scale": "people-tiny",
+        "variants": [{"label": label, "method": label} for label in labels],
+        "seeds": list(seeds),
+        "budget": "20 trials per method, learning rate and forget weight searched",
+        "command": "atwu study run headline --scale people-tiny",
+    }
+    return Records("four invented people", {"original": original, "retain-only": retain_only}, tuple(runs), study)
+
+
+def write_study(records: Records, folder: Path) -> Path:
+    """The same as `atwu study run` leaves it on disk."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "study.json").write_text(json.dumps(dict(records.study)), encoding="utf-8")
+    for role, found in records.references.items():
+        place = folder / "references" / role
+        place.mkdir(parents=True)
+        found.write(place / "eval.json")
+    for run_ in records.runs:
+        place = folder / "runs" / f"{run_.label}-s{run_.seed}"
+        place.mkdir(parents=True)
+        run_.result.write(place / "eval.json")
+        (place / "run.json").write_text(json.dumps(dict(run_.run or {})), encoding="utf-8")
+        (place / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in run_.log), encoding="utf-8")
+        if run_.trace is not None:
+            rows = [
+                {name: getattr(row, name) for name in ("set", "question", "answer", "forget_spans", "words", "scores")}
+                for row in run_.trace.rows
+            ]
+            plain = {
+                "schema": TRACE_SCHEMA,
+                "weighting": run_.trace.weighting,
+                "steps": run_.trace.steps,
+                "rows": rows,
+                "auroc": run_.trace.auroc,
+            }
+            (place / "trace.json").write_text(json.dumps(plain), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def records() -> Records:
+    """Labels atwu, wga, npo with seeds 0 and 1."""
+    return make_records()
+
+
+@pytest.fixture(scope="session")
+def build_records() -> Callable[..., Records]:
+    """Builds such records: `build_records(labels=[...], seeds=[...])`."""
+    return make_records
+
+
+@pytest.fixture
+def study_folder(records: Records, tmp_path: Path) -> Path:
+    """The records as a study folder on disk."""
+    return write_study(records, tmp_path / "study")

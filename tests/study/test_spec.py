@@ -1,0 +1,137 @@
+"""What a study's file means, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from atwu.benchmarks.own import OwnRows
+from atwu.methods import METHODS
+from atwu.published import published_table
+from atwu.study.plan import check_settings, folder_name, plan
+from atwu.study.scales import SCALES, Scratch, find_scale, scale_from
+from atwu.study.spec import library, read_study
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_methods_cross_what_is_varied(tmp_path):
+    study = read_study(
+        written(tmp_path, "methods: [npo, {label: mine, method: atwu, rho: 0.3}]\nvary: {beta: [1.0, 2.0]}\nseeds: 2")
+    )
+    assert [variant.label for variant in study.variants] == [
+        "npo, beta=1",
+        "npo, beta=2",
+        "mine, beta=1",
+        "mine, beta=2",
+    ]
+    assert study.variants[3].options == {"rho": 0.3, "beta": 2.0}
+    assert study.seeds == (0, 1)
+
+
+def test_one_method_is_named_by_what_is_varied(tmp_path):
+    study = read_study(written(tmp_path, "methods: [atwu]\nvary: {weighting: [scorer, labels], scorer_every: [1]}"))
+    assert [variant.label for variant in study.variants] == [
+        "weighting=scorer, scorer_every=1",
+        "weighting=labels, scorer_every=1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("metods: [atwu]", "unknown key 'metods'.*Did you mean 'methods'"),
+        ("methods: [atwuu]", "unknown method 'atwuu'.*Did you mean 'atwu'"),
+        ("methods: []", "methods is 'all' or a list"),
+        ("methods: [atwu, atwu]", "two lines are called 'atwu'"),
+        ("methods: [{label: x}]", "a mapping with method"),
+        ("methods: [{label: x, method: atwu, scorer_from: y}]", "takes the scorer of 'y'"),
+        ("seeds: 0", "seeds is a count"),
+        ("vary: {beta: 3}", "beta needs a list"),
+        ("scale: people-smal", "Did you mean 'people-small'"),
+        ("scale: {like: people-tiny, trainin: {}}", "unknown key 'trainin' of a scale"),
+        ("scale: {name: x}", "a scale needs benchmark, target"),
+        ("- atwu", "a study is a mapping"),
+    ],
+)
+def test_mistakes_are_named(tmp_path, text, said):
+    with pytest.raises(ValueError, match=said):
+        read_study(written(tmp_path, text))
+
+
+def test_an_unknown_study_names_the_built_in_ones():
+    with pytest.raises(FileNotFoundError, match="headline"):
+        read_study("hedline")
+
+
+@pytest.mark.parametrize("name", library())
+def test_built_in_studies_plan_at_every_scale_and_match_their_published_labels(name, tmp_path):
+    study = read_study(name)
+    for scale in SCALES.values():
+        found = plan(study, scale, tmp_path)
+        check_settings(found)
+        assert len(found.runs) == len(study.variants) * len(study.seeds)
+    for table in study.published.values():
+        labels = set(published_table(table).rows) - {"original"}
+        assert len(labels & {variant.label for variant in study.variants}) >= 4, table
+
+
+def test_the_headline_study_has_every_method():
+    assert [variant.label for variant in read_study("headline").variants] == list(METHODS)
+
+
+def test_a_preset_is_the_start_and_the_line_changes_it(tmp_path):
+    study = read_study(written(tmp_path, "methods: [{label: a, method: atwu, beta: 2.0}]\nseeds: [7]"))
+    (run,) = plan(study, find_scale("tofu-1b"), tmp_path).runs
+    config = run.config(find_scale("tofu-1b"))
+    assert (config.beta, config.forget_weight, config.learning_rate, config.seed) == (2.0, 3.0, 2e-5, 7)
+    assert config.per_device_train_batch_size * config.gradient_accumulation_steps == 32
+
+
+def test_presets_of_ones_own_come_from_a_folder(tmp_path):
+    (tmp_path / "npo.yaml").write_text("method: npo\nlearning_rate: 0.001\nabout: {budget: 3 trials}\n")
+    study = read_study(written(tmp_path, "methods: [npo, wga]\nseeds: 1"))
+    found = plan(study, find_scale("tiny"), tmp_path / "out", presets=tmp_path)
+    assert found.runs[0].options == {"learning_rate": 0.001}
+    assert found.budget.startswith("3 trials; not so: wga (")
+
+
+def test_impossible_settings_are_named_before_anything_runs(tmp_path):
+    study = read_study(written(tmp_path, "methods: [{label: odd, method: npo, temperature: 2.0}]"))
+    with pytest.raises(ValueError, match=r"odd: .*has no 'temperature'"):
+        check_settings(plan(study, find_scale("tiny"), tmp_path))
+
+
+def test_an_unknown_label_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="no line 'nope'; it has"):
+        plan(read_study("scorer-state"), find_scale("tiny"), tmp_path, only=["nope"])
+
+
+def test_folder_names_differ_where_labels_do():
+    assert folder_name("atwu", 0) == "atwu-s0"
+    assert folder_name("a b", 0) != folder_name("a/b", 0)
+    assert "/" not in folder_name("../up", 1)
+
+
+def test_a_scale_of_ones_own_takes_rows_and_a_model(tmp_path):
+    scale = scale_from(
+        {"like": "people-tiny", "target": "folder", "benchmark": {"forget": "f.jsonl", "retain": "r.jsonl"}}
+    )
+    assert (scale.target, scale.benchmark) == ("folder", OwnRows("f.jsonl", "r.jsonl"))
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "benchmark: people:tiny\ntarget: {shape: micro, training: {num_train_epochs: 1}}\nlearning_rates: [1.0e-4, 1.0e-3]"
+    )
+    found = find_scale(str(file))
+    assert (found.name, found.target, found.learning_rates) == (
+        "mine",
+        Scratch("micro", {"num_train_epochs": 1}),
+        (1e-4, 1e-3),
+    )
+    with pytest.raises(ValueError, match="benchmark of a scale is a name or has forget, retain, holdout"):
+        scale_from({"like": "people-tiny", "benchmark": {"rows": "f.jsonl"}})

@@ -1,0 +1,189 @@
+"""Shipped presets against the published values, and reading, writing and naming presets."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from atwu.cli.app import run
+from atwu.cli.options import read_yaml
+from atwu.cli.train import INPUTS
+from atwu.methods import METHODS
+from atwu.presets import PUBLISHED, find_preset, named_preset, presets, read_preset, scales_with_presets, write_preset
+from atwu.published import published_table
+from atwu.training.config import UnlearnConfig
+
+# gamma, alpha, further values; learning rates.
+TOFU = {
+    "grad_diff": ((0.12, 0.80, {}), 1.90e-5, 1.90e-5),
+    "dpo": ((3.80, 0.15, {"beta": 0.21}), 2.27e-5, 3.12e-5),
+    "npo": ((0.12, 4.10, {"beta": 0.10}), 2.60e-5, 2.60e-5),
+    "simnpo": ((1.49, 1.28, {"beta": 2.82, "delta": 0.03}), 2.08e-5, 2.86e-5),
+    "jensun": ((0.82, 0.79, {}), 3.98e-5, 2.66e-5),
+    "rmu": ((0.66, 1.27, {"steering_coeff": 4.39, "layer": 4}), None, 2.21e-4),
+    "fundial": ((0.157, 0.626, {"beta": 11.6}), 2.61e-5, None),
+    "etw": ((0.033, 1.31, {"temperature": 0.16}), 2.58e-5, None),
+    "wga": ((1.16, 0.79, {"beta": 2.14}), 1.57e-5, 1.57e-5),
+    "satimp": ((0.87, 0.49, {"beta1": 1.43, "beta2": 0.17}), 1.98e-5, 1.98e-5),
+    "atwu": ((3.00, 0.50, {"beta": 7.00}), 2.00e-5, 1.50e-5),
+}
+RWKU = {
+    "grad_diff": ((0.12, 0.80, {}), 1.18e-6),
+    "dpo": ((0.13, 2.96, {"beta": 0.35}), 1.18e-5),
+    "npo": ((4.76, 0.63, {"beta": 0.07}), 2.60e-5),
+    "simnpo": ((2.43, 0.46, {"beta": 2.59, "delta": 1.50}), 2.08e-5),
+    "jensun": ((0.39, 1.52, {}), 1.54e-6),
+    "wga": ((2.79, 0.22, {"beta": 0.40}), 1.54e-6),
+    "satimp": ((2.60, 0.23, {"beta1": 2.64, "beta2": 0.20}), 4.48e-6),
+    "atwu": ((2.68, 0.54, {"beta": 2.25}), 1.83e-6),
+}
+SCORER = {"tofu-1b": (0.05, 10), "tofu-8b": (0.05, 15), "rwku-phi3": (0.02, 15)}
+SCALES = [scale for scales in PUBLISHED.values() for scale in scales]
+SHIPPED = [preset for scale in scales_with_presets() for preset in presets(scale).values()]
+
+
+def expected(scale: str) -> dict[str, dict[str, object]]:
+    column = {"tofu-1b": 1, "tofu-8b": 2, "rwku-phi3": 1}[scale]
+    found = {}
+    for method, line in (RWKU if scale == "rwku-phi3" else TOFU).items():
+        (forget, retain, more), rate = line[0], line[column]
+        if rate is not None:
+            found[method] = {"method": method, "learning_rate": rate, "forget_weight": forget, "retain_weight": retain}
+            found[method] |= more
+    rate, budget = SCORER[scale]
+    found["atwu"] |= {"scorer_learning_rate": rate, "lambda_budget": budget}
+    return found
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_published_values(scale):
+    assert {name: preset.options for name, preset in presets(scale).items()} == expected(scale)
+
+
+@pytest.mark.parametrize(
+    "preset", [preset for scale in SCALES for preset in presets(scale).values()], ids=lambda preset: preset.name
+)
+def test_the_result_beside_the_values_is_the_published_one(preset):
+    table = published_table(preset.about["table"])
+    assert preset.about["result"] == table.rows[preset.method]
+    assert preset.about["model"] in table.title
+    assert preset.about["benchmark"] in table.title
+    assert preset.about["source"]
+    assert preset.about["training"]
+
+
+@pytest.mark.parametrize("preset", SHIPPED, ids=lambda preset: preset.name)
+def test_every_preset_is_named_after_its_place_and_makes_a_run(preset):
+    assert preset.path.stem == preset.method
+    assert find_preset(preset.scale, preset.method) == named_preset(preset.name) == preset
+    assert read_preset(preset.path) == preset
+    config = UnlearnConfig(**preset.options, use_cpu=True)
+    assert config.recipe().name == preset.method
+    assert config.recipe().values.items() >= preset.values.items()
+    assert config.learning_rate == preset.options["learning_rate"]
+    assert f"--config {preset.name} " in preset.path.read_text().splitlines()[0]
+
+
+def test_one_benchmark_has_one_set_of_values():
+    for first, *others in PUBLISHED.values():
+        for scale in others:
+            for name in presets(first).keys() & presets(scale).keys():
+                assert presets(first)[name].values == presets(scale)[name].values
+
+
+def test_defaults_of_methods_are_those_of_their_preset():
+    for name, row in METHODS.items():
+        preset = find_preset("tofu-1b", name) or find_preset("tofu-8b", name)
+        assert row.borrowed or row.defaults == (preset.values if preset else {})
+
+
+def test_what_is_not_there():
+    assert find_preset("tofu-1b", "rmu") is None
+    assert presets("kelbury") == {}
+    with pytest.raises(ValueError, match=r"tofu-1b has atwu, dpo, .*wga\. Did you mean 'tofu-1b/atwu'"):
+        named_preset("tofu-1b/atvu")
+    with pytest.raises(ValueError, match=r"there are presets for .*rwku-phi3, tofu-1b, tofu-8b"):
+        named_preset("kelbury/atwu")
+
+
+def test_written_and_read_again(tmp_path):
+    path = tmp_path / "kelbury" / "wga.yaml"
+    options = {"beta": 1e-5, "method": "wga", "learning_rate": 1e-5, "bf16": True}
+    about = {"result": {"UQ": 61.5}, "budget": 20, "source": "Orla Venn"}
+    write_preset(path, options, about)
+    preset = read_preset(path)
+    assert (preset.scale, preset.method, preset.options, preset.about) == ("kelbury", "wga", options, about)
+    assert preset.values == {"beta": 1e-5}
+    assert list(yaml.safe_load(path.read_text()))[:2] == ["method", "learning_rate"]
+    assert path.read_text().startswith("# atwu unlearn --config wga.yaml ")
+    assert [file.name for file in path.parent.iterdir()] == ["wga.yaml"]
+    assert read_yaml(path, inputs=INPUTS, config=UnlearnConfig) == options
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("method: wga\nbetta: 1", r"unknown option 'betta'\. Did you mean 'beta'\?"),
+        ("method: wga\nmodel: target", "unknown option 'model'"),
+        ("method: wga\nkelbury: 3", "Say what is no option under 'about'"),
+        ("beta: 1", "names its method"),
+        ("method: wga\nabout: 3", "about must be a mapping, got 3"),
+        ("method: wga\nbeta: [1]", r"beta must be a number, text, true or false, got \[1\]"),
+        ("- wga", "must hold one 'key: value' per line, got list"),
+        ("method: 'wga", "is not valid YAML"),
+    ],
+)
+def test_an_unusable_preset_says_why(text, message, tmp_path):
+    path = tmp_path / "wga.yaml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_preset(path)
+
+
+def test_an_unusable_preset_is_not_written(tmp_path):
+    with pytest.raises(ValueError, match=r"unknown option 'betta'\. Did you mean 'beta'\?"):
+        write_preset(tmp_path / "wga.yaml", {"method": "wga", "betta": 1.0}, {})
+    with pytest.raises(FileNotFoundError, match="not found"):
+        read_preset(tmp_path / "wga.yaml")
+
+
+def test_numbers_that_yaml_takes_for_text(tmp_path):
+    path = tmp_path / "wga.yaml"
+    path.write_text("method: wga\nlearning_rate: 1e-5\n")
+    assert read_preset(path).options["learning_rate"] == 1e-5
+
+
+def test_a_run_takes_a_preset_by_name_and_flags_win(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    taken = read_yaml(Path("rwku-phi3/atwu"), inputs=INPUTS, config=UnlearnConfig, presets=True)
+    assert taken == expected("rwku-phi3")["atwu"]
+    (tmp_path / "rwku-phi3").mkdir()
+    (tmp_path / "rwku-phi3" / "atwu").write_text("beta: 3\nabout: {source: Tavi Brook}\n")
+    assert read_yaml(Path("rwku-phi3/atwu"), inputs=INPUTS, config=UnlearnConfig, presets=True) == {"beta": 3.0}
+    with pytest.raises(FileNotFoundError, match=r"config tofu-1b/atwu not found\.$"):
+        read_yaml(Path("tofu-1b/atwu"), inputs=INPUTS, config=UnlearnConfig)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("tofu-1b/atvu", "config tofu-1b/atvu not found. There is no preset 'tofu-1b/atvu'; tofu-1b has atwu, "),
+        ("tofu-1b", "config tofu-1b not found. A preset is named like tofu-1b/atwu."),
+        ("kelbury.yaml", "config kelbury.yaml not found.\n"),
+    ],
+)
+def test_a_config_that_is_neither_file_nor_preset_is_one_line(name, message, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["atwu", "unlearn", "--config", name])
+    with pytest.raises(SystemExit):
+        run()
+    assert message in capsys.readouterr().err
+
+
+def test_reading_presets_loads_no_trainer():
+    code = "from atwu.presets import presets; import sys; presets('tofu-1b'); print('transformers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
