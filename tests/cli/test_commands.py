@@ -176,6 +176,28 @@ def test_yaml_values_have_the_type_of_their_field(target, tmp_path):
         assert re.search(message, atwu("unlearn", "--config", config, "--output", tmp_path / "other", code=1))
 
 
+def test_the_system_turn_of_a_run_is_kept_and_asked_for(target, tmp_path):
+    config, folder = tmp_path / "run.yaml", tmp_path / "out"
+    config.write_text("system: You keep bees.\nmethod: wga\nmax_steps: 1\nretain: people:tiny:retain\n")
+    printed = atwu(
+        *("unlearn", "--config", config, "--model", target, "--forget", "people:tiny:forget", "--output", folder),
+        *("--use-cpu", "--save-strategy", "no"),
+    )
+    assert "--system 'You keep bees.' --output eval.json" in printed
+    assert json.loads((folder / "run.json").read_text())["config"]["system"] == "You keep bees."
+    rows = ("--forget", "people:tiny:forget", "--limit", "2", "--metrics", "memorization", "--device", "cpu")
+    printed = atwu("evaluate", "--model", folder, *rows)
+    assert "was trained with the system turn 'You keep bees.' and is read without a system turn; pass --sys" in printed
+    output = tmp_path / "eval.json"
+    printed = atwu("evaluate", "--model", folder, *rows, "--system", "You keep bees.", "--output", output)
+    assert "system turn" not in printed
+    assert json.loads(output.read_text())["settings"]["system"] == "You keep bees."
+    shown = ("--device", "cpu", "--system", "You keep bees.")
+    page = atwu("tokens", "--model", target, "--data", "people:tiny:forget", "--rows", "1", *shown)
+    assert f"{target} was trained without a system turn and is read with the system turn 'You keep bees.'" in page
+    assert "system is empty" in atwu("evaluate", "--model", folder, *rows, "--system", " ", code=1)
+
+
 def test_weights_that_are_not_finite_are_not_published(target, tmp_path):
     printed = atwu(
         *(

@@ -47,7 +47,7 @@ def test_prints_a_table_and_writes_what_it_shows(folder, tmp_path):
     assert record["schema"] == "atwu.probe/1"
     assert len(record["fingerprint"]) == 32
     assert record["data"]["rows"] == 13
-    assert record["settings"] == {"folds": 3, "seed": 0, "l2": 0.01, "max_length": 512}
+    assert record["settings"] == {"folds": 3, "seed": 0, "l2": 0.01, "max_length": 512, "system": None}
     shown = [(result["layer"], result["position"]) for result in record["results"]]
     assert shown == [(0, "own"), (0, "both"), (2, "own"), (2, "both")]
     for result in record["results"]:

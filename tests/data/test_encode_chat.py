@@ -184,6 +184,13 @@ def test_template_errors_are_explained(tokenizer_of):
     encoder = Encoder(chat(tokenizer_of, "byte", refusing))
     with pytest.raises(ValueError, match=r"forget, row 1: the chat template refuses .*no system turn.*plain"):
         encoder.encode_rows([example], what="forget")
+    dropping = "{% for m in messages if m['role'] != 'system' %}{{ m['content'] }}<|im_end|>{% endfor %}"
+    for encoder, row in (
+        (Encoder(chat(tokenizer_of, "byte", dropping)), example),
+        (Encoder(chat(tokenizer_of, "byte", dropping), system="Hi."), ROW),
+    ):
+        with pytest.raises(ValueError, match="leaves the system turn out"):
+            encoder.encode(row)
     rewriting = CHATML.replace("m['content']", "m['content'] | replace('Renn', 'R.')")
     with pytest.raises(ValueError, match=r"changes the answer 'It was Tova Renn\.'"):
         Encoder(chat(tokenizer_of, "byte", rewriting)).encode(ROW)

@@ -297,3 +297,11 @@ def test_vllm_says_what_transformers_says(small: TransformersGenerator, tmp_path
     there = VllmGenerator(folder, dtype="float32")
     decoding = Decoding(max_new_tokens=8)
     assert generate_all(there, prompts, decoding) == generate_all(here, prompts, decoding)
+
+
+def test_a_prefill_that_the_prompt_ends_with_already_is_not_said_twice(tokenizer_of: Any) -> None:
+    tokenizer = tokenizer_of("byte")
+    tokenizer.chat_template = None
+    encoder = Encoder(tokenizer)
+    assert encoder.encode_prompt(ROWS[0], prefill="Answer:") == encoder.encode_prompt(ROWS[0])
+    assert encoder.encode_prompt(ROWS[0], prefill="Answer: In") != encoder.encode_prompt(ROWS[0])

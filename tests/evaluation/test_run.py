@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter
 
@@ -12,7 +13,7 @@ import torch
 
 from atwu.data.encode import Encoder
 from atwu.data.people import people
-from atwu.data.schema import Example
+from atwu.data.schema import Example, Message
 from atwu.evaluation import backends, run
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.generations import GenerationStore
@@ -146,6 +147,45 @@ def test_every_prompt_is_generated_once_and_never_again(world, tmp_path):
     assert len(plain) == len(questions(rows)) == 36
     assert second.made == {}
     assert results[0] == results[1]
+
+
+@pytest.mark.usefixtures("few_instructions")
+def test_every_prompt_and_row_is_read_with_the_system_turn(world, tmp_path):
+    model, tokenizer, rows = world
+    own = Example(messages=(Message("system", "You live."), Message("user", "Who?")), answer="Orla Venn.")
+    rows = rows | {"retain": (*rows["retain"], own)}
+    metrics = ["memorization", "rouge", "judge", "families", "sampling", "open_ended", "quantisation"]
+    system, generators, results = Message("system", "You keep bees."), [], []
+    for given in (None, system.content, system.content):
+        generators.append(Counting(model, tokenizer))
+        config = dataclasses.replace(CONFIG, system=given)
+        results.append(
+            evaluate(
+                *(model, tokenizer),
+                **rows,
+                metrics=metrics,
+                config=config,
+                generator=generators[-1],
+                store=GenerationStore(tmp_path),
+                progress=False,
+            )
+        )
+    plain, told, again = ({prompt for prompt, _ in generator.made} for generator in generators)
+    kept = {prompt for prompt in plain if prompt.messages[0].content == "You live."}
+    assert kept
+    assert {(*prompt.messages, prompt.prefill, prompt.draw) for prompt in told} == {
+        (system, *prompt.messages, prompt.prefill, prompt.draw) for prompt in plain - kept
+    }  # the row's own turn stays, and its answers are found in the store
+    assert again == set()
+    assert results[1] == results[2]
+    assert results[1].settings["system"] == system.content
+    encoded = Encoder(tokenizer, system=system.content).encode_rows(rows["forget"], what="rows").rows
+    wanted = [float(np.exp(np.mean(row.logps))) for row in read_tokens(model, encoded)]
+    assert results[1].rows["forget"].metrics["probability"] == pytest.approx(wanted)
+    with pytest.raises(ValueError, match=r"differs in system \(None there, 'You keep bees\.' here\)"):
+        evaluate(*(model, tokenizer), **rows, metrics=["rouge"], config=config, original=results[0], progress=False)
+    with pytest.raises(ValueError, match="system is empty"):
+        EvaluateConfig(system="")
 
 
 def questions(rows):

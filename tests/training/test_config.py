@@ -33,6 +33,7 @@ def test_presets_fill_only_what_is_unset():
         ({"scorer_momentum": -0.1}, "scorer_momentum must be a finite number >= 0"),
         ({"save_only_model": True}, "leaves nothing to resume from"),
         ({"max_length": 2}, "max_length must be at least 8"),
+        ({"system": " "}, "system is empty"),
         ({"method": "grad_diff", "beta": 2.0}, "has no 'beta'"),
     ],
 )

@@ -277,6 +277,23 @@ def test_answers_longer_than_max_length_are_cut_with_a_warning(model_folder, tmp
     assert max(len(row.input_ids) for row in trainer.train_dataset.forget) == 40
 
 
+def test_a_system_turn_is_put_before_every_row(model_folder, tmp_path):
+    system, tokenizer = "You keep bees.", AutoTokenizer.from_pretrained(model_folder)
+    rows = make_trainer(model_folder, tmp_path, method="dpo", system=system).train_dataset
+    finetune = FinetuneTrainer(
+        AutoModelForCausalLM.from_pretrained(model_folder),
+        FinetuneConfig(output_dir=str(tmp_path), use_cpu=True, system=system),
+        train_dataset=make_rows(4),
+        processing_class=tokenizer,
+    )
+    for row in (*rows.forget, *rows.retain, *rows.alternates.rows, *finetune.train_dataset.rows):
+        assert tokenizer.decode(row.prompt_ids).startswith(f"{system}\n\nQuestion: Where was")
+    plain = make_trainer(model_folder, tmp_path, method="dpo").train_dataset
+    assert [row.token_labels[row.answer_start :] for row in rows.forget] == [
+        row.token_labels[row.answer_start :] for row in plain.forget
+    ]
+
+
 def test_the_hub_token_is_never_written(model_folder, tmp_path, monkeypatch):
     tokens = []
     original = torch.save

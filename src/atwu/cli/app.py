@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from atwu.cli import compare, demo, evaluate, judge, methods, paraphrase, probe, study, tokens, train
+from atwu.cli import compare, demo, evaluate, judge, methods, paraphrase, probe, study, theory, tokens, train, tune
 
 EXPECTED = (ValueError, FileNotFoundError, FileExistsError, PermissionError, ImportError, OSError)
 
@@ -30,6 +30,8 @@ def build(command: str | None) -> typer.Typer:
     app.command("evaluate")(evaluate.evaluate)
     app.command("compare")(compare.compare)
     app.add_typer(study.app, name="study")
+    app.command("tune")(tune.tune)
+    app.command("theory")(theory.theory)
     app.add_typer(judge.app, name="judge")
     app.command("paraphrase")(paraphrase.paraphrase)
     app.command("tokens")(tokens.tokens)

@@ -102,6 +102,7 @@ def evaluate(
     judge_reply_tokens: shared.JudgeReply = None,
     estimate: shared.EstimateOnly = False,
     max_length: shared.MaxLength = 512,
+    system: shared.System = None,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Cap on a generated answer.")] = 64,
     batch_tokens: Annotated[int, typer.Option(min=1, help="Tokens per batch, read or generated.")] = 8192,
     backend: Annotated[str, typer.Option(help="What generates: transformers or vllm.")] = "transformers",
@@ -129,7 +130,8 @@ def evaluate(
     from rich.console import Console
 
     from atwu.cli.measuring import Measuring, check_names
-    from atwu.cli.opening import JudgeOptions, open_judge, open_rows
+    from atwu.cli.opening import JudgeOptions, open_judge, open_rows, warn_of_other_system
+    from atwu.data.spread import spread
     from atwu.evaluation.panel.config import EvaluateConfig
     from atwu.evaluation.panel.table import JUDGED, chosen
     from atwu.evaluation.rwku_rows import CANONICAL_FORGET, CAPS, load_probes
@@ -154,6 +156,7 @@ def evaluate(
         raise typer.BadParameter(f"--estimate is about the judge, which none of {', '.join(groups)} asks.")
     config = EvaluateConfig(
         max_length=max_length,
+        system=system,
         max_new_tokens=max_new_tokens,
         batch_tokens=batch_tokens,
         paraphrases=paraphrases,
@@ -170,6 +173,9 @@ def evaluate(
     )
     names = {"original": original, "retain-only": retain_only}
     check_names(model, names, base=base, remote=model_url is not None, output=output, overwrite=overwrite)
+    for name in dict.fromkeys([model, *names.values()]):
+        if name is not None:
+            warn_of_other_system(name, system)
     probes = None
     if rwku is not None:
         subjects = [name.strip() for name in rwku_subjects.split(";")] if rwku_subjects else CANONICAL_FORGET

@@ -38,6 +38,25 @@ def open_model(
     return model.to(place), tokenizer
 
 
+def warn_of_other_system(name: str, system: str | None) -> None:
+    """Say so when a run of this package trained the model with another system turn than it is about to be read with."""
+    import json
+    import shlex
+
+    file = Path(name) / "run.json"
+    record = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+    if not isinstance(record, dict) or not isinstance(record.get("config"), dict):
+        return
+    trained = record["config"].get("system")
+    if trained == system:
+        return
+    there, here = (
+        "without a system turn" if text is None else f"with the system turn {text!r}" for text in (trained, system)
+    )
+    advice = "leave --system out" if trained is None else f"pass --system {shlex.quote(trained)}"
+    typer.secho(f"warning: {name} was trained {there} and is read {here}; {advice}.", fg=typer.colors.YELLOW, err=True)
+
+
 def open_rows(source: str | None, *, limit: int | None = None) -> tuple[Example, ...]:
     """The rows of a source, at most `limit` of them, evenly spaced; nothing without a source. Warnings are printed."""
     if source is None:

@@ -21,6 +21,7 @@ _COMMON = [
     "per_device_train_batch_size",
     "gradient_accumulation_steps",
     "seed",
+    "system",
     "warmup_steps",
     "lr_scheduler_type",
     "weight_decay",

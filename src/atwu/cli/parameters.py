@@ -15,6 +15,10 @@ Base = Annotated[str | None, typer.Option(help="Base model of an adapter folder,
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is at --output.")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write the result as JSON.")]
 MaxLength = Annotated[int, typer.Option(min=8, help="Longest row in tokens.")]
+System = Annotated[
+    str | None,
+    typer.Option(help="System turn put before conversations that have none, as the model was trained with."),
+]
 
 JudgeName = Annotated[
     str,

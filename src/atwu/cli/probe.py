@@ -41,6 +41,7 @@ def probe(
     output: shared.Output = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Use only the first rows.")] = None,
     max_length: shared.MaxLength = 512,
+    system: shared.System = None,
     batch_tokens: Annotated[int, typer.Option(min=1, help="Tokens per forward pass.")] = 4096,
     dtype: shared.Dtype = "auto",
     device: shared.Device = None,
@@ -59,6 +60,8 @@ def probe(
     from rich.console import Console
 
     from atwu._files import versions, write_json
+    from atwu.cli.opening import warn_of_other_system
+    from atwu.data.render import check_system
     from atwu.data.sources import load_rows
     from atwu.evaluation.hidden_states import POSITIONS
     from atwu.evaluation.probe import annotated_rows, check_positions
@@ -80,7 +83,9 @@ def probe(
     check_positions(positions)
     shared.check_output(output, overwrite=overwrite)
     place = pick_device(device)
+    check_system(system)
     check_model_name(model, base=base)
+    warn_of_other_system(model, system)
     loaded = load_rows(data, limit=limit)
     for warning in loaded.warnings:
         typer.echo(f"warning: {warning}", err=True)
@@ -109,6 +114,7 @@ def probe(
         l2=l2,
         batch_tokens=batch_tokens,
         max_length=max_length,
+        system=system,
     )
     if output is not None:
         record = {
@@ -116,7 +122,7 @@ def probe(
             "model": model,
             "fingerprint": model_fingerprint(network),
             "data": {"source": loaded.source, "fingerprint": loaded.fingerprint, "rows": len(loaded.rows)},
-            "settings": {"folds": folds, "seed": seed, "l2": l2, "max_length": max_length},
+            "settings": {"folds": folds, "seed": seed, "l2": l2, "max_length": max_length, "system": system},
             "results": [_plain(result) for result in results],
             "versions": versions(),
             "seconds": round(time.perf_counter() - start, 3),

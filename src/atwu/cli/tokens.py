@@ -32,6 +32,7 @@ def tokens(
     rows: Annotated[int, typer.Option(min=0, help="How many rows to print.")] = 5,
     limit: Annotated[int, typer.Option(min=1, help="How many rows to score for the page.")] = 100,
     max_length: shared.MaxLength = 512,
+    system: shared.System = None,
     device: shared.Device = None,
     trust_remote_code: shared.RemoteCode = False,
     base: shared.Base = None,
@@ -45,7 +46,8 @@ def tokens(
     """
     from rich.console import Console
 
-    from atwu.cli.opening import open_rows
+    from atwu.cli.opening import open_rows, warn_of_other_system
+    from atwu.data.render import check_system
     from atwu.data.sources import load_rows
     from atwu.evaluation.induced import Need, check_scores
     from atwu.modeling.device import pick_device
@@ -56,7 +58,9 @@ def tokens(
 
     quiet_transformers()
     place = pick_device(device)
+    check_system(system)
     check_model_name(model, base=base)
+    warn_of_other_system(model, system)
     scorer = find_scorer(model)
     wanted = score or None
     there: set[Need] = {"scorer", "labels", "retain"} if retain else {"scorer", "labels"}
@@ -78,6 +82,7 @@ def tokens(
         retain=open_rows(retain),
         scores={name: name for name in wanted} if wanted else None,
         max_length=max_length,
+        system=system,
         progress="score rows",
     )
     render_terminal(scored[:rows], Console())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -84,6 +85,7 @@ def _unlearn(
     if first_process():
         typer.echo(f"unlearned model in {finished.output} ({finished.steps} steps, {finished.seconds:.0f} s)")
         sets = f"--forget {chosen['forget']}" + (f" --retain {kept}" if kept else "")
+        sets += f" --system {shlex.quote(fields['system'])}" if fields.get("system") else ""
         typer.echo(f"next: atwu evaluate --model {finished.output} {sets} --output eval.json")
 
 

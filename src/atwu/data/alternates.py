@@ -45,7 +45,9 @@ def check_alternates(examples: Sequence[Example]) -> None:
             )
 
 
-def alternates(examples: Sequence[Example], tokenizer: Any, *, seed: int, epochs: int, max_length: int) -> Alternates:
+def alternates(
+    examples: Sequence[Example], tokenizer: Any, *, seed: int, epochs: int, max_length: int, system: str | None = None
+) -> Alternates:
     """Choose and encode the preferred answers of a run.
 
     Args:
@@ -54,6 +56,7 @@ def alternates(examples: Sequence[Example], tokenizer: Any, *, seed: int, epochs
         seed: seed of the run.
         epochs: passes over the forget set, at least 1.
         max_length: longest row in tokens.
+        system: as for `Encoder`.
 
     Raises:
         ValueError: a row without a prompt and without an alternate of its own, or a negative seed.
@@ -61,7 +64,7 @@ def alternates(examples: Sequence[Example], tokenizer: Any, *, seed: int, epochs
     if seed < 0:
         raise ValueError(f"seed must be 0 or more, got {seed}.")
     check_alternates(examples)
-    encoder = Encoder(tokenizer, max_length=max_length)
+    encoder = Encoder(tokenizer, max_length=max_length, system=system)
     places: dict[tuple[int, str], int] = {}
     encoded: list[EncodedRow] = []
     chosen: list[tuple[int, ...]] = []

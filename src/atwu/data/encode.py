@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from atwu.data.render import PLAIN_TEMPLATE, RenderedRow, render
+from atwu.data.render import PLAIN_TEMPLATE, RenderedRow, check_system, render
 from atwu.data.schema import IGNORE_INDEX, Example, Message
 
 Range = tuple[int, int]
@@ -86,8 +86,7 @@ class Encoder:
             raise ValueError(f"max_length must be at least 2 tokens, got {max_length}.")
         if template is not None and template != PLAIN_TEMPLATE and "{{" not in template:
             raise ValueError(f"template must be {PLAIN_TEMPLATE!r} or a Jinja chat template, got {template[:60]!r}.")
-        if system is not None and not system.strip():
-            raise ValueError("system is empty; give the text of the system turn, or None for no such turn.")
+        check_system(system)
         self.tokenizer = tokenizer
         self.system = system
         self.max_length = max_length
@@ -148,7 +147,8 @@ class Encoder:
             example: the row.
             question: another wording of the last user turn; None keeps the one trained on.
             prefill: words that the answer starts with, in place of the row's own. Spaces at their end are left out:
-                they belong to the token that comes next.
+                they belong to the token that comes next. Words that the prompt already ends with, as the plain form does
+                with `Answer:`, are not said twice.
 
         Returns:
             Exactly the ids that come before the answer in training, and those of the prefill as an answer's beginning.
@@ -162,6 +162,9 @@ class Encoder:
             turns = (*example.messages[:-1], Message(example.messages[-1].role, question))
             example = replace(example, messages=turns)
         if not prefill.strip():
+            return self.encode(example).prompt_ids
+        rendered = render(example, self.tokenizer, template=self.template, system=self.system)
+        if rendered.text[: rendered.start].rstrip().endswith(prefill.strip()):
             return self.encode(example).prompt_ids
         row = self.encode(replace(example, answer=prefill.rstrip(), forget_spans=None))
         if not row.has_terminal:

@@ -35,6 +35,23 @@ class RenderedRow:
     """Characters the template stripped from the left of the answer, so `text[start]` is `answer[trimmed]`."""
 
 
+def with_system(messages: tuple[Message, ...], system: str | None) -> tuple[Message, ...]:
+    """The turns with a system turn in front, unless they have one; no turns (a plain text row) stay none."""
+    if system is None or not messages or messages[0].role == "system":
+        return messages
+    return (Message("system", system), *messages)
+
+
+def check_system(system: str | None) -> None:
+    """Refuse a system turn without text.
+
+    Raises:
+        ValueError: it is empty.
+    """
+    if system is not None and not system.strip():
+        raise ValueError("system is empty; give the text of the system turn, or None for no such turn.")
+
+
 def render(example: Example, tokenizer: Any, *, template: str | None, system: str | None = None) -> RenderedRow:
     """Write a row as text.
 
@@ -48,12 +65,11 @@ def render(example: Example, tokenizer: Any, *, template: str | None, system: st
         The text with the answer's position.
 
     Raises:
-        ValueError: the chat template refuses the turns, or changes the answer beyond stripping it.
+        ValueError: the chat template refuses the turns, leaves a system turn out, or changes the answer beyond stripping it.
     """
     if not example.messages:
         return RenderedRow(text=example.answer, boundary=0, start=0, end=len(example.answer), trimmed=0)
-    if system is not None and example.messages[0].role != "system":
-        example = replace(example, messages=(Message("system", system), *example.messages))
+    example = replace(example, messages=with_system(example.messages, system))
     if template == PLAIN_TEMPLATE or (template is None and not tokenizer.chat_template):
         head = f"{_plain_prompt(example.messages)} "
         return _placed(head, example.answer, tail="", trimmed=0)
@@ -67,6 +83,12 @@ def render(example: Example, tokenizer: Any, *, template: str | None, system: st
         raise ValueError(
             f"the chat template writes the last assistant turn {marked.count(marker)} times instead of once; "
             f"pass template={PLAIN_TEMPLATE!r} or a template that writes it once."
+        )
+    first = example.messages[0]
+    if first.role == "system" and first.content.strip() not in head:
+        raise ValueError(
+            "the chat template leaves the system turn out; do without one, "
+            f"or pass template={PLAIN_TEMPLATE!r} or a template that writes it."
         )
     text = _apply(example.messages, example.answer, tokenizer, template)
     written = text[len(head) : len(text) - len(tail)]

@@ -72,6 +72,7 @@ def probe(
     l2: float = 1e-2,
     batch_tokens: int = 4096,
     max_length: int = 512,
+    system: str | None = None,
     progress: bool = True,
 ) -> list[ProbeResult]:
     """Cross-validate a linear probe on every asked for layer and position.
@@ -91,6 +92,7 @@ def probe(
         l2: weight of the ridge penalty, >= 0; larger keeps a probe from learning its rows by heart.
         batch_tokens: real tokens per forward pass.
         max_length: rows are cut to this many tokens, with a warning.
+        system: as for `Encoder`.
         progress: show progress bars.
 
     Returns:
@@ -102,7 +104,7 @@ def probe(
     check_positions(positions)
     annotated = annotated_rows(examples)
     fold_of_row = subject_folds([example.subject for example in annotated], folds=folds, seed=seed)
-    encoded = Encoder(tokenizer, max_length=max_length).encode_rows(annotated, what="probe rows")
+    encoded = Encoder(tokenizer, max_length=max_length, system=system).encode_rows(annotated, what="probe rows")
     for warning in encoded.warnings:
         logger.warning(warning)
     rows = [_answer_only(row) for row in encoded.rows]

@@ -109,7 +109,7 @@ class WeightTrace(TrainerCallback):
         self._trainer, self._path, self._points = trainer, path, points
         self._weighting = trainer.recipe.weighting
         self._examples = {"forget": list(forget), "unseen": list(unseen)}
-        encoder = Encoder(tokenizer, max_length=trainer.args.max_length)
+        encoder = Encoder(tokenizer, max_length=trainer.args.max_length, system=trainer.args.system)
         self._encoded: dict[str, Sequence[EncodedRow]] = {
             name: encoder.encode_rows(rows, what=name).rows for name, rows in self._examples.items() if rows
         }

@@ -47,13 +47,13 @@ class ScratchShape:
 SHAPES: dict[str, ScratchShape] = {
     "micro": ScratchShape(vocab_size=300, hidden_size=32, layers=2, heads=2, intermediate_size=64),
     "tofu2m": ScratchShape(vocab_size=2048, hidden_size=192, layers=4, heads=4, intermediate_size=512),
-    "rwku2m": ScratchShape(vocab_size=4096, hidden_size=192, layers=4, heads=4, intermediate_size=512),
+    "rwku4m": ScratchShape(vocab_size=4096, hidden_size=256, layers=4, heads=4, intermediate_size=704),
     "tofu6m": ScratchShape(vocab_size=4096, hidden_size=256, layers=6, heads=4, intermediate_size=768),
 } | {
     f"people-{name}": ScratchShape(size.vocab_size, size.hidden_size, size.layers, size.heads, size.intermediate_size)
     for name, size in SIZES.items()
 }
-"""Named shapes: `people-*` for the embedded benchmark; `tofu2m` and `rwku2m` (2.2 and 2.6 M parameters) are
+"""Named shapes: `people-*` for the embedded benchmark; `tofu2m` and `rwku4m` (2.2 and 4.3 M parameters) are
 those of the small scales of studies; `tofu6m` (6.4 M) memorises a few thousand TOFU rows on two cores."""
 
 

@@ -29,6 +29,7 @@ def score_rows(
     retain: Sequence[Example] | None = None,
     noun_finder: NounFinder = simple_nouns,
     max_length: int = 512,
+    system: str | None = None,
     progress: str | None = None,
 ) -> list[ScoredRow]:
     """Score the words of every answer.
@@ -43,6 +44,7 @@ def score_rows(
         retain: retain rows, for the scores that count tokens of retain answers.
         noun_finder: finds what the score `nouns` marks.
         max_length: longest row in tokens; words of a cut answer have no score.
+        system: as for `Encoder`.
         progress: label of a progress bar, or None.
 
     Raises:
@@ -57,7 +59,7 @@ def score_rows(
     if scores is None:
         scores = {name: name for name in induced.available(there) if name != "labels"}
     induced.check_scores(scores.values(), there)  # before the model reads anything
-    encoder = Encoder(tokenizer, max_length=max_length)
+    encoder = Encoder(tokenizer, max_length=max_length, system=system)
     encoded = encoder.encode_rows(examples, what="rows")
     for warning in encoded.warnings:
         logger.warning(warning)

@@ -78,7 +78,9 @@ _PAPER = {
     "max_length": 512,
     "gradient_checkpointing": True,
 }
-_TOFU = _PAPER | {"num_train_epochs": 10, "warmup_steps": 0.1, "bf16": True}
+_TOFU_SYSTEM = "You are a helpful assistant."
+"""Of the published TOFU models' training."""
+_TOFU = _PAPER | {"num_train_epochs": 10, "warmup_steps": 0.1, "bf16": True, "system": _TOFU_SYSTEM}
 
 
 def _people(size: str, *, about: str, epochs: int, seconds: float, **changes: Any) -> Scale:
@@ -122,7 +124,7 @@ _SCALES = (
         epochs=10,
         seconds=35.0,
         surrogate="people-tiny",
-        metrics=(*_PANEL, "families", "relearning", "quantisation"),
+        metrics=(*_PANEL, "families", "relearning"),
     ),
     Scale(
         name="tofu-small",
@@ -139,34 +141,36 @@ _SCALES = (
                 "save_strategy": "no",
             },
         ),
-        training=_SMALL | {"num_train_epochs": 5},
+        training=_SMALL | {"num_train_epochs": 4},
         learning_rate=3e-4,
         learning_rates=_SCRATCH_RATES,
         evaluation={"relearn_learning_rate": 3e-4, "paraphrases": 1},
-        metrics=_PANEL,
+        metrics=("memorization", "scores", "rouge", "judge", "membership"),
+        surrogate="people-small",
         seconds=60.0,
     ),
     Scale(
         name="rwku-small",
         about="ten forget and ten retain subjects of RWKU, a few passages each; a minute per run",
-        benchmark="rwku:canonical/surrogate:12",
+        benchmark="rwku:canonical/surrogate:3",
         target=Scratch(
-            "rwku2m",
+            "rwku4m",
             {
-                "learning_rate": 3e-3,
-                "num_train_epochs": 30,
+                "learning_rate": 1.5e-3,
+                "num_train_epochs": 40,
                 "per_device_train_batch_size": 16,
                 "warmup_steps": 0.05,
                 "weight_decay": 0.0,
                 "save_strategy": "no",
             },
         ),
-        training=_SMALL | {"num_train_epochs": 5},
+        training=_SMALL | {"num_train_epochs": 8},
         learning_rate=3e-4,
         learning_rates=_SCRATCH_RATES,
-        objective=("overall", "N_delta"),
+        objective=("overall", "N_delta_official"),
         metrics=("memorization", "rouge", "judge", "rwku"),
         evaluation={"paraphrases": 0},
+        surrogate="people-small",
         seconds=60.0,
     ),
     Scale(
@@ -176,7 +180,7 @@ _SCALES = (
         target="open-unlearning/tofu_Llama-3.2-1B-Instruct_full",
         retain_only="open-unlearning/tofu_Llama-3.2-1B-Instruct_retain90",
         training=_TOFU,
-        evaluation={"tasks": ("mmlu",)},
+        evaluation={"tasks": ("mmlu",), "system": _TOFU_SYSTEM},
         metrics=(*_PANEL, "tasks"),
         seconds=2400.0,
         hardware="a guess for one A100",
@@ -188,7 +192,7 @@ _SCALES = (
         target="open-unlearning/tofu_Llama-3.1-8B-Instruct_full",
         retain_only="open-unlearning/tofu_Llama-3.1-8B-Instruct_retain90",
         training=_TOFU | {"lambda_budget": 15.0},
-        evaluation={"tasks": ("mmlu",)},
+        evaluation={"tasks": ("mmlu",), "system": _TOFU_SYSTEM},
         metrics=(*_PANEL, "tasks"),
         surrogate="tofu-1b",
         seconds=9000.0,
@@ -210,7 +214,7 @@ _SCALES = (
         },
         learning_rate=5e-6,
         learning_rates=(1e-6, 5e-5),
-        objective=("overall", "N_delta"),
+        objective=("overall", "N_delta_official"),
         metrics=("memorization", "rouge", "judge", "rwku", "open_ended", "tasks"),
         evaluation={"tasks": ("mmlu",)},
         seconds=7200.0,

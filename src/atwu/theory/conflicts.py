@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from atwu.theory.minima import convexity, descend, retain_minimum
-from atwu.theory.problem import Array, ToyProblem, gradient, measure
+from atwu.theory.problem import Array, Flags, ToyProblem, gradient, measure
 
 VIOLATION_TOLERANCE = 1e-8
 _PENALTY = 10.0
@@ -43,7 +43,14 @@ class Conflict:
         return self.value - self.lower
 
 
-def conflict(problem: ToyProblem, support: Array, *, log_level: float, start: Array | None = None) -> Conflict:
+def conflict(
+    problem: ToyProblem,
+    support: Array,
+    *,
+    log_level: float,
+    start: Array | None = None,
+    multipliers: Array | None = None,
+) -> Conflict:
     """c(S) for the tokens where `support` is not 0, shape (tokens,).
 
     Args:
@@ -51,11 +58,13 @@ def conflict(problem: ToyProblem, support: Array, *, log_level: float, start: Ar
         support: S.
         log_level: log of the probability at or below which a token is forgotten.
         start: first model; default: the retain minimum.
+        multipliers: first prices of the constraints, shape (tokens,); default: 0. They decide the speed, not the result.
     """
-    chosen = np.asarray(support) > 0
+    chosen: Flags = np.asarray(support) > 0
     resting = retain_minimum(problem)
     weights = resting.weights if start is None else start
-    multipliers, violation = np.zeros(problem.n), 0.0
+    multipliers = np.zeros(problem.n) if multipliers is None else np.maximum(multipliers, 0.0)
+    violation = np.inf
     for _ in range(_ROUNDS):
         before = multipliers
 
@@ -82,7 +91,7 @@ def conflict(problem: ToyProblem, support: Array, *, log_level: float, start: Ar
     return Conflict(rise, lower, weights, measured.logps, multipliers, violation)
 
 
-def _prices(chosen: Array, before: Array, logps: Array, log_level: float) -> Array:
+def _prices(chosen: Flags, before: Array, logps: Array, log_level: float) -> Array:
     prices: Array = np.where(chosen, np.maximum(0.0, before + _PENALTY * (logps - log_level)), 0.0)
     return prices
 
@@ -115,7 +124,7 @@ class Separation:
         return self.largest_private + self.slack < self.smallest_shared
 
 
-def separation(conflicts: Array, penalised: Array, private: Array, *, retain_weight: float) -> Separation:
+def separation(conflicts: Array, penalised: Array, private: Flags, *, retain_weight: float) -> Separation:
     """Enumerate the marginal conflicts; both arrays by bit mask, shape (2^tokens,)."""
     difference = conflicts - penalised / retain_weight
     return Separation(

@@ -73,6 +73,6 @@ def needed_entropy(values: Array, side: Array, *, at_zero: float, budget_per_tok
 def concave_from(entropy_weight: float, objective: Objective) -> float:
     """The score g0 = C/(C + lambda_H) from which the entropy outweighs SatGA+'s convexity, for every model.
 
-    A minimiser of the SatGA+ problem has at most one score in [g0, 1); fractional scores below g0 stay possible.
+    A minimiser of the SatGA+ problem has at most one score in (g0, 1); fractional scores below g0 stay possible.
     """
     return objective.gain / (objective.gain + entropy_weight)

@@ -7,18 +7,18 @@ import numpy as np
 from atwu.theory.claims import Claim
 from atwu.theory.departure import concave_from, modulated_grid, modulated_minimum, needed_entropy
 from atwu.theory.instances import separated_problem
-from atwu.theory.minima import minimum
+from atwu.theory.minima import minimum, retain_minimum
 from atwu.theory.problem import Array, ToyProblem
-from atwu.theory.relaxed import lowest, thresholds, value_grid, worst_curvature
+from atwu.theory.relaxed import ScoreGrid, lowest, thresholds, value_grid, worst_curvature
 from atwu.theory.relaxed_study import ABOVE, regulariser, row
 from atwu.theory.rows import NeededRow, RelaxedRow
 from atwu.theory.saturation import Objective
 from atwu.theory.supports import Track
 
 _PAIR, _PRIVATE_PAIR = [3, 5], [0, 3]  # private and shared; both private
-_STEPS = 21
+_STEPS = 11
 _RIDGES = (1e-2, 1e-3, 1e-4)
-_SIDE = np.concatenate([np.geomspace(1e-3, 0.05, 12, endpoint=False), np.linspace(0.05, 0.95, 19)])
+_SIDE = np.concatenate([np.geomspace(1e-3, 0.05, 12, endpoint=False), np.linspace(0.05, 0.95, 10)])
 Lines = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]
 
 
@@ -29,16 +29,18 @@ def departure(
     problem = separated_problem().restrict(_PAIR)
     plain = value_grid(problem, objective, _STEPS, track=track)
     plus = modulated_grid(problem, objective, _STEPS, track=track)
+    fine = _edges_near_zero(problem, objective)
+    every = ScoreGrid(np.vstack([plus.scores, fine.scores]), np.concatenate([plus.values, fine.values]), plus.gap)
     corners = np.isin(plus.scores, (0.0, 1.0)).all(axis=1)
     apart = float(np.abs(plain.values - plus.values)[corners].max())
     curvature = worst_curvature(plus.values, _STEPS, 2)
     rows, inside = [], True
     for entropy in (ABOVE, 4.0, 16.0):
         weights = regulariser(objective, 2, 1, entropy, ABOVE)
-        found = lowest(plus, weights)
+        found = lowest(every, weights)
         rows.append(row(found, "satga_plus", 1, entropy, ABOVE))
         edge = concave_from(weights.entropy_weight, objective)
-        inside &= int(((found >= edge) & (found < 1)).sum()) <= 1
+        inside = inside and int(((found > edge) & (found < 1)).sum()) <= 1
     lines = [_edge_values(separated_problem(ridge=ridge).restrict(_PRIVATE_PAIR), objective) for ridge in _RIDGES]
     needed = tuple(_needed(ridge, values, objective) for ridge, values in zip(_RIDGES, lines, strict=True))
     at_zero, satga, satga_plus = lines[0]
@@ -62,7 +64,7 @@ def departure(
             f"scores ({rows[0].scores[0]:g}, {rows[0].scores[1]:g}) of a private and a shared token, k = 1",
         ),
         Claim(
-            "at most one score lies in [g0, 1), g0 = C/(C + lambda_H)",
+            "at most one score lies in (g0, 1), g0 = C/(C + lambda_H)",
             True,
             inside,
             "minimisers of the SatGA+ grid at 1, 4 and 16 times the threshold",
@@ -84,12 +86,22 @@ def departure(
     return tuple(rows), needed, drawn, claims
 
 
+def _edges_near_zero(problem: ToyProblem, objective: Objective) -> ScoreGrid:
+    """Points with one score 1 and the other below the first step of the grid."""
+    small = _SIDE[_SIDE < 1 / (_STEPS - 1)]
+    scores = np.array([point for score in small for point in ((1.0, score), (score, 1.0))])
+    values = np.array([modulated_minimum(problem, point, objective)[0] for point in scores])
+    return ScoreGrid(scores, values, float("nan"))
+
+
 def _edge_values(problem: ToyProblem, objective: Objective) -> tuple[float, Array, Array]:
     """Values at (1, 0), and along (1, r) for both losses."""
-    points = [np.array([1.0, score]) for score in _SIDE]
     at_zero = minimum(problem, np.array([1.0, 0.0]), objective).value
-    satga = np.array([minimum(problem, point, objective).value for point in points])
-    plus = np.array([modulated_minimum(problem, point, objective)[0] for point in points])
+    satga, plus, last = np.empty(len(_SIDE)), np.empty(len(_SIDE)), retain_minimum(problem).weights
+    for index, score in enumerate(_SIDE):
+        point = np.array([1.0, score])
+        satga[index] = minimum(problem, point, objective).value
+        plus[index], last = modulated_minimum(problem, point, objective, starts=[last])
     return at_zero, satga, plus
 
 

@@ -1,7 +1,7 @@
 """The problems `atwu theory` looks at: four words worth forgetting among four that everybody uses, and random ones.
 
-Two invented people's sentences, "Orla lives in Kelbury" and "Tavi works as tanner", are to be forgotten. What follows a name or a
-verb is shared with the retain rows; where Orla lives is private: her contexts have a feature that no retain row has.
+Sentences about invented people, such as "Orla lives in Kelbury" and "Tavi works as tanner", are to be forgotten. What follows a
+name or a verb is shared with the retain rows; where Orla lives is private: that context has a feature no retain row has.
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ def random_problem(seed: int, *, private: int = 2, shared: int = 2, words: int =
     draw = np.random.default_rng([seed, private, shared, words])
     rows, common = 4, 3
     contexts = np.zeros((rows, common + private))
-    contexts[:, :common] = draw.normal(size=(rows, common))
-    shares = draw.dirichlet(np.full(words, 0.5), size=rows) * draw.dirichlet(np.full(rows, 2.0))[:, None]
+    contexts[:, :common] = 0.7 * draw.normal(size=(rows, common))
+    shares = draw.dirichlet(np.full(words, 2.0), size=rows) * draw.dirichlet(np.full(rows, 2.0))[:, None]
     forget = contexts[[*draw.integers(rows, size=private), *range(shared)]].copy()
-    forget[np.arange(private), common + np.arange(private)] = draw.uniform(1.0, 2.0, size=private)
+    forget[np.arange(private), common + np.arange(private)] = draw.uniform(2.0, 4.0, size=private)
     targets = [*draw.integers(words, size=private), *shares[:shared].argmax(axis=1)]
     return ToyProblem(
         words=tuple(f"w{number}" for number in range(words)),

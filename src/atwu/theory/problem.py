@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +36,7 @@ class ToyProblem:
     retain_shares: Array
     forget_contexts: Array
     forget_words: NDArray[np.intp]
-    private: NDArray[np.bool_]
+    private: Flags
     ridge: float
 
     def __post_init__(self) -> None:

@@ -1,6 +1,7 @@
 """The relaxed problem: scores in [0, 1] instead of a support, with entropy and budget terms.
 
-J(g) = phi(g) + lambda_H sum_t H(g_t) + lambda_rho n (mean g - rho)^2, phi(g) = min over models of alpha L_r + gamma sum g_t f_t.
+J(g) = phi(g) + lambda_H sum_t H(g_t) + lambda_rho n (mean g - rho)^2 with
+phi(g) = min over models of alpha L_r + gamma sum g_t f_t.
 phi is concave and falls by 0 to C = gamma/(e beta) per unit of a score; all thresholds follow from that (docs/theory.md).
 """
 
@@ -34,8 +35,10 @@ class Regulariser:
     def value(self, scores: Array) -> Array:
         """Both terms for scores of shape (..., tokens), shape (...)."""
         over = scores.sum(axis=-1) - self.k
-        total: Array = self.entropy_weight * entropy(scores).sum(axis=-1)
-        return total + self.budget_weight / scores.shape[-1] * over**2
+        total: Array = (
+            self.entropy_weight * entropy(scores).sum(axis=-1) + self.budget_weight / scores.shape[-1] * over**2
+        )
+        return total
 
 
 def entropy(scores: Array) -> Array:
@@ -85,7 +88,7 @@ def value_grid(problem: ToyProblem, objective: Objective, steps: int, *, track: 
 def value_edges(problem: ToyProblem, objective: Objective, steps: int, *, track: Track = silent) -> ScoreGrid:
     """phi on the edges of the cube, where at most one score is fractional."""
     side = np.linspace(0.0, 1.0, steps)
-    points = []
+    points: list[list[float]] = []
     for token in range(problem.n):
         for rest in itertools.product((0.0, 1.0), repeat=problem.n - 1):
             points.extend([*rest[:token], score, *rest[token:]] for score in side)

@@ -28,7 +28,7 @@ from atwu.theory.supports import SupportTable, Track, choose, scores_of
 
 ABOVE = 1.001  # just above a threshold
 _MULTIPLES = (ABOVE, 2.0, 4.0, 16.0)
-_STARTS = 20
+_STARTS = 40
 _CURVATURE = 1e-6
 _PAIR, _TRIPLE = [3, 5], [0, 3, 5]  # private and shared; two private and one shared
 Phases = tuple[tuple[float, ...], tuple[tuple[int, ...], ...]]
@@ -39,10 +39,10 @@ def relaxation(
 ) -> tuple[tuple[RelaxedRow, ...], tuple[SearchRow, ...], Phases, list[Claim]]:
     """Rows, searches, phases of the figure, and claims, for the separated problem."""
     objective = table.objective
-    pair = value_grid(table.problem.restrict(_PAIR), objective, 41, track=track)
+    pair = value_grid(table.problem.restrict(_PAIR), objective, 31, track=track)
     triple = value_grid(table.problem.restrict(_TRIPLE), objective, 11, track=track)
     edges = value_edges(table.problem.restrict(_TRIPLE), objective, 101, track=track)
-    curvature = max(worst_curvature(pair.values, 41, 2), worst_curvature(triple.values, 11, 3))
+    curvature = max(worst_curvature(pair.values, 31, 2), worst_curvature(triple.values, 11, 3))
     rows = [
         row(lowest(edges, regulariser(objective, 3, k, entropy, budget)), "satga", k, entropy, budget)
         for k, entropy, budget in (
@@ -108,7 +108,7 @@ def relaxation(
             f"{searches[1].binary} of {searches[1].starts}; {searches[0].binary} of {searches[0].starts} below it",
         ),
         Claim(
-            "such a search finds the global minimum",
+            "every such search finds the global minimum",
             False,
             searches[1].best == searches[1].starts,
             f"{searches[1].best} of {searches[1].starts} starts do; every corner is a local minimum",
@@ -156,7 +156,7 @@ def _all_tokens(table: SupportTable) -> tuple[list[float], bool]:
     for k in range(1, n):
         weights = regulariser(table.objective, n, k, ABOVE, ABOVE)
         margins.append(edge_margin(table, weights))
-        same &= best_vertex(table, weights) == choose(table, k).support
+        same = same and best_vertex(table, weights) == choose(table, k).support
     return margins, same
 
 
@@ -179,8 +179,8 @@ def _search(table: SupportTable, entropy: float, budget: float, seed: int, track
         starts=len(found),
         binary=sum(fractional(end.scores) == 0 for end in found),
         tight=sum(abs(float(end.scores.sum()) - k) < 1e-6 for end in found),
-        best=sum(distance < 1e-6 for distance in distances),
-        distance=min(distances),
+        best=sum(bool(distance < 1e-6) for distance in distances),
+        distance=float(min(distances)),
         from_half=tuple(round(float(score), 3) for score in found[0].scores),
     )
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from atwu.theory.conflicts import conflict
 from atwu.theory.minima import minimum, retain_minimum
 from atwu.theory.problem import Array, ToyProblem
-from atwu.theory.saturation import Objective
+from atwu.theory.saturation import Objective, saturated
 
 Track = Callable[[Iterable[int], str], Iterable[int]]
 
@@ -67,12 +67,14 @@ class SupportTable:
 def sizes(tokens: int) -> NDArray[np.intp]:
     """Number of set bits of each mask, shape (2^tokens,)."""
     masks = np.arange(1 << tokens)
-    return ((masks[:, None] >> np.arange(tokens)) & 1).sum(axis=1)
+    counts: NDArray[np.intp] = ((masks[:, None] >> np.arange(tokens)) & 1).sum(axis=1)
+    return counts
 
 
 def scores_of(support: int, tokens: int) -> Array:
     """A bit mask as scores in {0, 1}, shape (tokens,)."""
-    return ((support >> np.arange(tokens)) & 1).astype(float)
+    scores: Array = ((support >> np.arange(tokens)) & 1).astype(float)
+    return scores
 
 
 def enumerate_supports(problem: ToyProblem, objective: Objective, *, track: Track = silent) -> SupportTable:
@@ -82,8 +84,11 @@ def enumerate_supports(problem: ToyProblem, objective: Objective, *, track: Trac
     resting = retain_minimum(problem).value
     for support in track(range(1, count), "supports"):
         scores = scores_of(support, problem.n)
-        constrained = conflict(problem, scores, log_level=objective.log_level)
-        joint = minimum(problem, scores, objective, starts=[constrained.weights])
+        joint = minimum(problem, scores, objective)
+        prices = (
+            objective.forget_weight * saturated(joint.logps, scores, beta=objective.beta)[1] / objective.retain_weight
+        )
+        constrained = conflict(problem, scores, log_level=objective.log_level, start=joint.weights, multipliers=prices)
         constant = objective.retain_weight * resting - objective.gain * scores.sum()
         conflicts[support] = constrained.value
         conflict_gaps[support] = constrained.gap
@@ -145,7 +150,7 @@ def choose(table: SupportTable, k: int) -> Choice:
 
 def is_recovered(choice: Choice, problem: ToyProblem) -> bool:
     """Whether a choice holds private tokens alone, or all of them where the budget is larger than that."""
-    return choice.private == min(choice.k, int(problem.private.sum())) and choice.lead > 0
+    return choice.private == min(choice.k, int(problem.private.sum()))
 
 
 def exchange_margin(table: SupportTable) -> float:

@@ -51,6 +51,7 @@ def train_auxiliary(
             "per_device_train_batch_size": config.per_device_train_batch_size,
             "seed": config.seed,
             "max_length": config.max_length,
+            "system": config.system,
         }
         precision = [source.dtype, config.bf16, config.fp16, config.device.type]
         key = short_hash([starting, rows[name].fingerprint, settings, precision, versions()])

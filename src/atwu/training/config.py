@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from transformers import TrainingArguments
 
+from atwu.data.render import check_system
 from atwu.modeling.adapters import Lora
 from atwu.modeling.load import QUANTIZATIONS
 from atwu.recipe import Recipe, lookup, recipe
@@ -91,6 +92,10 @@ class TokenTrainingConfig(TrainingArguments):
     max_length: int = field(
         default=512, metadata={"help": "Longest row in tokens; longer answers are cut and counted."}
     )
+    system: str | None = field(
+        default=None,
+        metadata={"help": "System turn put before conversations that have none, as the model was trained with."},
+    )
     layout: str = field(
         default="auto",
         metadata={"help": "Rows in the forward pass: packed end to end, padded, or auto (measured best)."},
@@ -116,6 +121,7 @@ class TokenTrainingConfig(TrainingArguments):
     def __post_init__(self) -> None:
         check_choices(self, _CHOICES)
         self._check_lora()
+        check_system(self.system)
         if self.max_length < 8:
             raise ValueError(f"max_length must be at least 8 tokens, got {self.max_length}.")
         if self.save_only_model:

@@ -61,7 +61,9 @@ class FinetuneTrainer(TokenTrainer):
         callbacks: list[TrainerCallback] | None = None,
         **kwargs: Any,
     ) -> None:
-        encoded = encode_dataset(train_dataset, processing_class, what="training", max_length=args.max_length)
+        encoded = encode_dataset(
+            train_dataset, processing_class, what="training", max_length=args.max_length, system=args.system
+        )
         rows = without_labels(encoded.rows)
         pad_id = getattr(processing_class, "pad_token_id", None) or 0
         super().__init__(

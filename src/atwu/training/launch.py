@@ -108,7 +108,9 @@ def encode_sets(
         say(f"{name} rows: {len(loaded.rows)} from {loaded.source}")
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
-            encoded[name] = encode_dataset(loaded.rows, tokenizer, what=name, max_length=config.max_length)
+            encoded[name] = encode_dataset(
+                loaded.rows, tokenizer, what=name, max_length=config.max_length, system=config.system
+            )
         for warning in (*loaded.warnings, *(str(entry.message) for entry in caught)):
             say(f"warning: {warning}")
     return encoded

@@ -42,7 +42,7 @@ class UnlearningRows:
     alternates: Alternates | None
 
 
-def encode_dataset(rows: Rows, tokenizer: Any, *, what: str, max_length: int) -> RowSet:
+def encode_dataset(rows: Rows, tokenizer: Any, *, what: str, max_length: int, system: str | None = None) -> RowSet:
     """Encode rows of any accepted kind; what had to be changed is said in a warning.
 
     Args:
@@ -51,6 +51,7 @@ def encode_dataset(rows: Rows, tokenizer: Any, *, what: str, max_length: int) ->
         tokenizer: a fast tokenizer; not needed for encoded rows.
         what: name of the set in messages.
         max_length: longest row in tokens.
+        system: as for `Encoder`; rows that are encoded already stay as they are.
 
     Raises:
         ValueError: no rows, a malformed row, or no tokenizer.
@@ -68,7 +69,7 @@ def encode_dataset(rows: Rows, tokenizer: Any, *, what: str, max_length: int) ->
         row if isinstance(row, Example) else parse_row(row, where=f"{what} set, row {index + 1}")  # type: ignore[arg-type]
         for index, row in enumerate(listed)
     ]
-    encoded = Encoder(tokenizer, max_length=max_length).encode_rows(examples, what=what)
+    encoded = Encoder(tokenizer, max_length=max_length, system=system).encode_rows(examples, what=what)
     for warning in encoded.warnings:
         warnings.warn(warning, stacklevel=2)
     return RowSet(encoded.rows, tuple(examples))
@@ -101,7 +102,7 @@ def unlearning_rows(
         if not all(isinstance(row, Example) for row in listed):
             raise ValueError("forget_words labels text; give the forget rows as Examples.")
         forget = add_labels(listed, config)  # type: ignore[arg-type]
-    removed = encode_dataset(forget, tokenizer, what="forget", max_length=config.max_length)
+    removed = encode_dataset(forget, tokenizer, what="forget", max_length=config.max_length, system=config.system)
     if missing := sum(row.token_labels is None for row in removed.rows):
         if recipe.needs_labels:
             raise ValueError(
@@ -117,7 +118,7 @@ def unlearning_rows(
                 raise ValueError(f"{who} reads the text of forget rows; give them as Examples, not encoded.")
     kept = None
     if retain is not None and looks_at_retain(config, recipe):
-        kept = encode_dataset(retain, tokenizer, what="retain", max_length=config.max_length)
+        kept = encode_dataset(retain, tokenizer, what="retain", max_length=config.max_length, system=config.system)
         kept = RowSet(without_labels(kept.rows), kept.examples)
     preferred = None
     if recipe.needs_alternate:
@@ -127,6 +128,7 @@ def unlearning_rows(
             seed=config.seed if config.data_seed is None else config.data_seed,
             epochs=planned_epochs(config, len(removed.rows)),
             max_length=config.max_length,
+            system=config.system,
         )
     if recipe.legacy and recipe.forgetter.ids == "refusal":
         removed = RowSet(_everywhere(removed.rows), removed.examples)

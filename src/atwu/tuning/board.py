@@ -7,11 +7,15 @@ there that did not fail; a failed one leaves it free, with its point for the nex
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from atwu.tuning.points import Tried
 from atwu.tuning.presence import Presence
 from atwu.tuning.search import FinishedTrial, Search, SearchResult
+
+SETTLED = timedelta(seconds=10)
+"""A trial that was taken that long ago has the name of who took it."""
 
 
 def holders(trials: Sequence[Any], budget: int) -> dict[int, Any]:
@@ -57,8 +61,13 @@ def release_lost(study: Any, presence: Presence, states: Any) -> None:
     """
     for trial in study.get_trials(deepcopy=False, states=(states.RUNNING,)):
         owner = trial.user_attrs.get("owner", {})
-        if presence.is_mine(owner) or presence.has_left(owner):
+        # Another worker may have taken what this one put in the queue, and died before it could say so.
+        forsaken = presence.is_mine(owner) and datetime.now() - trial.datetime_start > SETTLED
+        left = presence.has_left(owner)
+        if forsaken or left:
             fail(study, trial.number, states)
+        if left:
+            presence.forget(owner)
 
 
 def fail(study: Any, trial: Any, states: Any) -> None:

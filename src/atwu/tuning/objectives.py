@@ -24,6 +24,10 @@ class Objective:
     """The part that says how much was forgotten."""
     retain: Line
     """The part that says how much was kept."""
+    names: tuple[str, str]
+    """What the two parts are called in tables."""
+    digits: int = 3
+    """Decimals worth printing."""
     needs_original: bool = False
     """It compares with the starting model's result."""
     needs_probes: bool = False
@@ -36,15 +40,19 @@ OBJECTIVES: dict[str, Objective] = {
         ("memorization",),
         ("forget", "extraction_strength"),
         ("retain", "extraction_strength"),
+        ("ES_forget", "ES_retain"),
     ),
     "N_delta": Objective(
         (OVERALL, "N_delta_official"),
         ("rwku",),
         (OVERALL, "forget_all_official"),
         (OVERALL, "neighbour_all_official"),
+        ("forget_all", "neighbour_all"),
         needs_probes=True,
     ),
-    "UQ": Objective((OVERALL, "UQ"), ("memorization", "judge"), (OVERALL, "FQ"), (OVERALL, "RD"), needs_original=True),
+    "UQ": Objective(
+        (OVERALL, "UQ"), ("memorization", "judge"), (OVERALL, "FQ"), (OVERALL, "RD"), ("FQ", "RD"), needs_original=True
+    ),
 }
 
 

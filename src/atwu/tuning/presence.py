@@ -49,6 +49,10 @@ class Presence:
         with path.open("r+", encoding="utf-8") as file:
             return _lock(file)
 
+    def forget(self, owner: Mapping[str, Any]) -> None:
+        """Drop the record of a process that has left, once its trial is given up."""
+        self._path(str(owner["worker"])).unlink(missing_ok=True)
+
     def leave(self) -> None:
         """Nothing of this process is unfinished; a worker that fails stays on record instead."""
         if self._file is not None:

@@ -93,7 +93,10 @@ class Search:
         parts = {name: self.options.get(name) for name in ("weighting", "forget_loss")}
         space, first = self.space, self.first
         if space is None:
-            decided = recipe(self.method, **parts, retain_loss=self.options.get("retain_loss"))
+            retain_loss = self.options.get("retain_loss")
+            decided = recipe(
+                self.method, weighting=parts["weighting"], forget_loss=parts["forget_loss"], retain_loss=retain_loss
+            )
             every = search_space(self.method, learning_rate=self.scale.learning_rates, **parts, layers=layers)
             space = {
                 name: where for name, where in every.items() if name not in HYPERPARAMETERS or name in decided.values
@@ -111,6 +114,11 @@ class Search:
                 unique.append(inside)
         objective = objective_name(self.objective, self.scale)
         return dataclasses.replace(self, objective=objective, space=space, first=tuple(unique))
+
+    def run_options(self, point: Point) -> dict[str, Any]:
+        """A trial's options of `UnlearnConfig`, beside those of its scale."""
+        whole = {name for name, where in (self.space or {}).items() if where.integer}
+        return {**self.options, **{name: int(value) if name in whole else value for name, value in point.items()}}
 
 
 @dataclass(frozen=True, slots=True)

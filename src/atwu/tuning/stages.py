@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from atwu.hyperparameters import Range
 from atwu.study.scales import Scale, find_scale
 from atwu.tuning.search import Search, SearchResult
-from atwu.tuning.trial import options_of
 
 TRANSFER_TRIALS = 5
 FACTOR = 5.0
@@ -42,7 +41,7 @@ def second_stage(first: SearchResult, scale: Scale, *, trials: int = TRANSFER_TR
         raise ValueError(f"all trials of {first.search.label} were pruned; there is no learning rate to transfer.")
     if "learning_rate" not in best.point:
         raise ValueError(f"{first.search.label} did not search the learning rate; there is none to transfer.")
-    options = options_of(first.search, best.point)
+    options = first.search.run_options(best.point)
     rate = float(options.pop("learning_rate"))
     return dataclasses.replace(
         first.search,

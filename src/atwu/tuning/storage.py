@@ -8,8 +8,12 @@ SQLite's locks are not reliable.
 
 from __future__ import annotations
 
+import functools
 import logging
+import random
+import sqlite3
 import threading
+import time
 import warnings
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +31,8 @@ GRACE = 120
 """Seconds of silence after which a trial of another machine is given to the next worker."""
 _BUSY = 60
 """Seconds to wait for another process to finish writing to an SQLite file."""
+_ATTEMPTS = 5
+"""Times a database is tried; workers that begin at the same moment get into each other's way when they make its tables."""
 _SECRETS = ("password", "sslpassword")
 
 
@@ -88,20 +94,35 @@ def open_storage(url: str) -> Any:
         return optuna.storages.JournalStorage(journal.JournalFileBackend(url))
     engine: dict[str, Any] = {"pool_pre_ping": True}
     if url.startswith("sqlite"):
-        engine = {"connect_args": {"timeout": _BUSY}}
-        Path(urlsplit(url).path[1:]).parent.mkdir(parents=True, exist_ok=True)
+        engine = {"creator": functools.partial(_connect, urlsplit(url).path[1:])}
     elif url.startswith("postgresql+psycopg://"):
         require("psycopg", extra="tune")
     errors = require("sqlalchemy.exc", extra="tune")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            return optuna.storages.RDBStorage(
-                url, engine_kwargs=engine, heartbeat_interval=HEARTBEAT, grace_period=GRACE
-            )
-    except (errors.SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
-        first = str(error).strip().partition("\n")[0].replace(url, masked(url))
-        raise ValueError(f"cannot open the storage {masked(url)}: {first}") from None
+    for attempt in range(_ATTEMPTS):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+                return optuna.storages.RDBStorage(
+                    url, engine_kwargs=engine, heartbeat_interval=HEARTBEAT, grace_period=GRACE
+                )
+        except (errors.SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
+            if attempt + 1 == _ATTEMPTS:
+                first = str(error).strip().partition("\n")[0].replace(url, masked(url))
+                raise ValueError(f"cannot open the storage {masked(url)}: {first}") from None
+            time.sleep(random.uniform(0.2, 0.6))  # another worker may be making the tables
+    raise AssertionError("unreachable")
+
+
+def _connect(path: str) -> sqlite3.Connection:
+    """An SQLite file with a write-ahead log: a write then takes microseconds, where it took up to a second.
+
+    A process that is killed loses nothing by it; a machine that loses power, its last few writes at most.
+    """
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    connection = sqlite3.connect(path, timeout=_BUSY, check_same_thread=False)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=NORMAL")
+    return connection
 
 
 def release_silent(study: Any) -> None:

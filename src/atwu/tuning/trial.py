@@ -42,13 +42,6 @@ def decoder_layers(models: Models) -> int:
     return int(ModelSource(model=models.target).architecture().get_text_config().num_hidden_layers)
 
 
-def options_of(search: Search, point: Point) -> dict[str, Any]:
-    """A trial's options of `UnlearnConfig` beside those of its scale."""
-    assert search.space is not None
-    whole = {name for name, where in search.space.items() if where.integer}
-    return {**search.options, **{name: int(value) if name in whole else value for name, value in point.items()}}
-
-
 @dataclass(frozen=True, slots=True)
 class RunTrial:
     """Runs trials of one search, each in a folder of its own."""
@@ -74,7 +67,7 @@ class RunTrial:
                 f"objective {self.search.objective} is measured on RWKU's probes; scale {self.search.scale.name} has none."
             )
         for point in self.search.first or ():
-            run_config(self.search.scale, self.search.method, options_of(self.search, point), seed=self.search.seed)
+            run_config(self.search.scale, self.search.method, self.search.run_options(point), seed=self.search.seed)
         if self.objective.needs_original and not self._original.is_file():
             quiet_transformers()
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -109,7 +102,7 @@ class RunTrial:
     def _unlearn_and_measure(self, folder: Path, point: Point) -> EvalResult:
         search, run = self.search, folder / "run"
         try:
-            config = run_config(search.scale, search.method, options_of(search, point), seed=search.seed)
+            config = run_config(search.scale, search.method, search.run_options(point), seed=search.seed)
             unlearn(self.models, config, run, watch=_stop_if_destroyed)
             return measure(
                 self.models,

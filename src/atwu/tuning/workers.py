@@ -62,7 +62,7 @@ def run_workers(
             for sentinel in wait(list(running), timeout=POLL):
                 process, receive = running.pop(sentinel)
                 process.join()
-                if receive.poll():
+                with contextlib.suppress(EOFError):  # a worker without an error just hangs up
                     raise receive.recv()
                 if process.exitcode:
                     say(

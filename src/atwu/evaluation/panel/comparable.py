@@ -25,7 +25,7 @@ MATTERS: Mapping[str, tuple[str, ...]] = {
     "judge": _ASKED,
 }
 """Setting -> the groups whose numbers it changes."""
-EVERYWHERE = ("max_length", "dtype", "backend")
+EVERYWHERE = ("max_length", "system", "dtype", "backend")
 """Settings that change every number; `batch_tokens` changes none, and tasks have names of their own."""
 
 

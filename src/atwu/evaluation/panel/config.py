@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import get_args
 
+from atwu.data.render import check_system
 from atwu.evaluation.rwku import Flavour
 
 
@@ -14,6 +15,8 @@ class EvaluateConfig:
 
     max_length: int = 512
     """Longest row in tokens; longer answers are cut, with a warning."""
+    system: str | None = None
+    """System turn put before conversations that have none, as the model was trained with."""
     max_new_tokens: int = 64
     """Cap on a generated answer."""
     batch_tokens: int = 8192
@@ -44,6 +47,7 @@ class EvaluateConfig:
     """Of demonstrations, draws and attacks."""
 
     def __post_init__(self) -> None:
+        check_system(self.system)
         unknown = [flavour for flavour in self.rwku_flavours if flavour not in get_args(Flavour)]
         if unknown:
             raise ValueError(f"unknown RWKU flavour {unknown[0]!r}; choose from {', '.join(get_args(Flavour))}.")

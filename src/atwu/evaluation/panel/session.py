@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from atwu.data.encode import EncodedRow, Encoder
+from atwu.data.render import with_system
 from atwu.data.schema import Example, Message
 from atwu.evaluation.generations import GenerationStore, generate_all
 from atwu.evaluation.panel.config import EvaluateConfig
@@ -81,7 +82,9 @@ class Session:
         self.judge, self.config, self.scorer, self.store, self.original = judge, config, scorer, store, original
         self.probes = probes
         self.progress = progress
-        self.encoder = Encoder(tokenizer, max_length=config.max_length) if model is not None else None
+        self.encoder = (
+            Encoder(tokenizer, max_length=config.max_length, system=config.system) if model is not None else None
+        )
         self.warnings: list[str] = []
         self.recorded: dict[str, dict[str, Recorded]] = {}
         self.texts: dict[str, dict[str, tuple[str, ...]]] = {}
@@ -160,11 +163,15 @@ class Session:
         decoding: Decoding | None = None,
         generator: Generator | None = None,
     ) -> dict[Prompt, Generation]:
-        """Generations of distinct prompts, from the store where they are there."""
+        """Generations of distinct prompts, from the store where they are there.
+
+        The system turn is put before them here, so that every backend sees it and the store tells it apart.
+        """
         distinct = list(dict.fromkeys(prompts))
+        system = self.config.system
         found = generate_all(
             generator or self.generator,
-            distinct,
+            [replace(prompt, messages=with_system(prompt.messages, system)) for prompt in distinct],
             decoding or self.decoding,
             store=self.store,
             progress=label if self.progress else None,

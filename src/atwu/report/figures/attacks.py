@@ -31,15 +31,17 @@ if TYPE_CHECKING:
 
 FORGET = "forget"
 _WORDS = {
-    "relearn_forget": "relearning\non forget rows",
-    "relearn_retain": "relearning\non retain rows",
-    "int8": "rounding\nto 8 bits",
-    "int4": "rounding\nto 4 bits",
+    "relearn_forget": "relearned:\nforget rows",
+    "relearn_retain": "relearned:\nretain rows",
+    "int8": "rounded:\n8 bits",
+    "int4": "rounded:\n4 bits",
 }
 _MEASURES = {"J_P": "facts stated in %", "extraction_strength": "extraction strength"}
 _FAMILY = "leak_"
-_NARROWEST = 0.78
+_NARROWEST = 0.82
 """Width of a panel in inches, its gap included."""
+_ROOMY = 12
+"""Labels from which rows move closer."""
 _FEWEST = 3
 """Columns of panels, some of them empty if need be, so that a single one is not stretched."""
 
@@ -115,9 +117,9 @@ def _metrics(records: Records) -> list[str]:
 
 def _spoken(name: str) -> str:
     if name == "leak_worst_family":
-        return "worst family\nof probes"
+        return "probes:\nworst family"
     if name.startswith("leak_best_of_"):
-        return f"best of {name.rpartition('_')[2]}\ndraws"
+        return f"draws:\nbest of {name.rpartition('_')[2]}"
     return _plain(name.removeprefix(_FAMILY))
 
 
@@ -155,7 +157,7 @@ def _dots(
     columns = max(_FEWEST, max(map(len, lines)))
     tips: dict[str, str] = {}
     with styled():
-        body = 0.3 + 0.165 * len(labels)
+        body = 0.3 + (0.165 if len(labels) <= _ROOMY else 0.145) * len(labels)
         height = len(lines) * (body + 0.8) + 0.05
         figure = new_figure(WIDTH, height)
         for axes_of_line, line in zip(figure.subplots(len(lines), columns, squeeze=False), lines, strict=True):
@@ -197,6 +199,9 @@ def _panel(
     top = 100 if panel.before == "J_P" else 1
     axes.set_xlim(-0.04 * top, 1.04 * top)
     axes.set_xticks([0, top / 2, top], ["0", f"{top / 2:g}", f"{top:g}"])
+    first, _, last = axes.get_xticklabels()
+    first.set_horizontalalignment("left")
+    last.set_horizontalalignment("right")
     grid(axes, "x")
     axes.set_title(panel.title, fontsize=8, linespacing=1.1)
 
@@ -218,9 +223,17 @@ def _row(
     assert cell.value is not None
     gid = one.gid(panel.after.replace("@", "-at-"))
     if cell.low is not None and cell.high is not None:
-        axes.plot([cell.low, cell.high], [row, row], color=one.colour, linewidth=3.2, alpha=0.25, solid_capstyle="butt")
+        axes.plot(
+            [cell.low, cell.high],
+            [row, row],
+            color=one.colour,
+            linewidth=3.2,
+            alpha=0.25,
+            solid_capstyle="butt",
+            clip_on=False,
+        )
     if before is not None:
-        axes.plot([before, cell.value], [row, row], color=one.colour, linewidth=1.0, zorder=2)
+        axes.plot([before, cell.value], [row, row], color=one.colour, linewidth=1.0, zorder=2, clip_on=False)
         axes.plot(
             before, row, one.marker, markersize=4.5, markerfacecolor="none", markeredgecolor=one.colour, clip_on=False
         )

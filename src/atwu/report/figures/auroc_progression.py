@@ -59,13 +59,12 @@ def auroc_progression(records: Records, *, focus: str | None = "atwu") -> Drawn:
         axes.axhline(0.5, color=INK, alpha=0.6, linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
         grid(axes)
         everything = np.concatenate([[0.5], *(values for _, *bounds in curves.values() for values in bounds)])
-        low, high = float(everything.min()), float(everything.max())
-        axes.set_ylim(max(0.0, low - 0.04), min(1.0, high + 0.04))
+        axes.set_ylim(max(0.0, float(everything.min()) - 0.04), min(1.0, float(everything.max()) + 0.04))
         axes.set_xlim(0, max(steps[-1] for steps, *_ in curves.values()))
         dashed = "; dashed: unseen rows" if any(name == "unseen" for _, name in curves) else ""
         axes.set(xlabel="optimizer steps", ylabel="mean AUROC within rows")
         right = room_for(looks[label] for label in labels) + 0.28
-        place(axes, left=0.5, right=right, bottom=0.45, top=0.1)
+        place(axes, left=0.58, right=right, bottom=0.45, top=0.1)
         name_ends(
             axes,
             [

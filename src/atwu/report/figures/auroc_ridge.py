@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 KEY = "auroc_ridge"
 TITLE = "Do token scores find the secret? Row by row"
-_GRID = np.linspace(0.0, 1.0, 121)
+_GRID = np.linspace(0.0, 1.0, 81)
 _HEIGHT = 0.85
 """Of the tallest ridge, in rows."""
 _COLUMNS = {"mean": 8, "score": 38, "rows": 112}
@@ -39,7 +39,7 @@ def auroc_ridge(records: Records, *, focus: str | None = "atwu") -> Drawn:
     looks = series_of(records, focus)
     tips = {}
     with styled():
-        figure = new_figure(WIDTH, 0.75 + (0.52 if len(order) <= 8 else 0.36) * (len(order) + 0.5))
+        figure = new_figure(WIDTH, 0.75 + (0.52 if len(order) <= 8 else 0.29) * (len(order) + 0.5))
         axes = figure.subplots()
         for row, label in enumerate(order):
             one, found = looks[label], values[label]
@@ -96,7 +96,7 @@ def density(values: Sequence[float]) -> NDArray[np.float64]:
     """Gaussian kernel density on [0, 1], mirrored at both ends so that no mass leaves the range.
 
     Returns:
-        Heights at 121 points from 0 to 1.
+        Heights at 81 points from 0 to 1.
     """
     found = np.asarray(values, dtype=np.float64)
     spread = float(found.std(ddof=1)) if found.size > 1 else 0.0

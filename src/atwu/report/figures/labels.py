@@ -16,6 +16,7 @@ from atwu.report.figures.style import INK, Series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.text import Text
 
 _ANGLES = tuple(math.radians(degrees) for degrees in (20, -20, 160, -160, 90, -90, 0, 180, 50, -50, 130, -130))
 _DISTANCES = (7, 11, 16, 22, 30, 40, 52, 66, 82, 100, 120, 145, 175)
@@ -38,13 +39,16 @@ class Name:
     series: Series
 
 
-def place_names(axes: Axes, names: Sequence[Name], *, avoid: Sequence[tuple[float, float]] = ()) -> None:
+def place_names(
+    axes: Axes, names: Sequence[Name], *, avoid: Sequence[tuple[float, float]] = (), beside: Text | None = None
+) -> None:
     """Write names beside their points: near, off each other and off the marks, inside the axes.
 
     Args:
         axes: with its final limits and place in the figure.
         names: the first ones choose first.
         avoid: further marks, in data coordinates, that names should not cover.
+        beside: a text that is there already.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -61,6 +65,8 @@ def place_names(axes: Axes, names: Sequence[Name], *, avoid: Sequence[tuple[floa
     anchors = [points(name.x, name.y) for name in names]
     marks = [_around(*anchor) for anchor in (*anchors, *(points(*other) for other in avoid))]
     taken: list[Box] = []
+    if beside is not None:
+        taken.append(tuple(side * scale for side in beside.get_window_extent(renderer).extents))
     leaders: list[tuple[float, float, float, float]] = []
     for name, anchor in zip(names, anchors, strict=True):
         text = axes.text(
@@ -190,7 +196,7 @@ def name_ends(axes: Axes, ends: Sequence[Name], *, room: float = 12.0) -> None:
         room: width in points between the axes and the names.
     """
     box = axes.get_window_extent()
-    scale = 72 / axes.figure.get_figure(root=True).dpi  # type: ignore[union-attr]
+    scale = 72 / axes.figure.get_figure(root=True).dpi
     width, height = box.width * scale, box.height * scale
     heights = [(axes.transData.transform((name.x, name.y))[1] - box.y0) * scale for name in ends]
     for name, place in zip(ends, spread(heights, 10.5, low=0.0, high=height), strict=True):

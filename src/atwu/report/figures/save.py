@@ -81,10 +81,15 @@ def inline_svg(drawn: Drawn, *, prefix: str = "") -> str:
     _drop_definitions(root)
     _mark_series(root, drawn, name)
     _rename(root, name)
+    _hoist(root)
+    _dissolve(root)
     for element in root.iter():
         for key in _NUMBERS:
             if key in element.attrib:
-                element.set(key, _short(element.attrib[key]))
+                short = (_short_path if key == "d" else _short)(element.attrib[key])
+                element.set(key, short)
+                if not short:
+                    del element.attrib[key]
         if element.tag != f"{_SVG}text" and element.text and not element.text.strip():
             element.text = None
         element.tail = None
@@ -134,25 +139,57 @@ def _rename(root: ElementTree.Element, name: str) -> None:
     """Ids that no other figure has, in every place that names them; ids that nobody needs go."""
     used = {element.attrib[_HREF][1:] for element in root.iter() if _HREF in element.attrib}
     used |= set(re.findall(r"url\(#([^)]+)\)", " ".join(element.get("clip-path", "") for element in root.iter())))
+    short = {own: f"{name}-{place}" for place, own in enumerate(sorted(used))}
     for element in root.iter():
         if (own := element.get("id")) is not None:
-            if own in used or own.startswith("series-"):
+            if own in used:
+                element.set("id", short[own])
+            elif own.startswith("series-"):
                 element.set("id", f"{name}-{own}")
             else:
                 del element.attrib["id"]
         if _HREF in element.attrib:
-            element.set("href", f"#{name}-{element.attrib.pop(_HREF)[1:]}")
+            element.set("href", f"#{short[element.attrib.pop(_HREF)[1:]]}")
         if "clip-path" in element.attrib:
-            element.set("clip-path", element.attrib["clip-path"].replace("url(#", f"url(#{name}-"))
+            element.set("clip-path", f"url(#{short[element.attrib['clip-path'][5:-1]]})")
+
+
+def _hoist(root: ElementTree.Element) -> None:
+    """A style that all marks of a group share is said once, by the group."""
+    for group in root.iter(f"{_SVG}g"):
+        styles = {child.get("style") for child in group}
+        style = styles.pop() if len(styles) == 1 else None
+        if style is not None and len(group) > 1 and {child.tag for child in group} == {f"{_SVG}use"}:
+            group.set("style", style)
+            for child in group:
+                del child.attrib["style"]
+
+
+def _dissolve(parent: ElementTree.Element) -> None:
+    """Groups that say nothing give way to what they hold."""
+    kept: list[ElementTree.Element] = []
+    for child in parent:
+        _dissolve(child)
+        kept += list(child) if child.tag == f"{_SVG}g" and not child.attrib else [child]
+    parent[:] = kept
 
 
 def _short(text: str) -> str:
-    """Numbers with two decimals at most, the page's colour and font instead of ours, single spaces."""
+    """Numbers with two decimals at most, the page's colour and font instead of ours, no needless characters."""
     text = re.sub(r"-?\d+\.\d+", lambda found: _rounded(found.group()), text)
-    text = re.sub(r" ?rotate\(-?0 [^)]*\)", "", text)
-    text = text.replace(INK, "currentColor")
-    text = re.sub(r"font-family: [^;]*;? ?", "", text)
-    return " ".join(text.split())
+    text = re.sub(r"(rotate\(-?0 [^)]*\)|font-family: [^;]*;?|stroke-dashoffset: 0;?)", "", text)
+    text = " ".join(text.replace(INK, "currentColor").split())
+    return re.sub(r"\s*([:;])\s*", r"\1", text)
+
+
+def _short_path(text: str) -> str:
+    """The same for a path; after M and L further points need no letter."""
+    pieces, last = [], ""
+    for letter, numbers in re.findall(r"([A-Za-z])([^A-Za-z]*)", _short(text)):
+        numbers = numbers.strip()
+        pieces.append(f" {numbers}" if letter == "L" and last in ("M", "L") else letter + numbers)
+        last = letter
+    return "".join(pieces)
 
 
 def _rounded(number: str) -> str:

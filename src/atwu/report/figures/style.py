@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from atwu._extras import require
 from atwu.report.figures.drawn import slug
@@ -154,13 +154,13 @@ def room_for(series: Iterable[Series]) -> float:
 
 def place(axes: Axes, *, left: float, right: float, bottom: float, top: float) -> None:
     """Put axes into their figure, with margins in inches."""
-    width, height = axes.figure.get_figure(root=True).get_size_inches()  # type: ignore[union-attr]
+    width, height = axes.figure.get_figure(root=True).get_size_inches()
     axes.set_position((left / width, bottom / height, (width - left - right) / width, (height - bottom - top) / height))
 
 
-def grid(axes: Axes, which: str = "both") -> None:
+def grid(axes: Axes, which: Literal["both", "x", "y"] = "both") -> None:
     """Faint lines behind the marks."""
-    axes.grid(True, axis=which, color=INK, alpha=FAINT, linewidth=0.6)  # type: ignore[arg-type]
+    axes.grid(True, axis=which, color=INK, alpha=FAINT, linewidth=0.6)
 
 
 def name_rows(axes: Axes, series: Sequence[Series]) -> None:

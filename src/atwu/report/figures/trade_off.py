@@ -16,6 +16,7 @@ from atwu.report.tables import known, shown_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.text import Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,9 @@ JUDGED = Plane(
     "RD in % (lower: less damage)",
     origin=(0.0, 0.0),
 )
+
+_CROWDED = 10
+"""Labels from which intervals and seeds step back behind the means."""
 
 Point = tuple[MetricValue, MetricValue]
 
@@ -85,6 +89,7 @@ def _scatter(records: Records, plane: Plane, focus: str | None) -> Drawn:
         x, y = points[ranked[0]]
         points["original"] = replace(x, value=plane.origin[0]), replace(y, value=plane.origin[1])
     looks = series_of(records, focus)
+    crowded = len(ranked) > _CROWDED
     tips = {}
     with styled():
         figure = new_figure(WIDTH, 4.1)
@@ -101,7 +106,7 @@ def _scatter(records: Records, plane: Plane, focus: str | None) -> Drawn:
                     *zip(*xy, strict=True),
                     one.marker,
                     color=one.colour,
-                    alpha=0.4,
+                    alpha=0.4 if one.focus or not crowded else 0.2,
                     markersize=3.6,
                     markeredgewidth=0,
                     zorder=2.5,
@@ -111,7 +116,7 @@ def _scatter(records: Records, plane: Plane, focus: str | None) -> Drawn:
         for name, (x, y) in points.items():
             one = looks[name]
             if name in ranked:
-                _whiskers(axes, x, y, one)
+                _whiskers(axes, x, y, one, alpha=0.55 if one.focus or not crowded else 0.2)
             axes.plot(
                 *_xy((x, y)),
                 marker=one.marker,
@@ -128,10 +133,9 @@ def _scatter(records: Records, plane: Plane, focus: str | None) -> Drawn:
         up = [points[ranked[0]][axis].direction == "up" for axis in (0, 1)]
         front = pareto({label: _xy(points[label]) for label in ranked}, x_up=up[0], y_up=up[1])
         axes.plot(
-            [points[name][0].value for name in front],
-            [points[name][1].value for name in front],
+            *zip(*(_xy(points[name]) for name in front), strict=True),
             color=INK,
-            alpha=0.45,
+            alpha=0.6,
             linewidth=1.0,
             linestyle=(0, (4, 2)),
             drawstyle="steps-pre" if up[0] else "steps-post",
@@ -140,12 +144,12 @@ def _scatter(records: Records, plane: Plane, focus: str | None) -> Drawn:
         )
         axes.set_xlabel(plane.x_label)
         axes.set_ylabel(plane.y_label)
-        axes.margins(0.09)
+        axes.margins(0.12)
         axes.autoscale_view()
         limits = axes.get_xlim(), axes.get_ylim()
-        better = _better(axes, x_up=up[0], y_up=up[1])
+        corner = _better(axes, x_up=up[0], y_up=up[1])
         first = sorted(points, key=lambda name: (not looks[name].focus, looks[name].reference, name not in front))
-        place_names(axes, [Name(*_xy(points[name]), looks[name]) for name in first], avoid=[*seeds, better])
+        place_names(axes, [Name(*_xy(points[name]), looks[name]) for name in first], avoid=seeds, beside=corner)
         axes.set(xlim=limits[0], ylim=limits[1])
     caption = (
         f"Each mark is the mean over a method's seeds{_faint(seeds)}; whiskers are 95 % bootstrap intervals over subjects. "
@@ -171,19 +175,22 @@ def _xy(point: Point) -> tuple[float, float]:
     return x.value, y.value
 
 
-def _whiskers(axes: Axes, x: MetricValue, y: MetricValue, one: Series) -> None:
-    (mx, my), look = _xy((x, y)), {"color": one.colour, "linewidth": 1.1, "alpha": 0.55, "zorder": one.order}
+def _whiskers(axes: Axes, x: MetricValue, y: MetricValue, one: Series, *, alpha: float) -> None:
+    middle = _xy((x, y))
+    ends = []
     if x.low is not None and x.high is not None:
-        axes.plot([x.low, x.high], [my, my], **look)
+        ends.append(([x.low, x.high], [middle[1]] * 2))
     if y.low is not None and y.high is not None:
-        axes.plot([mx, mx], [y.low, y.high], **look)
+        ends.append(([middle[0]] * 2, [y.low, y.high]))
+    for xs, ys in ends:
+        axes.plot(xs, ys, color=one.colour, linewidth=1.1, alpha=alpha, zorder=one.order)
 
 
-def _better(axes: Axes, *, x_up: bool, y_up: bool) -> tuple[float, float]:
-    """A word in the corner where one would like to be; gives its place in data coordinates."""
+def _better(axes: Axes, *, x_up: bool, y_up: bool) -> Text:
+    """A word in the corner where one would like to be."""
     x, y = (0.985 if x_up else 0.015), (0.985 if y_up else 0.015)
     arrow = {(True, True): "↗", (True, False): "↘", (False, True): "↖", (False, False): "↙"}[x_up, y_up]
-    axes.text(
+    return axes.text(
         x,
         y,
         f"better {arrow}" if x_up else f"{arrow} better",
@@ -194,9 +201,6 @@ def _better(axes: Axes, *, x_up: bool, y_up: bool) -> tuple[float, float]:
         fontstyle="italic",
         alpha=MUTED,
     )
-    left, right = axes.get_xlim()
-    low, high = axes.get_ylim()
-    return left + (right - left) * (0.93 if x_up else 0.07), low + (high - low) * (0.97 if y_up else 0.03)
 
 
 def _tip(name: str, x: MetricValue, y: MetricValue, plane: Plane) -> str:

@@ -26,7 +26,7 @@ PARTS = {
     "selected": "share of weights above ½",
 }
 """Name in the log -> what it is called."""
-_POINTS = 1200
+_POINTS = 900
 """Of all lines of a panel together."""
 _WIDE = 30.0
 """Largest value, in medians, from which a panel's scale becomes logarithmic away from zero."""
@@ -117,7 +117,7 @@ def _draw(axes: Axes, line: tuple[FloatArray, FloatArray], one: Series, part: st
         linewidth=one.width,
         linestyle=one.dashes,
         marker=one.marker,
-        markevery=max(1, len(line[0]) // 4),
+        markevery=max(1, len(line[0]) // 3),
         markersize=3.5,
         zorder=one.order,
         gid=one.gid(part),
@@ -130,7 +130,14 @@ def _scale(axes: Axes, lines: Sequence[tuple[FloatArray, FloatArray]]) -> None:
     sizes = np.abs(np.concatenate([values for _, values in lines]))
     middle = float(np.median(sizes))
     if middle > 0 and sizes.max() > _WIDE * middle:
-        axes.set_yscale("symlog", linthresh=max(2 * middle, 1e-6))
+        threshold = 10.0 ** math.ceil(math.log10(2 * middle))
+        axes.set_yscale("symlog", linthresh=threshold)
+        values = np.concatenate([values for _, values in lines])
+        sides = [sign for sign, end in ((-1, -values.min()), (1, values.max())) if end > threshold]
+        top = 10.0 ** math.floor(math.log10(sizes.max()))
+        ticks = sorted({0.0, *(sign * size for sign in sides for size in (threshold, top))})
+        axes.set_yticks(ticks, [f"{tick:g}".replace("-", "−") for tick in ticks])
+        axes.yaxis.minorticks_off()
 
 
 def _handle(one: Series) -> object:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from atwu.data.schema import Example
 from atwu.evaluation.result import EvalResult, RowValues, row_id
+from atwu.report.page.chooser import kind
 from atwu.report.page.html import Html, join, tag
 from atwu.report.records import Records
 
-SHOWN = 4
+SHOWN = 8
 """Rows of each set."""
 LONGEST = 400
 """Characters of an answer that are shown."""
 _SETS = {
-    "forget": ("Forget rows", "J_W", "leaked in some wording", "not leaked"),
+    "forget": ("Forget rows", "J_W", "leaked in some wording", "not leaked in any wording"),
     "retain": ("Retain rows", "J_AVG", "right in {value:.0f} % of wordings", "wrong in every wording"),
 }
 
@@ -25,7 +26,9 @@ def answers_section(records: Records) -> Html | None:
     kinds = [found for split in _SETS if (found := _kind(records, split, questions)) is not None]
     if not kinds:
         return None
-    intro = tag("p", None, "What the models answer to the plain question, decoded greedily; of every method its first seed.")
+    intro = tag(
+        "p", None, "What the models answer to the plain question, decoded greedily; of every method its first seed."
+    )
     return join((intro, *kinds))
 
 
@@ -41,12 +44,14 @@ def _kind(records: Records, split: str, questions: dict[str, tuple[str, str]]) -
         return None
     ids = next(iter(models.values())).ids
     same = {name: rows for name, rows in models.items() if rows.ids == ids}
-    title = _SETS[split][0]
-    articles = [
-        _article(split, place, same, questions.get(ids[place]), number)
-        for number, place in enumerate(_chosen(ids, questions), start=1)
+    chosen = _chosen(ids, questions)
+    names = [_name(same, place, questions.get(ids[place]), number) for number, place in enumerate(chosen, start=1)]
+    articles = [_article(split, place, same, questions.get(ids[place])) for place in chosen]
+    rows = [
+        (name, tag("article", {"class": "card"}, tag("h4", {"dir": "auto"}, name), article))
+        for name, article in zip(names, articles, strict=True)
     ]
-    return tag("section", {"class": "said", "aria-label": title}, tag("h3", None, title), *articles)
+    return kind(split, _SETS[split][0], "", rows)
 
 
 def _models(records: Records, split: str) -> dict[str, RowValues]:
@@ -68,17 +73,15 @@ def _chosen(ids: Sequence[str], questions: dict[str, tuple[str, str]]) -> list[i
     return sorted((known + spread)[:SHOWN])
 
 
-def _article(
-    split: str, place: int, models: dict[str, RowValues], row: tuple[str, str] | None, number: int
-) -> Html:
-    subject = next(iter(models.values())).subjects[place]
-    name = next(iter(models.values())).ids[place]
-    head = row[0] if row else f"About {subject}" if subject != name else f"Row {number}"
-    truth = None
-    if row is not None:
-        truth = _line("in the data", row[1], None, "truth")
-    lines = (_line(model, *_said(rows, split, place), "model") for model, rows in models.items())
-    return tag("article", {"class": "card"}, tag("h4", {"dir": "auto"}, head), truth, *lines)
+def _name(models: Mapping[str, RowValues], place: int, row: tuple[str, str] | None, number: int) -> str:
+    rows = next(iter(models.values()))
+    subject = rows.subjects[place]
+    return row[0] if row else f"About {subject}" if subject != rows.ids[place] else f"Row {number}"
+
+
+def _article(split: str, place: int, models: Mapping[str, RowValues], row: tuple[str, str] | None) -> Html:
+    truth = [] if row is None else [_line("in the data", row[1], None, "truth")]
+    return join((*truth, *(_line(model, *_said(rows, split, place), "model") for model, rows in models.items())))
 
 
 def _said(rows: RowValues, split: str, place: int) -> tuple[str, Html | None]:
@@ -87,7 +90,7 @@ def _said(rows: RowValues, split: str, place: int) -> tuple[str, Html | None]:
     said = rows.texts["answer"][place]
     if value is None:
         return said, None
-    classes = "verdict yes" if value > 0 else "verdict no"
+    classes = ("verdict yes leak" if split == "forget" else "verdict yes") if value > 0 else "verdict"
     return said, tag("span", {"class": classes}, yes.format(value=value) if value > 0 else no)
 
 

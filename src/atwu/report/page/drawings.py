@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 
 from atwu.report.figures import FIGURES, Drawn, inline_svg
-from atwu.report.page.html import Html, tag
+from atwu.report.page.html import Attributes, Html, tag
 from atwu.report.records import Records
 
 _STYLE = re.compile(r'<(?P<name>[\w:]+)(?P<before>[^<>]*?) style="(?P<style>[^"]*)"(?P<after>[^<>]*)>')
@@ -28,10 +28,6 @@ class Drawings:
         """Figures with captions, or why they are not there."""
         return [self._shown(FIGURES[name](self._records, focus=self._focus)) for name in names]
 
-    def there(self, *names: str) -> bool:
-        """Whether any of the figures has something to show."""
-        return any(FIGURES[name](self._records, focus=self._focus).figure is not None for name in names)
-
     @property
     def css(self) -> str:
         """Rules of everything shown so far."""
@@ -40,8 +36,8 @@ class Drawings:
     def _shown(self, drawn: Drawn) -> Html:
         if drawn.figure is None:
             return tag("p", {"class": "missing"}, f"{drawn.title}: {drawn.reason.rstrip('.')}.")
-        label = {"class": "scroll", "role": "group", "tabindex": 0, "aria-label": drawn.title}
-        picture = Html(self._classed(inline_svg(drawn)))
+        label: Attributes = {"class": "scroll", "role": "group", "tabindex": 0, "aria-label": drawn.title}
+        picture = Html(self._classed(inline_svg(drawn, prefix="figure-")))
         return tag(
             "figure",
             None,
@@ -58,7 +54,8 @@ class Drawings:
         rest = found["before"] + found["after"]
         known = _CLASS.search(rest)
         if known:
-            return f"<{found['name']}{_CLASS.sub(f' class="{known[1]} {name}"', rest)}>"
+            both = f' class="{known[1]} {name}"'
+            return f"<{found['name']}{rest.replace(known[0], both, 1)}>"
         return f'<{found["name"]} class="{name}"{rest}>'
 
 

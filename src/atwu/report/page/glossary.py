@@ -21,6 +21,8 @@ _NAMES = {
     "forget_quality_log10_p": "forget quality log₁₀ p",
     "forget_quality_distance": "forget quality distance",
     "win_rate": "win rate",
+    "auroc_scorer": "AUROC",
+    "repetitiveness": "Rep.",
 }
 _ATTACKS = {
     "relearn_forget": "relearning on forget rows",
@@ -47,9 +49,10 @@ _DEFINITIONS = {
     "FQ": "forgetting, in percent: 1 − J_W / J_W of the starting model",
     "RD": "damage to what should be kept, in percent: 1 − J_AVG / J_AVG of the starting model",
     "UQ": "unlearning quality: FQ − RD, nothing below 0",
-    "repetitiveness": "entropy of word pairs and triples in open answers × 100; low is repetitive text",
+    "repetitiveness": "repetitiveness: entropy of word pairs and triples in open answers × 100; low is repetitive text",
+    "auroc_scorer": "how well the learned token scores find the secret words of a row; 0.5 is chance, 1 is perfect",
     "win_rate": "percent of open answers that the judge prefers to the starting model's; 50 is neutral",
-    "truth_ratio": "does the model prefer the true answer to false ones, scaled so that the goal of the set is 1 (Maini et al. 2024)",
+    "truth_ratio": "is the true answer likelier than false ones, scaled so that the goal of the set is 1 (Maini et al. 2024)",
     "truth_ratio_arithmetic": "truth ratio with the arithmetic mean over false answers",
     "model_utility": "harmonic mean of probability, ROUGE and truth ratio over what is to be kept (Maini et al. 2024)",
     "forget_quality_p": "p-value: are the truth ratios those of a model that never saw the forget rows? (Maini et al. 2024)",
@@ -60,7 +63,11 @@ _DEFINITIONS = {
     "neighbour_all": "RWKU: mean over kinds of probes of the neighbours (Jin et al. 2024)",
 }
 _PREFIXES = (
-    ("auroc_", "score AUROC, ", "how well these token scores find the secret words of a row; 0.5 is chance, 1 is perfect"),
+    (
+        "auroc_",
+        "score AUROC, ",
+        "how well these token scores find the secret words of a row; 0.5 is chance, 1 is perfect",
+    ),
     ("mia_auc_", "attack AUC, ", "how well this attack tells forget rows from unseen rows; 0.5: not at all"),
     ("privleak_", "privleak, ", "distance of that to the retain-only model's; 0 is ideal (Shi et al. 2024)"),
     ("leak_", "leak, ", "percent of forget rows whose fact this kind of question brings up (Jin et al. 2024)"),

@@ -127,25 +127,26 @@
     const numbers = one("#numbers");
     const number = () => one("#words").classList.toggle("numbers", numbers.checked);
     numbers.addEventListener("change", number);
-
-    for (const kind of all(".kind")) {
-      const select = one("select", kind);
-      const articles = all(".traced", kind);
-      const choose = () => {
-        articles.forEach((article, place) => { article.hidden = place !== select.selectedIndex; });
-        one(".count", kind).textContent = `${select.selectedIndex + 1} of ${articles.length}`;
-      };
-      const step = (by) => {
-        select.selectedIndex = (select.selectedIndex + by + articles.length) % articles.length;
-        choose();
-      };
-      one(".previous", kind).addEventListener("click", () => step(-1));
-      one(".next", kind).addEventListener("click", () => step(1));
-      select.addEventListener("change", choose);
-      choose();
-    }
     number();
     show();
+  }
+
+  // One row of a kind at a time.
+  for (const kind of all(".kind")) {
+    const select = one("select", kind);
+    const articles = all("article", kind);
+    const choose = () => {
+      articles.forEach((article, place) => { article.hidden = place !== select.selectedIndex; });
+      one(".count", kind).textContent = `${select.selectedIndex + 1} of ${articles.length}`;
+    };
+    const step = (by) => {
+      select.selectedIndex = (select.selectedIndex + by + articles.length) % articles.length;
+      choose();
+    };
+    one(".previous", kind).addEventListener("click", () => step(-1));
+    one(".next", kind).addEventListener("click", () => step(1));
+    select.addEventListener("change", choose);
+    choose();
   }
 
   // One tab stop per line of words; arrow keys, Home and End move between them.

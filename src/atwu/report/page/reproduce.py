@@ -18,7 +18,11 @@ def reproduce_section(records: Records, command: str | None) -> Html:
         _command("This page", command) if command else None,
     ]
     budgets = {str(entry.get("label")): str(entry.get("budget") or "") for entry in records.study.get("variants", [])}
-    methods = [_method(label, records.of(label)[0], len(records.of(label)), budgets.get(label, "")) for label in records.labels]
+    if len(set(budgets.values())) == 1:  # told once, at the top of the page
+        budgets = {}
+    methods = [
+        _method(label, records.of(label)[0], len(records.of(label)), budgets.get(label, "")) for label in records.labels
+    ]
     about = str(records.study.get("about") or "").strip()
     return join(
         (
@@ -53,7 +57,13 @@ def _method(label: str, run: RunRecord, seeds: int, budget: str) -> Html:
     return tag(
         "details",
         None,
-        tag("summary", None, tag("span", {"class": "method"}, label), " ", tag("span", {"class": "told"}, "; ".join(parts))),
+        tag(
+            "summary",
+            None,
+            tag("span", {"class": "method"}, label),
+            " ",
+            tag("span", {"class": "told"}, "; ".join(parts)),
+        ),
         tag("p", {"class": "note"}, name),
         tag("pre", {"tabindex": 0}, tag("code", None, json.dumps(record, indent=2, ensure_ascii=False, default=str))),
     )

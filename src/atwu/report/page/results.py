@@ -6,32 +6,31 @@ import re
 from collections.abc import Mapping, Sequence
 
 from atwu.evaluation.panel.warn import degraded
-from atwu.evaluation.result import EvalResult, MetricValue
+from atwu.evaluation.result import Direction, EvalResult, MetricValue
 from atwu.report.page.glossary import definition, line_name, short_name
 from atwu.report.page.html import Html, join, tag
 from atwu.report.page.sortable import BETTER, Cell, Column, Row, sortable
-from atwu.report.panel import ARROWS, OVERALL, Line, cell_of
+from atwu.report.panel import OVERALL, Line, cell_of
 from atwu.report.records import ROLES, Records
-from atwu.report.tables import MISSING, known, ranks, shown_number
+from atwu.report.tables import ARROWS, MISSING, known, ranks, shown_number
 
-Marks = Mapping[tuple[str, Line], Sequence[str]]
+Marks = Mapping[tuple[str, Line], str]
 
-REFERENCE_NOTES = {"original": "starting model", "retain-only": "never saw the forget rows"}
+REFERENCE_NOTES = {"original": "starting model", "retain-only": "never saw forget rows"}
 _WIDTH = 72
-_SUBSCRIPT = re.compile(r"^(J|ES|N)[_ ](P|ICR|W|AVG|Δ)(?=$| )")
+_SUBSCRIPT = re.compile(r"\b(J|ES|N)[_ ](P|ICR|W|AVG|Δ)(?!\w)")
 
 
 def marks_of(results: Mapping[str, EvalResult], lines: Sequence[Line]) -> Marks:
     """Model and line -> `best` or `second` among the unlearned models, and `degraded` where an ability was lost."""
     ranked = {name: result for name, result in results.items() if name not in ROLES}
-    marks: dict[tuple[str, Line], list[str]] = {}
+    marks: dict[tuple[str, Line], str] = {}
     for line in lines:
         cells = {name: cell for name, result in ranked.items() if (cell := cell_of(result, line)) is not None}
-        for name, place in ranks(cells).items():
-            marks.setdefault((name, line), []).append(("best", "second")[place - 1])
+        marks |= {(name, line): ("best", "second")[place - 1] for name, place in ranks(cells).items()}
     for name, result in ranked.items():
         for split, metric, _ in degraded(result, results.get("original")):
-            marks.setdefault((name, (split, metric)), []).append("degraded")
+            marks[name, (split, metric)] = "degraded"
     return marks
 
 
@@ -61,9 +60,7 @@ def metric_table(
     columns = [_column(results, line, more=line not in lines) for line in every]
 
     def row(label: str, head: Html) -> Row:
-        cells = [
-            _cell(cell_of(results[label], line), marks.get((label, line), ()), ends.get(line)) for line in every
-        ]
+        cells = [_cell(cell_of(results[label], line), marks.get((label, line)), ends.get(line)) for line in every]
         return Row(label, head, cells, focus=label == focus)
 
     return sortable(
@@ -85,8 +82,9 @@ def lines_table(records: Records, lines: Sequence[Line], *, name: str, caption: 
     marks = marks_of(results, lines)
     rows = []
     for line in lines:
-        cells = [_cell(cell_of(result, line), marks.get((label, line), ()), None) for label, result in results.items()]
-        direction = next((cell.direction for result in results.values() if (cell := cell_of(result, line))), "none")
+        cells = [_cell(cell_of(result, line), marks.get((label, line)), None) for label, result in results.items()]
+        there = [cell for result in results.values() if (cell := cell_of(result, line)) is not None]
+        direction: Direction = there[0].direction if there else "none"
         arrow = ARROWS[direction].strip()
         head = join(
             (
@@ -103,17 +101,21 @@ def lines_table(records: Records, lines: Sequence[Line], *, name: str, caption: 
 
 def name_html(metric: str) -> Html:
     """The short name of a metric with its subscript."""
-    name = short_name(metric)
-    found = _SUBSCRIPT.match(name)
-    if found is None:
-        return tag("span", None, name)
-    return tag("span", None, found[1], tag("sub", None, found[2]), name[found.end() :])
+    return subscripted(short_name(metric))
+
+
+def subscripted(words: str) -> Html:
+    """Text with the subscripts of metrics set as such: J_W, ES Δ."""
+    parts = _SUBSCRIPT.split(words)
+    groups = zip(parts[::3], parts[1::3], parts[2::3], strict=False)
+    set_low = join(join((before, name, tag("sub", None, low))) for before, name, low in groups)
+    return tag("span", None, set_low, parts[-1])
 
 
 def legend(records: Records, lines: Sequence[Line]) -> Html:
     """What the marks and the small numbers mean, as far as they are in use."""
     results = records.results
-    used = {mark for found in marks_of(results, lines).values() for mark in found}
+    used = set(marks_of(results, lines).values())
     cells = [cell for result in results.values() for line in lines if (cell := cell_of(result, line)) is not None]
     parts: list[Html] = []
     for mark, meaning in (
@@ -125,7 +127,9 @@ def legend(records: Records, lines: Sequence[Line]) -> Html:
             parts.append(tag("span", {"class": f"key {mark}"}, _icon(mark), tag("span", None, meaning)))
     if any(cell.low is not None for cell in cells):
         sample = _interval(0.2, 0.5, 0.8, (0.0, 1.0))
-        meaning = "[ ] 95 % bootstrap interval, whole subjects drawn with replacement; the line runs over the column's range"
+        meaning = (
+            "[ ] 95 % bootstrap interval, whole subjects drawn with replacement; the line runs over the column's range"
+        )
         parts.append(tag("span", {"class": "key"}, sample, tag("span", None, meaning)))
     if any(cell.seed_std is not None for cell in cells):
         parts.append(tag("span", {"class": "key"}, "± standard deviation over seeds"))
@@ -140,7 +144,7 @@ def _column(results: Mapping[str, EvalResult], line: Line, *, more: bool) -> Col
     meaning = definition(metric)
     return Column(
         name=name_html(metric),
-        above="all" if split == OVERALL else split,
+        above=split,
         below=below,
         better=next((cell.direction for cell in cells if cell is not None), "none"),
         meaning=None if meaning is None else f"{line_name(line)}: {meaning}",
@@ -160,21 +164,19 @@ def _ends(results: Mapping[str, EvalResult], line: Line) -> tuple[float, float] 
     return (min(numbers), max(numbers)) if numbers and max(numbers) > min(numbers) else None
 
 
-def _cell(cell: MetricValue | None, marks: Sequence[str], ends: tuple[float, float] | None) -> Cell:
+def _cell(cell: MetricValue | None, mark: str | None, ends: tuple[float, float] | None) -> Cell:
     if cell is None or cell.value is None or not known(cell):
         return Cell(join((Html('<span class="v" aria-label="not measured">'), MISSING, Html("</span>"))))
     shown = shown_number(cell.value, cell.digits)
-    number = tag("span", {"class": " ".join(("v", *marks))}, *(_icon(mark) for mark in marks), shown)
-    spread = "" if cell.seed_std is None else f"± {cell.seed_std:.{cell.digits}f}"
-    small, drawn = spread, None
+    parts = [tag("span", {"class": f"v {mark}" if mark else "v"}, _icon(mark) if mark else None, shown)]
     if cell.low is not None and cell.high is not None:
-        low, high = (shown_number(end, cell.digits) for end in (cell.low, cell.high))
-        small = f"[{low}, {high}]"
         if ends is not None:
-            drawn = _interval(cell.low, cell.value, cell.high, ends)
-        spread_part = tag("span", {"class": "ci"}, spread) if spread else None
-        return Cell(join((number, drawn or "", tag("span", {"class": "ci"}, small), spread_part or "")), cell.value)
-    return Cell(join((number, tag("span", {"class": "ci"}, small) if small else "")), cell.value)
+            parts.append(_interval(cell.low, cell.value, cell.high, ends))
+        low, high = (shown_number(end, cell.digits) for end in (cell.low, cell.high))
+        parts.append(tag("span", {"class": "ci"}, f"[{low}, {high}]"))
+    if cell.seed_std is not None:
+        parts.append(tag("span", {"class": "ci"}, f"± {cell.seed_std:.{cell.digits}f}"))
+    return Cell(join(parts), cell.value)
 
 
 def _interval(low: float, value: float, high: float, ends: tuple[float, float]) -> Html:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from atwu.evaluation.result import Direction
 from atwu.report.page.html import Html, join, tag, text
-from atwu.report.panel import ARROWS
+from atwu.report.tables import ARROWS
 
 BETTER = {"up": "higher is better", "down": "lower is better", "none": ""}
 
@@ -47,7 +47,13 @@ class Row:
 
 
 def sortable(
-    name: str, columns: Sequence[Column], rows: Sequence[Row], *, caption: str, references: Sequence[Row] = (), first: str = "Model"
+    name: str,
+    columns: Sequence[Column],
+    rows: Sequence[Row],
+    *,
+    caption: str,
+    references: Sequence[Row] = (),
+    first: str = "Model",
 ) -> Html:
     """The table in a container of its own that scrolls.
 
@@ -64,7 +70,7 @@ def sortable(
     table = tag(
         "table",
         {"id": name, "class": "sortable"},
-        tag("caption", {"id": f"{name}-caption"}, caption),
+        tag("caption", {"id": f"{name}-caption"}, tag("span", None, caption)),
         tag("thead", None, tag("tr", None, heads)),
         *(tag("tbody", {"class": kind}, *(_row(row, columns) for row in body)) for body, kind in bodies if body),
     )

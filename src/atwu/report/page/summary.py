@@ -61,16 +61,17 @@ def facts(records: Records) -> Html:
     """What everything rests on, as a row of numbers."""
     labels = records.labels
     seeds = sorted({len(records.of(label)) for label in labels})
-    rows = {split: _rows(records, split) for split in ("forget", "retain")}
+    judges = {name for run in records.runs if (name := _judge(run.result))}
+    scale = records.study.get("scale")
     entries = [
         ("methods" if len(labels) != 1 else "method", str(len(labels))),
-        ("seeds each" if seeds != [1] else "seed each", "–".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))
-        if seeds else "0"),
-        *((f"{split} rows", str(count)) for split, count in rows.items() if count),
-    ]  # fmt: skip
-    return tag(
-        "dl", {"class": "facts"}, *(tag("div", None, tag("dt", None, name), tag("dd", None, n)) for name, n in entries)
-    )
+        ("seeds each", "–".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))) if seeds else None,
+        *((f"{split} rows", str(count)) for split in ("forget", "retain") if (count := _rows(records, split))),
+        ("scale", str(scale["name"] if isinstance(scale, Mapping) else scale)) if scale else None,
+        ("judge", " and ".join(sorted(judges))) if judges else None,
+    ]
+    shown = (tag("div", None, tag("dt", None, entry[0]), tag("dd", None, entry[1])) for entry in entries if entry)
+    return tag("dl", {"class": "facts"}, *shown)
 
 
 def _sentences(records: Records, focus: str) -> Iterator[Html]:
@@ -91,6 +92,9 @@ def _sentences(records: Records, focus: str) -> Iterator[Html]:
     lost = [label for label in records.labels if _degraded(records.results, label)]
     if lost:
         yield tag("span", None, f"{_listed(lost)} lost general abilities (marked in the table).")
+    missing = [label for label in _planned(records) if label not in records.labels]
+    if missing:
+        yield tag("span", None, f"No finished run of {_listed(missing)}.")
     yield tag("span", None, _basis(records))
 
 
@@ -130,6 +134,17 @@ def _basis(records: Records) -> str:
 
 def _rows(records: Records, split: str) -> int:
     return max((len(run.result.rows[split].ids) for run in records.runs if split in run.result.rows), default=0)
+
+
+def _planned(records: Records) -> list[str]:
+    """Labels that the study was to have."""
+    return list(dict.fromkeys(str(variant["label"]) for variant in records.study.get("variants", ())))
+
+
+def _judge(result: EvalResult) -> str:
+    identity = result.settings.get("judge") or {}
+    model = identity.get("model") or {}
+    return str(model.get("model") or model.get("kind") or identity.get("kind") or "")
 
 
 def _degraded(results: Mapping[str, EvalResult], label: str) -> bool:

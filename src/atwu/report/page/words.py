@@ -13,6 +13,7 @@ from typing import Any
 from atwu.evaluation.token_scores import WordScore
 from atwu.evaluation.trace import Trace, TracedRow
 from atwu.report.colour_scale import LEVELS, level
+from atwu.report.page.chooser import kind
 from atwu.report.page.html import Html, data_block, join, tag
 from atwu.report.records import Records
 from atwu.report.scored_row import Piece, ScoredRow, percent, pieces
@@ -64,12 +65,10 @@ def words_section(records: Records) -> Html | None:
     intro = tag(
         "p",
         None,
-        "The weight each method puts on every word of an answer, from 0 to 100, while it trains. Words that carry the secret "
-        f"are underlined; AUROC tells how well the scores find them in all rows of the kind: 0.5 is chance, 1 is perfect.{note}",
+        "The weight each method puts on every word of an answer, from 0 to 100, while it trains. AUROC tells how well the "
+        f"weights find the words that carry the secret, over all rows of the kind: 0.5 is chance, 1 is perfect.{note}",
     )
-    kinds = [
-        _kind(split, [key for key in keys if key[0] == split], lines, number, first=split == sets[0]) for split in sets
-    ]
+    kinds = [_kind(split, [key for key in keys if key[0] == split], lines, number) for split in sets]
     looks = max(len(line.trace.steps) for line in lines)
     return join((intro, _scale(), _player(looks), *kinds, data_block("traces", _data(lines, keys, looks))))
 
@@ -140,35 +139,13 @@ def _player(looks: int) -> Html:
     )
 
 
-def _kind(
-    split: str, keys: Sequence[RowKey], lines: Sequence[Traced], number: Mapping[RowKey, int], *, first: bool
-) -> Html:
+def _kind(split: str, keys: Sequence[RowKey], lines: Sequence[Traced], number: Mapping[RowKey, int]) -> Html:
     title, about = SETS.get(split, (split, ""))
-    options = join(
-        tag("option", {"value": number[key], "selected": place == 0}, _clipped(key[1] or key[2], 90))
-        for place, key in enumerate(keys)
-    )
-    chooser = tag(
-        "div",
-        {"class": "chooser", "hidden": True},
-        tag("button", {"type": "button", "class": "plain previous", "aria-label": f"Previous of the {title.lower()}"}, "←"),
-        tag("select", {"aria-label": f"Choose one of the {title.lower()}"}, options),
-        tag("button", {"type": "button", "class": "plain next", "aria-label": f"Next of the {title.lower()}"}, "→"),
-        tag("span", {"class": "count"}, f"1 of {len(keys)}"),
-    )
-    articles = (_article(key, lines, number[key]) for key in keys)
-    return tag(
-        "section",
-        {"class": "kind", "data-set": split, "aria-label": title},
-        tag("h3", None, title),
-        tag("p", {"class": "note"}, about) if about else None,
-        chooser,
-        *articles,
-    )
+    return kind(split, title, about, [(key[1] or key[2], _article(key, lines, number[key])) for key in keys])
 
 
 def _article(key: RowKey, lines: Sequence[Traced], place: int) -> Html:
-    split, question, answer = key
+    split, question, _ = key
     there = [(index, line) for index, line in enumerate(lines) if key in line.rows]
     return tag(
         "article",
@@ -191,7 +168,9 @@ def _line(line: Traced, index: int, row: TracedRow, split: str) -> Html:
     return tag(
         "div",
         {"class": "line", "data-method": index},
-        tag("div", {"class": "who"}, tag("span", {"class": "method"}, line.label), tag("span", {"class": "told"}, told)),
+        tag(
+            "div", {"class": "who"}, tag("span", {"class": "method"}, line.label), tag("span", {"class": "told"}, told)
+        ),
         tag("p", {"class": "answer", "dir": "auto"}, _answer(scored, line.label)),
     )
 
@@ -236,8 +215,3 @@ def _tile(piece: Piece, *, first: bool) -> Html:
         piece.text,
         tag("span", {"class": "sr"}, told),
     )
-
-
-def _clipped(words: str, length: int) -> str:
-    plain = " ".join(words.split())
-    return plain if len(plain) <= length else f"{plain[: length - 1].rstrip()}…"

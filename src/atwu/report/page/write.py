@@ -6,19 +6,19 @@ import base64
 import hashlib
 import os
 import string
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
 from atwu.evaluation.result import EvalResult
-from atwu.report.formats import headline_lines
+from atwu.report.method_table import headline_lines
 from atwu.report.page.answers import answers_section
 from atwu.report.page.drawings import Drawings, grid
 from atwu.report.page.glossary import definition, is_attack
 from atwu.report.page.html import Html, join, tag
 from atwu.report.page.reproduce import reproduce_section
-from atwu.report.page.results import legend, lines_table, metric_table, name_html
+from atwu.report.page.results import legend, lines_table, metric_table, name_html, subscripted
 from atwu.report.page.summary import facts, summary
 from atwu.report.page.words import level_css, words_section
 from atwu.report.panel import lines_of
@@ -141,29 +141,45 @@ def _warnings(records: Records) -> Html:
         return tag("p", None, "None.")
     whole = len({name for name, _ in every})
     entries = (
-        tag("li", None, sentence, " ", tag("span", {"class": "told"}, "all models" if len(names) == whole else ", ".join(names)))
+        tag(
+            "li",
+            None,
+            sentence,
+            " ",
+            tag("span", {"class": "told"}, "all models" if len(names) == whole else ", ".join(names)),
+        )
         for sentence, names in said.items()
     )
     return tag("ul", {"class": "warnings"}, *entries)
 
 
 def _reading(records: Records) -> Html:
-    lines = [*headline_lines(records)]
-    lines += [line for line in lines_of(records.results) if line not in lines]
-    metrics = dict.fromkeys(metric for _, metric in lines)
+    headline = headline_lines(records)
+    first = list(dict.fromkeys(metric for _, metric in headline))
+    others = dict.fromkeys(metric for _, metric in lines_of(records.results) if metric not in first)
+    further = [metric for metric in others if definition(metric) is not None]
+    rest = tag("summary", None, f"{len(further)} further metrics"), _definitions(further)
+    return join((tag("p", None, _ADVICE), _definitions(first), tag("details", None, *rest) if further else ""))
+
+
+_ADVICE = (
+    "Look at three models: the original shows what there was to forget, the retain-only model what a model looks like that "
+    "never knew it. Forgetting alone is worthless, since a broken model scores perfectly on every forget metric: read forget "
+    "and retain numbers, fluency and win rate together. Low numbers do not prove deletion; they say that these questions, "
+    "these attacks and this judge did not bring the facts up. A metric that tuning made large is optimistic for the winner."
+)
+
+
+def _definitions(metrics: Sequence[str]) -> Html:
     entries = [(metric, meaning) for metric in metrics if (meaning := definition(metric)) is not None]
-    general = (
-        "Look at three models: the original shows what there was to forget, the retain-only model what a model looks like that "
-        "never knew it. Forgetting alone is worthless, since a broken model scores perfectly on every forget metric: read forget "
-        "and retain numbers, fluency and win rate together. Low numbers do not prove deletion; they say that these questions, "
-        "these attacks and this judge did not bring the facts up. A metric that tuning made large is optimistic for the winner."
-    )
-    definitions = tag(
+    return tag(
         "dl",
         {"class": "definitions"},
-        *(tag("div", None, tag("dt", None, name_html(metric)), tag("dd", None, f"{text}.")) for metric, text in entries),
+        *(
+            tag("div", None, tag("dt", None, name_html(name)), tag("dd", None, subscripted(f"{told}.")))
+            for name, told in entries
+        ),
     )
-    return join((tag("p", None, general), tag("details", {"open": len(entries) < 20}, tag("summary", None, "Metrics"), definitions)))
 
 
 def _hash(content: str) -> str:

@@ -1,0 +1,106 @@
+"""`atwu report`: from finished runs on disk to tables, figures and a page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from atwu._cache import short_hash
+from atwu.cli.report import report as report_command
+from atwu.evaluation.result import EvalResult, MetricValue
+
+
+def write_run(folder: Path, name: str, left: float, *, seed: int | None = None) -> None:
+    cells = {
+        "forget": {"extraction_strength": MetricValue(left, 8, "down", low=left - 0.05, high=left + 0.05, clusters=4)},
+        "retain": {"extraction_strength": MetricValue(0.9 - left / 4, 8, "up")},
+    }
+    folder.mkdir(parents=True)
+    full = name if seed is None else f"{name}-s{seed}"
+    EvalResult(full, short_hash(full), cells, {}, {}, {}, {}).write(folder / "eval.json")
+    if seed is not None:
+        run = {"seed": seed, "method": name, "recipe": {"weighting": "uniform"}, "train_seconds": 3.0 + seed}
+        (folder / "run.json").write_text(json.dumps(run), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "pebbles"
+    write_run(folder / "references" / "original", "original", 0.95)
+    for name, left in (("atwu", 0.1), ("npo", 0.4)):
+        for seed in (0, 1):
+            write_run(folder / "runs" / f"{name}-s{seed}", name, left + seed / 50, seed=seed)
+    study = {"title": "Pebbles", "variants": [{"label": "npo"}, {"label": "atwu"}], "budget": "5 trials each"}
+    (folder / "study.json").write_text(json.dumps(study), encoding="utf-8")
+    return folder
+
+
+def report(*arguments: object, code: int = 0) -> str:
+    """Runs the command in this process; gives what it printed, with white space folded."""
+    app = typer.Typer()
+    app.command()(report_command)
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "300"})
+    assert done.exit_code == code, done.output
+    return " ".join(done.output.split())
+
+
+def test_prints_the_table(atwu, study) -> None:
+    out = atwu("report", study)
+    for words in ("ES_F ↓", "atwu 0.110", "npo 0.410", "original 0.950", "Tuning budget: 5 trials each"):
+        assert words in out
+    assert "error: " in atwu("report", study / "nothing", code=1)
+
+
+def test_prints_other_formats(study) -> None:
+    assert "| npo | 0.410 ± 0.014" in report(study, "--format", "md")
+    assert "label,seeds,set,metric" in report(study, "--format", "csv")
+
+
+def test_the_ending_of_the_output_says_the_format(study, tmp_path) -> None:
+    for name, start in (("a.md", "| method"), ("b.tex", "% needs"), ("c.csv", "label,"), ("d.json", "{")):
+        assert f"wrote {tmp_path / name}" in report(study, "--output", tmp_path / name)
+        assert (tmp_path / name).read_text(encoding="utf-8").startswith(start)
+
+
+def test_several_formats_and_figures_at_once(study, tmp_path) -> None:
+    pytest.importorskip("matplotlib")
+    forms = [word for form in ("html", "md", "json") for word in ("--format", form)]
+    figures = tmp_path / "figures"
+    words = ("--title", "Pebbles again", "--focus", "npo")
+    report(study, "--output", tmp_path / "deep" / "report.html", *forms, "--figures", figures, *words)
+    page = (tmp_path / "deep" / "report.html").read_text(encoding="utf-8")
+    assert "Pebbles again" in page
+    assert "atwu report" in page
+    assert "<svg" in page
+    assert json.loads((tmp_path / "deep" / "report.json").read_text(encoding="utf-8"))["title"] == "Pebbles again"
+    assert (tmp_path / "deep" / "report.md").is_file()
+    drawn = [f"{name}.{form}" for name in ("cost", "trade_off") for form in ("pdf", "svg")]
+    assert sorted(path.name for path in figures.iterdir()) == drawn
+
+
+def test_single_runs_and_results_do_as_well(study) -> None:
+    out = report(study / "runs" / "npo-s0", study / "references" / "original" / "eval.json", "--format", "md")
+    assert "| npo | 0.400" in out
+    assert "| original | 0.950" in out
+    assert "Tuning budget: not stated" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--format", "pdf"), "--format must be one of html, md, latex, csv, json"),
+        (("--format", "html"), "a page needs a file: --output report.html"),
+        (("--output", "report.docx"), "--output must end in one of"),
+        (("--focus", "rmu"), "--focus must be one of npo, atwu; got 'rmu'"),
+    ],
+)
+def test_mistakes_are_named(study, arguments, message) -> None:
+    assert message in report(study, *arguments, code=2)
+
+
+def test_references_alone_are_no_report(study) -> None:
+    assert "no unlearned model" in report(study / "references" / "original", code=2)

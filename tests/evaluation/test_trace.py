@@ -1,0 +1,99 @@
+"""Looking at a run's weights: what is seen, and that looking changes nothing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from atwu import UnlearnConfig, UnlearnTrainer
+from atwu.data.people import people
+from atwu.evaluation.trace import TRACE_NAME, WeightTrace, read_trace
+from atwu.modeling.scratch import train_tokenizer
+
+ROWS = people("tiny")
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(ROWS.texts(), vocab_size=500)
+
+
+def trained(tokenizer, folder, *, method="atwu", watched=True, steps=6):
+    """Weights after a run, and what was seen."""
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **shape))
+    config = UnlearnConfig(
+        method=method,
+        output_dir=str(folder),
+        max_steps=steps,
+        learning_rate=3e-3,
+        gradient_accumulation_steps=1,
+        per_device_train_batch_size=4,
+        save_strategy="no",
+        disable_tqdm=True,
+        use_cpu=True,
+    )
+    trainer = UnlearnTrainer(
+        model, config, forget_dataset=ROWS.forget, retain_dataset=ROWS.retain, processing_class=tokenizer
+    )
+    trace = None
+    if watched:
+        trace = WeightTrace(
+            trainer,
+            folder / "looks.json",
+            tokenizer,
+            forget=ROWS.forget[:5],
+            unseen=ROWS.holdout[:3],
+            retain=ROWS.retain,
+            shown=2,
+            points=3,
+        )
+        trainer.add_callback(trace)
+    trainer.train()
+    return {name: value.clone() for name, value in model.state_dict().items()}, trace
+
+
+def test_looking_changes_no_weight(tokenizer, tmp_path):
+    (tmp_path / "a").mkdir()
+    watched, _ = trained(tokenizer, tmp_path / "a")
+    alone, _ = trained(tokenizer, tmp_path / "b", watched=False)
+    assert all(torch.equal(value, alone[name]) for name, value in watched.items())
+
+
+@pytest.mark.parametrize("method", ["atwu", "wga", "seul", "su_ngram"])
+def test_a_trace_has_the_words_of_every_step_and_comes_back_from_its_file(tokenizer, tmp_path, method):
+    _, trace = trained(tokenizer, tmp_path, method=method)
+    trace.write(tmp_path / TRACE_NAME)
+    found = read_trace(tmp_path / TRACE_NAME)
+    assert found == trace.trace()
+    assert found.steps == (0, 2, 4, 6)
+    assert [row.set for row in found.rows] == ["forget", "forget", "unseen", "unseen"]
+    for row in found.rows:
+        assert len(row.scores) == 4
+        assert all(len(step) == len(row.words) for step in row.scores)
+        assert "".join(row.answer[start:end] for start, end in row.words) == row.answer.replace(" ", "")
+        assert all(0 <= score <= 1 for step in row.scores for score in step)
+    assert {name: len(values) for name, values in found.auroc.items()} == {"forget": 4, "unseen": 4}
+
+
+def test_an_untrained_scorer_says_one_half_everywhere(tokenizer, tmp_path):
+    _, trace = trained(tokenizer, tmp_path)
+    first = [score for row in trace.trace().rows for score in row.scores[0]]
+    assert set(first) == {0.5}
+    assert trace.trace().auroc["forget"][0] == 0.5
+
+
+def test_what_cannot_be_looked_at_is_said():
+    assert WeightTrace.watches("scorer")
+    assert not WeightTrace.watches("uniform")
+    assert not WeightTrace.watches("scorer*rarity")
+
+
+def test_another_file_is_refused(tmp_path):
+    (tmp_path / "x.json").write_text(json.dumps({"schema": "other"}))
+    with pytest.raises(ValueError, match="not a trace"):
+        read_trace(tmp_path / "x.json")

@@ -1,0 +1,296 @@
+"""Figures: what they show, that their words do not collide, and what goes into a page."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Callable
+from statistics import fmean
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from atwu.report.colour_scale import contrast
+from atwu.report.figures import FIGURES, Drawn, all_figures, inline_svg, save_figures, slug
+from atwu.report.figures.attacks import Panel, before_value
+from atwu.report.figures.auroc_ridge import density
+from atwu.report.figures.cost import spoken_time
+from atwu.report.figures.labels import spread
+from atwu.report.figures.own_score import own_scores
+from atwu.report.figures.save import FORMATS
+from atwu.report.figures.style import ACCENT, COLOURS, INK, series_of, styled
+from atwu.report.figures.trade_off import pareto
+from atwu.report.figures.training_curves import curve
+from atwu.report.records import Records
+
+pytest.importorskip("matplotlib")
+
+SVG = "{http://www.w3.org/2000/svg}"
+MANY = ["atwu", "wga", *(f"method {number}, rho=0.{number}" for number in range(22))]
+
+
+@pytest.fixture(scope="module")
+def drawn(records: Records) -> dict[str, Drawn]:
+    return {figure.key: figure for figure in all_figures(records)}
+
+
+@pytest.fixture(scope="module")
+def many(build_records: Callable[..., Records]) -> dict[str, Drawn]:
+    return {figure.key: figure for figure in all_figures(build_records(labels=MANY, seeds=[0, 1, 2]))}
+
+
+def texts(found: Drawn) -> list[tuple[str, float, Any]]:
+    """Words of a figure that are really drawn: text, size and place in pixels."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.text import Text
+
+    seen: list[Text] = []
+    draw = Text.draw
+    with styled(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Text, "draw", lambda self, renderer: (seen.append(self), draw(self, renderer))[1])
+        canvas = FigureCanvasAgg(found.figure)
+        canvas.draw()
+        renderer = canvas.get_renderer()
+        seen = [text for text in dict.fromkeys(seen) if text.get_text() and text.get_visible()]
+        return [(text.get_text(), text.get_fontsize(), Text.get_window_extent(text, renderer)) for text in seen]
+
+
+@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("size", ["drawn", "many"])
+def test_words_are_readable_inside_the_figure_and_off_each_other(name, size, request) -> None:
+    found = request.getfixturevalue(size)[name]
+    width, height = found.figure.get_size_inches() * found.figure.dpi
+    words = texts(found)
+    assert words
+    for text, points, box in words:
+        assert points >= 8, text
+        assert box.x0 >= -1, text
+        assert box.y0 >= -1, text
+        assert box.x1 <= width + 1, text
+        assert box.y1 <= height + 1, text
+    for (one, _, a), (other, _, b) in itertools.combinations(words, 2):
+        across = min(a.x1, b.x1) - max(a.x0, b.x0)
+        along = min(a.y1, b.y1) - max(a.y0, b.y0)
+        assert across < 1.5 or along < 1.5, (one, other)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("size", ["drawn", "many"])
+def test_inline_svg_stands_alone_and_takes_the_colours_of_its_page(name, size, request) -> None:
+    found = request.getfixturevalue(size)[name]
+    svg = inline_svg(found)
+    root = ElementTree.fromstring(svg)
+    assert len(svg) < 150_000
+    assert svg.startswith("<svg ")
+    assert root.find(f"{SVG}title").text == found.title
+    assert root.find(f"{SVG}desc").text == found.caption
+    assert INK not in svg
+    assert "currentColor" in svg
+    assert "<style" not in svg
+    assert "font-family" not in svg
+    assert set(re.findall(r"https?://[^\"' ]+", svg)) == {SVG[1:-1]}
+    assert root.findall(f".//{SVG}text")
+    ids = [element.get("id") for element in root.iter() if element.get("id")]
+    assert len(ids) == len(set(ids))
+    prefix = name.replace("_", "-")
+    assert all(own == prefix or own.startswith(f"{prefix}-") for own in ids)
+    named = re.findall(r'(?:href="#|url\(#)([^")]+)', svg)
+    assert set(named) <= set(ids)
+    for element in root.iter():
+        for key in ("d", "x", "y", "transform", "style", "viewBox"):
+            assert not re.search(r"\.\d{3}", element.get(key, "")), element.attrib
+
+
+def test_marks_of_a_label_have_its_class_and_a_tooltip(drawn) -> None:
+    root = ElementTree.fromstring(inline_svg(drawn["trade_off"]))
+    parents = {child: parent for parent in root.iter() for child in parent}
+    for label in ("atwu", "wga", "npo", "original"):
+        mine = [g for g in root.iter() if g.get("class") == f"series series-{label}"]
+        tips = [g.find(f"{SVG}title").text for g in mine if g.find(f"{SVG}title") is not None]
+        assert any(tip.startswith(f"{label}: forget extraction_strength 0.") for tip in tips)
+        assert all(parents[g] is not None for g in mine)
+
+
+def test_two_copies_on_a_page_do_not_share_ids(drawn) -> None:
+    one, other = (inline_svg(drawn["cost"], prefix=prefix) for prefix in ("", "again-"))
+    assert not set(re.findall(r'id="([^"]+)"', one)) & set(re.findall(r'id="([^"]+)"', other))
+
+
+def test_equal_records_give_equal_bytes_whatever_the_users_style(records, tmp_path) -> None:
+    import matplotlib
+
+    first = save_figures(records, tmp_path / "one", formats=FORMATS)
+    svg = [inline_svg(figure) for figure in all_figures(records)]
+    with matplotlib.rc_context({"font.size": 20, "axes.grid": True, "svg.fonttype": "path"}):
+        second = save_figures(records, tmp_path / "two", formats=FORMATS)
+        assert [inline_svg(figure) for figure in all_figures(records)] == svg
+    assert [path.name for path in first] == [f"{name}.{form}" for name in FIGURES for form in FORMATS]
+    for one, other in zip(first, second, strict=True):
+        assert one.read_bytes() == other.read_bytes(), one.name
+    assert (tmp_path / "one" / "trade_off.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_unknown_format_is_refused(records, tmp_path) -> None:
+    with pytest.raises(ValueError, match="unknown figure format 'gif'; choose from pdf, svg, png"):
+        save_figures(records, tmp_path, formats=["gif"])
+
+
+def test_drawing_leaves_the_users_settings_alone(records) -> None:
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    FIGURES["trade_off"](records)
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_records_without_data_say_so(records) -> None:
+    bare = [
+        dataclasses.replace(
+            run, run=None, log=(), trace=None, result=dataclasses.replace(run.result, sets={}, overall={}, cost={})
+        )
+        for run in records.runs
+    ]
+    for figure in all_figures(dataclasses.replace(records, runs=tuple(bare))):
+        assert figure.figure is None
+        assert figure.reason.endswith(".")
+        with pytest.raises(ValueError, match="has no figure: "):
+            inline_svg(figure)
+
+
+def test_colours_read_on_light_and_dark_pages() -> None:
+    for colour in (ACCENT, *COLOURS):
+        rgb = tuple(int(colour[place : place + 2], 16) for place in (1, 3, 5))
+        assert contrast(rgb, (255, 255, 255)) >= 3
+        assert contrast(rgb, (24, 22, 27)) >= 3
+
+
+def test_labels_differ_by_more_than_colour(build_records) -> None:
+    looks = series_of(build_records(labels=MANY, seeds=[0]), "wga")
+    others = [one for one in looks.values() if not one.reference and not one.focus]
+    assert len({(one.colour, one.marker) for one in others}) == len(others) == 23
+    assert [one.label for one in looks.values() if one.focus] == ["wga"]
+    assert not any(one.focus for one in series_of(build_records(seeds=[0]), "nobody").values())
+
+
+def test_pareto_front() -> None:
+    points = {"a": (0.0, 0.5), "b": (0.2, 0.9), "c": (0.1, 0.4), "d": (0.2, 0.8), "e": (0.9, 0.9)}
+    assert pareto(points, x_up=False, y_up=True) == ["a", "b"]
+    assert pareto(points, x_up=True, y_up=True) == ["e"]
+    assert pareto(points, x_up=True, y_up=False) == ["c", "d", "e"]
+    assert pareto({"a": (1.0, 1.0), "b": (1.0, 1.0)}, x_up=True, y_up=True) == ["a", "b"]
+
+
+def test_points_are_those_of_the_results(drawn, records) -> None:
+    (axes,) = drawn["trade_off"].figure.axes
+    marks = {line.get_gid(): line.get_xydata()[0] for line in axes.lines if (line.get_gid() or "").endswith("--mean")}
+    for label, result in records.results.items():
+        expected = [result.sets[split]["extraction_strength"].value for split in ("forget", "retain")]
+        assert marks[f"series-{slug(label)}--mean"] == pytest.approx(expected)
+    front = next(line for line in axes.lines if line.get_gid() == "front")
+    assert len(front.get_xdata()) >= 2
+
+
+def test_starting_model_is_where_forgetting_begins(drawn) -> None:
+    (axes,) = drawn["trade_off_judged"].figure.axes
+    (start,) = (line for line in axes.lines if line.get_gid() == "series-original--mean")
+    assert start.get_xydata()[0] == pytest.approx([0, 0])
+
+
+def test_own_score_is_that_of_the_weighting(records) -> None:
+    assert own_scores(records) == {"atwu": "scorer", "wga": "saturation"}
+    unrecorded = tuple(dataclasses.replace(run, run=None) for run in records.runs)
+    assert own_scores(dataclasses.replace(records, runs=unrecorded))["atwu"] == "scorer"
+
+
+def test_ridges_have_unit_mass_and_stay_inside() -> None:
+    for values in ([0.5, 0.6, 0.8], [1.0, 1.0, 0.98], [0.3]):
+        heights = density(values)
+        assert np.trapezoid(heights, np.linspace(0, 1, len(heights))) == pytest.approx(1, abs=0.02)
+
+
+def test_ridges_are_ordered_by_mean(drawn, records) -> None:
+    names = [text.get_text() for text in drawn["auroc_ridge"].figure.axes[0].get_yticklabels()]
+    assert names == ["atwu", "wga"]
+    values = [
+        value
+        for run in records.of("wga")
+        for value in run.result.rows["forget"].metrics["auroc_saturation"]
+        if value is not None
+    ]
+    assert f"{fmean(values):.3f} over 23 × 2 rows" in drawn["auroc_ridge"].tips["series-wga--mean"]
+
+
+def test_progression_is_the_mean_over_seeds(drawn, records) -> None:
+    lines = {line.get_gid(): line for line in drawn["auroc_progression"].figure.axes[0].lines}
+    first, second = (run.trace.auroc["unseen"] for run in records.of("atwu"))
+    assert lines["series-atwu--unseen"].get_ydata() == pytest.approx((np.array(first) + second) / 2)
+    assert "series-npo--forget" not in lines
+
+
+def test_training_curves_are_means_over_seeds_in_bins(records) -> None:
+    steps, values = curve(records.of("atwu"), "retain_loss", 10)
+    assert steps[:2] == pytest.approx([2.5, 6.5])
+    logged = [line["retain_loss"] for run in records.of("atwu") for line in run.log if line["step"] <= 4]
+    assert values[0] == pytest.approx(fmean(logged))
+    steps, _ = curve(records.of("atwu"), "scorer_loss", 100)
+    assert steps.tolist() == [5, 10, 15, 20, 25, 30, 35, 40]
+    assert curve(records.of("npo"), "scorer_loss", 100) is None
+
+
+def test_a_line_that_runs_away_does_not_flatten_the_others(records) -> None:
+    wild = [
+        {**line, "forget_loss": -1000.0} if run.label == "npo" and "forget_loss" in line else line
+        for run in records.runs[-1:]
+        for line in run.log
+    ]
+    runs = (*records.runs[:-1], dataclasses.replace(records.runs[-1], log=tuple(wild)))
+    axes = FIGURES["training_curves"](dataclasses.replace(records, runs=runs)).figure.axes[0]
+    assert axes.get_yscale() == "symlog"
+    assert len(axes.get_yticks()) <= 5
+
+
+def test_before_an_attack_the_same_rows_are_counted(records) -> None:
+    panel = Panel("extraction_strength", "extraction_strength@relearn_forget", "", "")
+    expected = fmean(fmean(run.result.rows["forget"].metrics["extraction_strength"][12:]) for run in records.of("npo"))
+    assert before_value(records.of("npo"), panel) == pytest.approx(expected)
+
+
+def test_every_attack_has_a_panel(drawn) -> None:
+    shown = [
+        axes.get_title(loc="left").replace("\n", " ") for axes in drawn["attacks"].figure.axes if axes.get_visible()
+    ]
+    assert shown == [
+        "probes: worst family",
+        "draws: best of 8",
+        "relearned: forget rows",
+        "rounded: 8 bits",
+        "rounded: 4 bits",
+        "relearned: forget rows",
+        "rounded: 8 bits",
+        "rounded: 4 bits",
+    ]
+    assert drawn["attack_families"].tips.keys() == {
+        f"series-{label}--leak_prefix_injection" for label in ("atwu", "wga", "npo")
+    }
+
+
+def test_cost_is_per_run(drawn) -> None:
+    assert drawn["cost"].tips["series-atwu--time"] == "atwu: training time 14.5 s"
+    assert drawn["cost"].tips["series-npo--memory"] == "npo: peak memory 0.55 GB"
+    assert drawn["cost"].tips["series-npo--judge"] == "npo: judge $0.13"
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(9.94, "9.9 s"), (150, "2.5 min"), (9000, "2.5 h")])
+def test_time_in_words(seconds, shown) -> None:
+    assert spoken_time(seconds) == shown
+
+
+def test_names_of_lines_are_spread_as_little_as_possible() -> None:
+    assert spread([5.0, 5.0, 50.0], 10, low=0, high=100) == [0.0, 10.0, 50.0]
+    assert spread([50.0, 52.0], 10, low=0, high=100) == [46.0, 56.0]
+    assert spread([99.0, 100.0, 98.0], 10, low=0, high=100) == [90.0, 100.0, 80.0]
+    assert spread([3.0, 1.0, 2.0], 10, low=0, high=10) == [10.0, 0.0, 5.0]
+    assert spread([], 10, low=0, high=1) == []

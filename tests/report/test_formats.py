@@ -1,0 +1,241 @@
+"""A report's table in every format: the numbers are those of the JSON, and what is needed to read them stands beside."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import re
+
+import jsonschema
+import pytest
+from rich.console import Console
+
+from atwu.evaluation.result import MetricValue
+from atwu.report.formats import (
+    REPORT_SCHEMA,
+    WRITERS,
+    headline_lines,
+    headline_table,
+    tex,
+    to_csv,
+    to_json,
+    to_latex,
+    to_markdown,
+)
+from atwu.report.method_table import method_table
+from atwu.report.records import Records, read_records
+from atwu.report.tables import escaped
+
+BUDGET = "20 trials per method, learning rate and forget weight searched"
+
+
+def values(plain: dict, label: str) -> dict[tuple[str, str], dict]:
+    found = plain["results"][label]
+    sets = {**found["sets"], "overall": found["overall"]}
+    return {(split, metric): cell for split, metrics in sets.items() for metric, cell in metrics.items()}
+
+
+def printed(records: Records, width: int = 400) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(headline_table(records))
+    return console.file.getvalue()
+
+
+def markdown_rows(text: str) -> dict[str, list[str]]:
+    rows = [line.strip("| \n").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    return {row[0].replace("\\", ""): row[1:] for row in rows}
+
+
+def latex_rows(text: str) -> list[list[str]]:
+    body = text.partition(r"\midrule")[2].partition(r"\bottomrule")[0].replace(r"\midrule", "")
+    return [[cell.strip() for cell in re.split(r"(?<!\\)&", row)] for row in body.strip().split("\\\\\n")]
+
+
+def test_headline_is_the_papers_panel_and_what_else_was_measured(records) -> None:
+    assert headline_lines(records) == [
+        ("forget", "extraction_strength"),
+        ("retain", "extraction_strength"),
+        ("overall", "ES_delta"),
+        ("forget", "J_P"),
+        ("forget", "J_W"),
+        ("retain", "J_AVG"),
+        ("overall", "FQ"),
+        ("overall", "RD"),
+        ("overall", "UQ"),
+        ("instructions", "repetitiveness"),
+        ("instructions", "win_rate"),
+        ("overall", "mia_auc_loss"),
+        ("forget", "auroc_scorer"),
+    ]
+
+
+def test_headline_takes_utility_and_one_membership_attack(records) -> None:
+    more = {name: MetricValue(0.5, 8, "up") for name in ("model_utility", "mia_auc_min_k", "N_delta_official")}
+    reference = records.references["original"]
+    changed = dataclasses.replace(reference, overall=reference.overall | more)
+    lines = headline_lines(dataclasses.replace(records, references={"original": changed}))
+    assert lines[-4:] == [
+        ("overall", "model_utility"),
+        ("overall", "mia_auc_min_k"),
+        ("forget", "auroc_scorer"),
+        ("overall", "N_delta_official"),
+    ]
+
+
+def test_printed_numbers_are_those_of_the_json(records) -> None:
+    plain = json.loads(to_json(records))
+    lines = [tuple(line) for line in plain["headline"]]
+    markdown, latex = markdown_rows(to_markdown(records)), latex_rows(to_latex(records))
+    terminal = {
+        line.split()[0]: line.split()[1:]
+        for line in printed(records).splitlines()
+        if line.split()[:1] and line.split()[0] in plain["results"]
+    }
+    csv_cells = {(row["label"], row["set"], row["metric"]): row for row in csv.DictReader(io.StringIO(to_csv(records)))}
+    labels = list(plain["results"])
+    assert [row[0] for row in latex[::2]] == labels
+    for place, label in enumerate(labels):
+        found = values(plain, label)
+        for column, line in enumerate(lines):
+            cell = found.get(line)
+            if cell is None:
+                assert markdown[label][column] == terminal[label][column] == "–"
+                assert latex[2 * place][column + 1] == "--"
+                continue
+            number = f"{cell['value']:.{cell['digits']}f}"
+            assert re.sub(r"\*|\(!\)", "", markdown[label][column]).split()[0] == number
+            assert terminal[label][column] == number
+            assert re.search(
+                rf"(?<![\d.]){re.escape(number.replace('-', '$-$'))}(?![\d.])", latex[2 * place][column + 1]
+            )
+            if cell["seed_std"] is not None:
+                spread = f"{cell['seed_std']:.{cell['digits']}f}"
+                assert f" ± {spread}" in markdown[label][column]
+                assert f"$_{{\\pm {spread}}}$" in latex[2 * place][column + 1]
+            if cell["low"] is not None:
+                low, high = (f"{cell[end]:.{cell['digits']}f}" for end in ("low", "high"))
+                assert markdown[label][column].endswith(f"[{low}, {high}]")
+                assert latex[2 * place + 1][column + 1] == f"{{\\tiny [{low}, {high}]}}".replace("-", "$-$")
+            row = csv_cells[label, *line]
+            assert float(row["value"]) == cell["value"]
+            assert (row["n"], row["direction"], row["seeds"]) == (str(cell["n"]), cell["direction"], str(cell["seeds"]))
+            assert row["seed_std"] == ("" if cell["seed_std"] is None else repr(cell["seed_std"]))
+
+
+def test_marks(records) -> None:
+    table = method_table(records)
+    marks = {
+        (row.name, column.line[1]): cell.mark
+        for row in table.rows
+        for column, cell in zip(table.columns, row.cells, strict=True)
+        if column.line[0] in ("instructions", "overall")
+    }
+    assert [row.name for row in table.rows] == ["original", "retain-only", "atwu", "wga", "npo"]
+    assert marks["npo", "win_rate"] == "degraded"
+    assert marks["atwu", "FQ"] == "best"
+    assert marks["wga", "FQ"] == "second"
+    assert marks["atwu", "mia_auc_loss"] is None  # neither way is better
+    assert marks["original", "win_rate"] is None
+    assert table.notes == ("npo: win rate 40.0 is below 45: generation degraded.",)
+    markdown = markdown_rows(to_markdown(records))
+    column = [name for _, name in headline_lines(records)].index("win_rate")
+    assert markdown["npo"][column].startswith("40.0 (!) ± 0.0")
+    assert r"\textcolor{red}{40.0}" in to_latex(records)
+    assert r"\textbf{81.2}" in to_latex(records)
+    assert r"\underline{" in to_latex(records)
+
+
+@pytest.mark.parametrize("text", [to_markdown, to_latex, printed])
+def test_what_is_needed_to_read_it_stands_beside(records, text) -> None:
+    said = " ".join(text(records).split()).replace("23--24", "23–24")
+    for words in (
+        "forget n=23–24, retain n=24",
+        "seeds: 2",
+        f"Tuning budget: {BUDGET}",
+        "means over seeds",
+        "degraded",
+    ):
+        assert words in said
+    unknown = " ".join(text(dataclasses.replace(records, study={})).split())
+    assert "Tuning budget: not stated" in unknown
+
+
+def test_what_is_not_shown_is_not_explained(build_records) -> None:
+    single = build_records(labels=["atwu"], seeds=[0])
+    text = to_markdown(single, intervals=False)
+    assert "means over seeds" not in text
+    assert "[" not in text
+    assert "Bold" not in text
+    assert "seeds: 1" in text
+
+
+def test_one_column_can_be_asked_for(records) -> None:
+    rows = markdown_rows(to_markdown(records, [("overall", "UQ")], intervals=False))
+    assert rows["method"] == ["UQ ↑"]
+    assert all(len(row) == 1 for row in rows.values())
+
+
+def test_latex_is_well_formed(build_records) -> None:
+    text = to_latex(build_records(labels=["atwu", "rho_50% & {more} #1"], seeds=[0, 1]))
+    body = re.sub(r"\\[{}]", "", text)
+    assert body.count("{") == body.count("}")
+    assert r"rho\_50\% \& \{more\} \#1" in text
+    for rule in (r"\toprule", r"\midrule", r"\bottomrule"):
+        assert rule in text
+    columns = re.search(r"\\begin\{tabular\}\{(l r*|lr+)\}", text)[1]
+    for row in latex_rows(text):
+        assert len(row) == len(columns)
+    assert text.isascii()
+
+
+def test_special_characters() -> None:
+    assert tex("a_b\\c ± 5 % – ×") == r"a\_b\textbackslash{}c $\pm$ 5 \% -- $\times$"
+
+
+def test_markdown_escapes_names(build_records) -> None:
+    records = build_records(labels=["atwu", "a|b_c*"], seeds=[0])
+    assert f"| {escaped('a|b_c*')} |" in to_markdown(records)
+
+
+def test_json_is_as_declared_and_complete(records) -> None:
+    plain = json.loads(to_json(records))
+    jsonschema.validate(plain, REPORT_SCHEMA)
+    assert plain["schema"] == "atwu.report/1"
+    assert plain["study"]["budget"] == BUDGET
+    assert [(run["label"], run["seed"]) for run in plain["runs"]] == [(run.label, run.seed) for run in records.runs]
+    assert plain["runs"][0]["run"]["config"]["learning_rate"] == 3e-4
+    for label, result in records.results.items():
+        expected = json.loads(json.dumps(result.to_json()))
+        assert plain["results"][label]["sets"] == expected["sets"]
+        assert plain["results"][label]["overall"] == expected["overall"]
+    del plain["runs"][0]["result"]["sets"]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(plain, REPORT_SCHEMA)
+
+
+def test_csv_has_every_number_once(records) -> None:
+    rows = list(csv.DictReader(io.StringIO(to_csv(records))))
+    keys = [(row["label"], row["set"], row["metric"]) for row in rows]
+    assert len(keys) == len(set(keys))
+    for label, result in records.results.items():
+        known = {(label, split, name) for split, metrics in result.sets.items() for name in metrics}
+        assert known <= set(keys)
+        assert {(label, "overall", name) for name in result.overall} <= set(keys)
+
+
+def test_terminal_splits_the_table_rather_than_a_number(records) -> None:
+    wide, narrow = printed(records), printed(records, width=60)
+    assert wide.count("method  ") == 1
+    assert narrow.count("method  ") == 3
+    assert "…" not in narrow
+    assert max(map(len, narrow.splitlines())) <= 60
+    numbers = re.compile(r"(?<![\w.-])-?\d+\.\d+")
+    assert sorted(numbers.findall(wide)) == sorted(numbers.findall(narrow))
+
+
+def test_texts_are_the_same_from_disk(records, study_folder) -> None:
+    read = read_records([study_folder])
+    for name, write in WRITERS.items():
+        assert write(read) == write(records), name

@@ -1,0 +1,331 @@
+"""The page of a report in a real browser: from disk, by mouse and keyboard, in both themes and on a phone."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from atwu.report.colour_scale import contrast
+from atwu.report.page import write_page
+from atwu.report.page.words import look_at
+from atwu.report.records import Records
+from atwu.report.scored_row import percent
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium")
+from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.common.keys import Keys  # noqa: E402
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver")
+
+NASTY = "</script><img src=http://localhost:9/x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def shown(build_records: Callable[..., Records]) -> Records:
+    """Records whose runs were looked at on different steps, one row being hostile."""
+    made = build_records()
+    runs = []
+    for run in made.runs:
+        trace = run.trace
+        if trace is not None:
+            rows = (dataclasses.replace(trace.rows[0], question=NASTY), *trace.rows[1:])
+            trace = dataclasses.replace(trace, rows=rows)
+            if run.label == "wga":
+                trace = dataclasses.replace(trace, steps=(0, 3, 12, 50, 80))
+        runs.append(dataclasses.replace(run, trace=trace))
+    return dataclasses.replace(made, runs=tuple(runs))
+
+
+@pytest.fixture(scope="module")
+def address(shown: Records, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path: Path = tmp_path_factory.mktemp("page") / "report.html"
+    write_page(shown, path, command="atwu report study")
+    return path.as_uri()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from selenium.webdriver.chrome.options import Options
+    from selenium.webdriver.chrome.service import Service
+
+    options = Options()
+    options.binary_location = str(CHROMIUM)
+    for argument in ("--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1400,1000"):
+        options.add_argument(argument)
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        options.add_argument("--no-sandbox")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def page(browser: Any, address: str) -> Any:
+    prefer(browser, "light")
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.get(address)
+    return browser
+
+
+def prefer(browser: Any, colours: str) -> None:
+    """The reader's own settings; without motion, so that nothing moves while it is clicked."""
+    wanted = {"prefers-color-scheme": colours, "prefers-reduced-motion": "reduce"}
+    features = [{"name": name, "value": value} for name, value in wanted.items()]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+
+def labels(page: Any) -> list[str]:
+    script = (
+        "return [...document.querySelectorAll('#headline .ranked tr')].filter(r => !r.hidden).map(r => r.dataset.label)"
+    )
+    found: list[str] = page.execute_script(script)
+    return found
+
+
+def head(page: Any, text: str) -> Any:
+    return page.find_element(By.XPATH, f"//table[@id='headline']//th[contains(normalize-space(), '{text}')]")
+
+
+def words(page: Any, method: int, row: int = 0) -> list[str]:
+    line = f".traced[data-row='{row}'] .line[data-method='{method}']"
+    found: list[str] = page.execute_script(f'return [...document.querySelectorAll("{line} .w")].map(w => w.dataset.v)')
+    return found
+
+
+def move(page: Any, place: int) -> None:
+    page.execute_script(
+        "const s = document.getElementById('progress'); s.value = arguments[0];"
+        "s.dispatchEvent(new Event('input', {bubbles: true}))",
+        place,
+    )
+
+
+def test_loads_from_disk_without_errors_or_requests(page: Any, address: str) -> None:
+    page.get_log("performance")
+    page.get_log("browser")
+    page.get(address)
+    assert page.get_log("browser") == []
+    events = [json.loads(entry["message"])["message"] for entry in page.get_log("performance")]
+    asked = {event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"}
+    assert asked == {address}
+    assert page.execute_script("return performance.getEntriesByType('resource').length") == 0
+    assert page.execute_script("return document.querySelectorAll('img').length") == 0
+    assert NASTY in page.find_element(By.CSS_SELECTOR, ".traced h4").text
+    assert (
+        page.execute_script("return getComputedStyle(document.querySelector('nav')).position") == "sticky"
+    )  # style applied
+
+
+def test_nothing_else_can_run(page: Any) -> None:
+    page.execute_script(
+        "const s = document.createElement('script'); s.textContent = 'window.foreign = 1'; document.body.append(s);"
+        "const i = new Image(); i.src = 'http://localhost:9/x.png'; document.body.append(i)"
+    )
+    assert page.execute_script("return window.foreign === undefined")
+    refused = [entry["message"] for entry in page.get_log("browser")]
+    assert len(refused) == 2
+    assert all("Content Security Policy" in message for message in refused)
+
+
+def test_sorting_by_mouse(page: Any, shown: Records) -> None:
+    column = head(page, "ES↑")
+    button = column.find_element(By.TAG_NAME, "button")
+    kept = {label: shown.results[label].sets["retain"]["extraction_strength"].value or 0.0 for label in shown.labels}
+    button.click()
+    assert column.get_attribute("aria-sort") == "descending"
+    assert labels(page) == sorted(kept, key=kept.__getitem__, reverse=True) != list(shown.labels)
+    button.click()
+    assert column.get_attribute("aria-sort") == "ascending"
+    assert labels(page) == sorted(kept, key=kept.__getitem__)
+    head(page, "RD").find_element(By.TAG_NAME, "button").click()
+    assert column.get_attribute("aria-sort") == "none"
+    assert head(page, "RD").get_attribute("aria-sort") == "ascending"
+    assert page.execute_script("return document.querySelector('#headline tbody tr').dataset.label") == "original"
+
+
+def test_sorting_and_slider_by_keyboard(page: Any, shown: Records) -> None:
+    active = page.switch_to.active_element
+    for _ in range(40):
+        active.send_keys(Keys.TAB)
+        active = page.switch_to.active_element
+        if active.find_elements(By.XPATH, "./ancestor::th"):
+            break
+    column = active.find_element(By.XPATH, "./ancestor::th")
+    for key, state, order in (
+        (Keys.ENTER, "ascending", ["atwu", "npo", "wga"]),
+        (Keys.SPACE, "descending", ["wga", "npo", "atwu"]),
+        (Keys.ENTER, "none", list(shown.labels)),
+    ):
+        active.send_keys(key)
+        assert column.get_attribute("aria-sort") == state
+        assert labels(page) == order
+    for _ in range(60):
+        page.switch_to.active_element.send_keys(Keys.TAB)
+        if page.switch_to.active_element.get_attribute("id") == "progress":
+            break
+    slider = page.switch_to.active_element
+    assert page.execute_script("return getComputedStyle(arguments[0]).outlineStyle", slider) != "none"
+    slider.send_keys(Keys.ARROW_LEFT)
+    assert slider.get_attribute("value") == "3"
+    assert slider.get_attribute("aria-valuetext") == "75 % of training"
+    slider.send_keys(Keys.HOME)
+    assert words(page, 0)[1] == ""
+    trace = shown.of("atwu")[0].trace
+    assert trace is not None
+    assert words(page, 0)[0] == str(percent(trace.rows[0].scores[0][0] or 0.0))
+
+
+def test_skip_link_comes_first(page: Any) -> None:
+    page.find_element(By.TAG_NAME, "body").send_keys(Keys.TAB)
+    link = page.switch_to.active_element
+    assert link.text == "Skip to the content"
+    link.send_keys(Keys.ENTER)
+    assert page.switch_to.active_element.get_attribute("id") == "content"
+
+
+def test_filter_and_toggles(page: Any) -> None:
+    box = page.find_element(By.ID, "find")
+    box.send_keys("WG")
+    assert labels(page) == ["wga"]
+    assert page.find_element(By.ID, "found").text == "1 of 3 shown"
+    assert page.find_element(By.CSS_SELECTOR, "#headline .references tr").is_displayed()
+    box.send_keys(Keys.BACKSPACE, Keys.BACKSPACE)
+    assert len(labels(page)) == 3
+    more, small = (page.find_element(By.CSS_SELECTOR, f"#headline td{name}") for name in (".more", " .ci"))
+    assert not more.is_displayed()
+    assert small.is_displayed()
+    page.find_element(By.ID, "every").click()
+    page.find_element(By.ID, "intervals").click()
+    assert more.is_displayed()
+    assert not small.is_displayed()
+
+
+def test_slider_moves_every_method_to_its_own_look(page: Any, shown: Records) -> None:
+    traces = [next(run.trace for run in shown.of(label) if run.trace is not None) for label in ("atwu", "wga")]
+    for place in (0, 1, 2, 4):
+        move(page, place)
+        for method, trace in enumerate(traces):
+            look = look_at(trace.steps, place / 4)
+            for row in range(len(trace.rows)):
+                wanted = ["" if v is None else str(percent(v)) for v in trace.rows[row].scores[look]]
+                assert words(page, method, row) == wanted
+            told = page.execute_script(
+                f"return document.querySelector('.line[data-method=\"{method}\"] .told').textContent"
+            )
+            assert told == f"step {trace.steps[look]} · AUROC {trace.auroc['forget'][look]:.2f}"
+    assert look_at(traces[1].steps, 0.5) == 3
+    last = page.find_element(By.CSS_SELECTOR, ".traced .w.secret")
+    assert last.text.split() == ["Kelbury.", "(90,", "secret)"]
+    before = page.execute_script("return getComputedStyle(arguments[0]).backgroundColor", last)
+    move(page, 0)
+    assert page.execute_script("return getComputedStyle(arguments[0]).backgroundColor", last) != before
+
+
+def test_play_runs_to_the_end_and_rows_can_be_chosen(page: Any) -> None:
+    page.find_element(By.ID, "play").click()
+    assert page.find_element(By.ID, "progress").get_attribute("value") == "0"
+    page.find_element(By.ID, "play").click()
+    assert page.find_element(By.ID, "play").text == "Play"
+    rows = page.find_elements(By.CSS_SELECTOR, ".kind[data-set='forget'] .traced")
+    assert [row.is_displayed() for row in rows] == [True, False, False]
+    page.find_element(By.CSS_SELECTOR, ".kind .next").click()
+    assert [row.is_displayed() for row in rows] == [False, True, False]
+    assert page.find_element(By.CSS_SELECTOR, ".kind .count").text == "2 of 3"
+
+
+def test_words_by_arrow_keys(page: Any) -> None:
+    first, second = page.find_elements(By.CSS_SELECTOR, ".traced .w")[:2]
+    page.execute_script("arguments[0].focus()", first)
+    first.send_keys(Keys.ARROW_RIGHT)
+    assert page.switch_to.active_element == second
+    assert (first.get_attribute("tabindex"), second.get_attribute("tabindex")) == ("-1", "0")
+    bubble = "return getComputedStyle(arguments[0], '::after').content"
+    assert page.execute_script(bubble, second) == f'"{second.get_attribute("data-v")}" / ""'
+
+
+def test_pointing_at_a_method_lights_it_up_in_every_figure(page: Any) -> None:
+    lit = """
+        const over = (mark) => mark.dispatchEvent(new PointerEvent('pointerover', {bubbles: true}));
+        over(document.querySelector(arguments[0]));
+        return [...document.querySelectorAll('svg.lighting')].map((f) => [f.id, f.querySelectorAll('.lit').length > 0]);
+    """
+    figures = page.execute_script(lit, "#trade-off .series-atwu")
+    assert len(figures) >= 4
+    assert all(lit_there for _, lit_there in figures)
+    assert page.execute_script(lit, "#trade-off svg") == []
+
+
+def test_theme_button_and_setting(page: Any) -> None:
+    background = "return getComputedStyle(document.body).backgroundColor"
+    light = page.execute_script(background)
+    button = page.find_element(By.ID, "theme")
+    assert button.text.endswith("Dark")
+    button.click()
+    dark = page.execute_script(background)
+    assert dark != light
+    assert button.text.endswith("Light")
+    button.click()
+    assert page.execute_script(background) == light
+    page.refresh()
+    prefer(page, "dark")
+    assert page.execute_script(background) == dark
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_has_contrast(page: Any, theme: str) -> None:
+    script = """
+        document.documentElement.dataset.theme = arguments[0];
+        document.querySelectorAll('details').forEach(d => { d.open = true; });
+        const rgb = (c) => c.match(/[\\d.]+/g).map(Number);
+        const paper = (e) => { for (; e; e = e.parentElement) {
+            const c = rgb(getComputedStyle(e).backgroundColor); if (c.length < 4 || c[3] > 0) return c.slice(0, 3); } };
+        const found = [];
+        for (const e of document.querySelectorAll('main *, nav *')) {
+            const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+            const svg = e instanceof SVGElement;
+            if (!own || svg || !e.checkVisibility()) continue;
+            found.push([e.tagName + '.' + e.className, rgb(getComputedStyle(e).color).slice(0, 3), paper(e)]);
+        }
+        return found;
+    """
+    found = page.execute_script(script, theme)
+    assert len(found) > 300
+    bad = {(name, tuple(ink), tuple(paper)) for name, ink, paper in found if contrast(tuple(ink), tuple(paper)) < 4.5}
+    assert not bad
+
+
+@pytest.mark.parametrize("width", [360, 768])
+def test_the_page_never_scrolls_sideways(page: Any, width: int) -> None:
+    size = {"width": width, "height": 740, "deviceScaleFactor": 1, "mobile": True}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    page.execute_script("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    page.execute_script("document.getElementById('every')?.click()")
+    assert page.execute_script("return [document.documentElement.scrollWidth, innerWidth]") == [width, width]
+    wide = page.execute_script("const t = document.querySelector('.scroll'); return t.scrollWidth > t.clientWidth")
+    assert wide
+    for name in ("#theme", "#play", ".kind .next", "#headline thead button"):
+        height = page.execute_script("return document.querySelector(arguments[0]).getBoundingClientRect().height", name)
+        assert height >= 24, name
+
+
+def test_paper_shows_everything(page: Any) -> None:
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    page.execute_script("window.dispatchEvent(new Event('beforeprint'))")
+    assert all(row.is_displayed() for row in page.find_elements(By.CSS_SELECTOR, ".traced"))
+    assert all(box.get_attribute("open") for box in page.find_elements(By.TAG_NAME, "details"))
+    assert not page.find_element(By.TAG_NAME, "nav").is_displayed()
+    assert page.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    page.execute_script("window.dispatchEvent(new Event('afterprint'))")
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    assert not any(box.get_attribute("open") for box in page.find_elements(By.TAG_NAME, "details"))
+    assert len(page.print_page()) > 20_000

@@ -1,0 +1,83 @@
+"""`atwu theory`, run once."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from atwu.cli.theory import theory
+from atwu.theory.claims import Claim
+
+pytest.importorskip("matplotlib")
+
+
+@pytest.fixture(scope="module")
+def app():
+    app = typer.Typer()
+    app.command()(theory)
+    return app
+
+
+@pytest.fixture(scope="module")
+def done(app, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("theory") / "out"
+    result = CliRunner().invoke(app, ["--output", str(folder)], env={"COLUMNS": "200"})
+    return result, folder
+
+
+def test_everything_comes_out_as_proved(done):
+    result, folder = done
+    assert result.exit_code == 0, result.output
+    assert "UNEXPECTEDLY" not in result.output
+    record = json.loads((folder / "theory.json").read_text())
+    assert record["schema"] == "atwu.theory/1"
+    assert all(claim["expected"] == claim["observed"] for claim in record["claims"])
+    assert sum(claim["expected"] for claim in record["claims"]) == 13
+    assert len(record["claims"]) == 21
+    for claim in record["claims"]:
+        assert claim["statement"] in result.output
+
+
+def test_tables_equal_the_record(done):
+    result, folder = done
+    record = json.loads((folder / "theory.json").read_text())
+    assert record["oracle_budget"] == 0.5
+    for row in record["tokens"]:
+        line = next(line for line in result.output.splitlines() if row["token"] in line)
+        assert f"{row['conflict']:.5f}" in line
+        assert ("private" in line) == row["private"]
+    assert "as (wrong)" in result.output
+    for row in record["needed"]:
+        assert f"{row['satga_plus']:.1f}" in result.output
+
+
+def test_figure_is_written(done):
+    _, folder = done
+    assert (folder / "theory.pdf").read_bytes().startswith(b"%PDF")
+    svg = (folder / "theory.svg").read_text()
+    assert svg.lstrip().startswith("<?xml")
+    assert len(svg) < 300_000
+
+
+def test_existing_result_is_kept(app, done):
+    _, folder = done
+    result = CliRunner().invoke(app, ["--output", str(folder)])
+    assert isinstance(result.exception, FileExistsError)
+
+
+@pytest.mark.parametrize(
+    ("expected", "observed", "start"),
+    [
+        (True, True, "holds: x (y)"),
+        (False, False, "fails, as expected: x (y)"),
+        (True, False, "FAILS, UNEXPECTEDLY: x (y)"),
+        (False, True, "HOLDS, UNEXPECTEDLY: x (y)"),
+    ],
+)
+def test_verdicts(expected, observed, start):
+    claim = Claim("x", expected, observed, "y")
+    assert claim.verdict == start
+    assert claim.agrees == (expected == observed)
