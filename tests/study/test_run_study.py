@@ -119,31 +119,18 @@ def test_what_is_finished_is_skipped(finished, folder, environment):
     assert {path: path.stat().st_mtime_ns for path in finished.glob("runs/*/*")} == before
 
 
-def test_one_process_gives_the_same_numbers(finished, folder, environment):
-    run(
-        environment,
-        "run",
-        folder / "mine.yaml",
-        "--output",
-        folder / "single",
-        "--processes",
-        1,
-        "--only",
-        "wga",
-        "--seeds",
-        1,
-    )
-    assert values(folder / "single") == {"wga-s0": values(finished)["wga-s0"]}
-
-
-@pytest.mark.slow
-def test_a_killed_study_continues_to_the_same_numbers(finished, folder, environment):
+@pytest.fixture(scope="module")
+def continued(finished, folder, environment) -> Path:
+    """The same study, killed while two workers were at it, and continued by one."""
     output = folder / "killed"
-    arguments = command("run", folder / "mine.yaml", "--output", output, "--processes", 2)
     process = subprocess.Popen(
-        arguments, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        command("run", folder / "mine.yaml", "--output", output, "--processes", 2),
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + 300
     while len(list(output.glob("runs/*/eval.json"))) < 2:
         assert process.poll() is None, "the study ended before it could be killed"
         assert time.monotonic() < deadline
@@ -151,18 +138,27 @@ def test_a_killed_study_continues_to_the_same_numbers(finished, folder, environm
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert len(list(output.glob("runs/*/eval.json"))) < 8
-    run(environment, "run", folder / "mine.yaml", "--output", output, "--processes", 2)
-    assert values(output) == values(finished)
+    run(environment, "run", folder / "mine.yaml", "--output", output, "--processes", 1)
+    return output
 
 
-def test_other_settings_are_refused_and_done_again_on_request(finished, folder, environment):
+@pytest.mark.slow
+def test_a_killed_study_continues_to_the_same_numbers_with_any_number_of_workers(finished, continued):
+    assert len(values(finished)) == 8
+    assert values(continued) == values(finished)
+
+
+@pytest.mark.slow
+def test_other_settings_are_refused_and_done_again_on_request(continued, folder, environment):
     changed = folder / "changed.yaml"
     changed.write_text((folder / "mine.yaml").read_text().replace("max_steps: 4", "max_steps: 2"))
-    arguments = ("run", changed, "--output", folder / "single", "--only", "wga", "--seeds", 1)
+    arguments = ("run", changed, "--output", continued, "--only", "wga", "--seeds", 1)
+    before = (continued / "runs" / "wga-s0" / "run.json").read_bytes()
     printed = run(environment, *arguments, code=1)
     assert "was made with other settings (training" in printed
+    assert (continued / "runs" / "wga-s0" / "run.json").read_bytes() == before
     run(environment, *arguments, "--overwrite")
-    assert json.loads((folder / "single" / "runs" / "wga-s0" / "run.json").read_text())["steps"] == 2
+    assert json.loads((continued / "runs" / "wga-s0" / "run.json").read_text())["steps"] == 2
 
 
 def test_compare_says_which_orderings_hold(finished, environment):
@@ -175,10 +171,12 @@ def test_compare_says_which_orderings_hold(finished, environment):
 def test_methods_that_the_rows_do_not_allow_are_named(folder, environment, tmp_path):
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(json.dumps({"text": row.answer}) + "\n" for row in people("tiny").forget[:6]))
-    (tmp_path / "own.yaml").write_text(
-        f"methods: [gt_ga, dpo, wga]\nseeds: 1\nmetrics: [memorization]\nscale: {{like: people-tiny, target: {folder / 'model'}, "
-        f"benchmark: {{forget: {rows}, retain: people:tiny:retain}}, training: {{max_steps: 1, save_strategy: 'no'}}}}\n"
+    scale = (
+        f"{{like: people-tiny, target: {folder / 'model'}, benchmark: {{forget: {rows}, retain: people:tiny:retain}}, "
+        "training: {max_steps: 1, save_strategy: 'no'}}"
     )
+    study = f"methods: [gt_ga, dpo, wga]\nseeds: 1\nmetrics: [memorization]\nscale: {scale}\n"
+    (tmp_path / "own.yaml").write_text(study)
     printed = run(environment, "run", tmp_path / "own.yaml", "--output", tmp_path / "own")
     assert "gt_ga is left out: it needs rows with forget_spans" in printed
     assert "dpo is left out" in printed

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 
 import pytest
 
+from atwu.tuning.board import release_lost
 from atwu.tuning.presence import Presence
 
 TRIALS = 12
@@ -22,7 +24,7 @@ def test_killed_search_ends_with_the_same_points_as_one_that_was_not(
     first = searching(killed, storage=where, trials=TRIALS, seconds=0.3)
     kill_in_trial(first, killed / "here.log", 4)
     again = searching(killed, storage=where, trials=TRIALS, seconds=0.0)
-    found = json.loads(again.communicate(timeout=60)[0])
+    found = json.loads(again.communicate(timeout=120)[0])
     assert again.returncode == 0
     assert found == search_here(tmp_path / "whole", trials=TRIALS)
     assert len(found) == TRIALS
@@ -35,7 +37,7 @@ def test_two_workers_of_which_one_is_killed_fill_the_budget_once(tmp_path, searc
     first = searching(tmp_path, trials=8, seconds=0.5)
     other = searching(tmp_path, trials=8, seconds=0.5)
     kill_in_trial(first, tmp_path / "here.log", 3)
-    found = json.loads(other.communicate(timeout=60)[0])
+    found = json.loads(other.communicate(timeout=120)[0])
     assert [number for number, *_ in found] == list(range(8))
     with sqlite3.connect(tmp_path / "search.db") as file:
         states = [state for (state,) in file.execute("select state from trials")]
@@ -46,7 +48,6 @@ def test_two_workers_of_which_one_is_killed_fill_the_budget_once(tmp_path, searc
 
 def test_a_worker_is_missed_when_its_process_ends(tmp_path, searching):
     mine, other = Presence(tmp_path), Presence(tmp_path)
-    assert mine.is_mine(mine.owner())
     assert not mine.has_left(mine.owner())
     assert not mine.has_left(other.owner())
     other._file.close()  # as the system does for a process that was killed
@@ -54,3 +55,17 @@ def test_a_worker_is_missed_when_its_process_ends(tmp_path, searching):
     other.leave()
     assert not mine.has_left(other.owner())
     assert not mine.has_left({})
+
+
+def test_trial_whose_process_died_before_its_first_heartbeat_is_run_after_a_while(tmp_path, search_here):
+    search_here(tmp_path, trials=1)
+    optuna = pytest.importorskip("optuna")
+    study = optuna.load_study(study_name="people-tiny/atwu", storage=f"sqlite:///{tmp_path}/search.db")
+    study.enqueue_trial({"beta": 1.0}, user_attrs={"slot": 1, "owner": {"worker": "of another machine"}})
+    taken = study.ask()
+    states, presence, waiting = optuna.trial.TrialState, Presence(tmp_path), {}
+    release_lost(study, presence, waiting, states, grace=0.2)
+    assert study.trials[taken.number].state == states.RUNNING
+    time.sleep(0.3)
+    release_lost(study, presence, waiting, states, grace=0.2)
+    assert study.trials[taken.number].state == states.FAIL

@@ -17,7 +17,7 @@ def test_trial_of_a_dead_machine_is_found_by_its_silence_and_run_by_the_other(
     lost = searching(tmp_path, storage=postgres, trials=TRIALS, seconds=60, host="one")
     other = searching(tmp_path, storage=postgres, trials=TRIALS, seconds=0.2, host="two")
     kill_in_trial(lost, tmp_path / "one.log", 1)
-    found = json.loads(other.communicate(timeout=60)[0])
+    found = json.loads(other.communicate(timeout=120)[0])
     assert other.returncode == 0
     (slot,) = (int(line) for line in (tmp_path / "one.log").read_text().split())
     ran = [int(line) for line in (tmp_path / "two.log").read_text().split()]

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from atwu.cli import compare, demo, evaluate, judge, methods, paraphrase, probe, study, theory, tokens, train, tune
+from atwu.cli import compare, demo, evaluate, judge, methods, paraphrase, probe, report, study, theory, tokens, train, tune
 
 EXPECTED = (ValueError, FileNotFoundError, FileExistsError, PermissionError, ImportError, OSError)
 
@@ -31,6 +31,7 @@ def build(command: str | None) -> typer.Typer:
     app.command("compare")(compare.compare)
     app.add_typer(study.app, name="study")
     app.command("tune")(tune.tune)
+    app.command("report")(report.report)
     app.command("theory")(theory.theory)
     app.add_typer(judge.app, name="judge")
     app.command("paraphrase")(paraphrase.paraphrase)

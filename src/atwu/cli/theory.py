@@ -35,10 +35,12 @@ def theory(
 ) -> None:
     """Check the recovery theorem on a problem small enough to solve exactly (about half a minute).
 
-    Eight words are to be forgotten by a softmax regression. Four are private to the forgotten people, four are words
-    everybody uses. All 256 ways of selecting words are minimised over the model with a certificate, so it can be seen which
-    words the joint problem selects at each budget, which entropy and budget weights make soft scores binary and tight, what
-    happens when a shared word is cheap to forget, and where SatGA+ leaves the theorem.
+    Eight words are to be forgotten by a softmax regression. Four are private to
+    the forgotten people, four are words everybody uses. All 256 ways of
+    selecting words are minimised over the model with a certificate, so it can
+    be seen which words the joint problem selects at each budget, which entropy
+    and budget weights make soft scores binary and tight, what happens when a
+    shared word is cheap to forget, and where SatGA+ leaves the theorem.
 
     Exit code 1 if anything comes out other than proved.
 

@@ -24,7 +24,7 @@ _AFTERWARDS: tuple[tuple[Line, ...], ...] = (
     ((OVERALL, "model_utility"),),
     ((OVERALL, "mia_auc_min_k"), (OVERALL, "mia_auc_loss")),
     (("forget", "auroc_scorer"),),
-    ((OVERALL, "N_delta_official"), (OVERALL, "N_delta_original")),
+    ((OVERALL, "N_delta_official"), (OVERALL, "N_delta_official")),
 )
 """What follows the paper's panel: of each group the first that was measured."""
 
@@ -46,7 +46,7 @@ _SHORT: Mapping[Line, tuple[str, str]] = {
     (OVERALL, "mia_auc_loss"): ("MIA loss", "MIA loss"),
     ("forget", "auroc_scorer"): ("AUROC scorer", "AUROC"),
     (OVERALL, "N_delta_official"): ("N_Δ", r"N$_\Delta$"),
-    (OVERALL, "N_delta_original"): ("N_Δ", r"N$_\Delta$"),
+    (OVERALL, "N_delta_official"): ("N_Δ", r"N$_\Delta$"),
 }
 """Line -> name in a column head, plain and as LaTeX."""
 

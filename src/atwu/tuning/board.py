@@ -6,16 +6,16 @@ there that did not fail; a failed one leaves it free, with its point for the nex
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from datetime import datetime, timedelta
 from typing import Any
 
 from atwu.tuning.points import Tried
 from atwu.tuning.presence import Presence
 from atwu.tuning.search import FinishedTrial, Search, SearchResult
 
-SETTLED = timedelta(seconds=10)
-"""A trial that was taken that long ago has the name of who took it."""
+BEGUN = "begun"
+"""Attribute of a trial whose process has taken it and sent a heartbeat."""
 
 
 def holders(trials: Sequence[Any], budget: int) -> dict[int, Any]:
@@ -51,23 +51,24 @@ def tried(held: dict[int, Any]) -> list[Tried]:
     ]
 
 
-def release_lost(study: Any, presence: Presence, states: Any) -> None:
-    """Fail running trials whose process has ended, as far as that can be seen from this folder.
+def release_lost(study: Any, presence: Presence, waiting: dict[int, float], states: Any, *, grace: float) -> None:
+    """Fail running trials whose process has ended, as far as that can be seen from here.
 
     Args:
         study: Optuna's study.
         presence: this process, which runs nothing at the moment.
+        waiting: trial -> when it was first seen without a sign that it has begun; kept by the caller between calls.
         states: `optuna.trial.TrialState`.
+        grace: seconds that such a trial gets. Its process was killed before the first heartbeat.
     """
+    now = time.monotonic()
     for trial in study.get_trials(deepcopy=False, states=(states.RUNNING,)):
         owner = trial.user_attrs.get("owner", {})
-        # Another worker may have taken what this one put in the queue, and died before it could say so.
-        forsaken = presence.is_mine(owner) and datetime.now() - trial.datetime_start > SETTLED
-        left = presence.has_left(owner)
-        if forsaken or left:
+        if presence.has_left(owner):
             fail(study, trial.number, states)
-        if left:
             presence.forget(owner)
+        elif BEGUN not in trial.user_attrs and now - waiting.setdefault(trial.number, now) > grace:
+            fail(study, trial.number, states)
 
 
 def fail(study: Any, trial: Any, states: Any) -> None:

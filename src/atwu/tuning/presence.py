@@ -38,13 +38,10 @@ class Presence:
         """What is written beside a trial that this process runs."""
         return {"worker": self.name, "host": socket.gethostname(), "process": os.getpid()}
 
-    def is_mine(self, owner: Mapping[str, Any]) -> bool:
-        return owner.get("worker") == self.name
-
     def has_left(self, owner: Mapping[str, Any]) -> bool:
         """Whether that process is known to have ended."""
         path = self._path(str(owner.get("worker")))
-        if self.is_mine(owner) or not path.is_file():
+        if owner.get("worker") == self.name or not path.is_file():
             return False
         with path.open("r+", encoding="utf-8") as file:
             return _lock(file)

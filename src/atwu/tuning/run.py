@@ -15,12 +15,12 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from atwu._extras import require
-from atwu.tuning.board import earlier_point, fail, finished, holders, release_lost, result_of, tried
+from atwu.tuning.board import BEGUN, earlier_point, fail, finished, holders, release_lost, result_of, tried
 from atwu.tuning.definition import differences
 from atwu.tuning.points import distributions, propose
 from atwu.tuning.presence import Presence
 from atwu.tuning.search import Evaluate, PrunedError, Say, Search, SearchResult
-from atwu.tuning.storage import Heartbeat, masked, open_storage, release_silent, storage_url
+from atwu.tuning.storage import GRACE, Heartbeat, masked, open_storage, release_silent, storage_url
 
 logger = logging.getLogger(__name__)
 
@@ -103,8 +103,9 @@ def work(search: Search, evaluate: Evaluate, study: Any, storage: Any, folder: P
     states = require("optuna.trial", extra="tune").TrialState
     presence = Presence(folder)
     space = search.space or {}
+    waiting: dict[int, float] = {}
     while True:
-        release_lost(study, presence, states)
+        release_lost(study, presence, waiting, states, grace=GRACE)
         release_silent(study)
         trials = study.get_trials(deepcopy=False)
         held = holders(trials, search.trials)
@@ -133,14 +134,15 @@ def work(search: Search, evaluate: Evaluate, study: Any, storage: Any, folder: P
 
 def _run(evaluate: Evaluate, study: Any, storage: Any, trial: Any, presence: Presence, states: Any) -> None:
     """Run one trial and tell what came out."""
-    try:
-        trial.set_user_attr("owner", presence.owner())
-    except RuntimeError:
-        return  # it was given to another worker in this very moment
     facts: dict[str, Any] = {}
     state, value = states.COMPLETE, None
     start = time.perf_counter()
     with Heartbeat(storage, trial):
+        try:
+            trial.set_user_attr("owner", presence.owner())
+            trial.set_user_attr(BEGUN, True)
+        except RuntimeError:
+            return  # it was given to another worker in this very moment
         try:
             outcome = evaluate(int(trial.user_attrs["slot"]), dict(trial.user_attrs["point"]))
             value, facts = outcome.value, {"forget": outcome.forget, "retain": outcome.retain}

@@ -150,17 +150,16 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def _run(self) -> None:
-        while True:
+        while not self._stop.wait(self._storage.heartbeat_interval):
             try:
                 self._beat(self._id)  # type: ignore[misc]
             except Exception as error:  # whatever the database says: the next beat may reach it again
                 logger.warning("no heartbeat could be sent (%s)", type(error).__name__)
-            if self._stop.wait(self._storage.heartbeat_interval):
-                self._storage.remove_session()
-                return
+        self._storage.remove_session()
 
     def __enter__(self) -> Heartbeat:
         if self._beat is not None:
+            self._beat(self._id)
             self._thread.start()
         return self
 

@@ -74,7 +74,8 @@ def auroc_ridge(records: Records, *, focus: str | None = "atwu") -> Drawn:
         place(axes, left=room_for(looks[label] for label in order) + 0.12, right=2.0, bottom=0.45, top=0.03)
     caption = (
         "For every forget row, the chance that a token of the secret has a higher score than any other token: 1 finds the "
-        "secret first, .5 is chance. Ridges are densities over rows and seeds, of equal height; marks are means."
+        "secret first, .5 is chance. Ridges are densities over rows and seeds, of equal height; marks are means. Scores are "
+        "those of the unlearned model: what they were while it trained is in the figure over steps."
     )
     return Drawn(KEY, figure, TITLE, caption, tips=tips)
 
