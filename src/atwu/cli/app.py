@@ -8,7 +8,21 @@ from typing import Annotated
 
 import typer
 
-from atwu.cli import compare, demo, evaluate, judge, methods, paraphrase, probe, report, study, theory, tokens, train, tune
+from atwu.cli import (
+    compare,
+    demo,
+    evaluate,
+    judge,
+    methods,
+    paraphrase,
+    probe,
+    report,
+    study,
+    theory,
+    tokens,
+    train,
+    tune,
+)
 
 EXPECTED = (ValueError, FileNotFoundError, FileExistsError, PermissionError, ImportError, OSError)
 

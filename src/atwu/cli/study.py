@@ -150,7 +150,7 @@ def _run(planned: Plan, *, devices: str | None, processes: int | None, plan_only
         typer.secho(f"{name} was left out: {reason}", fg=typer.colors.YELLOW, err=True)
     records = read_records([planned.folder])
     _print_results(records)
-    for path in write_outputs(records, planned.folder, command=f"atwu {shlex.join(command)}"):
+    for path in write_outputs(records, planned.folder, command=f"atwu {shlex.join(command)}", say=typer.echo):
         typer.echo(f"wrote {path}")
 
 

@@ -117,8 +117,12 @@ def tune(
     console = Console()
     if len(found) == 1:
         for result in next(iter(found.values())):
+            console.print(f"[bold]{result.search.label}[/bold]: all trials, * the best")
             console.print(_trials(result))
+            console.print()
     if found:
+        last = next(iter(found.values()))[-1].search
+        console.print(f"[bold]best settings[/bold] at {last.scale.name}, seed {last.seed}")
         console.print(_summary(found))
         _next_steps(found, folder, ready[there.name])
     for name, reason in failed.items():
@@ -182,9 +186,7 @@ def _trials(result: SearchResult) -> Any:
     from rich.table import Table
 
     names = list(result.search.space or {})
-    table = Table(
-        title=f"{result.search.label}: all trials, * the best", box=None, pad_edge=False, title_justify="left"
-    )
+    table = Table(box=None, pad_edge=False)
     for name in ("trial", str(result.search.objective), *(name.replace("_", " ") for name in names), "s"):
         table.add_column(name, justify="right")
     for trial in result.trials:
@@ -201,11 +203,9 @@ def _summary(found: dict[str, list[SearchResult]]) -> Any:
 
     from atwu.tuning.objectives import OBJECTIVES
 
-    first = next(iter(found.values()))[-1]
-    title = f"best settings at {first.search.scale.name}, seed {first.search.seed}"
-    table = Table(title=title, box=None, pad_edge=False, title_justify="left")
-    parts = OBJECTIVES[str(first.search.objective)].names
-    for name in ("method", str(first.search.objective), *parts, "settings", "budget"):
+    table = Table(box=None, pad_edge=False)
+    objective = str(next(iter(found.values()))[-1].search.objective)
+    for name in ("method", objective, *OBJECTIVES[objective].names, "settings", "budget"):
         table.add_column(name, justify="left" if name in ("method", "settings", "budget") else "right")
     for name, results in found.items():
         best = results[-1].best

@@ -24,7 +24,9 @@ _AFTERWARDS: tuple[tuple[Line, ...], ...] = (
     ((OVERALL, "model_utility"),),
     ((OVERALL, "mia_auc_min_k"), (OVERALL, "mia_auc_loss")),
     (("forget", "auroc_scorer"),),
-    ((OVERALL, "N_delta_official"), (OVERALL, "N_delta_official")),
+    ((OVERALL, "forget_all_official"), (OVERALL, "forget_all_port")),
+    ((OVERALL, "neighbour_all_official"), (OVERALL, "neighbour_all_port")),
+    ((OVERALL, "N_delta_official"), (OVERALL, "N_delta_port")),
 )
 """What follows the paper's panel: of each group the first that was measured."""
 
@@ -45,8 +47,12 @@ _SHORT: Mapping[Line, tuple[str, str]] = {
     (OVERALL, "mia_auc_min_k"): ("MIA min-k", "MIA min-$k$"),
     (OVERALL, "mia_auc_loss"): ("MIA loss", "MIA loss"),
     ("forget", "auroc_scorer"): ("AUROC scorer", "AUROC"),
+    (OVERALL, "forget_all_official"): ("R-L forget", r"R-L forget"),
+    (OVERALL, "forget_all_port"): ("R-L forget", r"R-L forget"),
+    (OVERALL, "neighbour_all_official"): ("R-L neighbour", r"R-L neighbour"),
+    (OVERALL, "neighbour_all_port"): ("R-L neighbour", r"R-L neighbour"),
     (OVERALL, "N_delta_official"): ("N_Δ", r"N$_\Delta$"),
-    (OVERALL, "N_delta_official"): ("N_Δ", r"N$_\Delta$"),
+    (OVERALL, "N_delta_port"): ("N_Δ", r"N$_\Delta$"),
 }
 """Line -> name in a column head, plain and as LaTeX."""
 

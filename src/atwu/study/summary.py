@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -91,13 +91,18 @@ def failures(plan: Plan) -> dict[str, str]:
     }
 
 
-def write_outputs(records: Records, folder: Path, *, command: str) -> list[Path]:
-    """Table, data and page of a study."""
+def write_outputs(records: Records, folder: Path, *, command: str, say: Callable[[str], None]) -> list[Path]:
+    """Table, data and page of a study; without matplotlib no page, and a line that says so."""
     from atwu.report.formats import to_csv, to_json, to_markdown
     from atwu.report.page import write_page
 
     texts = {"table.md": to_markdown(records), "results.csv": to_csv(records), "results.json": to_json(records)}
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
-    write_page(records, folder / "report.html", command=command)
-    return [*(folder / name for name in texts), folder / "report.html"]
+    written = [folder / name for name in texts]
+    try:
+        write_page(records, folder / "report.html", command=command)
+    except ImportError as error:
+        say(f"no report.html: {error}")
+        return written
+    return [*written, folder / "report.html"]

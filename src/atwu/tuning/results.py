@@ -61,7 +61,8 @@ def preset_options(result: SearchResult, trial: FinishedTrial) -> dict[str, Any]
 
 def _budget(result: SearchResult) -> str:
     what = " of the learning rate" if list(result.search.space or {}) == ["learning_rate"] else ""
-    return f"{len(result.trials)} trials{what} at {result.search.scale.name}"
+    count = len(result.trials)
+    return f"{count} trial{'s' if count != 1 else ''}{what} at {result.search.scale.name}"
 
 
 def _about(results: Sequence[SearchResult], best: FinishedTrial, command: str) -> dict[str, Any]:
