@@ -165,7 +165,8 @@ def test_compare_says_which_orderings_hold(finished, environment):
     printed = run(environment, "compare", finished)
     assert "micro beside: " in printed
     assert "atwu ahead of wga" in printed
-    assert "Kendall" in printed
+    assert "ES_delta: " in printed
+    assert "open" in printed  # an untrained model has nothing to forget: all differences are 0
 
 
 def test_methods_that_the_rows_do_not_allow_are_named(folder, environment, tmp_path):

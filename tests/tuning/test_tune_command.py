@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 
 from atwu.cli.tune import tune
 from atwu.data.people import people
-from atwu.methods import METHODS
 from atwu.modeling.scratch import train_tokenizer
 from atwu.presets import read_preset
 from atwu.training.config import UnlearnConfig
@@ -99,7 +98,7 @@ def test_searches_continue_and_leave_presets_with_equal_budgets(micro, tmp_path)
 
 @pytest.mark.slow
 def test_second_stage_and_what_cannot_be_tuned_of_all(micro, tmp_path, monkeypatch):
-    monkeypatch.setattr("atwu.methods.METHODS", {name: METHODS[name] for name in ("grad_diff", "gt_ga")})
+    monkeypatch.setattr("atwu.cli.tune._methods", lambda given: (["grad_diff", "gt_ga"], True))
     scale = str(micro / "micro.yaml")
     said = run(
         *("--method", "all", "--scale", scale, "--trials", "1", "--transfer-to", scale, "--transfer-trials", "1"),

@@ -25,9 +25,12 @@ def default_processes(devices: Sequence[str]) -> int:
 
 
 def visible_devices() -> tuple[str, ...]:
-    """CUDA devices by number."""
+    """CUDA devices as `CUDA_VISIBLE_DEVICES` calls them, or by number."""
     import torch
 
+    named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    if named and torch.cuda.is_available():
+        return tuple(named)
     return tuple(str(index) for index in range(torch.cuda.device_count()))
 
 

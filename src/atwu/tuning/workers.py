@@ -45,7 +45,7 @@ def run_workers(
 
     Raises:
         Exception: what a worker failed with.
-        RuntimeError: all of them were killed.
+        ChildProcessError: all of them were killed.
     """
     context = multiprocessing.get_context("spawn")
     running: dict[Any, tuple[Any, Connection]] = {}
@@ -75,7 +75,7 @@ def run_workers(
         for process, _ in running.values():
             process.join()
     if len(result_of(search, study).trials) < search.trials:
-        raise RuntimeError("all workers were killed (out of memory?); the same command continues the search.")
+        raise ChildProcessError("all workers were killed (out of memory?); the same command continues the search.")
 
 
 @contextlib.contextmanager
