@@ -109,9 +109,10 @@ def run(
     answers = open_judge(judge, options)
     if worker:
         one_thread()
+        models = prepare_models(place, say=typer.echo)
         engine = Engine(
-            planned,
-            prepare_models(place, say=typer.echo),
+            planned.possible_with(models.benchmark, say=typer.echo),
+            models,
             judge=answers,
             keep_models=keep_models,
             overwrite=overwrite,
@@ -119,10 +120,19 @@ def run(
         )
         engine.work()
         return
-    _run(planned, devices=devices, processes=processes, plan_only=plan_only, overwrite=overwrite)
+    everything = plan(written, place, folder, presets=presets)
+    _run(planned, everything, devices=devices, processes=processes, plan_only=plan_only, overwrite=overwrite)
 
 
-def _run(planned: Plan, *, devices: str | None, processes: int | None, plan_only: bool, overwrite: bool) -> None:
+def _run(
+    planned: Plan,
+    everything: Plan,
+    *,
+    devices: str | None,
+    processes: int | None,
+    plan_only: bool,
+    overwrite: bool,
+) -> None:
     from atwu._files import write_json
     from atwu.report.records import STUDY_NAME, read_records
     from atwu.study.engine import Engine
@@ -140,10 +150,11 @@ def _run(planned: Plan, *, devices: str | None, processes: int | None, plan_only
     for line in models.benchmark.checked:
         typer.echo(line)
     planned = planned.possible_with(models.benchmark, say=typer.echo)
+    everything = everything.possible_with(models.benchmark, say=lambda line: None)
     Engine(planned, models, overwrite=overwrite).check_finished()
     planned.folder.mkdir(parents=True, exist_ok=True)
     command = _command()
-    write_json(planned.folder / STUDY_NAME, described(planned, f"atwu {shlex.join(command)}"))
+    write_json(planned.folder / STUDY_NAME, described(everything, f"atwu {shlex.join(command)}"))
     if planned.remaining or overwrite:
         run_workers([*command, "--worker"], planned, processes=min(count, len(planned.runs)), devices=cards)
     for name, reason in failures(planned).items():

@@ -52,20 +52,19 @@ def prepare_models(scale: Scale, *, seed: int = 0, cache: Path | None = None, sa
         raise ValueError(
             f"the benchmark {benchmark.name} has no rows to train a model on; name a trained one as target."
         )
+    retain_only = benchmark.retain_only_source if scale.train_retain_only else None
     corpus = _people_corpus(benchmark.name)
     folder = train_once(
         scale.name,
         scale.target,
         target=benchmark.full_source,
-        retain_only=benchmark.retain_only_source,
+        retain_only=retain_only,
         corpus=corpus,
         seed=seed,
         cache=cache,
         say=say,
     )
-    return Models(
-        benchmark, str(folder / "target"), str(folder / "retain_only") if benchmark.retain_only_source else None
-    )
+    return Models(benchmark, str(folder / "target"), str(folder / "retain_only") if retain_only else None)
 
 
 def train_once(
