@@ -65,6 +65,7 @@ class PlannedRun:
             "training": dict(scale.training)
             | {"learning_rate": self.options.get("learning_rate", scale.learning_rate)},
             "benchmark": scale.benchmark if isinstance(scale.benchmark, str) else asdict(scale.benchmark),
+            "rows": [scale.forget, scale.retain],
             "evaluation": dict(scale.evaluation),
             "metrics": list(metrics),
             "models": dict(models),

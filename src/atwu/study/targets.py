@@ -46,6 +46,11 @@ def prepare_models(scale: Scale, *, seed: int = 0, cache: Path | None = None, sa
     benchmark = (
         own_benchmark(scale.benchmark) if isinstance(scale.benchmark, OwnRows) else load_benchmark(scale.benchmark)
     )
+    benchmark = dataclasses.replace(
+        benchmark,
+        forget_source=scale.forget or benchmark.forget_source,
+        retain_source=scale.retain or benchmark.retain_source,
+    )
     if not isinstance(scale.target, Scratch):
         return Models(benchmark, scale.target, scale.retain_only)
     if benchmark.full_source is None:

@@ -16,7 +16,7 @@ from atwu.tuning.search import Search
 if TYPE_CHECKING:
     from atwu.study.targets import Models
 
-_SCALE = ("name", "benchmark", "training", "evaluation")
+_SCALE = ("name", "benchmark", "forget", "retain", "training", "evaluation")
 """Fields of a scale that change the value of a trial."""
 
 
