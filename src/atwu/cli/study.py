@@ -89,11 +89,12 @@ def run(
     """
     from atwu.cli.opening import JudgeOptions, open_judge
     from atwu.modeling.load import quiet_transformers
-    from atwu.study.engine import Engine, one_thread
+    from atwu.study.engine import Engine
     from atwu.study.plan import check_settings, plan
     from atwu.study.scales import find_scale
     from atwu.study.spec import read_study
     from atwu.study.targets import prepare_models
+    from atwu.study.threads import one_thread
 
     quiet_transformers()
     written = read_study(study)
@@ -108,7 +109,6 @@ def run(
     )
     answers = open_judge(judge, options)
     if worker:
-        one_thread()
         models = prepare_models(place, say=typer.echo)
         engine = Engine(
             planned.possible_with(models.benchmark, say=typer.echo),
@@ -118,7 +118,8 @@ def run(
             overwrite=overwrite,
             say=typer.echo,
         )
-        engine.work()
+        with one_thread():
+            engine.work()
         return
     everything = plan(written, place, folder, presets=presets)
     _run(planned, everything, devices=devices, processes=processes, plan_only=plan_only, overwrite=overwrite)
@@ -180,6 +181,7 @@ def _print_plan(planned: Plan, processes: int) -> None:
         settings = ", ".join(
             f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}"
             for name, value in runs[0].options.items()
+            if planned.scale.training.get(name) != value
         )
         table.add_row(
             label,

@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import json
 import logging
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -231,12 +230,3 @@ def _held(folder: Path, *, wait: bool = False) -> Iterator[bool]:
 
 def _json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-
-
-def one_thread() -> None:
-    """Compute with one CPU thread from now on."""
-    import torch
-
-    if not torch.cuda.is_available():
-        torch.set_num_threads(1)
-        os.environ["OMP_NUM_THREADS"] = "1"

@@ -1,4 +1,7 @@
-"""The models a scale starts from and compares with; those that are trained from scratch are trained once and cached."""
+"""The models a scale starts from and compares with; those that are trained from scratch are trained once and cached.
+
+They are small, and are trained with one CPU thread, so that they do not depend on how many cores there are.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from atwu.benchmarks.own import OwnRows, own_benchmark
 from atwu.data.rows import fingerprint
 from atwu.data.sources import load_rows
 from atwu.study.scales import Scale, Scratch
+from atwu.study.threads import one_thread
 from atwu.training.config import FinetuneConfig
 from atwu.training.run import ModelSource, run_finetune
 
@@ -113,9 +117,9 @@ def train_once(
         folder.mkdir(parents=True, exist_ok=True)
         say(f"training the {role.replace('_', '-')} model (once; cached in {folder})")
         model = ModelSource(scratch=scratch.shape, tokenizer=None if role == "target" else str(folder / "target"))
-        run_finetune(
-            model, FinetuneConfig(**scratch.training, seed=seed), data=source, output=output, corpus=corpus, say=say
-        )
+        with one_thread():
+            config = FinetuneConfig(**scratch.training, seed=seed)
+            run_finetune(model, config, data=source, output=output, corpus=corpus, say=say)
     return folder
 
 
