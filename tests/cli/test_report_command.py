@@ -35,6 +35,7 @@ def study(tmp_path_factory) -> Path:
         for seed in (0, 1):
             write_run(folder / "runs" / f"{name}-s{seed}", name, left + seed / 50, seed=seed)
     study = {"title": "Pebbles", "variants": [{"label": "npo"}, {"label": "atwu"}], "budget": "5 trials each"}
+    study["runs"] = [f"{name}-s{seed}" for name in ("atwu", "npo") for seed in (0, 1)]
     (folder / "study.json").write_text(json.dumps(study), encoding="utf-8")
     return folder
 

@@ -250,7 +250,8 @@ def make_records(labels: Sequence[str] = ("atwu", "wga", "npo"), seeds: Sequence
 def write_study(records: Records, folder: Path) -> Path:
     """The same as `atwu study run` leaves it on disk."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "study.json").write_text(json.dumps(dict(records.study)), encoding="utf-8")
+    names = [f"{run.label}-s{run.seed}" for run in records.runs]
+    (folder / "study.json").write_text(json.dumps({**records.study, "runs": names}), encoding="utf-8")
     for role, found in records.references.items():
         place = folder / "references" / role
         place.mkdir(parents=True)

@@ -51,6 +51,8 @@ def test_one_method_is_named_by_what_is_varied(tmp_path):
         ("methods: [atwu, atwu]", "two lines are called 'atwu'"),
         ("methods: [{label: x}]", "a mapping with method"),
         ("methods: [{label: x, method: atwu, scorer_from: y}]", "takes the scorer of 'y'"),
+        ("methods: [{label: x, method: atwu, scorer_from: x}]", "name a line that trains its own"),
+        ("metrics: memorization", "metrics is a list"),
         ("seeds: 0", "seeds is a count"),
         ("vary: {beta: 3}", "beta needs a list"),
         ("scale: people-smal", "Did you mean 'people-small'"),
@@ -88,7 +90,7 @@ def test_the_headline_study_has_every_method():
 def test_a_preset_is_the_start_and_the_line_changes_it(tmp_path):
     study = read_study(written(tmp_path, "methods: [{label: a, method: atwu, beta: 2.0}]\nseeds: [7]"))
     (run,) = plan(study, find_scale("tofu-1b"), tmp_path).runs
-    config = run.config(find_scale("tofu-1b"))
+    config = run.config(find_scale("tofu-1b"), scorer_from=None)
     assert (config.beta, config.forget_weight, config.learning_rate, config.seed) == (2.0, 3.0, 2e-5, 7)
     assert config.per_device_train_batch_size * config.gradient_accumulation_steps == 32
 
@@ -105,6 +107,30 @@ def test_impossible_settings_are_named_before_anything_runs(tmp_path):
     study = read_study(written(tmp_path, "methods: [{label: odd, method: npo, temperature: 2.0}]"))
     with pytest.raises(ValueError, match=r"odd: .*has no 'temperature'"):
         check_settings(plan(study, find_scale("tiny"), tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("metrics: [rogue]", "unknown metrics 'rogue'"), ("scale: {like: tiny, evaluation: {smples: 3}}", "smples")],
+)
+def test_what_cannot_be_measured_is_named_before_anything_runs(tmp_path, text, said):
+    study = read_study(written(tmp_path, text))
+    with pytest.raises(ValueError, match=said):
+        check_settings(plan(study, study.scale or find_scale("tiny"), tmp_path))
+
+
+def test_the_source_of_a_scorer_is_run_with_the_line_that_asks_for_it(tmp_path):
+    found = plan(read_study("scorer-state"), find_scale("tiny"), tmp_path, only=["trained_frozen"])
+    assert [run.name for run in found.runs if run.seed == 0] == ["trained_frozen-s0", "atwu-s0"]
+
+
+def test_a_preset_of_another_scale_does_not_change_what_methods_share(tmp_path):
+    (tmp_path / "npo.yaml").write_text("method: npo\nlearning_rate: 0.001\nnum_train_epochs: 99\n")
+    study = read_study(written(tmp_path, "methods: [npo]"))
+    (run, *_) = plan(study, find_scale("tiny"), tmp_path / "out", presets=tmp_path).runs
+    assert run.options == {"learning_rate": 0.001}
+    with pytest.raises(ValueError, match="holds no preset"):
+        plan(study, find_scale("tiny"), tmp_path / "out", presets=tmp_path / "nowhere")
 
 
 def test_an_unknown_label_is_refused(tmp_path):
@@ -133,5 +159,8 @@ def test_a_scale_of_ones_own_takes_rows_and_a_model(tmp_path):
         Scratch("micro", {"num_train_epochs": 1}),
         (1e-4, 1e-3),
     )
+    changed = scale_from({"like": "tofu-1b", "target": "mine", "training": {"num_train_epochs": 2}})
+    assert changed.retain_only is None
+    assert changed.training == {**find_scale("tofu-1b").training, "num_train_epochs": 2}
     with pytest.raises(ValueError, match="benchmark of a scale is a name or has forget, retain, holdout"):
         scale_from({"like": "people-tiny", "benchmark": {"rows": "f.jsonl"}})

@@ -35,7 +35,7 @@ def test_second_stage_searches_the_learning_rate_around_the_first_and_fixes_the_
     assert first.space is not None
     assert first.space.keys() == {"learning_rate", "forget_weight", "retain_weight", "beta", "scorer_learning_rate"}
     assert (second.scale, second.trials, second.seed) == (SMALL, 3, 4)
-    assert second.label == "people-tiny/atwu/to-people-small"
+    assert second.label.startswith("people-tiny/atwu/to-people-small-")
     assert second.space == {"learning_rate": Range(2e-3 / 5, 2e-3 * 5)}
     assert list(second.first or ()) == [{"learning_rate": 2e-3}]
     assert dict(second.options) == {

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -78,7 +79,7 @@ def run(
     judge_concurrency: Concurrency = 8,
     judge_timeout: JudgeTimeout = 60.0,
     judge_reply_tokens: JudgeReply = None,
-    worker: Annotated[bool, typer.Option("--worker", hidden=True)] = False,
+    worker: Annotated[int, typer.Option("--worker", hidden=True)] = 0,
 ) -> None:
     """Run a study; what is finished is skipped, and the same command continues one that was stopped.
 
@@ -95,6 +96,7 @@ def run(
     from atwu.study.spec import read_study
     from atwu.study.targets import prepare_models
     from atwu.study.threads import one_thread
+    from atwu.study.workers import end_with_parent
 
     quiet_transformers()
     written = read_study(study)
@@ -104,16 +106,19 @@ def run(
     folder = output or Path("runs") / f"{written.name}-{place.name}"
     planned = plan(written, place, folder, only=only or (), presets=presets)
     check_settings(planned)
+    share = None if max_cost is None else max_cost / max(1, worker)
     options = JudgeOptions(
-        judge_url, judge_key, judge_price, max_cost, judge_concurrency, judge_timeout, judge_reply_tokens
+        judge_url, judge_key, judge_price, share, judge_concurrency, judge_timeout, judge_reply_tokens
     )
-    answers = open_judge(judge, options)
+    chosen_judge = {"name": judge, "url": judge_url, "reply": judge_reply_tokens}
     if worker:
+        end_with_parent()
         models = prepare_models(place, say=typer.echo)
         engine = Engine(
             planned.possible_with(models.benchmark, say=typer.echo),
             models,
-            judge=answers,
+            judge=open_judge(judge, options),
+            judge_name=chosen_judge,
             keep_models=keep_models,
             overwrite=overwrite,
             say=typer.echo,
@@ -121,8 +126,18 @@ def run(
         with one_thread():
             engine.work()
         return
+    if not judge.startswith("local:"):  # which would be loaded here, beside the workers' models
+        open_judge(judge, options)
     everything = plan(written, place, folder, presets=presets)
-    _run(planned, everything, devices=devices, processes=processes, plan_only=plan_only, overwrite=overwrite)
+    _run(
+        planned,
+        everything,
+        devices=devices,
+        processes=processes,
+        plan_only=plan_only,
+        overwrite=overwrite,
+        judge_name=chosen_judge,
+    )
 
 
 def _run(
@@ -133,6 +148,7 @@ def _run(
     processes: int | None,
     plan_only: bool,
     overwrite: bool,
+    judge_name: Mapping[str, Any],
 ) -> None:
     from atwu._files import write_json
     from atwu.report.records import STUDY_NAME, read_records
@@ -141,6 +157,7 @@ def _run(
     from atwu.study.summary import failures, write_outputs
     from atwu.study.targets import prepare_models
     from atwu.study.workers import default_processes, run_workers, visible_devices
+    from atwu.training.card import public_command
 
     cards = tuple(devices.split(",")) if devices else visible_devices()
     count = processes or default_processes(cards)
@@ -150,20 +167,40 @@ def _run(
     models = prepare_models(planned.scale, say=typer.echo)
     for line in models.benchmark.checked:
         typer.echo(line)
+    left_out: list[str] = []
     planned = planned.possible_with(models.benchmark, say=typer.echo)
-    everything = everything.possible_with(models.benchmark, say=lambda line: None)
-    Engine(planned, models, overwrite=overwrite).check_finished()
+    everything = everything.possible_with(models.benchmark, say=left_out.append)
+    Engine(planned, models, overwrite=overwrite, judge_name=judge_name).prepare()
     planned.folder.mkdir(parents=True, exist_ok=True)
     command = _command()
-    write_json(planned.folder / STUDY_NAME, described(everything, f"atwu {shlex.join(command)}"))
+    told = public_command(f"atwu {shlex.join(command)}")
     if planned.remaining or overwrite:
-        run_workers([*command, "--worker"], planned, processes=min(count, len(planned.runs)), devices=cards)
-    for name, reason in failures(planned).items():
-        typer.secho(f"{name} was left out: {reason}", fg=typer.colors.YELLOW, err=True)
+        run_workers(command, planned, processes=min(count, len(planned.runs)), devices=cards)
+    engine = Engine(everything, models, judge_name=judge_name)
+    current = [run for run in everything.runs if engine.settled(run)]
+    failed = failures(current)
+    write_json(
+        planned.folder / STUDY_NAME,
+        described(everything, told)
+        | {
+            "runs": [run.folder.name for run in current],
+            "failed": {name: found.reason for name, found in failed.items()},
+            "left_out": left_out,
+        },
+    )
+    for name, found in failed.items():
+        typer.secho(f"{name} failed and is not in the table: {found.reason}", fg=typer.colors.YELLOW, err=True)
+    if not any(run.finished for run in current):
+        raise typer.Exit(1)
+    stale = sum(run.folder.exists() for run in everything.runs) - len(current)
+    if stale:
+        typer.secho(f"{stale} runs of other settings lie in the folder and are not in the table", err=True)
     records = read_records([planned.folder])
     _print_results(records)
-    for path in write_outputs(records, planned.folder, command=f"atwu {shlex.join(command)}", say=typer.echo):
+    for path in write_outputs(records, planned.folder, command=told, say=typer.echo):
         typer.echo(f"wrote {path}")
+    if any(not found.final for found in failed.values()):
+        raise typer.Exit(1)
 
 
 def _command() -> list[str]:

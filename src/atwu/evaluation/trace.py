@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,8 @@ class Trace:
     rows: tuple[TracedRow, ...]
     auroc: Mapping[str, tuple[float | None, ...]]
     """`forget` and `unseen` -> mean AUROC within rows, for every traced step."""
+    seconds: float = 0.0
+    """Time that looking took, which is part of the run's training time."""
 
 
 def read_trace(path: str | Path) -> Trace:
@@ -77,7 +80,7 @@ def read_trace(path: str | Path) -> Trace:
         for row in plain["rows"]
     )
     auroc = {name: tuple(values) for name, values in plain["auroc"].items()}
-    return Trace(plain["weighting"], tuple(plain["steps"]), rows, auroc)
+    return Trace(plain["weighting"], tuple(plain["steps"]), rows, auroc, plain.get("seconds", 0.0))
 
 
 class WeightTrace(TrainerCallback):
@@ -139,6 +142,7 @@ class WeightTrace(TrainerCallback):
     def _look(self, step: int) -> None:
         if any(look["step"] == step for look in self._looks):
             return
+        begun = time.perf_counter()
         look: dict[str, Any] = {"step": step, "auroc": {}, "scores": {}, "words": {}}
         for name, encoded in self._encoded.items():
             examples = self._examples[name]
@@ -157,6 +161,7 @@ class WeightTrace(TrainerCallback):
                 value for value in score_aurocs(context, [self._weighting])[self._weighting].values if value is not None
             ]
             look["auroc"][name] = round(float(np.mean(values)), 4) if values else None
+        look["seconds"] = round(time.perf_counter() - begun, 3)
         self._looks.append(look)
         write_json(self._path, {"looks": self._looks})
 
@@ -184,4 +189,5 @@ class WeightTrace(TrainerCallback):
             steps=tuple(look["step"] for look in self._looks),
             rows=tuple(rows),
             auroc={name: tuple(look["auroc"][name] for look in self._looks) for name in names},
+            seconds=round(sum(look["seconds"] for look in self._looks), 3),
         )

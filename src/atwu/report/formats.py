@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from atwu.evaluation.result import EVAL_SCHEMA, EvalResult
-from atwu.report.method_table import Mark, TableCell, caption_of, headline_lines, method_table
-from atwu.report.panel import Line, cell_of, lines_of
+from atwu.report.method_table import TableCell, caption_of, headline_lines, method_table
+from atwu.report.panel import Line, Mark, cell_of, lines_of
 from atwu.report.records import Records
 from atwu.report.tables import ARROWS, MISSING, escaped
 from atwu.report.terminal_table import headline_table
+from atwu.training.card import public_command, public_record
 
 __all__ = [
     "REPORT_SCHEMA",
@@ -59,6 +60,8 @@ def _markdown_cell(cell: TableCell, intervals: bool) -> str:
         parts.append(f"± {cell.spread}")
     if intervals and cell.interval is not None:
         parts.append(f"[{cell.interval[0]}, {cell.interval[1]}]")
+    if cell.seeds:
+        parts.append(f"({cell.seeds})")
     return " ".join(parts)
 
 
@@ -83,6 +86,7 @@ _TEX = {
     "−": "$-$",
     "Δ": r"$\Delta$",
     "½": r"$\tfrac12$",
+    "…": r"\ldots{}",
 }
 _TEX_ARROWS = {"up": r" $\uparrow$", "down": r" $\downarrow$", "none": ""}
 
@@ -142,6 +146,8 @@ def _tex_cell(cell: TableCell) -> str:
     text = f"{command}{{{_tex_number(cell.number)}}}" if command else _tex_number(cell.number)
     if cell.spread:
         text += f"$_{{\\pm {cell.spread}}}$"
+    if cell.seeds:
+        text += f" {{\\tiny ({cell.seeds})}}"
     return text
 
 
@@ -179,12 +185,13 @@ def to_csv(records: Records) -> str:
 def to_json(records: Records) -> str:
     """Everything as JSON that satisfies `REPORT_SCHEMA`: results averaged over seeds, and the single runs.
 
-    Values of single rows and curves stay in the runs' own `eval.json`.
+    Values of single rows and curves stay in the runs' own `eval.json`; places of this machine and secrets in addresses are
+    left out.
     """
     plain: dict[str, Any] = {
         "schema": SCHEMA_NAME,
         "title": records.title,
-        "study": dict(records.study),
+        "study": _study(records),
         "headline": [list(line) for line in headline_lines(records)],
         "results": {label: _without_rows(result) for label, result in records.results.items()},
         "runs": [
@@ -192,7 +199,7 @@ def to_json(records: Records) -> str:
                 "label": run.label,
                 "seed": run.seed,
                 "result": _without_rows(run.result),
-                "run": None if run.run is None else dict(run.run),
+                "run": None if run.run is None else public_record(run.run),
             }
             for run in records.runs
         ],
@@ -201,7 +208,15 @@ def to_json(records: Records) -> str:
 
 
 def _without_rows(result: EvalResult) -> dict[str, Any]:
-    return dataclasses.replace(result, rows={}, curves={}).to_json()
+    plain: dict[str, Any] = public_record(dataclasses.replace(result, rows={}, curves={}).to_json())
+    return plain
+
+
+def _study(records: Records) -> dict[str, Any]:
+    """`study.json`, which may come from a version that kept the command as it was typed."""
+    plain: dict[str, Any] = public_record(records.study)
+    command = records.study.get("command")
+    return plain if command is None else plain | {"command": public_command(str(command))}
 
 
 REPORT_SCHEMA: Mapping[str, Any] = {

@@ -6,19 +6,20 @@ budget of the tuning is part of every table, since a comparison means little wit
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from atwu.evaluation.panel.warn import degraded
 from atwu.evaluation.result import Direction, EvalResult, MetricValue
-from atwu.report.panel import HEADLINE, OVERALL, Line, cell_of
+from atwu.report.panel import HEADLINE, OVERALL, Line, Mark, cell_of, marks_of, seeds_told
 from atwu.report.records import ROLES, Records
-from atwu.report.tables import MISSING, known, ranks, shown_number
-
-Mark = Literal["best", "second", "degraded"]
+from atwu.report.tables import MISSING, known, shown_number
+from atwu.training.card import public_text
 
 NO_BUDGET = "not stated"
+
+_LONGEST = 100
+"""Characters of a reason in a caption."""
 
 _AFTERWARDS: tuple[tuple[Line, ...], ...] = (
     ((OVERALL, "model_utility"),),
@@ -47,12 +48,12 @@ _SHORT: Mapping[Line, tuple[str, str]] = {
     (OVERALL, "mia_auc_min_k"): ("MIA min-k", "MIA min-$k$"),
     (OVERALL, "mia_auc_loss"): ("MIA loss", "MIA loss"),
     ("forget", "auroc_scorer"): ("AUROC scorer", "AUROC"),
-    (OVERALL, "forget_all_official"): ("R-L forget", r"R-L forget"),
-    (OVERALL, "forget_all_port"): ("R-L forget", r"R-L forget"),
-    (OVERALL, "neighbour_all_official"): ("R-L neighbour", r"R-L neighbour"),
-    (OVERALL, "neighbour_all_port"): ("R-L neighbour", r"R-L neighbour"),
-    (OVERALL, "N_delta_official"): ("N_Δ", r"N$_\Delta$"),
-    (OVERALL, "N_delta_port"): ("N_Δ", r"N$_\Delta$"),
+    (OVERALL, "forget_all_official"): ("targets (official)", ""),
+    (OVERALL, "forget_all_port"): ("targets (port)", ""),
+    (OVERALL, "neighbour_all_official"): ("neighbours (official)", ""),
+    (OVERALL, "neighbour_all_port"): ("neighbours (port)", ""),
+    (OVERALL, "N_delta_official"): ("N_Δ (official)", r"N$_\Delta$ (official)"),
+    (OVERALL, "N_delta_port"): ("N_Δ (port)", r"N$_\Delta$ (port)"),
 }
 """Line -> name in a column head, plain and as LaTeX."""
 
@@ -77,6 +78,13 @@ class TableCell:
     """Standard deviation over seeds."""
     interval: tuple[str, str] | None = None
     mark: Mark | None = None
+    seeds: str = ""
+    """Such as `2 of 3 seeds`, where not all runs have a value; such a number is not ranked."""
+
+    @property
+    def text(self) -> str:
+        """The number, and what it is the mean of where that is not all runs."""
+        return f"{self.number} ({self.seeds})" if self.seeds else self.number
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +109,8 @@ class MethodTable:
     budget: str
     notes: tuple[str, ...]
     """A sentence per degraded ability."""
+    left_out: tuple[tuple[str, str], ...] = ()
+    """Runs and methods that are missing, and why."""
 
     def has(self, mark: Mark) -> bool:
         """Whether any cell has a mark."""
@@ -140,6 +150,25 @@ def budget_of(records: Records) -> str:
     return str(records.study.get("budget") or NO_BUDGET).rstrip(".")
 
 
+def left_out(records: Records) -> dict[str, str]:
+    """Runs that failed and methods that the rows do not allow, and why, as `study.json` tells it."""
+    found: dict[str, str] = {}
+    for key in ("failed", "left_out"):
+        told = records.study.get(key) or ()
+        if isinstance(told, Mapping):
+            found |= {str(name): str(reason) for name, reason in told.items()}
+        else:  # a list of sentences
+            for name, _, reason in (str(sentence).partition(" is left out: ") for sentence in told):
+                found[name] = reason
+    return {name: public_text(" ".join(reason.split())).rstrip(".") for name, reason in found.items()}
+
+
+def spoken(left: Iterable[tuple[str, str]]) -> str:
+    """What `left_out` found in one line: `atwu-s1 (diverged), dpo (needs questions)`."""
+    short = ((name, reason if len(reason) <= _LONGEST else f"{reason[: _LONGEST - 1].rstrip()}…") for name, reason in left)
+    return ", ".join(f"{name} ({reason})" if reason else name for name, reason in short)
+
+
 def method_table(records: Records, lines: Sequence[Line] | None = None) -> MethodTable:
     """Lay out the table.
 
@@ -149,7 +178,8 @@ def method_table(records: Records, lines: Sequence[Line] | None = None) -> Metho
     """
     lines = list(headline_lines(records) if lines is None else lines)
     results = records.results
-    marks = _marks(results, lines)
+    runs = {label: len(records.of(label)) for label in records.labels}
+    marks = marks_of(results, lines, runs=runs)
     names = [*(role for role in ROLES if role in results), *records.labels]
     notes = [
         f"{name}: {sentence}"
@@ -164,13 +194,14 @@ def method_table(records: Records, lines: Sequence[Line] | None = None) -> Metho
             MethodRow(
                 name,
                 name in ROLES,
-                tuple(_cell(cell_of(results[name], line), marks.get((name, line))) for line in lines),
+                tuple(_cell(cell_of(results[name], line), marks.get((name, line)), runs.get(name, 1)) for line in lines),
             )
             for name in names
         ),
         counts=_counts(records, lines),
         budget=budget_of(records),
         notes=tuple(notes),
+        left_out=tuple(left_out(records).items()),
     )
 
 
@@ -191,21 +222,10 @@ def caption_of(table: MethodTable, marks: Mapping[Mark, str], *, intervals: bool
     said = [text for mark, text in marks.items() if table.has(mark)]
     if said:
         parts.append(", ".join(said).capitalize())
+    if table.left_out:
+        parts.append(f"Left out: {spoken(table.left_out)}")
     parts.append(f"Tuning budget: {table.budget}")
     return parts
-
-
-def _marks(results: Mapping[str, EvalResult], lines: Sequence[Line]) -> dict[tuple[str, Line], Mark]:
-    ranked = {name: result for name, result in results.items() if name not in ROLES}
-    places: tuple[Mark, Mark] = ("best", "second")
-    marks: dict[tuple[str, Line], Mark] = {}
-    for line in lines:
-        cells = {name: cell for name, result in ranked.items() if (cell := cell_of(result, line)) is not None}
-        marks |= {(name, line): places[place - 1] for name, place in ranks(cells).items()}
-    for name, result in ranked.items():
-        for split, metric, _ in degraded(result, results.get("original")):
-            marks[name, (split, metric)] = "degraded"
-    return marks
 
 
 def _column(results: Mapping[str, EvalResult], line: Line) -> Column:
@@ -214,14 +234,14 @@ def _column(results: Mapping[str, EvalResult], line: Line) -> Column:
     return Column(line, name, latex, cells[0].direction if cells else "none")
 
 
-def _cell(cell: MetricValue | None, mark: Mark | None) -> TableCell:
+def _cell(cell: MetricValue | None, mark: Mark | None, runs: int) -> TableCell:
     if cell is None or not known(cell):
         return TableCell(MISSING)
     interval = None
     if cell.low is not None and cell.high is not None:
         interval = shown_number(cell.low, cell.digits), shown_number(cell.high, cell.digits)
     spread = "" if cell.seed_std is None else shown_number(cell.seed_std, cell.digits)
-    return TableCell(shown_number(cell.value, cell.digits), spread, interval, mark)
+    return TableCell(shown_number(cell.value, cell.digits), spread, interval, mark, seeds_told(cell, runs))
 
 
 def _counts(records: Records, lines: Sequence[Line]) -> str:

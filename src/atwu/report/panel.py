@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Literal
 
 from rich.table import Table
 from rich.text import Text
@@ -38,6 +39,7 @@ HEADLINE = (
 
 Line = tuple[str, str]
 """Set (or `OVERALL`) and metric."""
+Mark = Literal["best", "second", "degraded"]
 
 
 def cell_of(result: EvalResult, line: Line) -> MetricValue | None:
@@ -58,6 +60,39 @@ def lines_of(results: Mapping[str, EvalResult]) -> list[Line]:
     return [line for line in [*ordered, *derived] if any(known(cell_of(result, line)) for result in results.values())]
 
 
+def marks_of(
+    results: Mapping[str, EvalResult],
+    lines: Sequence[Line],
+    *,
+    references: Collection[str] = REFERENCES,
+    runs: Mapping[str, int] | None = None,
+) -> dict[tuple[str, Line], Mark]:
+    """Best and second best of the ranked models on every line, and general abilities that were lost, by (model, line).
+
+    Args:
+        results: model name -> result.
+        lines: which lines.
+        references: names of models that are not ranked.
+        runs: model name -> runs it is the mean of; numbers that only some of them have are not ranked.
+    """
+    ranked = {name: result for name, result in results.items() if name not in references}
+    marks: dict[tuple[str, Line], Mark] = {}
+    for line in lines:
+        there = {name: cell for name, result in ranked.items() if (cell := cell_of(result, line)) is not None}
+        cells = {name: cell for name, cell in there.items() if not seeds_told(cell, (runs or {}).get(name, 1))}
+        marks |= {(name, line): "best" if place == 1 else "second" for name, place in ranks(cells).items()}
+    for name, result in ranked.items():
+        for split, metric, _ in degraded(result, results.get("original")):
+            if (split, metric) in lines:
+                marks[name, (split, metric)] = "degraded"
+    return marks
+
+
+def seeds_told(cell: MetricValue, runs: int) -> str:
+    """`2 of 3 seeds` for a mean that not all runs of a method have a value for; else empty."""
+    return f"{cell.seeds} of {runs} seeds" if cell.seeds < runs else ""
+
+
 def panel_table(
     results: Mapping[str, EvalResult], *, lines: Sequence[Line] | None = None, references: Collection[str] = REFERENCES
 ) -> Table:
@@ -70,7 +105,7 @@ def panel_table(
     """
     grouped = lines is None
     lines = list(lines or lines_of(results))
-    marks = _marks(results, lines, references)
+    marks = marks_of(results, lines, references=references)
     table = Table(caption_justify="left", caption=_caption(results, lines, marks), pad_edge=False)
     table.add_column("metric", no_wrap=True)
     table.add_column("n", justify="right", style="dim")
@@ -114,12 +149,12 @@ def panel_markdown(
         intervals: whether to print them.
     """
     lines = list(lines or lines_of(results))
-    marks = _marks(results, lines, references)
+    marks = marks_of(results, lines, references=references)
     text = [["metric", "n", *map(escaped, results)], ["---", *["---:"] * (len(results) + 1)]]
     for line in lines:
         cells = [cell_of(result, line) for result in results.values()]
         there = [cell for cell in cells if cell is not None]
-        stars = [_STARS.get(marks.get((name, line), ""), ("", "")) for name in results]
+        stars = [_STARS[mark] if (mark := marks.get((name, line))) else ("", "") for name in results]
         printed = [
             f"{before}{number}{after}{f' {interval}' if intervals and interval else ''}"
             for (before, after), (number, interval) in zip(stars, map(_printed, cells), strict=True)
@@ -129,26 +164,11 @@ def panel_markdown(
     return "".join(f"| {' | '.join(row)} |\n" for row in text)
 
 
-_STARS = {"best": ("**", "**"), "second": ("*", "*"), "degraded": ("", " (!)")}
-_STYLES = {"best": "bold green", "second": "italic", "degraded": "red"}
+_STARS: Mapping[Mark, tuple[str, str]] = {"best": ("**", "**"), "second": ("*", "*"), "degraded": ("", " (!)")}
+_STYLES: Mapping[Mark, str] = {"best": "bold green", "second": "italic", "degraded": "red"}
 
 
-def _marks(
-    results: Mapping[str, EvalResult], lines: Sequence[Line], references: Collection[str]
-) -> dict[tuple[str, Line], str]:
-    ranked = {name: result for name, result in results.items() if name not in references}
-    marks: dict[tuple[str, Line], str] = {}
-    for line in lines:
-        cells = {name: cell for name, result in ranked.items() if (cell := cell_of(result, line)) is not None}
-        marks |= {(name, line): ("best", "second")[rank - 1] for name, rank in ranks(cells).items()}
-    original = results.get("original")
-    for name, result in ranked.items():
-        found = {(name, (split, metric)): "degraded" for split, metric, _ in degraded(result, original)}
-        marks |= {place: mark for place, mark in found.items() if place[1] in lines}
-    return marks
-
-
-def _caption(results: Mapping[str, EvalResult], lines: Sequence[Line], marks: Mapping[tuple[str, Line], str]) -> Text:
+def _caption(results: Mapping[str, EvalResult], lines: Sequence[Line], marks: Mapping[tuple[str, Line], Mark]) -> Text:
     parts = (
         ["[ ]: 95 % bootstrap interval, subjects drawn with replacement"]
         if any(
@@ -191,9 +211,9 @@ def _printed(cell: MetricValue | None) -> tuple[str, str]:
     return number, f"{spread} [{low}, {high}]".strip()
 
 
-def _styled(cell: MetricValue | None, mark: str | None, *, reference: bool) -> Text:
+def _styled(cell: MetricValue | None, mark: Mark | None, *, reference: bool) -> Text:
     number, interval = _printed(cell)
-    text = Text(number, "dim" if reference else _STYLES.get(mark or "", ""))
+    text = Text(number, "dim" if reference else _STYLES[mark] if mark else "")
     if interval:
         text.append(f" {interval}", "dim")
     return text

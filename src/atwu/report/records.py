@@ -90,12 +90,17 @@ def read_records(paths: Sequence[str | Path], *, title: str | None = None) -> Re
     study: dict[str, Any] = {}
     for path in map(Path, paths):
         if (path / STUDY_NAME).is_file():
-            study = study or _json(path / STUDY_NAME)
+            here = _json(path / STUDY_NAME)
+            study = study or here
+            if here.get("budget") != study.get("budget"):
+                study = study | {"budget": f"{study.get('budget')}; {path.name}: {here.get('budget')}"}
             for role in ROLES:
                 if (path / "references" / role / EVAL_NAME).is_file():
-                    references[role] = read_result(path / "references" / role / EVAL_NAME)
-            labels = [variant["label"] for variant in _json(path / STUDY_NAME).get("variants", [])]
-            found = [_run(folder) for folder in sorted(path.glob("runs/*")) if (folder / EVAL_NAME).is_file()]
+                    _refer(role, read_result(path / "references" / role / EVAL_NAME), references, path)
+            labels = [variant["label"] for variant in here.get("variants", [])]
+            # Folders that the study does not name are of other settings, or of seeds that were left out since.
+            named = [path / "runs" / name for name in here["runs"]]
+            found = [_run(folder) for folder in named if (folder / EVAL_NAME).is_file()]
             place = {label: index for index, label in enumerate(labels)}
             runs += sorted(found, key=lambda run: (place.get(run.label, len(place)), run.seed or 0))
         elif (path / EVAL_NAME).is_file():
@@ -114,9 +119,17 @@ def read_records(paths: Sequence[str | Path], *, title: str | None = None) -> Re
 
 def _add(run: RunRecord, runs: list[RunRecord], references: dict[str, EvalResult]) -> None:
     if run.label in ROLES:
-        references[run.label] = run.result
+        _refer(run.label, run.result, references, run.folder)
     else:
         runs.append(run)
+
+
+def _refer(role: str, result: EvalResult, references: dict[str, EvalResult], where: Path | None) -> None:
+    """Keep a result that the others are compared with; there is one of each kind."""
+    known = references.setdefault(role, result)
+    rows = [{split: found.ids for split, found in each.rows.items()} for each in (known, result)]
+    if known.fingerprint != result.fingerprint or rows[0] != rows[1]:
+        raise ValueError(f"{where} compares with another {role} model, or on other rows; make one report for each.")
 
 
 def _run(folder: Path) -> RunRecord:

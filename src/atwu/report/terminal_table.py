@@ -10,7 +10,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from atwu.report.method_table import Mark, MethodTable, caption_of, method_table
+from atwu.report.method_table import MethodTable, caption_of, method_table
+from atwu.report.panel import Mark
 from atwu.report.records import Records
 from atwu.report.tables import ARROWS
 
@@ -42,7 +43,7 @@ class HeadlineTable:
         parts: list[list[int]] = [[]]
         used = names
         for place, column in enumerate(table.columns):
-            texts = [column.name + ARROWS[column.direction], *(row.cells[place].number for row in table.rows)]
+            texts = [column.name + ARROWS[column.direction], *(row.cells[place].text for row in table.rows)]
             needed = max(map(len, texts)) + _GAP
             if parts[-1] and used + needed > width:
                 parts.append([])
@@ -63,7 +64,7 @@ class HeadlineTable:
             for place in places:
                 cell = row.cells[place]
                 style = _STYLES[cell.mark] if cell.mark else "dim" if row.reference else ""
-                cells.append(Text(cell.number, style))
+                cells.append(Text(cell.text, style))
             last = row.reference and following is not None and not following.reference
             grid.add_row(Text(row.name, "dim" if row.reference else ""), *cells, end_section=last)
         return grid

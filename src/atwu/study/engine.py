@@ -1,8 +1,8 @@
 """Running a plan: models that are compared with first, then run after run; what is finished is left alone.
 
 Every run is held by a file lock while it is worked on, so any number of processes, also on several machines that share the
-folder, take runs from the same plan; a lock goes with the process that held it. On CPUs every worker computes with one thread,
-so that numbers do not depend on how many workers there are.
+folder, take runs from the same plan; a lock goes with the process that held it. What decides a run's result is written down
+before the run begins (`jobs/`), so a result is never taken for that of other settings.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from atwu._cache import cache_folder
+from atwu._cache import cache_folder, short_hash
 from atwu._files import write_json
 from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.judge.verdicts import Judge
-from atwu.study.execute import drop_weights, measure, tracing, unlearn
-from atwu.study.plan import EVAL_NAME, JOB_NAME, TIMING_NAME, Plan, PlannedRun
-from atwu.study.targets import Models
+from atwu.study.execute import drop_weights, free_memory, measure, tracing, unlearn
+from atwu.study.plan import EVAL_NAME, TIMING_NAME, Plan, PlannedRun
+from atwu.study.targets import Models, identity
 from atwu.training.errors import NonFiniteLossError
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,8 @@ class Engine:
     Args:
         plan: what is to be run.
         models: the scale's rows and models.
-        judge: checks answers; the offline judge by default.
+        judge: checks answers; None where nothing is measured.
+        judge_name: how the judge was chosen, for what decides a result.
         keep_models: keep the unlearned weights; else only scorer, records and measurements stay.
         overwrite: do runs again that were made with other settings.
         say: receives one line per run.
@@ -54,6 +55,7 @@ class Engine:
         models: Models,
         *,
         judge: Judge | None = None,
+        judge_name: Mapping[str, Any] | None = None,
         keep_models: bool = False,
         overwrite: bool = False,
         say: Say = logger.info,
@@ -61,6 +63,7 @@ class Engine:
         self.plan, self.models, self._judge = plan, models, judge
         self._keep, self._overwrite, self._say = keep_models, overwrite, say
         self._store = GenerationStore(cache_folder() / "generations")
+        self._where = {**identity(models), "judge": dict(judge_name or {"name": "offline"})}
 
     def references(self) -> dict[str, EvalResult]:
         """Results of the starting and the retain-only model, measured if they are not there yet."""
@@ -70,11 +73,12 @@ class Engine:
             if name is None:
                 continue
             folder = self.plan.folder / REFERENCES / role
-            key = {"model": name, "metrics": list(self.plan.metrics), "evaluation": dict(self.plan.scale.evaluation)}
-            key = json.loads(json.dumps(key, default=str))
-            with _held(folder, wait=True):
-                if not (folder / EVAL_NAME).is_file() or _json(folder / JOB_NAME) != key:
-                    folder.mkdir(parents=True, exist_ok=True)
+            job = {"metrics": list(self.plan.metrics), "evaluation": dict(self.plan.scale.evaluation), **self._where}
+            job = json.loads(json.dumps(job, default=str))
+            with self._held(folder, wait=True):
+                if not (folder / EVAL_NAME).is_file() or self._known(folder) != job:
+                    shutil.rmtree(folder, ignore_errors=True)
+                    folder.mkdir(parents=True)
                     self._say(f"measuring the {role} model")
                     result = measure(
                         self.models,
@@ -87,8 +91,8 @@ class Engine:
                         judge=self._judge,
                         store=self._store,
                     )
+                    self._note(folder, job)
                     result.write(folder / EVAL_NAME)
-                    write_json(folder / JOB_NAME, key)
             found[role] = read_result(folder / EVAL_NAME)
         return found
 
@@ -98,56 +102,61 @@ class Engine:
         from atwu.modeling.device import pick_device
         from atwu.modeling.load import load_model, load_tokenizer
 
-        file = self.plan.folder / REFERENCES / "original" / PROBE_NAME
-        if file.is_file():
-            return
-        self._say("probing the original model")
-        rows = annotated_rows(self.models.benchmark.forget)
-        model = load_model(self.models.target).to(pick_device())
-        results = probe(model, load_tokenizer(self.models.target), rows, progress=False)
-        write_json(file, {"schema": PROBE_SCHEMA, "results": [dataclasses.asdict(result) for result in results]})
+        folder = self.plan.folder / REFERENCES / "original"
+        with self._held(folder, wait=True):
+            if (folder / PROBE_NAME).is_file():
+                return
+            self._say("probing the original model")
+            rows = annotated_rows(self.models.benchmark.forget)
+            model = load_model(self.models.target).to(pick_device())
+            results = probe(model, load_tokenizer(self.models.target), rows, progress=False)
+            write_json(
+                folder / PROBE_NAME,
+                {"schema": PROBE_SCHEMA, "results": [dataclasses.asdict(result) for result in results]},
+            )
 
-    def check_finished(self) -> None:
-        """Look at the settings of every finished run.
+    def prepare(self) -> None:
+        """Look at what lies there, before workers start: forget failures that may not happen again.
 
         Raises:
-            ValueError: one was made with other settings than the plan's, and may not be done again.
+            ValueError: a run was made or begun with other settings than the plan's, and may not be done again.
         """
         for run in self.plan.runs:
-            if not run.finished or self._overwrite:
-                continue
-            known, wanted = _json(run.folder / JOB_NAME), self._job(run)
-            if known != wanted:
+            failure = _json(run.folder / FAILED_NAME)
+            if failure is not None and (self._overwrite or not failure["final"]):
+                shutil.rmtree(run.folder)
+            there = run.folder.exists() or run.folder.with_name(f"{run.folder.name}.incomplete").exists()
+            known, wanted = self._known(run.folder), self.job(run)
+            if there and known != wanted and not self._overwrite:
                 names = [name for name in wanted if (known or {}).get(name) != wanted[name]]
                 raise ValueError(
-                    f"{run.folder} was made with other settings ({', '.join(names) or 'unknown'}); choose another --output, "
-                    "or do such runs again with --overwrite."
+                    f"{run.folder} was made with other settings ({', '.join(names)}); choose another --output, or do such "
+                    "runs again with --overwrite."
                 )
 
     def work(self) -> int:
         """Do every run that is not finished and that nobody else is working on; returns how many were done here.
 
-        Runs that start from another run's scorer wait for it. A run that diverges, or that its rows do not allow, is
-        recorded as failed and left out.
+        A run that starts from another run's scorer waits for it. A run that fails is recorded and left out.
         """
         references = self.references()
         if self.plan.study.probe:
-            with _held(self.plan.folder / REFERENCES / "original", wait=True):
-                self.probe()
+            self.probe()
         done = 0
         while True:
             waiting = progressed = False
             for run in self.plan.runs:
-                if self._settled(run):
+                if self.settled(run):
                     continue
-                if run.needs is not None and not (run.needs / EVAL_NAME).is_file():
-                    waiting = not (run.needs / FAILED_NAME).is_file() or waiting
+                source = self._source(run)
+                if source is not None and not self.settled(source):
+                    waiting = True
                     continue
-                with _held(run.folder) as mine:
+                with self._held(run.folder) as mine:
                     if not mine:
                         waiting = True
-                    elif not self._settled(run):
-                        self._run(run, references)
+                    elif not self.settled(run):
+                        self._attempt(run, source, references)
                         done += 1
                         progressed = True
             if not progressed:
@@ -155,27 +164,48 @@ class Engine:
                     return done
                 time.sleep(0.5)
 
-    def _settled(self, run: PlannedRun) -> bool:
-        if (run.folder / FAILED_NAME).is_file() and _json(run.folder / JOB_NAME) == self._job(run):
-            return True
-        return run.finished and (not self._overwrite or _json(run.folder / JOB_NAME) == self._job(run))
+    def settled(self, run: PlannedRun) -> bool:
+        """Whether a run is finished or has failed, with the plan's settings."""
+        there = run.finished or (run.folder / FAILED_NAME).is_file()
+        return there and self._known(run.folder) == self.job(run)
+
+    def job(self, run: PlannedRun) -> dict[str, Any]:
+        """Everything that decides a run's result, as plain JSON."""
+        source = self._source(run)
+        where = self._where if source is None else {**self._where, "scorer_from": short_hash(self.job(source))}
+        return run.job(self.plan.scale, self.plan.metrics, where)
+
+    def _source(self, run: PlannedRun) -> PlannedRun | None:
+        """The run whose scorer it starts from."""
+        return next((other for other in self.plan.runs if other.folder == run.needs), None)
+
+    def _attempt(self, run: PlannedRun, source: PlannedRun | None, references: dict[str, EvalResult]) -> None:
+        """Do one run; what goes wrong is recorded, so that the others go on."""
+        job = self.job(run)
+        if self._known(run.folder) != job:
+            for folder in (run.folder, run.folder.with_name(f"{run.folder.name}.incomplete")):
+                shutil.rmtree(folder, ignore_errors=True)
+            self._note(run.folder, job)
+        try:
+            if source is not None and (source.folder / FAILED_NAME).is_file():
+                raise ValueError(f"{source.name}, whose scorer it starts from, failed.")
+            self._run(run, references)
+        except Exception as error:
+            # What the settings and rows alone decide will not come out otherwise; a full disk or device might.
+            final = isinstance(error, NonFiniteLossError | ValueError)
+            run.folder.mkdir(parents=True, exist_ok=True)
+            write_json(run.folder / FAILED_NAME, {"error": f"{type(error).__name__}: {error}", "final": final})
+            logger.exception("%s failed", run.name)
+            self._say(f"{run.name} failed: {error}")
 
     def _run(self, run: PlannedRun, references: dict[str, EvalResult]) -> None:
-        if run.folder.exists() and _json(run.folder / JOB_NAME) not in (None, self._job(run)):
-            shutil.rmtree(run.folder)  # other settings; `check_finished` has asked
-        config = run.config(self.plan.scale)
+        config = run.config(self.plan.scale, scorer_from=run.needs)
         start = time.perf_counter()
         watch, write_trace = tracing(self.models, run.folder) if self.plan.study.trace else (None, lambda: None)
-        try:
-            if not (run.folder / "run.json").is_file():
-                unlearn(self.models, config, run.folder, watch=watch, say=logger.info)
-                write_trace()
-        except (NonFiniteLossError, ValueError) as error:
-            run.folder.mkdir(parents=True, exist_ok=True)
-            write_json(run.folder / JOB_NAME, self._job(run))
-            write_json(run.folder / FAILED_NAME, {"error": str(error)})
-            self._say(f"{run.name}: left out: {error}")
-            return
+        if not (run.folder / "run.json").is_file():
+            unlearn(self.models, config, run.folder, watch=watch, say=logger.info)
+            write_trace()
+        free_memory()
         middle = time.perf_counter()
         result = measure(
             self.models,
@@ -188,44 +218,44 @@ class Engine:
             judge=self._judge,
             store=self._store,
         )
-        write_json(run.folder / JOB_NAME, self._job(run))
-        write_json(
-            run.folder / TIMING_NAME,
-            {"unlearn": round(middle - start, 2), "measure": round(time.perf_counter() - middle, 2)},
-        )
+        end = time.perf_counter()
+        write_json(run.folder / TIMING_NAME, {"unlearn": round(middle - start, 2), "measure": round(end - middle, 2)})
         result.write(run.folder / EVAL_NAME)
         if not self._keep:
             drop_weights(run.folder)
         split, metric = self.plan.scale.objective
         value = (result.overall if split == "overall" else result.sets[split]).get(metric)
         told = "" if value is None or value.value is None else f", {metric} {value.value:.3f}"
-        self._say(f"{run.name}: {time.perf_counter() - start:.0f} s{told}")
+        self._say(f"{run.name}: {end - start:.0f} s{told}")
 
-    def _job(self, run: PlannedRun) -> dict[str, Any]:
-        names = {"target": self.models.target, "retain_only": str(self.models.retain_only)}
-        job = run.job(self.plan.scale, self.plan.metrics, names)
-        job["recipe"] = dataclasses.asdict(run.config(self.plan.scale).recipe()) | {"given": None}
-        plain: dict[str, Any] = json.loads(json.dumps(job, default=str))
-        return plain
+    def _known(self, folder: Path) -> Any:
+        """The job under which a folder was begun."""
+        return _json(self._job_file(folder))
 
+    def _note(self, folder: Path, job: Mapping[str, Any]) -> None:
+        self._job_file(folder).parent.mkdir(parents=True, exist_ok=True)
+        write_json(self._job_file(folder), job)
 
-@contextlib.contextmanager
-def _held(folder: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Hold the lock of a run; False if another process does."""
-    lock = folder.parent.parent / "locks" / f"{folder.parent.name}-{folder.name}"
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        import fcntl
-    except ImportError:  # no file locks on this system: one process at a time
-        yield True
-        return
-    with lock.open("a+", encoding="utf-8") as file:
+    def _job_file(self, folder: Path) -> Path:
+        return self.plan.folder / "jobs" / f"{folder.parent.name}-{folder.name}.json"
+
+    @contextlib.contextmanager
+    def _held(self, folder: Path, *, wait: bool = False) -> Iterator[bool]:
+        """Hold the lock of a folder; False if another process does."""
+        lock = self.plan.folder / "locks" / f"{folder.parent.name}-{folder.name}"
+        lock.parent.mkdir(parents=True, exist_ok=True)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            yield False
+            import fcntl
+        except ImportError:  # no file locks on this system: one process at a time
+            yield True
             return
-        yield True
+        with lock.open("a+", encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                yield False
+                return
+            yield True
 
 
 def _json(path: Path) -> Any:

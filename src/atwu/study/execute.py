@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -71,6 +72,13 @@ def unlearn(
     return output
 
 
+def free_memory() -> None:
+    """Let go of a finished trainer: it refers to itself, and its model would wait on the device."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
 def tracing(models: Models, folder: Path) -> tuple[Watch, Callable[[], None]]:
     """Callbacks that look at a run's token weights, and what writes the trace into the finished folder.
 
@@ -102,6 +110,7 @@ def tracing(models: Models, folder: Path) -> tuple[Watch, Callable[[], None]]:
     def finish() -> None:
         for trace in watching:
             trace.write(folder / TRACE_NAME)
+        watching.clear()  # it holds the trainer, and with it the model and its optimizer
         unfinished.unlink(missing_ok=True)
 
     return watch, finish

@@ -12,7 +12,10 @@ from typing import Any
 from atwu._cache import short_hash
 from atwu.benchmarks.benchmark import Benchmark
 from atwu.data.sources import load_rows
+from atwu.evaluation.panel.config import EvaluateConfig
+from atwu.evaluation.panel.table import GROUPS
 from atwu.presets import Preset, find_preset, read_preset
+from atwu.recipe import lookup
 from atwu.study.execute import run_config
 from atwu.study.scales import Scale
 from atwu.study.spec import Study, Variant
@@ -20,7 +23,6 @@ from atwu.training.config import UnlearnConfig
 
 Say = Callable[[str], None]
 
-JOB_NAME = "job.json"
 EVAL_NAME = "eval.json"
 TIMING_NAME = "timing.json"
 NO_TUNING = "published values, one learning rate for all: nothing was tuned at this scale"
@@ -46,29 +48,41 @@ class PlannedRun:
     def finished(self) -> bool:
         return (self.folder / EVAL_NAME).is_file()
 
-    def config(self, scale: Scale) -> UnlearnConfig:
+    def config(self, scale: Scale, *, scorer_from: Path | None) -> UnlearnConfig:
         """Its settings.
+
+        Args:
+            scale: with the shared settings.
+            scorer_from: folder of the run it starts from; None to look at the settings without it.
 
         Raises:
             ValueError: they are impossible.
         """
-        changes = {} if self.needs is None else {"scorer_from": str(self.needs)}
-        return run_config(scale, self.variant.method, self.options, seed=self.seed, **changes)
+        options = dict(self.options)
+        if self.needs is not None and scorer_from is None:
+            options.pop("scorer_procedure", None)  # frozen needs a start, which is not there yet
+        elif scorer_from is not None:
+            options["scorer_from"] = str(scorer_from)
+        return run_config(scale, self.variant.method, options, seed=self.seed)
 
-    def job(self, scale: Scale, metrics: Sequence[str], models: Mapping[str, str]) -> dict[str, Any]:
-        """Everything that decides its result, as plain JSON."""
+    def job(self, scale: Scale, metrics: Sequence[str], where: Mapping[str, Any]) -> dict[str, Any]:
+        """Everything that decides its result, as plain JSON.
+
+        Args:
+            scale: with the shared settings.
+            metrics: groups that are measured.
+            where: rows, models, versions, judge.
+        """
         plain = {
             "method": self.variant.method,
             "seed": self.seed,
             "options": dict(self.options),
-            "scorer_from": self.variant.scorer_from,
             "training": dict(scale.training)
             | {"learning_rate": self.options.get("learning_rate", scale.learning_rate)},
-            "benchmark": scale.benchmark if isinstance(scale.benchmark, str) else asdict(scale.benchmark),
-            "rows": [scale.forget, scale.retain],
             "evaluation": dict(scale.evaluation),
             "metrics": list(metrics),
-            "models": dict(models),
+            "recipe": asdict(self.config(scale, scorer_from=None).recipe()) | {"given": None},
+            **where,
         }
         found: dict[str, Any] = json.loads(json.dumps(plain, default=str))
         return found
@@ -119,11 +133,15 @@ class Plan:
         plain = any(not row.messages for row in rows)
         reasons: dict[str, str] = {}
         for run in self.runs:
-            recipe = run.config(self.scale).recipe() if run.variant.label not in reasons else None
+            config = None if run.variant.label in reasons else run.config(self.scale, scorer_from=None)
+            recipe = None if config is None else config.recipe()
             if recipe is not None and recipe.needs_labels and unlabelled:
                 reasons[run.variant.label] = "needs rows with forget_spans"
             elif recipe is not None and recipe.needs_alternate and plain:
                 reasons[run.variant.label] = "answers a question in another way, and these rows have none"
+        for run in self.runs:
+            if run.variant.scorer_from in reasons:
+                reasons[run.variant.label] = f"takes the scorer of {run.variant.scorer_from}, which is left out"
         for label, reason in reasons.items():
             say(f"{label} is left out: it {reason}")
         kept = tuple(run for run in self.runs if run.variant.label not in reasons)
@@ -162,12 +180,18 @@ def plan(
     unknown = [label for label in only if label not in labels]
     if unknown:
         raise ValueError(f"the study has no line {unknown[0]!r}; it has {', '.join(labels)}.")
+    wanted = {*only, *(v.scorer_from for v in study.variants if v.label in only and v.scorer_from is not None)}
+    if presets is not None and not any((Path(presets) / f"{v.method}.yaml").is_file() for v in study.variants):
+        raise ValueError(f"{presets} holds no preset METHOD.yaml of this study's methods; atwu tune writes them.")
     runs = []
     for variant in study.variants:
-        if only and variant.label not in only:
+        if wanted and variant.label not in wanted:
             continue
         preset = _preset(scale, variant.method, presets) if study.presets else None
-        options = {} if preset is None else {k: v for k, v in preset.options.items() if k != "method"}
+        # What a scale sets is shared by all of its methods, whatever a preset of another scale was tuned with.
+        kept = (
+            {} if preset is None else {k: v for k, v in preset.options.items() if k not in ("method", *scale.training)}
+        )
         budget = NO_TUNING if preset is None else str(preset.about.get("budget", "values as published"))
         for seed in study.seeds:
             runs.append(
@@ -176,7 +200,7 @@ def plan(
                     variant=variant,
                     seed=seed,
                     folder=folder / "runs" / folder_name(variant.label, seed),
-                    options=options | dict(variant.options),
+                    options=kept | dict(variant.options),
                     budget=budget,
                     needs=None
                     if variant.scorer_from is None
@@ -190,7 +214,12 @@ def _preset(scale: Scale, method: str, folder: str | Path | None) -> Preset | No
     if folder is None:
         return find_preset(scale.name, method)
     path = Path(folder) / f"{method}.yaml"
-    return read_preset(path) if path.is_file() else None
+    if not path.is_file():
+        return None
+    preset = read_preset(path)
+    if preset.method != method:
+        raise ValueError(f"{path} is a preset of {preset.method}, not of {method}.")
+    return preset
 
 
 def check_settings(plan: Plan) -> None:
@@ -199,9 +228,15 @@ def check_settings(plan: Plan) -> None:
     Raises:
         ValueError: naming the run.
     """
+    try:
+        EvaluateConfig(**plan.scale.evaluation)
+    except TypeError as error:
+        raise ValueError(f"evaluation of scale {plan.scale.name}: {error}.") from None
+    for name in plan.metrics:
+        lookup("metrics", name, GROUPS)
     for run in plan.runs:
         try:
-            run.config(plan.scale)
+            run.config(plan.scale, scorer_from=None)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{run.variant.label}: {error}") from None
 
@@ -224,6 +259,7 @@ def described(plan: Plan, command: str) -> dict[str, Any]:
         "seeds": list(plan.study.seeds),
         "metrics": list(plan.metrics),
         "budget": plan.budget,
+        "runs": [run.folder.name for run in plan.runs],
         "published": plan.study.published.get(plan.scale.name, plan.study.published.get("default")),
         "variants": [
             {

@@ -150,7 +150,7 @@ _SCALES = (
         training=_SMALL | {"num_train_epochs": 4},
         learning_rate=3e-4,
         learning_rates=_SCRATCH_RATES,
-        evaluation={"relearn_learning_rate": 3e-4, "paraphrases": 1},
+        evaluation={"relearn_learning_rate": 3e-4, "paraphrases": 0},
         metrics=("memorization", "scores", "rouge", "judge", "membership"),
         surrogate="people-small",
         seconds=60.0,
@@ -265,6 +265,9 @@ def _read(path: Path) -> Scale:
 def scale_from(values: Mapping[str, Any]) -> Scale:
     """A scale written in a study's file: fields of `Scale`, on top of those of the scale named `like`.
 
+    Keys of `training` and `evaluation` are set one by one. Another target or benchmark leaves the other's retain-only model and
+    sources behind.
+
     Raises:
         ValueError: unknown fields, or fields that are missing.
     """
@@ -275,6 +278,10 @@ def scale_from(values: Mapping[str, Any]) -> Scale:
     base = find_scale(str(values["like"])) if "like" in values else None
     given = {name: _plain(name, value) for name, value in values.items() if name != "like"}
     if base is not None:
+        for name in ("training", "evaluation"):
+            given[name] = {**getattr(base, name), **given.get(name, {})}
+        if {"target", "benchmark"} & set(given):  # what belongs to the other model or the other rows
+            given = {"retain_only": None, "forget": None, "retain": None} | given
         return dataclasses.replace(base, **({"name": f"{base.name}-changed"} | given))
     missing = [name for name in ("name", "benchmark", "target") if name not in given]
     if missing:

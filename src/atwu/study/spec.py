@@ -95,6 +95,9 @@ def read_study(source: str | Path) -> Study:
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     published = values.get("published") or {}
+    metrics = values.get("metrics")
+    if metrics is not None and not isinstance(metrics, list):
+        raise ValueError(f"{path}: metrics is a list such as [memorization, judge], got {metrics!r}.")
     return Study(
         name=path.stem,
         title=str(values.get("title", path.stem)),
@@ -102,7 +105,7 @@ def read_study(source: str | Path) -> Study:
         variants=variants,
         seeds=tuple(_seeds(values.get("seeds", 3))),
         scale=chosen,
-        metrics=None if values.get("metrics") is None else tuple(values["metrics"]),
+        metrics=None if metrics is None else tuple(metrics),
         published={"default": published} if isinstance(published, str) else dict(published),
         presets=bool(values.get("presets", True)),
         trace=bool(values.get("trace", True)),
@@ -156,10 +159,15 @@ def _variants(methods: Any, vary: Mapping[str, Any]) -> list[Variant]:
     twice = sorted({label for label in labels if labels.count(label) > 1})
     if twice:
         raise ValueError(f"two lines are called {twice[0]!r}; give one a label of its own.")
-    for variant in found:
-        if variant.scorer_from is not None and variant.scorer_from not in labels:
+    sources = {variant.label: variant.scorer_from for variant in found}
+    for label, source in sources.items():
+        if source is None:
+            continue
+        if source not in sources:
+            raise ValueError(f"{label!r} takes the scorer of {source!r}, which is not in the study.")
+        if sources[source] is not None:
             raise ValueError(
-                f"{variant.label!r} takes the scorer of {variant.scorer_from!r}, which is not in the study."
+                f"{label!r} takes the scorer of {source!r}, which takes one itself; name a line that trains its own."
             )
     return found
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +14,7 @@ from atwu.published import PublishedTable
 from atwu.report.records import Records
 from atwu.study.engine import FAILED_NAME
 from atwu.study.orderings import Interval, Orderings, orderings
-from atwu.study.plan import Plan
+from atwu.study.plan import PlannedRun
 from atwu.study.scales import Line
 
 METRICS: Mapping[str, tuple[Line | None, Literal["up", "down"]]] = {
@@ -60,8 +61,13 @@ def compared(records: Records, table: PublishedTable) -> dict[str, Orderings]:
         if len(known) < 2:
             continue
 
-        def difference(first: str, second: str, line: Line | None = line) -> Interval | None:
-            return None if line is None else _difference(records, first, second, line)
+        def difference(
+            first: str, second: str, line: Line | None = line, ours: Mapping[str, float] = known
+        ) -> Interval:
+            if line is None:  # every label's own score: the columns differ, and no pairing is made
+                return ours[first] - ours[second], float("nan"), float("nan")
+            found = _difference(records, first, second, line)
+            return found or (float("nan"),) * 3
 
         found[metric] = orderings(known, published, difference, direction=direction)
     return found
@@ -81,14 +87,20 @@ def _difference(records: Records, first: str, second: str, line: Line) -> Interv
     return estimate.value, low, high
 
 
-def failures(plan: Plan) -> dict[str, str]:
-    """Runs that were left out, and why."""
-    files = {run.name: run.folder / FAILED_NAME for run in plan.runs}
-    return {
-        name: str(json.loads(file.read_text(encoding="utf-8"))["error"])
-        for name, file in files.items()
-        if file.is_file()
-    }
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a run has no result."""
+
+    reason: str
+    final: bool
+    """It comes from settings and rows, and would fail again."""
+
+
+def failures(runs: Iterable[PlannedRun]) -> dict[str, Failure]:
+    """Runs that failed, by name."""
+    files = {run.name: run.folder / FAILED_NAME for run in runs}
+    plain = {name: json.loads(file.read_text(encoding="utf-8")) for name, file in files.items() if file.is_file()}
+    return {name: Failure(found["error"], found["final"]) for name, found in plain.items()}
 
 
 def write_outputs(records: Records, folder: Path, *, command: str, say: Callable[[str], None]) -> list[Path]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from atwu._cache import cache_folder, short_hash
+from atwu._files import versions
 from atwu.benchmarks import load_benchmark
 from atwu.benchmarks.benchmark import Benchmark
 from atwu.benchmarks.own import OwnRows, own_benchmark
@@ -74,6 +75,31 @@ def prepare_models(scale: Scale, *, seed: int = 0, cache: Path | None = None, sa
         say=say,
     )
     return Models(benchmark, str(folder / "target"), str(folder / "retain_only") if retain_only else None)
+
+
+def identity(models: Models) -> dict[str, Any]:
+    """What tells these rows and models from others, as plain JSON: equal wherever they lie."""
+    benchmark = models.benchmark
+    measured = (*benchmark.forget, *benchmark.retain, *benchmark.pool, *benchmark.holdout)
+    measured += tuple(row for rows in benchmark.kept.values() for row in rows)
+    sources = {"forget": benchmark.forget_source, "retain": benchmark.retain_source}
+    return {
+        "rows": {name: fingerprint(load_rows(source).rows) for name, source in sources.items()}
+        | {"measured": fingerprint(measured)},
+        "models": {
+            "target": model_identity(models.target),
+            "retain_only": None if models.retain_only is None else model_identity(models.retain_only),
+        },
+        "versions": versions(),
+    }
+
+
+def model_identity(name: str) -> str:
+    """Fingerprint of a model that was trained here, else its name."""
+    record = Path(name) / "run.json"
+    if not record.is_file():
+        return name
+    return str(json.loads(record.read_text(encoding="utf-8"))["result_fingerprint"])
 
 
 def train_once(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,7 +49,7 @@ def run_workers(command: Sequence[str], plan: Plan, *, processes: int, devices: 
         WorkerError: a worker failed; its last lines are in the message, its whole output in a file.
     """
     plan.folder.mkdir(parents=True, exist_ok=True)
-    logs = [plan.folder / f"worker-{index}.log" for index in range(processes)]
+    logs = [plan.folder / f"worker-{platform.node()}-{index}.log" for index in range(processes)]
     workers = []
     for index, log in enumerate(logs):
         environment = dict(os.environ, OMP_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false")
@@ -56,7 +58,11 @@ def run_workers(command: Sequence[str], plan: Plan, *, processes: int, devices: 
         with log.open("w", encoding="utf-8") as file:
             workers.append(
                 subprocess.Popen(
-                    [sys.executable, "-m", "atwu", *command], stdout=file, stderr=subprocess.STDOUT, env=environment
+                    [sys.executable, "-m", "atwu", *command, "--worker", str(processes)],
+                    stdin=subprocess.PIPE,  # never written to: it closes when this process ends, however it ends
+                    stdout=file,
+                    stderr=subprocess.STDOUT,
+                    env=environment,
                 )
             )
     try:
@@ -74,6 +80,16 @@ def run_workers(command: Sequence[str], plan: Plan, *, processes: int, devices: 
     failed = [log for worker, log in zip(workers, logs, strict=True) if worker.returncode]
     if failed:
         raise WorkerError(f"{len(failed)} of {processes} workers failed; {failed[0]} ends with:\n{_tail(failed[0])}")
+
+
+def end_with_parent() -> None:
+    """Stop this worker when the process that started it is gone."""
+
+    def wait() -> None:
+        sys.stdin.buffer.read()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _settled(plan: Plan) -> int:

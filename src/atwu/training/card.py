@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 
 def model_card(record: Mapping[str, Any]) -> str:
     """Markdown for a finished run, from its `run.json` record."""
     source = record["starting_model"]
-    name = _public(source["model"]) if source["model"] else f"a new model of shape {source['scratch']}"
+    name = _short(source["model"]) if source["model"] else f"a new model of shape {source['scratch']}"
     result = record["result"]
     adapter = result["kind"] == "adapter"
     front = ["---", f"library_name: {'peft' if adapter else 'transformers'}"]
-    if adapter and not _local(source["model"]):
+    if adapter and _short(source["model"]) == source["model"]:
         front += [f"base_model: {source['model']}"]
     front += ["tags:", "- atwu", *(["- lora"] if adapter else [])]
     front += ["- unlearning", "---"] if record["command"] == "unlearn" else ["---"]
     rows = "\n".join(
-        f"| {split} | {_public(data['source'])} | {data['rows']} |" for split, data in record["data"].items()
+        f"| {split} | {public_text(data['source'])} | {data['rows']} |" for split, data in record["data"].items()
     )
     if record["command"] == "unlearn":
         recipe = record["recipe"]
@@ -85,23 +87,59 @@ def _about_adapters(result: Mapping[str, Any], base: str) -> list[str]:
 
 
 def public_record(record: Any) -> Any:
-    """A `run.json` record for others to read: of paths of this machine only the last part is left."""
+    """A `run.json` record, or any plain data, for others to read: its texts are those of `public_text`."""
     if isinstance(record, Mapping):
         return {key: public_record(value) for key, value in record.items() if key not in _OWN}
-    if isinstance(record, list):
+    if isinstance(record, list | tuple):
         return [public_record(value) for value in record]
-    return _public(record) if isinstance(record, str) and ("/" in record or "\\" in record) else record
+    return public_text(str(record)) if isinstance(record, str | PurePath) else record
+
+
+def public_command(text: str) -> str:
+    """A command line for others to read: its words are those of `public_text`, all else is as it was typed."""
+
+    def word(found: re.Match[str]) -> str:
+        try:
+            (plain,) = shlex.split(found[0])
+        except ValueError:
+            return public_text(found[0])
+        public = public_text(plain)
+        return found[0] if public == plain else shlex.quote(public)
+
+    return _SHELL_WORD.sub(word, text)
+
+
+def public_text(text: str) -> str:
+    """A text for others to read: of paths of this machine only the last part is left, of URLs no user and no query.
+
+    A path is what starts with a slash, a drive or `~`, or goes up with `..`; it may stand in a sentence, after `NAME=` or
+    `KIND:`, or between the " + " of joined sources. What else looks like one may be a Hub name and stays.
+    """
+    return " + ".join(map(_part, text.split(" + ")))
 
 
 _OWN = frozenset({"cache_dir", "output_dir", "logging_dir"})
 """Settings that name places of this machine and nothing else."""
 
+_SHELL_WORD = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])+""")
+_URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)(?:[^\s'\"]*@)?(?P<rest>[^\s'\"?#]*)[^\s'\"]*")
+_START = r"(?:~[\w.-]*(?=[/\\])|[A-Za-z]:(?=[/\\])|(?:[\w.-]+[/\\])*\.\.(?=[/\\]))?[/\\]"
+_WHOLE = re.compile(rf"(?P<before>--?[\w-]+=|[\w.-]+=|\w\w+:)?(?P<path>{_START}[^/\\\s].*)")
+"""A text that is a path and nothing else; it may have spaces."""
+_INSIDE = re.compile(rf"(?<![^\s=:,;'\"(\[]){_START}(?:[^\s/\\'\"]+[/\\])*(?P<name>[^\s/\\'\"]+)[/\\]?")
 
-def _public(name: str) -> str:
-    """A Hub or benchmark name as it is; of a local path only the last part, since cards get published."""
-    return Path(name).name if _local(name) else name
+
+def _part(text: str) -> str:
+    whole = None if "://" in text or "\n" in text else _WHOLE.fullmatch(text)
+    if whole is not None:
+        return (whole["before"] or "") + re.split(r"[/\\]", whole["path"].rstrip("/\\"))[-1]
+    return _INSIDE.sub(lambda found: found["name"], _URL.sub(_without_secrets, text))
 
 
-def _local(name: str) -> bool:
-    path = Path(name)
-    return path.exists() or path.is_absolute()
+def _without_secrets(url: re.Match[str]) -> str:
+    return Path(url["rest"]).name if url["scheme"].lower() == "file://" else url["scheme"] + url["rest"]
+
+
+def _short(model: str) -> str:
+    """A Hub name as it is; of a folder only its name, since cards get published."""
+    return Path(model).name if Path(model).expanduser().exists() else public_text(model)

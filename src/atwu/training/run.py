@@ -113,7 +113,7 @@ def run_unlearn(
             trainer.add_callback(callback)
         return trainer
 
-    extra = {"method": recipe.name, "recipe": dataclasses.asdict(recipe)}
+    extra = {"method": recipe.name, "recipe": dataclasses.asdict(recipe) | {"given": sorted(recipe.given)}}
     return launch(Plan("unlearn", source, config, folder, rows, tokenizer, make_trainer, extra, say, inputs))
 
 

@@ -6,11 +6,11 @@ import dataclasses
 import importlib.metadata
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atwu._files import versions
 from atwu.data.rows import fingerprint
+from atwu.study.targets import model_identity
 from atwu.tuning.search import Search
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def definition(search: Search, models: Models | None = None) -> dict[str, Any]:
     }
     if models is not None:
         rows = models.benchmark.forget + models.benchmark.retain
-        plain |= {"rows": fingerprint(rows), "model": _model(models.target)}
+        plain |= {"rows": fingerprint(rows), "model": model_identity(models.target)}
     return dict(json.loads(json.dumps(plain)))
 
 
@@ -62,11 +62,3 @@ def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         return
     for key, inner in entries:
         yield from _leaves(inner, f"{name}.{key}" if name else str(key))
-
-
-def _model(target: str) -> str:
-    """Fingerprint of a model that was trained here, else its name."""
-    record = Path(target) / "run.json"
-    if not record.is_file():
-        return target
-    return str(json.loads(record.read_text(encoding="utf-8"))["result_fingerprint"])

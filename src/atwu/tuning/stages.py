@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from atwu._cache import short_hash
 from atwu.hyperparameters import Range
 from atwu.study.scales import Scale, find_scale
 from atwu.tuning.search import Search, SearchResult
@@ -25,13 +26,16 @@ class TwoStages:
     """The learning rate, on the scale itself."""
 
 
-def second_stage(first: SearchResult, scale: Scale, *, trials: int = TRANSFER_TRIALS) -> Search:
+def second_stage(
+    first: SearchResult, scale: Scale, *, trials: int = TRANSFER_TRIALS, objective: str | None = None
+) -> Search:
     """The search for the learning rate alone, with everything else as the first stage's best trial had it.
 
     Args:
         first: a finished search.
         scale: where to search now.
         trials: budget; the first trial is at the first stage's best learning rate.
+        objective: what is made large now; None for that of the scale.
 
     Raises:
         ValueError: the first stage found nothing, or did not search the learning rate.
@@ -48,7 +52,9 @@ def second_stage(first: SearchResult, scale: Scale, *, trials: int = TRANSFER_TR
         scale=scale,
         options=options,
         trials=trials,
-        name=f"{first.search.label}/to-{scale.name}",
+        objective=objective,
+        # Another best point is another search: a larger first stage may find one.
+        name=f"{first.search.label}/to-{scale.name}-{short_hash(first.search.run_options(best.point))[:8]}",
         space={"learning_rate": Range(rate / FACTOR, rate * FACTOR)},
         first=({"learning_rate": rate},),
     )
@@ -71,4 +77,4 @@ def two_stage(
     """
     cheap = surrogate or (find_scale(search.scale.surrogate) if search.scale.surrogate else search.scale)
     first = run(dataclasses.replace(search, scale=cheap))
-    return TwoStages(first, run(second_stage(first, search.scale, trials=transfer_trials)))
+    return TwoStages(first, run(second_stage(first, search.scale, trials=transfer_trials, objective=search.objective)))
