@@ -87,10 +87,11 @@ def test_a_run_leaves_one_folder_with_what_is_needed_and_no_weights(finished):
     for label in (*METHODS, "frozen"):
         for seed in range(2):
             names = {path.name for path in (finished / "runs" / f"{label}-s{seed}").iterdir()}
-            assert {"run.json", "log.jsonl", "eval.json", "job.json", "timing.json"} <= names
+            assert {"run.json", "log.jsonl", "eval.json", "timing.json"} <= names
             assert "model.safetensors" not in names
             assert ("scorer.safetensors" in names) == (label in ("atwu", "frozen"))
             assert ("trace.json" in names) == (label != "grad_diff")
+    assert len(list((finished / "jobs").iterdir())) == 10
     names = {path.name for path in finished.iterdir()}
     assert {"study.json", "table.md", "results.csv", "results.json", "report.html"} <= names
 

@@ -165,7 +165,9 @@ def left_out(records: Records) -> dict[str, str]:
 
 def spoken(left: Iterable[tuple[str, str]]) -> str:
     """What `left_out` found in one line: `atwu-s1 (diverged), dpo (needs questions)`."""
-    short = ((name, reason if len(reason) <= _LONGEST else f"{reason[: _LONGEST - 1].rstrip()}…") for name, reason in left)
+    short = (
+        (name, reason if len(reason) <= _LONGEST else f"{reason[: _LONGEST - 1].rstrip()}…") for name, reason in left
+    )
     return ", ".join(f"{name} ({reason})" if reason else name for name, reason in short)
 
 
@@ -194,7 +196,9 @@ def method_table(records: Records, lines: Sequence[Line] | None = None) -> Metho
             MethodRow(
                 name,
                 name in ROLES,
-                tuple(_cell(cell_of(results[name], line), marks.get((name, line)), runs.get(name, 1)) for line in lines),
+                tuple(
+                    _cell(cell_of(results[name], line), marks.get((name, line)), runs.get(name, 1)) for line in lines
+                ),
             )
             for name in names
         ),

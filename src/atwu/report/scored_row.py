@@ -87,10 +87,10 @@ def percent(score: float) -> int:
 
 
 def printable(text: str) -> str:
-    """Text without control characters and lone surrogates, which terminals obey and HTML forbids."""
+    """Text without control characters and lone surrogates, which terminals obey and HTML and XML forbid."""
     plain = text.replace("\r\n", "\n").replace("\r", "\n").replace("\u2028", "\n").replace("\u2029", "\n")
     return "".join("\ufffd" if _unprintable(char) else char for char in plain)
 
 
 def _unprintable(char: str) -> bool:
-    return char not in "\n\t" and unicodedata.category(char) in ("Cc", "Cs")
+    return char in "\ufffe\uffff" or (char not in "\n\t" and unicodedata.category(char) in ("Cc", "Cs"))

@@ -86,7 +86,8 @@ def end_with_parent() -> None:
     """Stop this worker when the process that started it is gone."""
 
     def wait() -> None:
-        sys.stdin.buffer.read()
+        while os.read(0, 1):  # not sys.stdin, whose lock would be held when this process ends by itself
+            pass
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()

@@ -104,7 +104,7 @@ def public_command(text: str) -> str:
         except ValueError:
             return public_text(found[0])
         public = public_text(plain)
-        return found[0] if public == plain else shlex.quote(public)
+        return public_text(found[0]) if public == plain else shlex.quote(public)
 
     return _SHELL_WORD.sub(word, text)
 

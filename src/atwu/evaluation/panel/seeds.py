@@ -28,7 +28,8 @@ def over_seeds(results: Sequence[EvalResult], *, references: Iterable[EvalResult
         name: how the average calls itself.
 
     Returns:
-        A result without row values; `seed_std` is the sample deviation over seeds.
+        A result without row values. Every metric that any seed has is there: value and interval are those of the seeds that
+        have it, `seeds` counts them, and `seed_std` is the sample deviation over them.
 
     Raises:
         ValueError: no results, or results on different rows.
@@ -37,18 +38,17 @@ def over_seeds(results: Sequence[EvalResult], *, references: Iterable[EvalResult
         raise ValueError("nothing to average: give one result per seed.")
     first = results[0]
     for other in results[1:]:
-        if {split: rows.ids for split, rows in other.rows.items()} != {s: rows.ids for s, rows in first.rows.items()}:
+        if any(rows.ids != first.rows[split].ids for split, rows in other.rows.items() if split in first.rows):
             raise ValueError(f"{first.model} and {other.model} were measured on different rows and cannot be averaged.")
     known = {result.fingerprint: Numbers(result.rows) for result in references}
     numbers = [Numbers(result.rows) for result in results]
     sets: dict[str, dict[str, MetricValue]] = {}
-    for split, metrics in first.sets.items():
+    for split in dict.fromkeys(split for result in results for split in result.sets):
+        shown = [result.sets.get(split, {}) for result in results]
         sets[split] = {}
-        for metric in metrics:
-            single = [result.sets[split][metric] for result in results if metric in result.sets.get(split, {})]
-            has_rows = all(side.has(split, metric) for side in numbers)
-            estimates = [side.mean(split, metric) for side in numbers] if has_rows else None
-            sets[split][metric] = _mean(single, estimates)
+        for metric in dict.fromkeys(metric for metrics in shown for metric in metrics):
+            estimates = [side.mean(split, metric) if side.has(split, metric) else None for side in numbers]
+            sets[split][metric] = _mean([metrics.get(metric) for metrics in shown], estimates)
     derived = [
         derivations(
             Sides(
@@ -61,10 +61,10 @@ def over_seeds(results: Sequence[EvalResult], *, references: Iterable[EvalResult
     ]
     overall = {
         metric: _mean(
-            [result.overall[metric] for result in results if metric in result.overall],
-            [found[metric].estimate for found in derived] if all(metric in found for found in derived) else None,
+            [result.overall.get(metric) for result in results],
+            [found[metric].estimate if metric in found else None for found in derived],
         )
-        for metric in first.overall
+        for metric in dict.fromkeys(metric for result in results for metric in result.overall)
     }
     return dataclasses.replace(
         first,
@@ -79,10 +79,15 @@ def over_seeds(results: Sequence[EvalResult], *, references: Iterable[EvalResult
     )
 
 
-def _mean(values: Sequence[MetricValue], estimates: Sequence[Estimate] | None) -> MetricValue:
+def _mean(cells: Sequence[MetricValue | None], found: Sequence[Estimate | None]) -> MetricValue:
+    """Mean over the seeds that have a value; one cell and one estimate per seed."""
+    there = [(cell, estimate) for cell, estimate in zip(cells, found, strict=True) if cell is not None]
+    there = [pair for pair in there if pair[0].value is not None] or there
+    values = [cell for cell, _ in there]
     numbers = [value.value for value in values if value.value is not None]
+    estimates = [estimate for _, estimate in there if estimate is not None]
     interval = None
-    if estimates is not None and values[0].clusters > 1 and np.size(estimates[0].draws) > 1:
+    if len(estimates) == len(there) and values[0].clusters > 1 and np.size(estimates[0].draws) > 1:
         interval = combine(lambda *parts: np.mean(parts, axis=0), *estimates).interval()
     return dataclasses.replace(
         values[0],

@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from atwu.evaluation.intervals import combine
+from atwu.evaluation.panel.numbers import Numbers
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.report.figures.drawn import Drawn
 from atwu.report.figures.style import (
@@ -74,8 +78,8 @@ def attacks(records: Records, *, focus: str | None = "atwu") -> Drawn:
             if at and metric == before
         ]
     caption = (
-        "Open: as unlearned, on the same rows. Filled: under attack, with 95 % bootstrap intervals. Vertical lines: the "
-        "starting model (dashed) and the retain-only model (dotted) without any attack. Lower is better."
+        "Open: as unlearned. Filled: under attack, with 95 % bootstrap intervals; both on the rows that have both. Vertical "
+        "lines: the starting model (dashed) and the retain-only model (dotted) without any attack. Lower is better."
     )
     reason = "no run was attacked (metrics families, sampling, relearning, quantisation)."
     return _dots(records, "attacks", title, panels, caption, reason, focus)
@@ -99,14 +103,38 @@ def attack_families(records: Records, *, focus: str | None = "atwu") -> Drawn:
 
 def before_value(runs: Sequence[RunRecord], panel: Panel) -> float | None:
     """Mean over seeds of what was measured without the attack on the rows the attack was measured on."""
-    means = []
-    for run in runs:
-        metrics = run.result.rows[FORGET].metrics if FORGET in run.result.rows else {}
-        pairs = zip(metrics.get(panel.before, ()), metrics.get(panel.after, ()), strict=False)
-        kept = [before for before, after in pairs if before is not None and after is not None]
-        if kept:
-            means.append(fmean(kept))
+    means = [fmean(before for before, _ in kept) for run in runs if (kept := _pairs(run, panel))]
     return fmean(means) if means else None
+
+
+def after_value(runs: Sequence[RunRecord], panel: Panel, cell: MetricValue) -> MetricValue:
+    """What was measured under attack, on the rows that were also measured without it.
+
+    Args:
+        runs: of one label.
+        panel: the attack.
+        cell: mean over seeds of all attacked rows; it is returned where there is nothing to leave out.
+    """
+    attacked = [run for run in runs if _pairs(run, panel)]
+    counts = {run.seed: len(_pairs(run, panel)) for run in attacked}
+    if all(counts[run.seed] == _known(run, panel.after) for run in attacked):
+        return cell
+    sides = [Numbers(run.result.rows) for run in attacked]
+    means = [side.mean(FORGET, panel.after, where=side.values(FORGET, panel.before)) for side in sides]
+    mean = combine(lambda *parts: np.mean(parts, axis=0), *means)
+    low, high = (mean.interval() if cell.clusters > 1 else None) or (None, None)
+    return replace(cell, value=mean.value, low=low, high=high, n=min(counts.values()))
+
+
+def _pairs(run: RunRecord, panel: Panel) -> list[tuple[float, float]]:
+    """Without and under attack, of every row that has both."""
+    metrics = run.result.rows[FORGET].metrics if FORGET in run.result.rows else {}
+    pairs = zip(metrics.get(panel.before, ()), metrics.get(panel.after, ()), strict=False)
+    return [(before, after) for before, after in pairs if before is not None and after is not None]
+
+
+def _known(run: RunRecord, metric: str) -> int:
+    return sum(value is not None for value in run.result.rows[FORGET].metrics.get(metric, ()))
 
 
 def _metrics(records: Records) -> list[str]:
@@ -193,7 +221,8 @@ def _panel(
     for row, label in enumerate(labels):
         cell = _after(records.results[label], panel)
         if cell is not None:
-            _row(axes, row, looks[label], before_value(records.of(label), panel), cell, panel, tips)
+            runs = records.of(label)
+            _row(axes, row, looks[label], before_value(runs, panel), after_value(runs, panel, cell), panel, tips)
     _references(axes, records, panel)
     name_rows(axes, [looks[label] for label in labels])
     top = 100 if panel.before == "J_P" else 1
@@ -250,7 +279,9 @@ def _row(
     )
     was = "" if before is None else f"{shown_number(before, cell.digits)} before, "
     words = panel.title.replace("\n", " ")
-    tips[gid] = f"{one.label}, {words}: {panel.measure} {was}{shown_number(cell.value, cell.digits)} after"
+    tips[gid] = (
+        f"{one.label}, {words}: {panel.measure} {was}{shown_number(cell.value, cell.digits)} after (n = {cell.n})"
+    )
 
 
 def _references(axes: Axes, records: Records, panel: Panel) -> None:

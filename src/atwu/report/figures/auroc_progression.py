@@ -1,4 +1,4 @@
-"""How well the token weights find the secret while a run trains."""
+"""How well token scores find the secret while a run trains."""
 
 from __future__ import annotations
 
@@ -17,9 +17,27 @@ TITLE = "Token scores while training"
 
 FloatArray = NDArray[np.float64]
 
+TRACED = (
+    "AUROC of the score of the kind each method uses, recomputed on the current model (without the method's exponents) over up "
+    "to 40 rows of each kind."
+)
+"""What a trace holds, as captions say it."""
+
+
+def masks_told(records: Records) -> str:
+    """A sentence about masks that training computes once and a trace computes anew; empty without such."""
+    found = [
+        label
+        for label in records.labels
+        if any(run.trace is not None and run.trace.weighting == "logprob_mask" for run in records.of(label))
+    ]
+    if not found:
+        return ""
+    return f" {', '.join(found)}: training keeps the mask of the starting model; here it is that of the current model."
+
 
 def auroc_progression(records: Records, *, focus: str | None = "atwu") -> Drawn:
-    """AUROC of each label's token weights over optimizer steps: mean over seeds, with their range."""
+    """AUROC over optimizer steps of the score of the kind each label uses: mean over seeds, with their range."""
     curves = {
         (label, name): found
         for label in records.labels
@@ -27,7 +45,7 @@ def auroc_progression(records: Records, *, focus: str | None = "atwu") -> Drawn:
         if (found := _over_seeds(records.of(label), name)) is not None
     }
     if not any(name == "forget" for _, name in curves):
-        return Drawn(KEY, None, TITLE, reason="no run recorded its token weights while training (trace.json).")
+        return Drawn(KEY, None, TITLE, reason="no run recorded its token scores while training (trace.json).")
     looks = series_of(records, focus)
     labels = [label for label in records.labels if (label, "forget") in curves]
     tips = {}
@@ -73,8 +91,9 @@ def auroc_progression(records: Records, *, focus: str | None = "atwu") -> Drawn:
             ],
         )
     caption = (
-        "Agreement of the token weights with the annotated secret, from before the first step to the last"
+        f"{TRACED} It says how well they find the annotated secret within a row, from before the first step to the last"
         f"{dashed}. Lines are means over seeds, bands reach from the lowest to the highest seed. Long dashes: chance."
+        f"{masks_told(records)}"
     )
     return Drawn(KEY, figure, TITLE, caption, tips=tips)
 

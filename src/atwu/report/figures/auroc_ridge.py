@@ -58,8 +58,9 @@ def auroc_ridge(records: Records, *, focus: str | None = "atwu") -> Drawn:
                 zorder=4,
                 gid=one.gid("mean"),
             )
-            seeds = len(records.of(label))
-            count = f"{len(found) // seeds}" + (f" × {seeds}" if seeds > 1 else "")
+            counts = [len(rows) for run in records.of(label) if (rows := row_values([run], f"auroc_{scores[label]}"))]
+            each = str(min(counts)) if min(counts) == max(counts) else f"{min(counts)}–{max(counts)}"
+            count = each + (f" × {len(counts)}" if len(counts) > 1 else "")
             _beside(axes, row, "mean", f"{mean:.2f}", fontweight=one.weight)
             _beside(axes, row, "score", scores[label], alpha=MUTED)
             _beside(axes, row, "rows", count, alpha=MUTED)
@@ -71,7 +72,7 @@ def auroc_ridge(records: Records, *, focus: str | None = "atwu") -> Drawn:
         axes.axvline(0.5, color=INK, alpha=0.6, linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
         grid(axes, "x")
         axes.set(xlim=(0, 1), xlabel="AUROC within a forget row (dashed: chance)")
-        place(axes, left=room_for(looks[label] for label in order) + 0.12, right=2.0, bottom=0.45, top=0.03)
+        place(axes, left=room_for(looks[label] for label in order) + 0.12, right=2.25, bottom=0.45, top=0.03)
     caption = (
         "For every forget row, the chance that a token of the secret has a higher score than any other token: 1 finds the "
         "secret first, .5 is chance. Ridges are densities over rows and seeds, of equal height; marks are means. Scores are "

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from atwu._cache import short_hash
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -29,5 +31,9 @@ class Drawn:
 
 
 def slug(label: str) -> str:
-    """A label as part of an SVG id or a CSS class; marks of a label have a gid that starts with `series-` and this."""
-    return re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-") or "x"
+    """A label as part of an SVG id or a CSS class; marks of a label have a gid that starts with `series-` and this.
+
+    Different labels have different ones.
+    """
+    plain = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-") or "x"
+    return plain if plain == label else f"{plain}-{short_hash(label)[:6]}"

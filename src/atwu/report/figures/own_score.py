@@ -13,7 +13,7 @@ def own_score(run: RunRecord) -> str | None:
     A result without its `run.json` has one if a learned scorer was measured, which only the model's own can be.
     """
     if run.run is not None:
-        name = str(run.run.get("recipe", {}).get("weighting", ""))
+        name = str((run.run.get("recipe") or {}).get("weighting", ""))
     else:
         name = run.trace.weighting if run.trace is not None else "scorer"
     return name if name != "labels" and f"auroc_{name}" in run.result.sets.get("forget", {}) else None

@@ -16,6 +16,7 @@ from atwu.report.figures.all import all_figures
 from atwu.report.figures.drawn import Drawn
 from atwu.report.figures.style import INK, styled
 from atwu.report.records import Records
+from atwu.report.scored_row import printable
 
 FORMATS = ("pdf", "svg", "png")
 
@@ -126,7 +127,7 @@ def _mark_series(root: ElementTree.Element, drawn: Drawn, name: str) -> None:
         gid = element.get("id", "")
         if gid in drawn.tips:
             title = ElementTree.Element(f"{_SVG}title")
-            title.text = drawn.tips[gid]
+            title.text = printable(drawn.tips[gid])
             element.insert(0, title)
         if gid.startswith("series-"):
             element.set("class", f"series {gid.partition('--')[0]}")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from atwu._extras import require
 from atwu.report.figures.drawn import slug
 from atwu.report.records import ROLES, Records
+from atwu.report.scored_row import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -87,8 +88,9 @@ class Series:
 
     @property
     def name(self) -> str:
-        """The label as drawn."""
-        return self.label if len(self.label) <= _LONGEST else f"{self.label[: _LONGEST - 1]}…"
+        """The label as drawn, on one line."""
+        label = " ".join(printable(self.label).split())
+        return label if len(label) <= _LONGEST else f"{label[: _LONGEST - 1]}…"
 
     @property
     def width(self) -> float:

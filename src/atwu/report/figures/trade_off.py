@@ -87,7 +87,10 @@ def _scatter(records: Records, plane: Plane, focus: str | None) -> Drawn:
         return Drawn(plane.key, None, plane.title, reason=f"no run has values of {metrics}.")
     if plane.origin is not None and "original" in records.references and "original" not in points:
         x, y = points[ranked[0]]
-        points["original"] = replace(x, value=plane.origin[0]), replace(y, value=plane.origin[1])
+        points["original"] = tuple(
+            replace(cell, value=value, low=None, high=None, seeds=1, seed_std=None)
+            for cell, value in zip((x, y), plane.origin, strict=True)
+        )  # type: ignore[assignment]
     looks = series_of(records, focus)
     crowded = len(ranked) > _CROWDED
     tips = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from atwu.data.schema import Example
@@ -42,7 +43,10 @@ def _kind(records: Records, split: str, questions: dict[str, tuple[str, str]]) -
     models = _models(records, split)
     if not models:
         return None
-    ids = next(iter(models.values())).ids
+    labels = [name for name in models if name in records.labels] or list(models)
+    ids = Counter(models[name].ids for name in labels).most_common(1)[0][0]
+    others = [name for name, rows in models.items() if rows.ids != ids]
+    about = f"Measured on other rows and not shown: {', '.join(others)}." if others else ""
     same = {name: rows for name, rows in models.items() if rows.ids == ids}
     chosen = _chosen(ids, questions)
     names = [_name(same, place, questions.get(ids[place]), number) for number, place in enumerate(chosen, start=1)]
@@ -51,7 +55,7 @@ def _kind(records: Records, split: str, questions: dict[str, tuple[str, str]]) -
         (name, tag("article", {"class": "card"}, tag("h4", {"dir": "auto"}, name), article))
         for name, article in zip(names, articles, strict=True)
     ]
-    return kind(split, _SETS[split][0], "", rows)
+    return kind(split, _SETS[split][0], about, rows)
 
 
 def _models(records: Records, split: str) -> dict[str, RowValues]:

@@ -88,7 +88,8 @@ def short_name(metric: str) -> str:
         return f"{short_name(base)} after {_ATTACKS.get(attack, attack)}"
     for prefix, name, _ in _PREFIXES:
         if metric.startswith(prefix):
-            return f"{name}{metric.removeprefix(prefix).strip('_').replace('_', ' ')}".strip(" ,")
+            rest = metric.removeprefix(prefix).strip("_").replace("_", " ")
+            return (f"{name} ({rest})" if rest and prefix in _DEFINITIONS else f"{name}{rest}").strip(" ,")
     return metric.replace("_", " ") if metric.islower() else metric
 
 

@@ -35,11 +35,6 @@ def tag(name: str, attributes: Attributes | None = None, *children: object) -> H
     return Html(f"<{name}{_attributes(attributes or {})}>{inner}</{name}>")
 
 
-def void(name: str, attributes: Attributes) -> Html:
-    """An element without content, such as `input`."""
-    return Html(f"<{name}{_attributes(attributes)}>")
-
-
 def join(parts: Iterable[object], between: str = "") -> Html:
     """Parts one after the other."""
     return Html(text(between).join(text(part) for part in parts))

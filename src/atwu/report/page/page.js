@@ -67,7 +67,8 @@
     filter();
   }
 
-  // Word scores: one slider moves all methods, each to its look nearest to that share of the training.
+  // Word scores: one slider moves all methods, each to its look nearest to that share of the training. What is hidden waits.
+  let paint = () => {};
   const block = one("#traces");
   if (block) {
     const { looks, methods, rows } = JSON.parse(block.textContent);
@@ -82,20 +83,22 @@
     };
     const lines = all(".traced .line").map((line) => ({
       line,
+      article: line.closest(".traced"),
       method: Number(line.dataset.method),
       row: Number(line.closest(".traced").dataset.row),
       kind: line.closest(".kind").dataset.set,
       words: all(".w", line).map((word) => ({ word, told: one(".sr", word), secret: word.classList.contains("secret") })),
       told: one(".told", line),
     }));
-    const show = () => {
+    const show = (every = false) => {
       const share = looks > 1 ? Number(slider.value) / (looks - 1) : 1;
       const shown = `${Math.round(100 * share)} %`;
       one("#progress-now").textContent = shown;
       slider.setAttribute("aria-valuetext", `${shown} of training`);
       const places = methods.map((method) => nearest(method.steps, share));
-      for (const { line, method, row, kind, words, told } of lines) {
+      for (const { line, article, method, row, kind, words, told } of lines) {
         const place = places[method];
+        if ((article.hidden && !every) || line.dataset.look === String(place)) continue;
         const scores = rows[row][method][place];
         words.forEach(({ word, told: aloud, secret }, index) => {
           const score = scores[index];
@@ -128,7 +131,7 @@
     const number = () => one("#words").classList.toggle("numbers", numbers.checked);
     numbers.addEventListener("change", number);
     number();
-    show();
+    paint = show;
   }
 
   // One row of a kind at a time.
@@ -142,12 +145,14 @@
     const step = (by) => {
       select.selectedIndex = (select.selectedIndex + by + articles.length) % articles.length;
       choose();
+      paint();
     };
     one(".previous", kind).addEventListener("click", () => step(-1));
     one(".next", kind).addEventListener("click", () => step(1));
-    select.addEventListener("change", choose);
+    select.addEventListener("change", () => step(0));
     choose();
   }
+  paint();
 
   // One tab stop per line of words; arrow keys, Home and End move between them.
   document.addEventListener("keydown", (event) => {
@@ -212,6 +217,7 @@
   // On paper everything is open.
   let closed = [];
   addEventListener("beforeprint", () => {
+    paint(true);
     closed = all("details:not([open])");
     for (const box of closed) box.open = true;
   });

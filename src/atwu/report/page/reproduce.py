@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from atwu.evaluation.result import EvalResult
 from atwu.report.page.html import Html, join, tag
 from atwu.report.records import Records, RunRecord
-from atwu.training.card import public_record
+from atwu.training.card import public_command, public_record
 
 
 def reproduce_section(records: Records, command: str | None) -> Html:
     """Commands, one closed box per method, and versions."""
     commands = [
-        _command("The study", str(records.study["command"])) if records.study.get("command") else None,
-        _command("This page", command) if command else None,
+        _command("The study", public_command(str(records.study["command"]))) if records.study.get("command") else None,
+        _command("This page", public_command(command)) if command else None,
     ]
     budgets = {str(entry.get("label")): str(entry.get("budget") or "") for entry in records.study.get("variants", [])}
     if len(set(budgets.values())) == 1:  # told once, at the top of the page
         budgets = {}
+    shared = shared_settings([run.result for run in records.runs] or list(records.references.values()))
     methods = [
-        _method(label, records.of(label)[0], len(records.of(label)), budgets.get(label, "")) for label in records.labels
+        _method(label, records.of(label)[0], len(records.of(label)), budgets.get(label, ""), shared)
+        for label in records.labels
     ]
+    references = [_reference(role, result, shared) for role, result in records.references.items()]
     about = str(records.study.get("about") or "").strip()
     return join(
         (
@@ -30,6 +34,9 @@ def reproduce_section(records: Records, command: str | None) -> Html:
             *(found for found in commands if found is not None),
             tag("h3", None, "Settings of every method") if methods else "",
             *methods,
+            tag("h3", None, "Settings of the evaluation") if shared else "",
+            _box("the same for all methods", "", "", shared) if shared else "",
+            *(found for found in references if found is not None),
             _versions(records),
         )
     )
@@ -45,26 +52,41 @@ def _command(title: str, command: str) -> Html:
     )
 
 
-def _method(label: str, run: RunRecord, seeds: int, budget: str) -> Html:
-    if run.run is None:
-        record: Any = {"model": run.result.model, "evaluation": dict(run.result.settings)}
-        told = "no record of its training"
-    else:
-        record = public_record(dict(run.run))
-        told = _told(run.run)
+def shared_settings(results: Sequence[EvalResult]) -> dict[str, Any]:
+    """Settings of an evaluation that all results have in common, without the fingerprints of their rows."""
+    first, *others = [_settings(result) for result in results] or [{}]
+    return {key: value for key, value in first.items() if all(key in s and s[key] == value for s in others)}
+
+
+def _settings(result: EvalResult) -> dict[str, Any]:
+    return {key: value for key, value in public_record(result.settings).items() if key != "rows"}
+
+
+def _own(result: EvalResult, shared: Mapping[str, Any]) -> dict[str, Any]:
+    """What was measured in another way than the others were."""
+    return {key: value for key, value in _settings(result).items() if key not in shared or shared[key] != value}
+
+
+def _reference(role: str, result: EvalResult, shared: Mapping[str, Any]) -> Html | None:
+    own = _own(result, shared)
+    return _box(role, f"measured with other {', '.join(own)}", "", own) if own else None
+
+
+def _method(label: str, run: RunRecord, seeds: int, budget: str, shared: Mapping[str, Any]) -> Html:
+    record = {"model": run.result.model} if run.run is None else dict(run.run)
+    told = "no record of its training" if run.run is None else _told(run.run)
+    own = _own(run.result, shared)
     parts = [part for part in (told, budget) if part]
     name = f"run.json{'' if run.seed is None else f' of seed {run.seed}'}{f', one of {seeds}' if seeds > 1 else ''}"
+    return _box(label, "; ".join(parts), name, public_record(record | ({"evaluation": own} if own else {})))
+
+
+def _box(title: str, told: str, note: str, record: Any) -> Html:
     return tag(
         "details",
         None,
-        tag(
-            "summary",
-            None,
-            tag("span", {"class": "method"}, label),
-            " ",
-            tag("span", {"class": "told"}, "; ".join(parts)),
-        ),
-        tag("p", {"class": "note"}, name),
+        tag("summary", None, tag("span", {"class": "method"}, title), " ", tag("span", {"class": "told"}, told)),
+        tag("p", {"class": "note"}, note) if note else None,
         tag("pre", {"tabindex": 0}, tag("code", None, json.dumps(record, indent=2, ensure_ascii=False, default=str))),
     )
 

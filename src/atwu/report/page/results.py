@@ -5,33 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from atwu.evaluation.panel.warn import degraded
 from atwu.evaluation.result import Direction, EvalResult, MetricValue
 from atwu.report.page.glossary import definition, line_name, short_name
 from atwu.report.page.html import Html, join, tag
 from atwu.report.page.sortable import BETTER, Cell, Column, Row, sortable
-from atwu.report.panel import OVERALL, Line, cell_of
+from atwu.report.panel import OVERALL, Line, cell_of, marks_of, seeds_told
 from atwu.report.records import ROLES, Records
-from atwu.report.tables import ARROWS, MISSING, known, ranks, shown_number
-
-Marks = Mapping[tuple[str, Line], str]
+from atwu.report.tables import ARROWS, MISSING, known, shown_number
 
 REFERENCE_NOTES = {"original": "starting model", "retain-only": "never saw forget rows"}
 _WIDTH = 72
 _SUBSCRIPT = re.compile(r"\b(J|ES|N)[_ ](P|ICR|W|AVG|Δ)(?!\w)")
-
-
-def marks_of(results: Mapping[str, EvalResult], lines: Sequence[Line]) -> Marks:
-    """Model and line -> `best` or `second` among the unlearned models, and `degraded` where an ability was lost."""
-    ranked = {name: result for name, result in results.items() if name not in ROLES}
-    marks: dict[tuple[str, Line], str] = {}
-    for line in lines:
-        cells = {name: cell for name, result in ranked.items() if (cell := cell_of(result, line)) is not None}
-        marks |= {(name, line): ("best", "second")[place - 1] for name, place in ranks(cells).items()}
-    for name, result in ranked.items():
-        for split, metric, _ in degraded(result, results.get("original")):
-            marks[name, (split, metric)] = "degraded"
-    return marks
 
 
 def metric_table(
@@ -55,12 +39,16 @@ def metric_table(
     """
     results = records.results
     every = [*lines, *more]
-    marks = marks_of(results, every)
+    runs = _runs(records)
+    marks = marks_of(results, every, runs=runs)
     ends = {line: _ends(results, line) for line in lines}
     columns = [_column(results, line, more=line not in lines) for line in every]
 
     def row(label: str, head: Html) -> Row:
-        cells = [_cell(cell_of(results[label], line), marks.get((label, line)), ends.get(line)) for line in every]
+        cells = [
+            _cell(cell_of(results[label], line), marks.get((label, line)), ends.get(line), runs.get(label, 1))
+            for line in every
+        ]
         return Row(label, head, cells, focus=label == focus)
 
     return sortable(
@@ -79,10 +67,14 @@ def metric_table(
 def lines_table(records: Records, lines: Sequence[Line], *, name: str, caption: str) -> Html:
     """The same the other way round, for many lines: one row per line, one column per model."""
     results = records.results
-    marks = marks_of(results, lines)
+    runs = _runs(records)
+    marks = marks_of(results, lines, runs=runs)
     rows = []
     for line in lines:
-        cells = [_cell(cell_of(result, line), marks.get((label, line)), None) for label, result in results.items()]
+        cells = [
+            _cell(cell_of(result, line), marks.get((label, line)), None, runs.get(label, 1))
+            for label, result in results.items()
+        ]
         there = [cell for result in results.values() if (cell := cell_of(result, line)) is not None]
         direction: Direction = there[0].direction if there else "none"
         arrow = ARROWS[direction].strip()
@@ -91,7 +83,11 @@ def lines_table(records: Records, lines: Sequence[Line], *, name: str, caption: 
                 name_html(line[1]),
                 tag("span", {"class": "arrow", "aria-hidden": "true"}, arrow) if arrow else "",
                 tag("span", {"class": "sr"}, f", {BETTER[direction]}") if arrow else "",
-                tag("span", {"class": "below"}, line[0]) if line[0] != OVERALL else "",
+                tag(
+                    "span",
+                    {"class": "below"},
+                    ", ".join(found for found in (line[0], _count(results, line)) if found != OVERALL),
+                ),
             )
         )
         rows.append(Row(line_name(line), tag("span", {"title": definition(line[1])}, head), cells))
@@ -115,7 +111,7 @@ def subscripted(words: str) -> Html:
 def legend(records: Records, lines: Sequence[Line]) -> Html:
     """What the marks and the small numbers mean, as far as they are in use."""
     results = records.results
-    used = set(marks_of(results, lines).values())
+    used = set(marks_of(results, lines, runs=_runs(records)).values())
     cells = [cell for result in results.values() for line in lines if (cell := cell_of(result, line)) is not None]
     parts: list[Html] = []
     for mark, meaning in (
@@ -139,17 +135,28 @@ def legend(records: Records, lines: Sequence[Line]) -> Html:
 def _column(results: Mapping[str, EvalResult], line: Line, *, more: bool) -> Column:
     split, metric = line
     cells = [cell for result in results.values() if known(cell := cell_of(result, line))]
-    counts = [cell.n for cell in cells if cell is not None] or [0]
-    below = f"n = {min(counts)}" + (f"–{max(counts)}" if max(counts) > min(counts) else "")
     meaning = definition(metric)
     return Column(
         name=name_html(metric),
         above=split,
-        below=below,
+        below=_count(results, line),
         better=next((cell.direction for cell in cells if cell is not None), "none"),
         meaning=None if meaning is None else f"{line_name(line)}: {meaning}",
         more=more,
     )
+
+
+def _count(results: Mapping[str, EvalResult], line: Line) -> str:
+    """Rows that a line was measured on."""
+    counts = [cell.n for result in results.values() if (cell := cell_of(result, line)) is not None and known(cell)] or [
+        0
+    ]
+    return f"n = {min(counts)}" + (f"–{max(counts)}" if max(counts) > min(counts) else "")
+
+
+def _runs(records: Records) -> dict[str, int]:
+    """Label -> how many runs it has."""
+    return {label: len(records.of(label)) for label in records.labels}
 
 
 def _ends(results: Mapping[str, EvalResult], line: Line) -> tuple[float, float] | None:
@@ -164,7 +171,7 @@ def _ends(results: Mapping[str, EvalResult], line: Line) -> tuple[float, float] 
     return (min(numbers), max(numbers)) if numbers and max(numbers) > min(numbers) else None
 
 
-def _cell(cell: MetricValue | None, mark: str | None, ends: tuple[float, float] | None) -> Cell:
+def _cell(cell: MetricValue | None, mark: str | None, ends: tuple[float, float] | None, runs: int) -> Cell:
     if cell is None or cell.value is None or not known(cell):
         return Cell(join((Html('<span class="v" aria-label="not measured">'), MISSING, Html("</span>"))))
     shown = shown_number(cell.value, cell.digits)
@@ -176,6 +183,8 @@ def _cell(cell: MetricValue | None, mark: str | None, ends: tuple[float, float] 
         parts.append(tag("span", {"class": "ci"}, f"[{low}, {high}]"))
     if cell.seed_std is not None:
         parts.append(tag("span", {"class": "ci"}, f"± {cell.seed_std:.{cell.digits}f}"))
+    if told := seeds_told(cell, runs):
+        parts.append(tag("span", {"class": "ci few"}, told))
     return Cell(join(parts), cell.value)
 
 

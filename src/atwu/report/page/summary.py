@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from atwu.evaluation.intervals import Estimate
 from atwu.evaluation.panel.seeds import seed_differences
 from atwu.evaluation.panel.warn import degraded
 from atwu.evaluation.result import EvalResult, MetricValue
+from atwu.report.method_table import left_out, spoken
 from atwu.report.page.glossary import line_name
 from atwu.report.page.html import Html, join, tag
-from atwu.report.panel import HEADLINE, OVERALL, Line, cell_of
+from atwu.report.panel import HEADLINE, OVERALL, Line, cell_of, seeds_told
 from atwu.report.records import Records
 from atwu.report.tables import known, shown_number
 
 FIRST = ((OVERALL, "UQ"), (OVERALL, "ES_delta"), (OVERALL, "N_delta_official"), (OVERALL, "N_delta_port"), *HEADLINE)
 """Lines by which methods are compared in words; the first that at least one of them has a value on."""
+_TOLD = 2
+"""Methods that share a place and each get a sentence."""
 
 
 def leading_line(records: Records) -> Line | None:
@@ -30,17 +34,18 @@ def leading_line(records: Records) -> Line | None:
 
 
 def order(records: Records, line: Line) -> list[str]:
-    """Labels from best to worst; those without a value are left out."""
+    """Labels from best to worst printed value; those without a value, or with one for some seeds only, are left out."""
     found = {label: cell_of(records.results[label], line) for label in records.labels}
     there = {label: cell for label, cell in found.items() if cell is not None and known(cell)}
+    whole = [label for label, cell in there.items() if not seeds_told(cell, len(records.of(label)))]
     sign = -1 if any(cell.direction == "up" for cell in there.values()) else 1
-    return sorted(there, key=lambda label: sign * (there[label].value or 0.0))
+    return sorted(whole, key=lambda label: sign * float(_printed(there[label])))
 
 
 def difference(records: Records, first: str, second: str, line: Line) -> Estimate | None:
     """First minus second over the seeds that both have; None when there are none, or rows differ."""
     mine, other = ({run.seed: run.result for run in records.of(label)} for label in (first, second))
-    seeds = [seed for seed in mine if seed in other]
+    seeds = shared_seeds(records, first, second)
     if not seeds:
         return None
     try:
@@ -50,6 +55,12 @@ def difference(records: Records, first: str, second: str, line: Line) -> Estimat
     except ValueError:
         return None
     return found.get(line)
+
+
+def shared_seeds(records: Records, first: str, second: str) -> list[int | None]:
+    """Seeds that both have a run of."""
+    other = {run.seed for run in records.of(second)}
+    return [run.seed for run in records.of(first) if run.seed in other]
 
 
 def summary(records: Records, *, focus: str) -> Html:
@@ -82,23 +93,58 @@ def _sentences(records: Records, focus: str) -> Iterator[Html]:
     ranked = order(records, line)
     name = line_name(line)
     cells = {label: _cell(records, label, line) for label in ranked}
-    best = ranked[0]
-    yield tag("span", None, tag("strong", None, best), f" has the best {name}: {_told(cells[best])}.")
-    if len(ranked) > 1:
-        yield _against(records, best, ranked[1], line, cells[ranked[1]], "comes second with")
-    if focus in ranked[2:]:
-        place = ranked.index(focus) + 1
-        yield _against(records, best, focus, line, cells[focus], f"is number {place} of {len(ranked)} with")
+    if ranked:
+        yield from _leaders(records, focus, line, ranked, cells)
+    partial = [(label, told) for label in records.labels if (told := _seeds_told(records, label, line))]
+    for label, told in partial:
+        yield tag("span", None, f"{label} is not ranked: it has {name} for {told}.")
     lost = [label for label in records.labels if _degraded(records.results, label)]
     if lost:
         yield tag("span", None, f"{_listed(lost)} lost general abilities (marked in the table).")
-    missing = [label for label in _planned(records) if label not in records.labels]
+    left = left_out(records)
+    missing = [label for label in _planned(records) if label not in records.labels and label not in left]
     if missing:
         yield tag("span", None, f"No finished run of {_listed(missing)}.")
+    if left:
+        yield tag("span", None, f"Left out: {spoken(left.items())}.")
     yield tag("span", None, _basis(records))
 
 
-def _against(records: Records, best: str, other: str, line: Line, cell: MetricValue, verb: str) -> Html:
+def _leaders(
+    records: Records, focus: str, line: Line, ranked: Sequence[str], cells: Mapping[str, MetricValue]
+) -> Iterator[Html]:
+    """Who is first and second by printed value, ties included, and where the method looked at is."""
+    shown = {label: _printed(cells[label]) for label in ranked}
+    tied = [label for label in ranked if shown[label] == shown[ranked[0]]]
+    best, name = tied[0], line_name(line)
+    if len(tied) == 1:
+        yield tag("span", None, tag("strong", None, best), f" has the best {name}: {_told(cells[best])}.")
+    else:
+        names = join((tag("strong", None, label) for label in tied[:-1]), ", ")
+        yield tag(
+            "span", None, names, " and ", tag("strong", None, tied[-1]), f" share the best {name}: {shown[best]}."
+        )
+    behind = [label for label in ranked if label not in tied]
+    second = [label for label in behind if shown[label] == shown[behind[0]]]
+
+    def verb(labels: Sequence[str]) -> str:
+        number = 1 + list(shown.values()).index(shown[labels[0]])
+        several = list(shown.values()).count(shown[labels[0]]) > 1
+        if number == 2:
+            return "comes second with" if not several else f"share{'s' * (len(labels) == 1)} second place with"
+        return f"{'share' if len(labels) > 1 else 'shares' if several else 'is'} number {number} of {len(ranked)} with"
+
+    told = second if len(second) <= _TOLD else []
+    if second and not told:
+        yield tag("span", None, f"{_listed(second)} {verb(second)} {shown[second[0]]}.")
+    if focus in behind and focus not in told:
+        told = [*told, focus]
+    for label in told:
+        yield _against(records, tied, label, line, cells[label], verb([label]))
+
+
+def _against(records: Records, tied: Sequence[str], other: str, line: Line, cell: MetricValue, verb: str) -> Html:
+    best = tied[0]
     found = difference(records, best, other, line)
     start = join((tag("strong", None, other), f" {verb} {shown_number(cell.value, cell.digits)}"))
     interval = None if found is None else found.interval()
@@ -108,7 +154,32 @@ def _against(records: Records, best: str, other: str, line: Line, cell: MetricVa
     apart = interval[0] > 0 or interval[1] < 0
     verdict = "excludes zero" if apart else "does not exclude zero, so these rows cannot tell the two apart"
     shown = shown_number(found.value, cell.digits)
-    return tag("span", None, start, f"; the paired difference of {shown} [{low}, {high}] {verdict}.")
+    to = f" to {best}" if len(tied) > 1 else ""
+    over = _over(records, best, other, line)
+    return tag("span", None, start, f"; the paired difference{to}{over} of {shown} [{low}, {high}] {verdict}.")
+
+
+def _over(records: Records, best: str, other: str, line: Line) -> str:
+    """Which seeds a difference is over and both means over those, where one of the two has further seeds."""
+    seeds = shared_seeds(records, best, other)
+    if all(len(seeds) == len(records.of(label)) for label in (best, other)):
+        return ""
+    means = []
+    for label in (best, other):
+        cells = [cell_of(run.result, line) for run in records.of(label) if run.seed in seeds]
+        values = [cell.value for cell in cells if cell is not None and cell.value is not None]
+        means.append(shown_number(fmean(values), _cell(records, label, line).digits))
+    which = f"seed{'s' if len(seeds) > 1 else ''} {_listed([str(seed) for seed in seeds])}"
+    return f" over {which}, which both have ({' against '.join(means)}),"
+
+
+def _printed(cell: MetricValue) -> str:
+    return shown_number(cell.value, cell.digits)
+
+
+def _seeds_told(records: Records, label: str, line: Line) -> str:
+    cell = cell_of(records.results[label], line)
+    return seeds_told(cell, len(records.of(label))) if cell is not None and known(cell) else ""
 
 
 def _told(cell: MetricValue) -> str:

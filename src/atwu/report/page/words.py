@@ -13,6 +13,7 @@ from typing import Any
 from atwu.evaluation.token_scores import WordScore
 from atwu.evaluation.trace import Trace, TracedRow
 from atwu.report.colour_scale import LEVELS, level
+from atwu.report.figures.auroc_progression import masks_told
 from atwu.report.page.chooser import kind
 from atwu.report.page.html import Html, data_block, join, tag
 from atwu.report.records import Records
@@ -34,6 +35,7 @@ class Traced:
     """One line in the heat maps of every row."""
 
     label: str
+    seed: int | None
     trace: Trace
     rows: Mapping[RowKey, TracedRow]
 
@@ -42,10 +44,10 @@ def traced(records: Records) -> list[Traced]:
     """The trace of every label that has one; of several seeds the first."""
     found = []
     for label in records.labels:
-        trace = next((run.trace for run in records.of(label) if run.trace is not None), None)
-        if trace is not None and trace.steps:
-            rows = {(row.set, row.question, row.answer): row for row in trace.rows}
-            found.append(Traced(label, trace, rows))
+        run = next((run for run in records.of(label) if run.trace is not None and run.trace.steps), None)
+        if run is not None and run.trace is not None:
+            rows = {(row.set, row.question, row.answer): row for row in run.trace.rows}
+            found.append(Traced(label, run.seed, run.trace, rows))
     return found
 
 
@@ -65,12 +67,22 @@ def words_section(records: Records) -> Html | None:
     intro = tag(
         "p",
         None,
-        "The weight each method puts on every word of an answer, from 0 to 100, while it trains. AUROC tells how well the "
-        f"weights find the words that carry the secret, over all rows of the kind: 0.5 is chance, 1 is perfect.{note}",
+        "The score of the kind each method uses, from 0 to 100, recomputed on the current model while it trains (without "
+        f"the method's exponents){_seeds(lines)}. AUROC tells how well the scores find the tokens that carry the secret, "
+        f"over up to 40 rows of the kind, of which some are shown: 0.5 is chance, 1 is perfect.{masks_told(records)}{note}",
     )
     kinds = [_kind(split, [key for key in keys if key[0] == split], lines, number) for split in sets]
     looks = max(len(line.trace.steps) for line in lines)
     return join((intro, _scale(), _player(looks), *kinds, data_block("traces", _data(lines, keys, looks))))
+
+
+def _seeds(lines: Sequence[Traced]) -> str:
+    """Whose scores these are, where runs have seeds."""
+    seeds = {line.label: line.seed for line in lines if line.seed is not None}
+    if len(set(seeds.values())) == 1:
+        return f", in the run of seed {next(iter(seeds.values()))}"
+    each = ", ".join(f"{label}: {seed}" for label, seed in seeds.items())
+    return f", in the first run that was looked at (seed of {each})" if seeds else ""
 
 
 def look_at(steps: Sequence[int], share: float) -> int:

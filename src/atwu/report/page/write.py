@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from atwu.evaluation.result import EvalResult
-from atwu.report.method_table import headline_lines
+from atwu.report.method_table import headline_lines, left_out
 from atwu.report.page.answers import answers_section
 from atwu.report.page.drawings import Drawings, grid
 from atwu.report.page.glossary import definition, is_attack
@@ -82,7 +82,7 @@ def _sections(records: Records, drawings: Drawings, command: str | None, focus: 
     yield Section(
         "trade-off", "Trade-off", "Forgetting against keeping", grid(drawings.show("trade_off", "trade_off_judged"))
     )
-    yield Section("words", "Words", "Which words each method picks", words_section(records))
+    yield Section("words", "Words", "Which words the scores point at", words_section(records))
     names = ("auroc_ridge", "pooled_roc", "auroc_progression")
     yield Section("scores", "Scores", "How well the scores find the secret", grid(drawings.show(*names)))
     yield Section("training", "Training", "Losses and scores over training", grid(drawings.show("training_curves")))
@@ -137,7 +137,11 @@ def _warnings(records: Records) -> Html:
     for name, result in every:
         for sentence in result.warnings:
             said.setdefault(sentence, {})[name] = None
-    if not said:
+    missing = [
+        tag("li", None, f"Left out: {reason or 'no reason is recorded'}.", " ", tag("span", {"class": "told"}, name))
+        for name, reason in left_out(records).items()
+    ]
+    if not said and not missing:
         return tag("p", None, "None.")
     whole = len({name for name, _ in every})
     entries = (
@@ -150,7 +154,7 @@ def _warnings(records: Records) -> Html:
         )
         for sentence, names in said.items()
     )
-    return tag("ul", {"class": "warnings"}, *entries)
+    return tag("ul", {"class": "warnings"}, *missing, *entries)
 
 
 def _reading(records: Records) -> Html:
