@@ -91,6 +91,7 @@ def test_unlearned_folder_is_complete_and_loads(unlearned):
     assert record["config"]["max_steps"] == 4  # the flag wins over the file
     assert record["config"]["learning_rate"] == 1e-3
     assert record["recipe"]["values"] == {"forget_weight": 3.0, "retain_weight": 0.5, "beta": 7.0}
+    assert record["recipe"]["given"] == []
     assert re.fullmatch("[0-9a-f]{32}", record["result_fingerprint"])
     assert record["starting_model"]["fingerprint"] != record["result_fingerprint"]
     assert record["data"]["forget"]["rows"] == 24

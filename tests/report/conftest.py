@@ -241,6 +241,7 @@ def make_records(labels: Sequence[str] = ("atwu", "wga", "npo"), seeds: Sequence
         "scale": "people-tiny",
         "variants": [{"label": label, "method": label} for label in labels],
         "seeds": list(seeds),
+        "runs": [f"{label}-s{seed}" for label in labels for seed in seeds],
         "budget": "20 trials per method, learning rate and forget weight searched",
         "command": "atwu study run headline --scale people-tiny",
     }

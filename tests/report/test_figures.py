@@ -15,7 +15,7 @@ import pytest
 
 from atwu.report.colour_scale import contrast
 from atwu.report.figures import FIGURES, Drawn, all_figures, inline_svg, save_figures, slug
-from atwu.report.figures.attacks import Panel, before_value
+from atwu.report.figures.attacks import Panel, after_value, before_value
 from atwu.report.figures.auroc_ridge import density
 from atwu.report.figures.cost import spoken_time
 from atwu.report.figures.labels import spread
@@ -197,12 +197,30 @@ def test_starting_model_is_where_forgetting_begins(drawn) -> None:
     (axes,) = drawn["trade_off_judged"].figure.axes
     (start,) = (line for line in axes.lines if line.get_gid() == "series-original--mean")
     assert start.get_xydata()[0] == pytest.approx([0, 0])
+    assert drawn["trade_off_judged"].tips["series-original--mean"] == "original: FQ 0.0, RD 0.0"
+
+
+def test_labels_that_look_alike_have_marks_of_their_own(build_records) -> None:
+    labels = ["rho=0.5", "rho 0.5", "Rho-0.5", "rho-0-5", "rho--0-5"]
+    assert len({slug(label) for label in labels}) == 5
+    assert slug("rho-0-5") == "rho-0-5"
+    assert all(re.fullmatch(r"rho-0-5(-[0-9a-f]{6})?", slug(label)) for label in labels)
+
+
+def test_control_characters_in_labels(build_records) -> None:
+    figure = FIGURES["trade_off"](build_records(labels=["atwu", "a\x00\x1b\ufffe\nb"], seeds=[0]))
+    root = ElementTree.fromstring(inline_svg(figure))
+    assert any("a\ufffd\ufffd\ufffd" in (text or "") for text in root.itertext())
 
 
 def test_own_score_is_that_of_the_weighting(records) -> None:
     assert own_scores(records) == {"atwu": "scorer", "wga": "saturation"}
     unrecorded = tuple(dataclasses.replace(run, run=None) for run in records.runs)
     assert own_scores(dataclasses.replace(records, runs=unrecorded))["atwu"] == "scorer"
+    assert (
+        own_scores(dataclasses.replace(records, runs=(dataclasses.replace(records.runs[0], run={"recipe": None}),)))
+        == {}
+    )
 
 
 def test_ridges_have_unit_mass_and_stay_inside() -> None:
@@ -221,6 +239,14 @@ def test_ridges_are_ordered_by_mean(drawn, records) -> None:
         if value is not None
     ]
     assert f"{fmean(values):.3f} over 23 × 2 rows" in drawn["auroc_ridge"].tips["series-wga--mean"]
+    first, second = records.of("wga")
+    rows = first.result.rows["forget"]
+    metrics = {**rows.metrics, "auroc_saturation": (None,) * 4 + rows.metrics["auroc_saturation"][4:]}
+    sets = {**first.result.rows, "forget": dataclasses.replace(rows, metrics=metrics)}
+    first = dataclasses.replace(first, result=dataclasses.replace(first.result, rows=sets))
+    figure = FIGURES["auroc_ridge"](dataclasses.replace(records, runs=(first, second)))
+    assert "over 20–23 × 2 rows" in figure.tips["series-wga--mean"]
+    assert all(box.x1 <= figure.figure.get_size_inches()[0] * figure.figure.dpi for _, _, box in texts(figure))
 
 
 def test_progression_is_the_mean_over_seeds(drawn, records) -> None:
@@ -256,6 +282,22 @@ def test_before_an_attack_the_same_rows_are_counted(records) -> None:
     panel = Panel("extraction_strength", "extraction_strength@relearn_forget", "", "")
     expected = fmean(fmean(run.result.rows["forget"].metrics["extraction_strength"][12:]) for run in records.of("npo"))
     assert before_value(records.of("npo"), panel) == pytest.approx(expected)
+
+
+def test_after_an_attack_the_same_rows_are_counted(records) -> None:
+    panel = Panel("J_P", "J_P@int8", "", "")
+    runs = []
+    for run in records.of("npo"):
+        rows = run.result.rows["forget"]
+        metrics = {**rows.metrics, "J_P": (None, None, *rows.metrics["J_P"][2:])}
+        sets = {**run.result.rows, "forget": dataclasses.replace(rows, metrics=metrics)}
+        runs.append(dataclasses.replace(run, result=dataclasses.replace(run.result, rows=sets)))
+    cell = records.results["npo"].sets["forget"]["J_P@int8"]
+    found = after_value(runs, panel, cell)
+    assert found.value == pytest.approx(fmean(fmean(run.result.rows["forget"].metrics["J_P@int8"][2:]) for run in runs))
+    assert found.low <= found.value <= found.high
+    assert (cell.n, found.n) == (24, 22)
+    assert after_value(records.of("npo"), panel, cell) is cell
 
 
 def test_every_attack_has_a_panel(drawn) -> None:

@@ -194,6 +194,49 @@ def test_special_characters() -> None:
     assert tex("a_b\\c ± 5 % – ×") == r"a\_b\textbackslash{}c $\pm$ 5 \% -- $\times$"
 
 
+def test_a_number_of_some_seeds_is_said_and_not_ranked(records) -> None:
+    first, *others = records.runs
+    less = {name: cell for name, cell in first.result.overall.items() if name != "UQ"}
+    first = dataclasses.replace(first, result=dataclasses.replace(first.result, overall=less))
+    found = dataclasses.replace(records, runs=(first, *others))
+    assert to_markdown(found, [("overall", "UQ")]).count("(1 of 2 seeds)") == 1
+    cells = markdown_rows(to_markdown(found, [("overall", "UQ")], intervals=False))
+    assert re.fullmatch(r"\d+\.\d \(1 of 2 seeds\)", cells["atwu"][0])
+    assert cells["wga"][0].startswith("**")
+    assert r" {\tiny (1 of 2 seeds)}" in to_latex(found)
+    assert "(1 of 2 seeds)" in printed(found)
+
+
+@pytest.mark.parametrize("text", [to_markdown, to_latex, printed])
+def test_what_is_left_out_is_named(records, text) -> None:
+    study = {**records.study, "failed": {"atwu-s1": "diverged.\n" + "x" * 200}, "left_out": {"dpo": "no rows"}}
+    said = " ".join(text(dataclasses.replace(records, study=study)).split())
+    assert re.search(r"Left out: atwu-s1 \(diverged\. x+(…|\\ldots\{\})\), dpo \(no rows\)\.", said)
+
+
+def test_json_holds_no_secrets(records) -> None:
+    study = {
+        **records.study,
+        "command": "atwu study run x --judge-url https://orla:pw@host/v1?key=abc --output ~/somebody/y",
+    }
+    run = dataclasses.replace(
+        records.runs[0], run={"data": {"forget": {"source": "/srv/somebody/a.jsonl + people:tiny:retain"}}}
+    )
+    text = to_json(dataclasses.replace(records, study=study, runs=(run, *records.runs[1:])))
+    assert not re.search("orla|pw|abc|somebody|srv", text)
+    assert json.loads(text)["study"]["command"] == "atwu study run x --judge-url https://host/v1 --output y"
+    assert json.loads(text)["runs"][0]["run"]["data"]["forget"]["source"] == "a.jsonl + people:tiny:retain"
+
+
+def test_rwku_columns_say_whose_settings(records) -> None:
+    cells = {name: MetricValue(0.5, 8, "up") for name in ("N_delta_official", "N_delta_port", "forget_all_port")}
+    reference = records.references["original"]
+    changed = dataclasses.replace(reference, overall=reference.overall | cells)
+    lines = [("overall", name) for name in cells]
+    head = markdown_rows(to_markdown(dataclasses.replace(records, references={"original": changed}), lines))["method"]
+    assert [name.replace("\\", "") for name in head] == ["N_Δ (official) ↑", "N_Δ (port) ↑", "targets (port) ↑"]
+
+
 def test_markdown_escapes_names(build_records) -> None:
     records = build_records(labels=["atwu", "a|b_c*"], seeds=[0])
     assert f"| {escaped('a|b_c*')} |" in to_markdown(records)

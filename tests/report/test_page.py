@@ -15,16 +15,18 @@ import pytest
 
 from atwu.data.schema import Example
 from atwu.evaluation.panel.seeds import seed_differences
-from atwu.evaluation.result import EvalResult, row_id
+from atwu.evaluation.result import EvalResult, MetricValue, row_id
 from atwu.evaluation.trace import Trace, TracedRow
 from atwu.report.colour_scale import contrast
 from atwu.report.method_table import headline_lines
 from atwu.report.page import render_page, write_page
+from atwu.report.page.answers import answers_section
 from atwu.report.page.glossary import definition, short_name
 from atwu.report.page.html import Html, data_block, join, tag
-from atwu.report.page.results import subscripted
+from atwu.report.page.reproduce import shared_settings
+from atwu.report.page.results import metric_table, subscripted
 from atwu.report.page.summary import difference, leading_line, order, summary
-from atwu.report.page.words import look_at
+from atwu.report.page.words import look_at, words_section
 from atwu.report.panel import cell_of, lines_of
 from atwu.report.records import Records
 from atwu.report.tables import known, shown_number
@@ -159,6 +161,7 @@ def test_table_has_the_numbers_of_the_records(page: Page, records: Records) -> N
                 low, high = (shown_number(end, cell.digits) for end in (cell.low, cell.high))
                 assert f"{shown_number(cell.value, cell.digits)}</span>" in page.html
                 assert f"[{low}, {high}]" in page.html
+    assert '<span class="below">forget, n = 12</span>' in page.html
     attacks = page.values("attack-table")
     assert attacks["forget leak, worst family"][2] == repr(
         records.results["atwu"].sets["forget"]["leak_worst_family"].value
@@ -234,13 +237,85 @@ def test_summary_says_who_leads_and_whether_that_is_sure(records: Records, page:
 def test_summary_of_a_tie_and_of_a_method_further_down(records: Records) -> None:
     runs = [dataclasses.replace(run, result=records.of("atwu")[run.seed or 0].result) for run in records.runs]
     tied = summary(dataclasses.replace(records, runs=tuple(runs)), focus="atwu")
-    assert "difference of 0.0 [0.0, 0.0] does not exclude zero, so these rows cannot tell the two apart" in tied
+    assert "<strong>atwu</strong>, <strong>wga</strong> and <strong>npo</strong> share the best UQ: " in Html(
+        tied
+    ).replace("</strong></span>", "</strong>")
+    assert "second" not in tied
     assert "npo</strong> is number 3 of 3 with" in summary(records, focus="npo")
     assert "is number" not in summary(records, focus="atwu")
     assert "No finished run" not in summary(records, focus="atwu")
     assert "No finished run of wga." in summary(
         dataclasses.replace(records, runs=(*records.of("atwu"), *records.of("npo"))), focus="atwu"
     )
+
+
+def test_summary_ranks_by_what_is_printed(records: Records) -> None:
+    best = records.results["atwu"].overall["UQ"].value
+    assert best is not None
+    near = changed(records, "wga", lambda cell: dataclasses.replace(cell, value=best + 0.01))
+    assert order(near, ("overall", "UQ"))[:2] == ["atwu", "wga"]
+    assert "share the best UQ" in summary(near, focus="atwu")
+    assert "comes second with" not in summary(near, focus="atwu")
+    assert "npo</strong> is number 3 of 3 with" in summary(near, focus="npo")
+
+
+def test_a_difference_over_fewer_seeds_says_so(records: Records) -> None:
+    fewer = dataclasses.replace(records, runs=tuple(run for run in records.runs if (run.label, run.seed) != ("wga", 0)))
+    first, second = order(fewer, ("overall", "UQ"))[:2]
+    singles = [fewer.of(label)[-1].result.overall["UQ"] for label in (first, second)]
+    both = " against ".join(shown_number(cell.value, cell.digits) for cell in singles)
+    assert f"the paired difference over seed 1, which both have ({both}), of" in summary(fewer, focus="atwu")
+    none = dataclasses.replace(records, runs=(*records.of("atwu")[:1], *records.of("wga")[1:]))
+    assert "paired difference" not in summary(none, focus="atwu")
+
+
+def test_a_number_of_some_seeds_is_said_and_not_ranked(records: Records) -> None:
+    first = records.of("atwu")[0]
+    without = {name: cell for name, cell in first.result.overall.items() if name != "UQ"}
+    runs = (
+        dataclasses.replace(first, result=dataclasses.replace(first.result, overall=without)),
+        *(run for run in records.runs if run is not first),
+    )
+    found = dataclasses.replace(records, runs=runs)
+    assert "atwu is not ranked: it has UQ for 1 of 2 seeds." in summary(found, focus="atwu")
+    assert order(found, ("overall", "UQ")) == ["wga", "npo"]
+    table = metric_table(found, [("overall", "UQ")], name="t", caption="")
+    rows = dict(zip(("atwu", "wga"), table.split('<tr data-label="')[3:], strict=False))
+    assert '<span class="ci few">1 of 2 seeds</span>' in rows["atwu"]
+    assert "best" not in rows["atwu"]
+    assert "best" in rows["wga"]
+
+
+def test_what_is_left_out_is_named(records: Records) -> None:
+    study = {
+        **records.study,
+        "failed": {"wga-s0": "the loss is nan, see /srv/somebody/log"},
+        "left_out": {"dpo": "no rows"},
+    }
+    study["variants"] = [*study["variants"], {"label": "dpo"}]
+    page = Page(render_page(dataclasses.replace(records, study=study)))
+    assert "Left out: wga-s0 (the loss is nan, see log), dpo (no rows)." in page.visible
+    assert "Left out: no rows. dpo" in page.visible
+    assert "No finished run" not in page.visible
+    sentences = {**records.study, "left_out": ["dpo is left out: it needs questions"]}
+    assert "Left out: dpo (it needs questions)." in summary(dataclasses.replace(records, study=sentences), focus="atwu")
+
+
+def test_answers_are_those_of_the_rows_most_methods_saw(records: Records) -> None:
+    made = with_texts(records)
+
+    def other_rows(result: EvalResult) -> EvalResult:
+        rows = {split: dataclasses.replace(found, ids=found.ids[::-1]) for split, found in result.rows.items()}
+        return dataclasses.replace(result, rows=rows)
+
+    references = {role: other_rows(result) for role, result in made.references.items()}
+    runs = tuple(
+        dataclasses.replace(run, result=other_rows(run.result)) if run.label == "atwu" else run for run in made.runs
+    )
+    shown = str(answers_section(dataclasses.replace(made, references=references, runs=runs)))
+    assert "Measured on other rows and not shown: original, retain-only, atwu." in shown
+    assert "wga-s0 says forget 0" in shown
+    assert "atwu-s0 says" not in shown
 
 
 def test_words_follow_the_trace(page: Page, records: Records) -> None:
@@ -258,6 +333,19 @@ def test_words_follow_the_trace(page: Page, records: Records) -> None:
     assert shown[: len(trace.rows[0].words)] == [str(value) for value in block["rows"][0][0][-1]]
     assert "Kelbury. (90, secret)" in page.visible
     assert "npo, which gives every word the same weight" in page.visible
+    assert (
+        "recomputed on the current model while it trains (without the run's own exponents), in the run of seed 0."
+        in (page.visible)
+    )
+    assert "keeps the mask" not in page.visible
+    masked = tuple(
+        dataclasses.replace(run, trace=dataclasses.replace(run.trace, weighting="logprob_mask"), seed=3)
+        for run in records.runs
+        if run.label == "wga" and run.seed == 0 and run.trace is not None
+    )
+    section = str(words_section(dataclasses.replace(records, runs=(*records.of("atwu"), *masked))))
+    assert "in the first run that was looked at (seed of atwu: 0, wga: 3)" in section
+    assert "wga: training keeps the mask of the starting model" in section
 
 
 def test_the_look_nearest_to_a_share_of_the_training() -> None:
@@ -294,6 +382,51 @@ def test_a_page_of_little(records: Records, build_records: Callable[..., Records
     assert "original" in only.values("headline")
 
 
+def changed(records: Records, label: str, change: Callable[[MetricValue], MetricValue]) -> Records:
+    """The same with another UQ of one label, whose seeds become one."""
+    run = records.of(label)[0]
+    cell = change(dataclasses.replace(records.results[label].overall["UQ"], seeds=1, seed_std=None))
+    run = dataclasses.replace(run, result=dataclasses.replace(run.result, overall={**run.result.overall, "UQ": cell}))
+    return dataclasses.replace(
+        records,
+        runs=tuple(
+            run if old is records.of(label)[0] else old for old in records.runs if old.label != label or old.seed == 0
+        ),
+    )
+
+
+def test_commands_and_settings_hold_no_secrets(records: Records) -> None:
+    command = "atwu report /srv/somebody/runs --judge-url 'https://orla:pw@host:8000/v1?key=abc'"
+    bare = dataclasses.replace(
+        records.runs[0],
+        run=None,
+        result=dataclasses.replace(records.runs[0].result, settings={"task_folder": "/srv/somebody/tasks", "seed": 1}),
+    )
+    study = {**records.study, "command": command}
+    made = dataclasses.replace(records, study=study, runs=(bare, *records.runs[1:]))
+    page = render_page(made, command=command)
+    for secret in ("/srv", "somebody", "orla", "pw@", "abc"):
+        assert secret not in page
+    assert page.count("atwu report runs --judge-url https://host:8000/v1") == 2
+    assert "&quot;task_folder&quot;: &quot;tasks&quot;" in page
+
+
+def test_settings_all_share_are_told_once(records: Records) -> None:
+    other = {**records.runs[-1].result.settings, "seed": 7, "rows": {"forget": "abc"}}
+    last = dataclasses.replace(
+        records.runs[-1], result=dataclasses.replace(records.runs[-1].result, settings=other), seed=0
+    )
+    made = dataclasses.replace(records, runs=(*records.of("atwu"), last))
+    assert shared_settings([run.result for run in made.runs]) == {
+        "metrics": ["memorization", "scores", "judge"],
+        "judge": {"kind": "offline"},
+    }
+    page = render_page(made)
+    assert page.count("&quot;kind&quot;: &quot;offline&quot;") == 1
+    assert "&quot;seed&quot;: 7\n" in page
+    assert "the same for all methods" in page
+
+
 def test_places_of_this_machine_stay_private(records: Records) -> None:
     run = {**(records.runs[0].run or {}), "starting_model": {"model": "/srv/somebody/target"}}
     page = render_page(
@@ -317,6 +450,8 @@ def test_every_metric_is_explained(page: Page, records: Records) -> None:
         assert str(definition(metric)).replace("J_", "J").replace("ES Δ", "ESΔ") in page.visible
     assert short_name("recovered_J_P@int4") == "recovered J_P after rounding to 4 bits"
     assert short_name("mmlu") == "mmlu"
+    assert short_name("N_delta_official") == "N Δ (official)"
+    assert short_name("forget_all_port") == "targets (port)"
     assert subscripted("1 − J_W / J_W, ES Δ floored, ES") == (
         "<span>1 − J<sub>W</sub> / J<sub>W</sub>, ES<sub>Δ</sub> floored, ES</span>"
     )

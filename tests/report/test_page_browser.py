@@ -210,6 +210,17 @@ def test_filter_and_toggles(page: Any) -> None:
     assert not small.is_displayed()
 
 
+def choose(page: Any, row: int) -> None:
+    """Show a traced row; those that are hidden follow the slider once they are shown."""
+    page.execute_script(
+        "const article = document.querySelector(`.traced[data-row='${arguments[0]}']`), kind = article.closest('.kind');"
+        "const select = kind.querySelector('select');"
+        "select.selectedIndex = [...kind.querySelectorAll('article')].indexOf(article);"
+        "select.dispatchEvent(new Event('change'));",
+        row,
+    )
+
+
 def test_slider_moves_every_method_to_its_own_look(page: Any, shown: Records) -> None:
     traces = [next(run.trace for run in shown.of(label) if run.trace is not None) for label in ("atwu", "wga")]
     for place in (0, 1, 2, 4):
@@ -217,8 +228,10 @@ def test_slider_moves_every_method_to_its_own_look(page: Any, shown: Records) ->
         for method, trace in enumerate(traces):
             look = look_at(trace.steps, place / 4)
             for row in range(len(trace.rows)):
+                choose(page, row)
                 wanted = ["" if v is None else str(percent(v)) for v in trace.rows[row].scores[look]]
                 assert words(page, method, row) == wanted
+            choose(page, 0)
             told = page.execute_script(
                 f"return document.querySelector('.line[data-method=\"{method}\"] .told').textContent"
             )
@@ -319,9 +332,13 @@ def test_the_page_never_scrolls_sideways(page: Any, width: int) -> None:
 
 
 def test_paper_shows_everything(page: Any) -> None:
+    move(page, 1)
     page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     page.execute_script("window.dispatchEvent(new Event('beforeprint'))")
     assert all(row.is_displayed() for row in page.find_elements(By.CSS_SELECTOR, ".traced"))
+    told = page.find_elements(By.CSS_SELECTOR, ".line[data-method='0'] .told")
+    assert len(told) > 3
+    assert {word.text.partition(" ·")[0] for word in told} == {"step 10"}
     assert all(box.get_attribute("open") for box in page.find_elements(By.TAG_NAME, "details"))
     assert not page.find_element(By.TAG_NAME, "nav").is_displayed()
     assert page.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"

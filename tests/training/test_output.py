@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+from pathlib import Path
 
 import pytest
 
@@ -95,10 +96,46 @@ def test_a_published_record_names_no_place_of_this_machine(tmp_path):
         "data": {"forget": {"source": "people:tiny:forget", "rows": 24}},
         "config": {"cache_dir": "/somewhere", "scorer_from": str(tmp_path / "warm"), "learning_rate": 2e-5},
         "hub": ["org/name"],
+        "versions": ("~/models/x", Path("/somewhere/y")),
+        "up": "../secret/z.jsonl + people:tiny:retain + /some where/a.csv",
     }
     assert public_record(record) == {
         "starting_model": {"model": "target", "revision": None},
         "data": {"forget": {"source": "people:tiny:forget", "rows": 24}},
         "config": {"scorer_from": "warm", "learning_rate": 2e-5},
         "hub": ["org/name"],
+        "versions": ["x", "y"],
+        "up": "z.jsonl + people:tiny:retain + a.csv",
     }
+
+
+@pytest.mark.parametrize(
+    ("typed", "shown"),
+    [
+        (
+            "atwu study run x --judge-url https://orla:p@w@host:8000/v1?key=k#f",
+            "atwu study run x --judge-url https://host:8000/v1",
+        ),
+        (
+            "atwu report '/home/Orla Venn/runs/x' ~/y ../z/w runs/v --title 'a b'",
+            "atwu report x y w runs/v --title 'a b'",
+        ),
+        (
+            "a --keep=n=/x/y.jsonl --judge local:/m/phi people:tiny:forget",
+            "a --keep=n=y.jsonl --judge local:phi people:tiny:forget",
+        ),
+        ("not 'closed /home/orla/x", "not 'closed x"),
+        (r"a 'C:\Users\orla\x' C:\Users\orla\x", "a x x"),
+    ],
+)
+def test_a_published_command(typed, shown):
+    from atwu.training.card import public_command
+
+    assert public_command(typed) == shown
+
+
+def test_a_published_sentence():
+    from atwu.training.card import public_text
+
+    said = public_text("NotFound: '/home/orla/x'; see https://a:b@host/c?d and J_W / J_W, 1/2")
+    assert said == "NotFound: 'x'; see https://host/c and J_W / J_W, 1/2"

@@ -16,6 +16,7 @@ from typing import Any
 from atwu.evaluation.panel.seeds import over_seeds
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.evaluation.trace import TRACE_NAME, Trace, read_trace
+from atwu.training.card import public_text
 
 EVAL_NAME = "eval.json"
 RUN_NAME = "run.json"
@@ -106,7 +107,7 @@ def read_records(paths: Sequence[str | Path], *, title: str | None = None) -> Re
         elif (path / EVAL_NAME).is_file():
             _add(_run(path), runs, references)
         elif path.is_file():
-            _add(RunRecord(*_named(read_result(path), None), None, read_result(path)), runs, references)
+            _add(RunRecord(*_named(read_result(path), None, None), None, read_result(path)), runs, references)
         else:
             raise FileNotFoundError(
                 f"{path} holds no finished run: expected a study folder ({STUDY_NAME}), a run folder with {EVAL_NAME}, or a "
@@ -138,15 +139,16 @@ def _run(folder: Path) -> RunRecord:
     log = folder / "log.jsonl"
     lines = tuple(json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()) if log.is_file() else ()
     trace = read_trace(folder / TRACE_NAME) if (folder / TRACE_NAME).is_file() else None
-    label, seed = _named(result, run)
+    label, seed = _named(result, run, folder)
     return RunRecord(label, seed, folder, result, run, lines, trace)
 
 
-def _named(result: EvalResult, run: Mapping[str, Any] | None) -> tuple[str, int | None]:
-    """Label and seed; a study calls its results LABEL-sSEED."""
+def _named(result: EvalResult, run: Mapping[str, Any] | None, folder: Path | None) -> tuple[str, int | None]:
+    """Label and seed; a study calls its results LABEL-sSEED. A model measured by its path is called by its folder."""
+    by_path = folder is not None and Path(result.model).name == folder.name
+    name = folder.name if folder is not None and by_path else public_text(result.model)
     seed = None if run is None else int(run["seed"])
-    suffix = f"-s{seed}"
-    return result.model.removesuffix(suffix) if seed is not None else result.model, seed
+    return name if seed is None else name.removesuffix(f"-s{seed}"), seed
 
 
 def _check(runs: Iterable[RunRecord]) -> None:
@@ -154,8 +156,8 @@ def _check(runs: Iterable[RunRecord]) -> None:
     for run in runs:
         if (run.label, run.seed) in seen:
             raise ValueError(
-                f"two runs are called {run.label!r} with seed {run.seed}; leave one out, or give them names with "
-                "atwu evaluate --name."
+                f"two runs are called {run.label!r} with seed {run.seed}; leave one out, or measure them again with "
+                "--output into folders of different names."
             )
         seen.add((run.label, run.seed))
 

@@ -17,12 +17,6 @@ TITLE = "Token scores while training"
 
 FloatArray = NDArray[np.float64]
 
-TRACED = (
-    "AUROC of the score of the kind each method uses, recomputed on the current model (without the method's exponents) over up "
-    "to 40 rows of each kind."
-)
-"""What a trace holds, as captions say it."""
-
 
 def masks_told(records: Records) -> str:
     """A sentence about masks that training computes once and a trace computes anew; empty without such."""
@@ -91,7 +85,8 @@ def auroc_progression(records: Records, *, focus: str | None = "atwu") -> Drawn:
             ],
         )
     caption = (
-        f"{TRACED} It says how well they find the annotated secret within a row, from before the first step to the last"
+        "How well the score of the kind each method uses, recomputed on the current model (without the run's own exponents), "
+        "finds the annotated secret within a row: up to 40 rows of each kind, from before the first step to the last"
         f"{dashed}. Lines are means over seeds, bands reach from the lowest to the highest seed. Long dashes: chance."
         f"{masks_told(records)}"
     )

@@ -68,7 +68,7 @@ def words_section(records: Records) -> Html | None:
         "p",
         None,
         "The score of the kind each method uses, from 0 to 100, recomputed on the current model while it trains (without "
-        f"the method's exponents){_seeds(lines)}. AUROC tells how well the scores find the tokens that carry the secret, "
+        f"the run's own exponents){_seeds(lines)}. AUROC tells how well the scores find the tokens that carry the secret, "
         f"over up to 40 rows of the kind, of which some are shown: 0.5 is chance, 1 is perfect.{masks_told(records)}{note}",
     )
     kinds = [_kind(split, [key for key in keys if key[0] == split], lines, number) for split in sets]
