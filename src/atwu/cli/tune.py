@@ -30,7 +30,10 @@ def tune(
     ] = None,
     trials: Annotated[int, typer.Option(min=1, help="Finished trials per method, pruned ones included.")] = 20,
     transfer_to: Annotated[
-        str | None, typer.Option(help="Scale on which the learning rate is then searched again, all else fixed.")
+        str | None,
+        typer.Option(
+            help="Scale on which the learning rate is then searched again, all else fixed; its surrogate comes first by default."
+        ),
     ] = None,
     transfer_trials: Annotated[int, typer.Option(min=1, help="Trials of that second stage.")] = 5,
     objective: Annotated[
@@ -77,8 +80,10 @@ def tune(
     if benchmark is not None and benchmark not in SMALLEST:
         raise typer.BadParameter(f"--benchmark must be {', '.join(SMALLEST)}, got {benchmark!r}.")
     quiet_transformers()
-    here = find_scale(scale or SMALLEST[benchmark or "people"])
-    there = here if transfer_to is None else find_scale(transfer_to)
+    target = None if transfer_to is None else find_scale(transfer_to)
+    surrogate = None if target is None or benchmark is not None else target.surrogate
+    here = find_scale(scale or surrogate or SMALLEST[benchmark or "people"])
+    there = target or here
     names, every = _methods(method)
     folder = output or Path("runs") / f"tune-{here.name}"
     options = dict(_setting(text) for text in fixed or ())
