@@ -32,7 +32,7 @@ def tune(
     transfer_to: Annotated[
         str | None,
         typer.Option(
-            help="Scale on which the learning rate is then searched again, all else fixed; its surrogate comes first by default."
+            help="Scale where the learning rate is then searched again, all else fixed; first its surrogate, by default."
         ),
     ] = None,
     transfer_trials: Annotated[int, typer.Option(min=1, help="Trials of that second stage.")] = 5,
