@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from collections.abc import Mapping
@@ -152,7 +153,7 @@ def _run(
 ) -> None:
     from atwu._files import write_json
     from atwu.report.records import STUDY_NAME, read_records
-    from atwu.study.engine import Engine
+    from atwu.study.engine import PROBE_NAME, REFERENCES, Engine
     from atwu.study.plan import described
     from atwu.study.summary import failures, write_outputs
     from atwu.study.targets import prepare_models
@@ -197,6 +198,7 @@ def _run(
         typer.secho(f"{stale} runs of other settings lie in the folder and are not in the table", err=True)
     records = read_records([planned.folder])
     _print_results(records)
+    _print_probe(planned.folder / REFERENCES / "original" / PROBE_NAME)
     for path in write_outputs(records, planned.folder, command=told, say=typer.echo):
         typer.echo(f"wrote {path}")
     if any(not found.final for found in failed.values()):
@@ -250,6 +252,22 @@ def _print_results(records: Records) -> None:
     from atwu.report.formats import headline_table
 
     Console().print(headline_table(records))
+
+
+def _print_probe(file: Path) -> None:
+    """What a linear probe found, where the study asked for it."""
+    if not file.is_file():
+        return
+    from rich.console import Console
+
+    from atwu.cli.probe import READING, probe_table
+    from atwu.evaluation.probe import ProbeResult
+    from atwu.evaluation.token_scores import SampleAuroc
+
+    plain = json.loads(file.read_text(encoding="utf-8"))["results"]
+    results = [ProbeResult(**{**found, "auroc": SampleAuroc(**found["auroc"])}) for found in plain]
+    Console().print(probe_table(results, title="a linear probe on the original model, trained on the annotation"))
+    typer.echo(READING)
 
 
 @app.command()
