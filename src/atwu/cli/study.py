@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -184,6 +185,7 @@ def _run(
         planned.folder / STUDY_NAME,
         described(everything, told)
         | {
+            "budget": replace(everything, runs=tuple(current)).budget,
             "runs": [run.folder.name for run in current],
             "failed": {name: found.reason for name, found in failed.items()},
             "left_out": left_out,
