@@ -12,7 +12,9 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from typer.testing import CliRunner
 
+from atwu.cli.app import build
 from atwu.evaluation.result import EVAL_SCHEMA
 
 
@@ -152,10 +154,20 @@ def test_methods_as_json_lists_every_method_with_its_numbers():
     assert listed["atwu"]["needs"] == ["retain", "scorer"]
 
 
-def test_help_teaches():
-    names = ("demo", "finetune", "unlearn", "evaluate", "compare", "judge agreement", "paraphrase", "tokens", "probe")
-    for command in (*names, "methods"):
-        assert f"Example: atwu {command}" in atwu(*command.split(), "--help")
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("demo", "finetune", "unlearn", "evaluate", "compare", "judge agreement", "paraphrase", "tokens", "probe"),
+        *("methods", "study run", "study compare", "tune", "report", "theory"),
+    ],
+)
+def test_help_teaches(command):
+    words = command.split()
+    done = CliRunner().invoke(build(words[0]), [*words, "--help"], env={"COLUMNS": "200"})
+    assert f"Example: atwu {command}" in " ".join(done.output.split())
+
+
+def test_help_names_the_options_of_a_run():
     help_text = atwu("unlearn", "--help")
     for flag in ("--hidden-position", "--scorer-every", "--forget-weight", "--learning-rate", "--config"):
         assert flag in help_text

@@ -21,7 +21,7 @@ from atwu.judge.cache import reply_key
 from atwu.judge.chat import ChatRequest
 from atwu.judge.rubrics import CORRECTNESS
 
-KILLS = 10
+KILLS = 5
 CONCURRENCY = 2
 
 

@@ -37,8 +37,7 @@ def report(
 
     Without --output and --figures the table is printed. The page is one file that needs no network.
 
-    Examples: atwu report runs/headline --output report.html
-    atwu report runs/headline --output table.tex --figures figures/
+    Example: atwu report runs/headline --output report.html --figures figures/
     """
     from atwu.report.records import read_records
 
