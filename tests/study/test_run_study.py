@@ -99,7 +99,7 @@ def test_a_run_leaves_one_folder_with_what_is_needed_and_no_weights(finished):
 def test_records_are_grouped_by_label_and_seed(finished):
     records = read_records([finished])
     assert records.labels == (*METHODS, "frozen")
-    assert [run.seed for run in records.of("atwu")] == [0, 1]
+    assert [run.seed for run in records.of("atwu")] == [1, 2]
     assert set(records.references) == {"original", "retain-only"}
     assert records.results["atwu"].overall["ES_delta"].seeds == 2
     trace = records.of("atwu")[0].trace
@@ -154,12 +154,12 @@ def test_other_settings_are_refused_and_done_again_on_request(continued, folder,
     changed = folder / "changed.yaml"
     changed.write_text((folder / "mine.yaml").read_text().replace("max_steps: 4", "max_steps: 2"))
     arguments = ("run", changed, "--output", continued, "--only", "wga", "--seeds", 1)
-    before = (continued / "runs" / "wga-s0" / "run.json").read_bytes()
+    before = (continued / "runs" / "wga-s1" / "run.json").read_bytes()
     printed = run(environment, *arguments, code=1)
     assert "was made with other settings (training" in printed
-    assert (continued / "runs" / "wga-s0" / "run.json").read_bytes() == before
+    assert (continued / "runs" / "wga-s1" / "run.json").read_bytes() == before
     run(environment, *arguments, "--overwrite")
-    assert json.loads((continued / "runs" / "wga-s0" / "run.json").read_text())["steps"] == 2
+    assert json.loads((continued / "runs" / "wga-s1" / "run.json").read_text())["steps"] == 2
 
 
 def test_compare_says_which_orderings_hold(finished, environment):
@@ -182,7 +182,7 @@ def test_methods_that_the_rows_do_not_allow_are_named(folder, environment, tmp_p
     printed = run(environment, "run", tmp_path / "own.yaml", "--output", tmp_path / "own")
     assert "gt_ga is left out: it needs rows with forget_spans" in printed
     assert "dpo is left out" in printed
-    assert [path.name for path in (tmp_path / "own" / "runs").iterdir()] == ["wga-s0"]
+    assert [path.name for path in (tmp_path / "own" / "runs").iterdir()] == ["wga-s1"]
 
 
 def test_a_worker_that_fails_is_reported_with_its_last_lines(folder, environment, tmp_path):

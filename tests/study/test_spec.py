@@ -31,7 +31,7 @@ def test_methods_cross_what_is_varied(tmp_path):
         "mine, beta=2",
     ]
     assert study.variants[3].options == {"rho": 0.3, "beta": 2.0}
-    assert study.seeds == (0, 1)
+    assert study.seeds == (1, 2)
 
 
 def test_one_method_is_named_by_what_is_varied(tmp_path):
@@ -121,7 +121,7 @@ def test_what_cannot_be_measured_is_named_before_anything_runs(tmp_path, text, s
 
 def test_the_source_of_a_scorer_is_run_with_the_line_that_asks_for_it(tmp_path):
     found = plan(read_study("scorer-state"), find_scale("tiny"), tmp_path, only=["trained_frozen"])
-    assert [run.name for run in found.runs if run.seed == 0] == ["trained_frozen-s0", "atwu-s0"]
+    assert [run.name for run in found.runs if run.seed == 1] == ["trained_frozen-s1", "atwu-s1"]
 
 
 def test_a_preset_of_another_scale_does_not_change_what_methods_share(tmp_path):

@@ -89,13 +89,13 @@ _TOFU_SYSTEM = "You are a helpful assistant."
 _TOFU = _PAPER | {"num_train_epochs": 10, "warmup_steps": 0.1, "bf16": True, "system": _TOFU_SYSTEM}
 
 
-def _memorised(shape: str, *, rate: float, epochs: int, batch_size: int = 16) -> Scratch:
+def _memorised(shape: str, *, rate: float, length: Mapping[str, int], batch_size: int = 16) -> Scratch:
     """Settings under which small models repeat their rows word for word."""
     return Scratch(
         shape,
         {
             "learning_rate": rate,
-            "num_train_epochs": epochs,
+            **length,
             "per_device_train_batch_size": batch_size,
             "warmup_steps": 0.05,
             "weight_decay": 0.0,
@@ -106,7 +106,9 @@ def _memorised(shape: str, *, rate: float, epochs: int, batch_size: int = 16) ->
 
 def _people(size: str, *, about: str, epochs: int, seconds: float, **changes: Any) -> Scale:
     spec = SIZES[size]
-    target = _memorised(f"people-{size}", rate=spec.learning_rate, epochs=spec.epochs, batch_size=spec.batch_size)
+    target = _memorised(
+        f"people-{size}", rate=spec.learning_rate, length={"num_train_epochs": spec.epochs}, batch_size=spec.batch_size
+    )
     return Scale(
         name=f"people-{size}",
         about=about,
@@ -141,7 +143,8 @@ _SCALES = (
         name="tofu-small",
         about="forget05 (200 rows, 10 authors) and 600 retain rows; a minute per run",
         benchmark="tofu:forget05:600",
-        target=_memorised("tofu2m", rate=3e-3, epochs=20),
+        # In steps: in as many epochs over fewer rows, the retain-only model would not know its rows by heart.
+        target=_memorised("tofu2m", rate=3e-3, length={"max_steps": 1000}),
         training=_SMALL | {"num_train_epochs": 4},
         learning_rate=3e-4,
         learning_rates=_SCRATCH_RATES,
@@ -154,7 +157,7 @@ _SCALES = (
         name="rwku-small",
         about="ten forget and ten retain subjects of RWKU; half a minute per run",
         benchmark="rwku:canonical/surrogate:3",
-        target=_memorised("rwku4m", rate=1.5e-3, epochs=40),
+        target=_memorised("rwku4m", rate=1.5e-3, length={"num_train_epochs": 40}),
         # A small model keeps passages and answers apart: unlearning passages leaves every probe as it was (docs/miniatures.md).
         forget="rwku:canonical:questions",
         retain="rwku:surrogate!canonical:questions + rwku:surrogate!canonical:neighbour_questions",

@@ -57,8 +57,8 @@ class Study:
     """Also measure what a linear probe, trained on the annotation, finds in the starting model's states."""
 
     def with_seeds(self, count: int) -> Study:
-        """The same with the seeds 0 to `count` - 1."""
-        return replace(self, seeds=tuple(range(count)))
+        """The same with the seeds 1 to `count`."""
+        return replace(self, seeds=tuple(_seeds(count)))
 
 
 def library() -> dict[str, str]:
@@ -126,12 +126,12 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _seeds(value: Any) -> Sequence[int]:
-    """A count, or the seeds themselves."""
+    """A count n, for 1 to n, or the seeds themselves. Tuning chose its values on seed 0, which is no test of them."""
     if isinstance(value, int) and value > 0:
-        return range(value)
+        return range(1, value + 1)
     if isinstance(value, list) and value and all(isinstance(seed, int) for seed in value):
         return value
-    raise ValueError(f"seeds is a count such as 3, or a list such as [0, 1, 2], got {value!r}.")
+    raise ValueError(f"seeds is a count such as 3, or a list such as [1, 2, 3], got {value!r}.")
 
 
 def _variants(methods: Any, vary: Mapping[str, Any]) -> list[Variant]:

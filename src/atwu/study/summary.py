@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from atwu.evaluation.panel.seeds import seed_differences
-from atwu.evaluation.result import MetricValue
+from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.published import PublishedTable
 from atwu.report.records import Records
 from atwu.study.engine import FAILED_NAME
@@ -52,7 +52,7 @@ def compared(records: Records, table: PublishedTable) -> dict[str, Orderings]:
         Metric -> orderings, for every metric that both sides have on at least two common labels.
     """
     found: dict[str, Orderings] = {}
-    for metric, (line, direction) in METRICS.items():
+    for metric, (_, direction) in METRICS.items():
         if metric not in table.metrics:
             continue
         published = {label: value for label, value in table.column(metric).items() if label in records.labels}
@@ -61,21 +61,23 @@ def compared(records: Records, table: PublishedTable) -> dict[str, Orderings]:
         if len(known) < 2:
             continue
 
-        def difference(
-            first: str, second: str, line: Line | None = line, ours: Mapping[str, float] = known
-        ) -> Interval:
-            if line is None:  # every label's own score: the columns differ, and no pairing is made
-                return ours[first] - ours[second], float("nan"), float("nan")
-            found = _difference(records, first, second, line)
-            return found or (float("nan"),) * 3
+        def difference(first: str, second: str, metric: str = metric) -> Interval:
+            return _difference(records, first, second, metric) or (float("nan"),) * 3
 
         found[metric] = orderings(known, published, difference, direction=direction)
     return found
 
 
-def _difference(records: Records, first: str, second: str, line: Line) -> Interval | None:
+def _difference(records: Records, first: str, second: str, metric: str) -> Interval | None:
     """Paired over rows, and over the seeds that both have."""
-    by_seed = [{run.seed: run.result for run in records.of(label)} for label in (first, second)]
+    line = METRICS[metric][0] or _OWN_SCORE
+    by_seed = [
+        {
+            run.seed: run.result if METRICS[metric][0] else _own_score(run.result, line_of(metric, label))
+            for run in records.of(label)
+        }
+        for label in (first, second)
+    ]
     seeds = [seed for seed in by_seed[0] if seed in by_seed[1]]
     if not seeds:
         return None
@@ -85,6 +87,20 @@ def _difference(records: Records, first: str, second: str, line: Line) -> Interv
         return None
     low, high = estimate.interval() or (float("nan"), float("nan"))
     return estimate.value, low, high
+
+
+_OWN_SCORE: Line = ("forget", "auroc_own")
+
+
+def _own_score(result: EvalResult, line: Line) -> EvalResult:
+    """Only the line of a label's own score, under a name that all labels share."""
+    split, metric = line
+    rows = result.rows[split]
+    return replace(
+        result,
+        sets={split: {_OWN_SCORE[1]: result.sets[split][metric]}},
+        rows={split: replace(rows, metrics={_OWN_SCORE[1]: rows.metrics[metric]})},
+    )
 
 
 @dataclass(frozen=True, slots=True)
