@@ -6,7 +6,7 @@ import json
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, TrainerCallback
 
 from atwu import UnlearnConfig, UnlearnTrainer
 from atwu.data.people import people
@@ -21,8 +21,21 @@ def tokenizer():
     return train_tokenizer(ROWS.texts(), vocab_size=500)
 
 
-def trained(tokenizer, folder, *, method="atwu", watched=True, steps=6):
-    """Weights after a run, and what was seen."""
+class Stop(TrainerCallback):
+    """Ends a run the hard way after its fifth step."""
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == 5:
+            raise KeyboardInterrupt
+
+
+def trained(tokenizer, folder, *, method="atwu", watched=True, steps=6, saved=None, killed=False):
+    """Weights after a run, and what was seen.
+
+    Args:
+        saved: checkpoint to continue from.
+        killed: end it after step 5, with a checkpoint of step 4.
+    """
     torch.manual_seed(0)
     shape = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
     model = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **shape))
@@ -33,7 +46,8 @@ def trained(tokenizer, folder, *, method="atwu", watched=True, steps=6):
         learning_rate=3e-3,
         gradient_accumulation_steps=1,
         per_device_train_batch_size=4,
-        save_strategy="no",
+        save_strategy="steps" if killed else "no",
+        save_steps=4,
         disable_tqdm=True,
         use_cpu=True,
     )
@@ -53,7 +67,12 @@ def trained(tokenizer, folder, *, method="atwu", watched=True, steps=6):
             points=3,
         )
         trainer.add_callback(trace)
-    trainer.train()
+    if killed:
+        trainer.add_callback(Stop())
+        with pytest.raises(KeyboardInterrupt):
+            trainer.train()
+    else:
+        trainer.train(resume_from_checkpoint=saved)
     return {name: value.clone() for name, value in model.state_dict().items()}, trace
 
 
@@ -78,6 +97,15 @@ def test_a_trace_has_the_words_of_every_step_and_comes_back_from_its_file(tokeni
         assert "".join(row.answer[start:end] for start, end in row.words) == row.answer.replace(" ", "")
         assert all(0 <= score <= 1 for step in row.scores for score in step)
     assert {name: len(values) for name, values in found.auroc.items()} == {"forget": 4, "unseen": 4}
+
+
+def test_a_run_that_is_resumed_goes_on_with_what_was_seen(tokenizer, tmp_path):
+    _, whole = trained(tokenizer, tmp_path / "whole")
+    trained(tokenizer, tmp_path / "cut", killed=True)
+    _, resumed = trained(tokenizer, tmp_path / "cut", saved=str(tmp_path / "cut" / "checkpoint-4"))
+    assert resumed.trace().steps == (0, 2, 4, 6)
+    assert resumed.trace().rows == whole.trace().rows
+    assert resumed.trace().auroc == whole.trace().auroc
 
 
 def test_an_untrained_scorer_says_one_half_everywhere(tokenizer, tmp_path):

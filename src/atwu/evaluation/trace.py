@@ -138,6 +138,15 @@ class WeightTrace(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero and state.global_step in self._when:
             self._look(state.global_step)
+        self._keep(state, control)
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._keep(state, control)
+
+    def _keep(self, state: Any, control: Any) -> None:
+        """Write down what was seen, just before a checkpoint is saved from which the run may be resumed."""
+        if state.is_world_process_zero and control.should_save:
+            write_json(self._path, {"looks": self._looks})
 
     def _look(self, step: int) -> None:
         if any(look["step"] == step for look in self._looks):
@@ -163,7 +172,6 @@ class WeightTrace(TrainerCallback):
             look["auroc"][name] = round(float(np.mean(values)), 4) if values else None
         look["seconds"] = round(time.perf_counter() - begun, 3)
         self._looks.append(look)
-        write_json(self._path, {"looks": self._looks})
 
     def write(self, path: str | Path) -> None:
         """Write the finished trace."""
