@@ -41,6 +41,11 @@ RWKU = {
     "satimp": ((2.60, 0.23, {"beta1": 2.64, "beta2": 0.20}), 4.48e-6),
     "atwu": ((2.68, 0.54, {"beta": 2.25}), 1.83e-6),
 }
+BATCHES = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 4, "weight_decay": 0.01, "max_length": 512}
+TRAINING = {
+    "tofu": BATCHES | {"num_train_epochs": 10, "warmup_steps": 0.1, "system": "You are a helpful assistant."},
+    "rwku": BATCHES | {"num_train_epochs": 5, "warmup_steps": 20, "lr_scheduler_type": "cosine"},
+}
 SCORER = {"tofu-1b": (0.05, 10), "tofu-8b": (0.05, 15), "rwku-phi3": (0.02, 15)}
 SCALES = [scale for scales in PUBLISHED.values() for scale in scales]
 SHIPPED = [preset for scale in scales_with_presets() for preset in presets(scale).values()]
@@ -56,7 +61,7 @@ def expected(scale: str) -> dict[str, dict[str, object]]:
             found[method] |= more
     rate, budget = SCORER[scale]
     found["atwu"] |= {"scorer_learning_rate": rate, "lambda_budget": budget}
-    return found
+    return {name: values | TRAINING[scale.partition("-")[0]] for name, values in found.items()}
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -73,7 +78,6 @@ def test_the_result_beside_the_values_is_the_published_one(preset):
     assert preset.about["model"] in table.title
     assert preset.about["benchmark"] in table.title
     assert preset.about["source"]
-    assert preset.about["training"]
 
 
 @pytest.mark.parametrize("preset", SHIPPED, ids=lambda preset: preset.name)
