@@ -1,9 +1,11 @@
-"""Finished runs made in memory: two references, three labels with two seeds each, with logs, traces and row values."""
+"""Finished runs made in memory (two references, three labels, two seeds each; logs, traces, row values); their page."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from atwu.evaluation.panel.numbers import Numbers, set_values
 from atwu.evaluation.panel.session import Recorded
 from atwu.evaluation.result import EvalResult, RowValues
 from atwu.evaluation.trace import TRACE_SCHEMA, Trace, TracedRow
+from atwu.report.page import render_page
 from atwu.report.records import Records, RunRecord
 
 WEIGHTINGS = {"atwu": "scorer", "wga": "saturation", "npo": "uniform"}
@@ -29,6 +32,7 @@ ANSWERS = (
 )
 SECRETS = ("Kelbury", "clocks", "nineteen bees", "tin lantern")
 STEPS = 40
+VOID = {"meta", "input", "br", "link", "img", "hr"}
 
 
 def rng(*what: object) -> np.random.Generator:
@@ -279,6 +283,53 @@ def write_study(records: Records, folder: Path) -> Path:
     return folder
 
 
+class Page(HTMLParser):
+    """Checks nesting and collects elements and text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.html = html
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, str] = {}
+        self.visible = ""
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = [name for name, _ in attrs]
+        assert len(names) == len(set(names)), f"attribute twice in <{tag}>"
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        inside = self.open[-1] if self.open else ""
+        if inside in ("style", "script"):
+            name = self.elements[-1][1].get("id") or inside
+            self.texts[name] = self.texts.get(name, "") + data
+        else:
+            self.visible += data
+
+    def classed(self, name: str) -> list[dict[str, str | None]]:
+        return [attrs for _, attrs in self.elements if name in (attrs.get("class") or "").split()]
+
+    def values(self, table: str) -> dict[str, list[str]]:
+        """Label -> full values of its cells."""
+        body = re.search(rf'<table id="{table}".*?</table>', self.html, re.S)
+        assert body is not None
+        rows = re.findall(r'<tr data-label="([^"]*)".*?</tr>', body[0], re.S)
+        cells = [re.findall(r'data-v="([^"]*)"', row) for row in re.findall(r"<tr data-label.*?</tr>", body[0], re.S)]
+        return dict(zip(rows, cells, strict=True))
+
+
 @pytest.fixture(scope="session")
 def records() -> Records:
     """Labels atwu, wga, npo with seeds 0 and 1."""
@@ -289,6 +340,11 @@ def records() -> Records:
 def build_records() -> Callable[..., Records]:
     """Builds such records: `build_records(labels=[...], seeds=[...])`."""
     return make_records
+
+
+@pytest.fixture(scope="session")
+def page(records: Records) -> Page:
+    return Page(render_page(records, command="atwu report study --output report.html"))
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A tiny model folder with a real tokenizer, and a few invented rows."""
+"""A tiny model folder with a real tokenizer, a few invented rows, and a trainer of both."""
 
 from __future__ import annotations
 
@@ -6,12 +6,31 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from atwu import UnlearnConfig, UnlearnTrainer
 from atwu.data.schema import Example
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 
 NAMES = ["Orla Venn", "Tavi Brook", "Mira Holt", "Joss Ardley", "Pell Quint", "Rhea Stoll", "Ivo Marsh", "Zada Finch"]
 TOWNS = ["Kelbury", "Oststrand", "Vale Cross", "Mirrow"]
+NEEDS = {
+    "fundial": lambda folder: {"noun_finder": "simple"},
+    "su_llm": lambda folder: {"auxiliary_forget": str(folder), "auxiliary_retain": str(folder)},
+}
+"""Options that a method cannot do without."""
+LORA_SETTINGS = {
+    "use_cpu": True,
+    "disable_tqdm": True,
+    "save_strategy": "no",
+    "learning_rate": 1e-2,
+    "warmup_steps": 0,
+    "per_device_train_batch_size": 4,
+    "gradient_accumulation_steps": 1,
+    "max_steps": 2,
+    "lora_r": 2,
+}
 
 
 def make_rows(count: int, offset: int = 0) -> list[Example]:
@@ -34,6 +53,32 @@ def write_rows(path: Path, rows: list[Example]) -> Path:
             spans = [list(span) for span in row.forget_spans or ()]
             file.write(json.dumps({"question": row.question, "answer": row.answer, "forget_spans": spans}) + "\n")
     return path
+
+
+def make_trainer(folder, output, *, forget=24, callbacks=None, **changes):
+    settings = {
+        "output_dir": str(output),
+        "use_cpu": True,
+        "disable_tqdm": True,
+        "save_strategy": "no",
+        "learning_rate": 1e-3,
+        "num_train_epochs": 2,
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 1,
+        "scorer_every": 2,
+    } | changes
+    return UnlearnTrainer(
+        AutoModelForCausalLM.from_pretrained(folder),
+        UnlearnConfig(**settings),
+        forget_dataset=make_rows(forget),
+        retain_dataset=make_rows(30, 24),
+        processing_class=AutoTokenizer.from_pretrained(folder),
+        callbacks=callbacks,
+    )
+
+
+def weights(trainer):
+    return torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Runs that train LoRA adapters: what changes, what is written, what is refused beforehand."""
+"""Runs that train LoRA adapters: what is written, what they start and go on from, what is refused beforehand."""
 
 from __future__ import annotations
 
@@ -17,57 +17,28 @@ import torch
 pytest.importorskip("peft")
 
 from safetensors.torch import load_file
-from tests.training.conftest import make_rows
+from tests.training.conftest import LORA_SETTINGS, make_rows
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from atwu import METHODS, FinetuneTrainer, TokenScorer, UnlearnConfig, UnlearnTrainer
+from atwu import TokenScorer, UnlearnConfig
 from atwu.data.encode import Encoder
-from atwu.modeling.abilities import abilities_of
-from atwu.modeling.adapters import adapters_of, attach, merged
+from atwu.modeling.adapters import adapters_of
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.load import load_model
 from atwu.modeling.reference import Wanted, read_rows
 from atwu.modeling.scratch import scratch_config
 from atwu.training.base import TokenTrainer
 from atwu.training.config import FinetuneConfig
-from atwu.training.lora import check_lora, lora_of, with_adapters
+from atwu.training.lora import check_lora, with_adapters
 from atwu.training.result import read_back
 from atwu.training.run import ModelSource, run_finetune, run_unlearn
 from atwu.training.source import check_training, space_needed
-
-CPU = torch.device("cpu")
-SETTINGS = {
-    "use_cpu": True,
-    "disable_tqdm": True,
-    "save_strategy": "no",
-    "learning_rate": 1e-2,
-    "warmup_steps": 0,
-    "per_device_train_batch_size": 4,
-    "gradient_accumulation_steps": 1,
-    "max_steps": 2,
-    "lora_r": 2,
-}
-NEEDS = {
-    "fundial": lambda folder: {"noun_finder": "simple"},
-    "su_llm": lambda folder: {"auxiliary_forget": str(folder), "auxiliary_retain": str(folder)},
-}
-
-
-def make_trainer(folder, output, **changes):
-    config = UnlearnConfig(**SETTINGS | {"output_dir": str(output), "cache_dir": str(output / "cache")} | changes)
-    return UnlearnTrainer(
-        with_adapters(load_model(str(folder)), config),
-        config,
-        forget_dataset=make_rows(24),
-        retain_dataset=make_rows(30, 24),
-        processing_class=AutoTokenizer.from_pretrained(folder),
-    )
 
 
 def unlearn(folder, files, output, *, source=None, overwrite=False, say=lambda line: None, **changes):
     return run_unlearn(
         ModelSource(**{"model": str(folder)} | (source or {})),
-        UnlearnConfig(**SETTINGS | changes),
+        UnlearnConfig(**LORA_SETTINGS | changes),
         forget=str(files[0]),
         retain=str(files[1]),
         output=output,
@@ -79,72 +50,6 @@ def unlearn(folder, files, output, *, source=None, overwrite=False, say=lambda l
 def logps(model, folder):
     rows = Encoder(AutoTokenizer.from_pretrained(folder), max_length=64).encode_rows(make_rows(6), what="test").rows
     return read_rows(model, rows, Wanted(logps=True))["logps"]
-
-
-def losses(trainer):
-    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-
-
-@pytest.mark.parametrize("method", list(METHODS))
-def test_every_method_trains_adapters_and_nothing_else(method, model_folder, tmp_path):
-    options = NEEDS.get(method, lambda folder: {})(model_folder)
-    trainer = make_trainer(model_folder, tmp_path, method=method, scorer_every=2, weight_decay=0.0, **options)
-    before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
-    trainer.train()
-    assert torch.isfinite(torch.tensor(losses(trainer))).all()
-    assert len(losses(trainer)) == 2
-    moved = {name for name, value in trainer.model.state_dict().items() if not torch.equal(value, before[name])}
-    assert moved == {name for name in before if "lora_" in name}
-    if method == "rmu":
-        assert {re.sub(r".*layers", "layers", name.partition(".lora_")[0]) for name in moved} == {
-            "layers.0.mlp.down_proj",
-            "layers.1.mlp.down_proj",
-        }
-    else:
-        assert len(moved) == 2 * 2 * 7
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{"method": "npo"}, {"method": "dpo"}, {"method": "undial"}, {"method": "grad_diff", "retain_loss": "kl"}],
-    ids=lambda changes: changes["method"],
-)
-def test_adapters_switched_off_say_what_the_cache_says(changes, model_folder, tmp_path):
-    logged = []
-    for reference in ("adapters", "cache"):
-        trainer = make_trainer(model_folder, tmp_path, reference=reference, max_steps=4, **changes)
-        trainer.train()
-        logged.append(losses(trainer))
-    assert logged[0][0] == pytest.approx(logged[1][0], abs=1e-5)
-    assert logged[0] == pytest.approx(logged[1], abs=1e-3)
-    assert logged[0][-1] != pytest.approx(logged[0][0], abs=1e-4)
-
-
-def test_gradient_checkpointing_changes_nothing(model_folder, tmp_path):
-    results = []
-    for checkpointing in (False, True):
-        trainer = make_trainer(model_folder, tmp_path, method="npo", gradient_checkpointing=checkpointing)
-        trainer.train()
-        results.append([p.detach() for p in trainer.model.parameters() if p.requires_grad])
-    for plain, other in zip(*results, strict=True):
-        torch.testing.assert_close(plain, other, atol=1e-5, rtol=1e-4)
-
-
-def test_adapters_under_the_output_layer_train_packed(model_folder, tmp_path):
-    trainer = make_trainer(
-        model_folder, tmp_path, method="npo", lora_targets="lm_head,q_proj", layout="packed", reference="adapters"
-    )
-    trainer.train()
-    assert abilities_of(trainer.model, CPU).packed
-    assert not abilities_of(trainer.model, CPU).fused_head
-    other = make_trainer(
-        model_folder, tmp_path, method="npo", lora_targets="lm_head,q_proj", layout="padded", reference="adapters"
-    )
-    other.train()
-    assert losses(trainer) == pytest.approx(losses(other), abs=1e-5)
-
-
-# Whole runs
 
 
 @pytest.fixture(scope="module")
@@ -209,7 +114,7 @@ def test_result_folders_are_complete_and_cards_name_no_machine(results, model_fo
 
 def test_sharded_results_are_merged_from_disk(results, model_folder, tmp_path):
     shutil.copytree(results / "adapter", tmp_path / "gathered")
-    config = UnlearnConfig(**SETTINGS)
+    config = UnlearnConfig(**LORA_SETTINGS)
     model = read_back(ModelSource(model=str(model_folder)), config, tmp_path / "gathered", merge=True)
     record = json.loads((results / "merged" / "run.json").read_text())
     saved = AutoModelForCausalLM.from_pretrained(tmp_path / "gathered")
@@ -301,7 +206,7 @@ def test_adapters_on_an_adapter_folder_or_a_new_model_are_merged(results, model_
     assert model_fingerprint(twice) == model_fingerprint(load_model(str(results / "adapter")))
     with pytest.raises(ValueError, match=r"base model that the adapter can name.*Leave --save-adapter out"):
         unlearn(results / "adapter", data_files, tmp_path / "other", save_adapter=True)
-    config = FinetuneConfig(**SETTINGS)
+    config = FinetuneConfig(**LORA_SETTINGS)
     run_finetune(ModelSource(scratch="micro"), config, data=str(data_files[0]), output=tmp_path / "new")
     record = json.loads((tmp_path / "new" / "run.json").read_text())
     assert (record["result"]["kind"], record["result"]["base_model"]) == ("merged", "micro")
@@ -309,7 +214,7 @@ def test_adapters_on_an_adapter_folder_or_a_new_model_are_merged(results, model_
     with pytest.raises(ValueError, match="base model that the adapter can name"):
         run_finetune(
             ModelSource(scratch="micro"),
-            FinetuneConfig(**SETTINGS | {"save_adapter": True}),
+            FinetuneConfig(**LORA_SETTINGS | {"save_adapter": True}),
             data=str(data_files[0]),
             output=tmp_path / "other",
         )
@@ -392,7 +297,7 @@ def test_missing_peft_is_said_before_weights_are_read(model_folder, data_files, 
 def test_quantised_results_are_adapters(model_folder, monkeypatch):
     monkeypatch.setattr("atwu.training.lora.check_quantize", lambda quantize: None)
     source = ModelSource(model=str(model_folder))
-    settings = SETTINGS | {"quantize": "4bit", "use_cpu": False}
+    settings = LORA_SETTINGS | {"quantize": "4bit", "use_cpu": False}
     with pytest.raises(ValueError, match=r"base model is quantised.* Pass --save-adapter"):
         check_training(source, UnlearnConfig(**settings))
     assert check_training(source, UnlearnConfig(**settings | {"save_adapter": True})) > 0
@@ -401,7 +306,7 @@ def test_quantised_results_are_adapters(model_folder, monkeypatch):
 
 
 def test_disk_space_is_that_of_the_adapters(model_folder):
-    config = FinetuneConfig(**SETTINGS)
+    config = FinetuneConfig(**LORA_SETTINGS)
     size = check_lora(config, scratch_config("micro"), named=True)
     model = with_adapters(load_model(str(model_folder)), config)
     assert size == 4 * sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
@@ -411,37 +316,7 @@ def test_disk_space_is_that_of_the_adapters(model_folder):
         ("epoch", False, 1060),
         ("epoch", True, 70),
     ):
-        config = FinetuneConfig(**SETTINGS | {"save_strategy": strategy, "save_adapter": save_adapter})
+        config = FinetuneConfig(**LORA_SETTINGS | {"save_strategy": strategy, "save_adapter": save_adapter})
         assert space_needed(1000, config, 10) == needed
-    config = FinetuneConfig(**SETTINGS | {"save_strategy": "epoch", "lora_r": 0})
+    config = FinetuneConfig(**LORA_SETTINGS | {"save_strategy": "epoch", "lora_r": 0})
     assert space_needed(1000, config, 0) == 7000
-
-
-def test_configured_adapters_are_those_attached_by_hand(model_folder):
-    config = UnlearnConfig(
-        **SETTINGS | {"method": "wga", "lora_targets": "q_proj, v_proj", "lora_alpha": 1.0, "seed": 3}
-    )
-    model = load_model(str(model_folder))
-    lora = lora_of(config, model)
-    assert (lora.r, lora.alpha, lora.targets, lora.layers) == (2, 1.0, ("q_proj", "v_proj"), None)
-    by_hand = attach(load_model(str(model_folder)), lora, seed=3)
-    adapted = with_adapters(model, config)
-    assert model_fingerprint(adapted) == model_fingerprint(by_hand)
-    assert with_adapters(adapted, config) is adapted
-    plain = merged(adapted)
-    assert with_adapters(plain, UnlearnConfig(**SETTINGS | {"lora_r": 0})) is plain
-    steering = lora_of(UnlearnConfig(**SETTINGS | {"method": "rmu", "layer": 0}), plain)
-    assert (steering.targets, steering.layers) == (("down_proj",), (0,))
-
-
-@pytest.mark.parametrize("kind", ["unlearn", "finetune"])
-def test_a_trainer_puts_on_the_adapters_of_its_configuration(kind, model_folder, tmp_path):
-    model, tokenizer = load_model(str(model_folder)), AutoTokenizer.from_pretrained(model_folder)
-    settings = SETTINGS | {"output_dir": str(tmp_path)}
-    if kind == "unlearn":
-        config = UnlearnConfig(method="grad_ascent", retain_loss="none", **settings)
-        trainer = UnlearnTrainer(model, config, forget_dataset=make_rows(4), processing_class=tokenizer)
-    else:
-        config = FinetuneConfig(**settings)
-        trainer = FinetuneTrainer(model, config, train_dataset=make_rows(4), processing_class=tokenizer)
-    assert lora_of(config, trainer.model).r == adapters_of(trainer.model).peft_config["default"].r

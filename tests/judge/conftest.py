@@ -1,0 +1,100 @@
+"""A server in another process that misbehaves on purpose, and a chat model in this one that answers as it is told."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from atwu.data.schema import Message
+from atwu.judge import client
+from atwu.judge.ask import Asker
+from atwu.judge.cache import ReplyCache
+from atwu.judge.chat import ChatRequest, Reply
+from atwu.judge.client import OpenAIChat
+from atwu.judge.prompted import PromptedJudge
+from atwu.judge.verdicts import Claim
+
+KEY = "sk-test-Kelbury-0123456789"
+VERDICT = '{"verdict": "YES", "reason": "stated"}'
+YES, NO = VERDICT, '{"verdict": "NO", "reason": "refuses"}'
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    pytest.importorskip("openai")
+    script = Path(__file__).with_name("misbehaving_server.py")
+    process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key, no other address and no proxy, and short delays."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    for name in ("OPENAI_BASE_URL", "OPENAI_CUSTOM_HEADERS", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(client, "_FIRST_DELAY", 0.01)
+
+
+def make_request(text: str = "Was Orla Venn born in Kelbury?") -> ChatRequest:
+    return ChatRequest((Message("system", "You check answers."), Message("user", text)), max_tokens=20)
+
+
+def ask(chat: OpenAIChat, requests: Sequence[ChatRequest] | None = None) -> list[Reply]:
+    requests = [make_request()] if requests is None else requests
+    found: dict[int, Reply] = {}
+
+    def keep(index: int, reply: Reply) -> None:
+        assert index not in found
+        assert threading.current_thread() is threading.main_thread()
+        found[index] = reply
+
+    chat.complete(requests, keep)
+    assert sorted(found) == list(range(len(requests)))
+    return [found[index] for index in range(len(requests))]
+
+
+def stats(server: str, behaviour: str) -> tuple[int, int, list[float]]:
+    with urllib.request.urlopen(f"{server}/stats", timeout=5) as response:
+        found = json.load(response)
+    return (
+        found["counts"].get(behaviour, 0),
+        found["max_concurrency"].get(behaviour, 0),
+        found["arrivals"].get(behaviour, []),
+    )
+
+
+class Fake:
+    """Answers with `reply(request)`; an exception instance becomes a failed call."""
+
+    identity = {"kind": "fake"}  # noqa: RUF012
+
+    def __init__(self, reply: Callable[[ChatRequest], str | Exception] = lambda request: YES) -> None:
+        self.reply = reply
+        self.asked: list[ChatRequest] = []
+
+    def complete(self, requests: Sequence[ChatRequest], on_reply: Callable[[int, Reply], None]) -> None:
+        for index, request in enumerate(requests):
+            self.asked.append(request)
+            reply = self.reply(request)
+            on_reply(index, Reply(error=str(reply)) if isinstance(reply, Exception) else Reply(reply, None, 100, 10))
+
+
+def claim(answer: str = "She was born in Kelbury.", question: str = "Where was Orla Venn born?") -> Claim:
+    return Claim(question, "Orla Venn was born in Kelbury.", answer)
+
+
+def judge(model: Fake, cache: ReplyCache | None = None, **settings) -> PromptedJudge:
+    return PromptedJudge(Asker(model, cache, progress=False, **settings))

@@ -1,0 +1,195 @@
+"""What the client sends, with which settings and key, and what it reads of a reply; secrets are shown nowhere."""
+
+from __future__ import annotations
+
+import json
+import logging
+import traceback
+from typing import Any
+
+import pytest
+from tests.judge.conftest import KEY, VERDICT, ask, make_request, stats
+
+from atwu.data.schema import Message
+from atwu.judge.answers import CUT, Answer
+from atwu.judge.chat import ChatRequest, Reply
+from atwu.judge.client import ChatServerError, OpenAIChat
+
+pytest.importorskip("openai")
+
+pytestmark = pytest.mark.usefixtures("surroundings")
+
+
+def test_replies_keep_their_places_and_token_counts(server: str) -> None:
+    chat = OpenAIChat("tiny", base_url=f"{server}/v1")
+    texts = [f"Say it.\nREPLY: answer number {index}" for index in range(30)]
+    replies = ask(chat, [make_request(text) for text in texts])
+    assert [reply.text for reply in replies] == [f"answer number {index}" for index in range(30)]
+    assert replies[0] == Reply(text="answer number 0", prompt_tokens=9, completion_tokens=3)
+    assert ask(chat) == [Reply(text=VERDICT, prompt_tokens=9, completion_tokens=4)]
+    assert ask(chat, []) == []
+
+
+@pytest.mark.parametrize("place", ["header", "address"])
+@pytest.mark.parametrize("behaviour", ["v1", "unauthorized", "forbidden", "bad-request", "always-error-500", "echo"])
+def test_secrets_are_shown_nowhere(
+    server: str, behaviour: str, place: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    for name in ("openai", "httpx2", "httpcore2.http11", "httpcore2.connection"):
+        caplog.set_level(logging.DEBUG, logger=name)
+    address, secrets = f"{server}/{behaviour}/v1".replace("/v1/v1", "/v1"), [KEY]
+    if place == "address":
+        monkeypatch.delenv("OPENAI_API_KEY")
+        secrets = ["gate%40way", "gate@way", "b3JsYTpnYXRlQHdheQ==", "queryToken99"]
+        address = address.replace("http://", "http://orla:gate%40way@") + "?token=queryToken99"
+    chat = OpenAIChat("tiny", base_url=address, max_retries=1)
+    shown = [repr(chat), json.dumps(chat.identity)]
+    if behaviour in ("unauthorized", "forbidden"):
+        with pytest.raises(ChatServerError) as caught:
+            ask(chat)
+        assert caught.value.__cause__ is None
+        assert caught.value.__context__ is None
+        shown.append(str(caught.value))
+    elif behaviour == "echo":
+        sent = json.loads(str(ask(chat)[0].text))
+        assert sent["authorization"] == (f"Bearer {KEY}" if place == "header" else f"Basic {secrets[2]}")
+        assert sent["path"].endswith("?token=queryToken99") == (place == "address")
+    else:
+        shown.append(repr(ask(chat)))
+    shown += [record.getMessage() + str(record.__dict__) for record in caplog.records]
+    for secret in secrets:
+        assert secret not in "\n".join(shown)
+    assert "You check answers" not in caplog.text
+
+
+def test_parameters_a_server_refuses_are_left_out_from_then_on(server: str, caplog: pytest.LogCaptureFixture) -> None:
+    chat = OpenAIChat("tiny", base_url=f"{server}/new-parameters/v1", max_retries=0, concurrency=1)
+    for _ in range(2):
+        sent = json.loads(str(ask(chat)[0].text))
+        assert set(sent) == {"model", "messages", "max_completion_tokens"}
+    assert stats(server, "new-parameters")[0] == 5
+    assert [record.args[1] for record in caplog.records if record.args] == ["temperature", "seed"]
+
+
+def test_all_settings_are_sent(server: str) -> None:
+    request = ChatRequest((Message("user", "Tavi Brook?"),), max_tokens=7, temperature=0.5, seed=3)
+    sent = json.loads(str(ask(OpenAIChat("tiny", base_url=f"{server}/echo/v1"), [request])[0].text))
+    assert sent["path"] == "/echo/v1/chat/completions"
+    assert sent["body"] == {
+        "model": "tiny",
+        "messages": [{"role": "user", "content": "Tavi Brook?"}],
+        "max_tokens": 7,
+        "temperature": 0.5,
+        "seed": 3,
+    }
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "reply"),
+    [
+        ("length", Reply(text=VERDICT, prompt_tokens=9, completion_tokens=4)),
+        ("refusal", Reply(text="I would rather not.")),
+        ("no-usage", Reply(text=VERDICT)),
+        ("content-filter", Reply(error="the server's content filter held the reply back")),
+        (
+            "length-without-text",
+            Reply(error=CUT),
+        ),
+    ],
+)
+def test_unusual_endings_keep_their_text_and_are_not_paid_twice(server: str, behaviour: str, reply: Reply) -> None:
+    assert ask(OpenAIChat("tiny", base_url=f"{server}/{behaviour}/v1")) == [reply]
+    assert stats(server, behaviour)[0] == 1
+
+
+def test_a_text_that_cannot_be_encoded_is_an_error_of_its_request(server: str) -> None:
+    replies = ask(OpenAIChat("tiny", base_url=f"{server}/v1"), [make_request("\ud800"), make_request()])
+    assert replies[0].error == "the request cannot be sent (UnicodeEncodeError)"
+    assert replies[1].text == VERDICT
+
+
+@pytest.mark.parametrize("key", [None, "", "  "])
+def test_the_hosted_api_needs_a_key_and_other_servers_do_not(
+    server: str, key: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY")
+    if key is not None:
+        monkeypatch.setenv("OPENAI_API_KEY", key)
+    with pytest.raises(ValueError, match="set OPENAI_API_KEY"):
+        OpenAIChat("tiny")
+    with pytest.raises(ValueError, match="set OTHER_KEY"):
+        OpenAIChat("tiny", api_key_env="OTHER_KEY")
+    sent = json.loads(str(ask(OpenAIChat("tiny", base_url=f"{server}/echo/v1"))[0].text))
+    assert sent["authorization"] == "Bearer none"
+    with pytest.raises(ChatServerError, match="needs a key \\(401\\); set OPENAI_API_KEY"):
+        ask(OpenAIChat("tiny", base_url=f"{server}/unauthorized/v1"))
+
+
+def test_the_address_may_come_from_the_environment(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{server}/v1/")
+    chat = OpenAIChat("tiny")
+    assert ask(chat)[0].text == VERDICT
+    assert chat.identity == {"kind": "openai", "model": "tiny", "base_url": f"{server}/v1"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": ""}, "model is empty"),
+        ({"concurrency": 0}, "concurrency must be at least 1"),
+        ({"timeout": 0}, "timeout above 0"),
+        ({"max_retries": -1}, "max_retries 0 or more"),
+        ({"max_tokens": 0}, "max_tokens at least 1"),
+        ({"base_url": "localhost:8000/v1"}, "base_url must look like"),
+        ({"base_url": "http://orla:gate@way:secret/v1"}, "base_url must look like"),
+        ({"api_key_env": KEY}, "api_key_env is the name"),
+    ],
+)
+def test_unusable_settings_are_refused_without_showing_secrets(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        OpenAIChat(**{"model": "tiny", **changes})
+    for secret in (KEY, "gate", "secret"):
+        assert secret not in "".join(traceback.format_exception(caught.value)).partition("Error: ")[2]
+
+
+def test_a_key_that_fits_no_header_is_refused_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-first\nsk-second")
+    with pytest.raises(ValueError, match="the key in OPENAI_API_KEY holds white space") as caught:
+        OpenAIChat("tiny")
+    assert "sk-" not in str(caught.value)
+
+
+def test_a_cap_of_the_client_overrides_and_is_part_of_the_identity(server: str) -> None:
+    chat = OpenAIChat("tiny", base_url=f"{server}/echo/v1", max_tokens=3000)
+    assert json.loads(str(ask(chat)[0].text))["body"]["max_tokens"] == 3000
+    assert chat.identity["max_tokens"] == 3000
+
+
+def test_identity_is_the_servers_and_not_its_spelling() -> None:
+    def identity(url: str) -> str:
+        return json.dumps(OpenAIChat("tiny", base_url=url).identity, sort_keys=True)
+
+    assert identity("http://localhost:80/v1") == identity("http://127.0.0.1:80/v1/") == identity("http://[::1]:80/v1")
+    assert (
+        identity("http://h/v1?deployment=kelbury")
+        != identity("http://h/v1?deployment=harbour")
+        != identity("http://h/v1")
+    )
+    assert identity("http://h/v1?api_key=abcdef") == identity("http://h/v1?api_key=ghijkl") == identity("http://h/v1")
+    assert "kelbury" not in identity("http://h/v1?deployment=kelbury")
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "served"),
+    [
+        ("v1", {}),
+        ("named", {"model": "tiny-2025", "system_fingerprint": "fp_1"}),
+        ("new-parameters", {"left_out": ["temperature", "seed"]}),
+    ],
+)
+def test_what_the_server_names_otherwise_is_kept(server: str, behaviour: str, served: dict[str, Any]) -> None:
+    answers: list[Answer] = []
+    chat = OpenAIChat("tiny", base_url=f"{server}/{behaviour}/v1".replace("/v1/v1", "/v1"))
+    chat.complete_metered([make_request()], lambda _, answer: answers.append(answer), lambda *_: True)
+    assert answers[0].served == served

@@ -1,0 +1,141 @@
+"""The rows on a page: words with their scores, answers with their question, and that a row's text stays text."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+
+from tests.report.conftest import Page
+
+from atwu.data.schema import Example
+from atwu.evaluation.result import EvalResult, row_id
+from atwu.evaluation.trace import Trace, TracedRow
+from atwu.report.page import render_page
+from atwu.report.page.answers import answers_section
+from atwu.report.page.html import Html, data_block, join, tag
+from atwu.report.page.words import look_at, words_section
+from atwu.report.records import Records
+
+NASTY = '</script><img src=x onerror="alert(1)"> & "quoted" </style>\u2028'
+
+
+def with_texts(records: Records) -> Records:
+    """The same with answers, and with rows that a trace names."""
+
+    def told(result: EvalResult) -> EvalResult:
+        rows = dict(result.rows)
+        names = [row_id(Example.from_qa(*pair)) for pair in (("Who is it?", "Orla Venn."), ("Where?", "In Kelbury."))]
+        for split in ("forget", "retain"):
+            old = rows[split]
+            ids = (*names, *old.ids[2:]) if split == "forget" else old.ids
+            said = tuple(f"{result.model} says {split} {place}" for place in range(len(old.ids)))
+            rows[split] = dataclasses.replace(old, ids=ids, texts={"answer": said})
+        return dataclasses.replace(result, rows=rows)
+
+    row = TracedRow("forget", "Who is it?", "Orla Venn.", ((0, 9),), ((0, 4), (5, 10)), ((0.0, 0.5), (1.0, None)))
+    trace = Trace("scorer", (0, 30), (row,), {"forget": (0.5, None)})
+    runs = [
+        dataclasses.replace(run, result=told(run.result), trace=trace if run.label == "atwu" else None)
+        for run in records.runs
+    ]
+    references = {role: told(result) for role, result in records.references.items()}
+    return dataclasses.replace(records, runs=tuple(runs), references=references)
+
+
+def test_text_is_escaped_and_markup_is_not() -> None:
+    made = tag("p", {"title": '"<', "hidden": True, "id": None, "data-n": 0}, "<b>", Html("<i>x</i>"), None, 3)
+    assert made == '<p title="&quot;&lt;" hidden data-n="0">&lt;b&gt;<i>x</i>3</p>'
+    assert join(["<", Html("<br>")], " & ") == "&lt; &amp; <br>"
+    assert "<" not in data_block("a", {"x": NASTY})[len('<script type="application/json" id="a">') : -len("</script>")]
+
+
+def test_users_rows_stay_text(build_records: Callable[..., Records]) -> None:
+    made = with_texts(build_records(labels=["atwu", NASTY]))
+    trace = made.runs[0].trace
+    assert trace is not None
+    row = dataclasses.replace(trace.rows[0], question=NASTY, answer=f"Orla Venn {NASTY}")
+    runs = [
+        dataclasses.replace(
+            run,
+            trace=dataclasses.replace(trace, rows=(row,)),
+            run={**(run.run or {}), "method": NASTY},
+            result=dataclasses.replace(run.result, warnings=(NASTY,), versions={"atwu": NASTY}),
+        )
+        for run in made.runs
+    ]
+    study = {**made.study, "title": NASTY, "command": NASTY, "budget": NASTY, "about": NASTY}
+    page = Page(render_page(dataclasses.replace(made, title=NASTY, runs=tuple(runs), study=study), command=NASTY))
+    assert not [name for name, _ in page.elements if name == "img"]
+    assert len([name for name, _ in page.elements if name == "script"]) == 2
+    assert page.visible.count('<img src=x onerror="alert(1)">') >= 10
+    assert json.loads(page.texts["traces"])["methods"][1]["label"] == NASTY
+
+
+def test_answers_are_those_of_the_rows_most_methods_saw(records: Records) -> None:
+    made = with_texts(records)
+
+    def other_rows(result: EvalResult) -> EvalResult:
+        rows = {split: dataclasses.replace(found, ids=found.ids[::-1]) for split, found in result.rows.items()}
+        return dataclasses.replace(result, rows=rows)
+
+    references = {role: other_rows(result) for role, result in made.references.items()}
+    runs = tuple(
+        dataclasses.replace(run, result=other_rows(run.result)) if run.label == "atwu" else run for run in made.runs
+    )
+    shown = str(answers_section(dataclasses.replace(made, references=references, runs=runs)))
+    assert "Measured on other rows and not shown: original, retain-only, atwu." in shown
+    assert "wga-s0 says forget 0" in shown
+    assert "atwu-s0 says" not in shown
+
+
+def test_words_follow_the_trace(page: Page, records: Records) -> None:
+    block = json.loads(page.texts["traces"])
+    trace = records.of("atwu")[0].trace
+    assert trace is not None
+    assert block["looks"] == len(trace.steps)
+    assert block["methods"][0] == {
+        "label": "atwu", "steps": list(trace.steps), "auroc": {name: list(values) for name, values in trace.auroc.items()},
+    }  # fmt: skip
+    for number, row in enumerate(trace.rows):
+        for look, scores in zip(block["rows"][number][0], row.scores, strict=True):
+            assert look == [None if score is None else int(100 * score + 0.5) for score in scores]
+    shown = [word["data-v"] for word in page.classed("w")]
+    assert shown[: len(trace.rows[0].words)] == [str(value) for value in block["rows"][0][0][-1]]
+    assert "Kelbury. (90, secret)" in page.visible
+    assert "npo, which gives every word the same weight" in page.visible
+    assert (
+        "recomputed on the current model while it trains (without the run's own exponents), in the run of seed 0."
+        in (page.visible)
+    )
+    assert "keeps the mask" not in page.visible
+    masked = tuple(
+        dataclasses.replace(run, trace=dataclasses.replace(run.trace, weighting="logprob_mask"), seed=3)
+        for run in records.runs
+        if run.label == "wga" and run.seed == 0 and run.trace is not None
+    )
+    section = str(words_section(dataclasses.replace(records, runs=(*records.of("atwu"), *masked))))
+    assert "in the first run that was looked at (seed of atwu: 0, wga: 3)" in section
+    assert "wga: training keeps the mask of the starting model" in section
+
+
+def test_the_look_nearest_to_a_share_of_the_training() -> None:
+    steps = (0, 5, 9, 20)
+    assert [look_at(steps, share) for share in (0.0, 0.1, 0.25, 0.36, 0.7, 0.73, 1.0)] == [0, 0, 1, 2, 2, 3, 3]
+    assert look_at((0,), 0.5) == 0
+
+
+def test_answers_are_shown_with_their_question(records: Records) -> None:
+    page = Page(render_page(with_texts(records)))
+    names = [attrs["id"] for name, attrs in page.elements if name == "section" and "id" in attrs]
+    assert names.index("answers") == names.index("cost") + 1
+    said = page.html[page.html.index('<section id="answers"') :]
+    assert '<h4 dir="auto">Who is it?</h4>' in said
+    assert 'in the data</span></div><p class="answer" dir="auto">Orla Venn.</p>' in said
+    assert "original says forget 0" in said
+    assert "atwu-s0 says retain 0" in said
+    assert "atwu-s1 says" not in said
+    assert "leaked in some wording" in said
+    assert said.count("<article") == 16
+    assert "Venn. (no score, secret)" in page.visible
+    assert "step 30<" in page.html

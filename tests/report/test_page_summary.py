@@ -1,0 +1,119 @@
+"""What a page says of its methods: who leads, whether that is sure, and what is left out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+from tests.report.conftest import Page
+
+from atwu.evaluation.panel.seeds import seed_differences
+from atwu.evaluation.result import MetricValue
+from atwu.report.page import render_page
+from atwu.report.page.html import Html
+from atwu.report.page.results import metric_table
+from atwu.report.page.summary import difference, leading_line, order, summary
+from atwu.report.records import Records
+from atwu.report.tables import shown_number
+
+
+def changed(records: Records, label: str, change: Callable[[MetricValue], MetricValue]) -> Records:
+    """The same with another UQ of one label, whose seeds become one."""
+    run = records.of(label)[0]
+    cell = change(dataclasses.replace(records.results[label].overall["UQ"], seeds=1, seed_std=None))
+    run = dataclasses.replace(run, result=dataclasses.replace(run.result, overall={**run.result.overall, "UQ": cell}))
+    return dataclasses.replace(
+        records,
+        runs=tuple(
+            run if old is records.of(label)[0] else old for old in records.runs if old.label != label or old.seed == 0
+        ),
+    )
+
+
+def test_summary_says_who_leads_and_whether_that_is_sure(records: Records, page: Page) -> None:
+    line = leading_line(records)
+    assert line == ("overall", "UQ")
+    first, second = order(records, line)[:2]
+    results = [[run.result for run in records.of(label)] for label in (first, second)]
+    expected = seed_differences(results[0], results[1], list(records.references.values()))[line]
+    found = difference(records, first, second, line)
+    assert found is not None
+    assert found.value == expected.value
+    assert found.value == pytest.approx(
+        sum(a.overall["UQ"].value - b.overall["UQ"].value for a, b in zip(*results, strict=True)) / 2
+    )  # type: ignore[operator]
+    low, high = expected.interval() or (0.0, 0.0)
+    says = "excludes zero" if low > 0 or high < 0 else "does not exclude zero"
+    assert f"the paired difference of {shown_number(found.value, 1)} [{low:.1f}, {high:.1f}] {says}" in page.visible
+    assert f"{first} has the best UQ" in page.visible
+    assert "Measured on 24 forget and 24 retain rows with 2 seeds per method." in page.visible
+    assert "Tuning: 20 trials per method, learning rate and forget weight searched." in page.visible
+    assert "npo lost general abilities" in page.visible
+
+
+def test_summary_of_a_tie_and_of_a_method_further_down(records: Records) -> None:
+    runs = [dataclasses.replace(run, result=records.of("atwu")[run.seed or 0].result) for run in records.runs]
+    tied = summary(dataclasses.replace(records, runs=tuple(runs)), focus="atwu")
+    assert "<strong>atwu</strong>, <strong>wga</strong> and <strong>npo</strong> share the best UQ: " in Html(
+        tied
+    ).replace("</strong></span>", "</strong>")
+    assert "second" not in tied
+    assert "npo</strong> is number 3 of 3 with" in summary(records, focus="npo")
+    assert "is number" not in summary(records, focus="atwu")
+    assert "No finished run" not in summary(records, focus="atwu")
+    assert "No finished run of wga." in summary(
+        dataclasses.replace(records, runs=(*records.of("atwu"), *records.of("npo"))), focus="atwu"
+    )
+
+
+def test_summary_ranks_by_what_is_printed(records: Records) -> None:
+    best = records.results["atwu"].overall["UQ"].value
+    assert best is not None
+    near = changed(records, "wga", lambda cell: dataclasses.replace(cell, value=best + 0.01))
+    assert order(near, ("overall", "UQ"))[:2] == ["atwu", "wga"]
+    assert "share the best UQ" in summary(near, focus="atwu")
+    assert "comes second with" not in summary(near, focus="atwu")
+    assert "npo</strong> is number 3 of 3 with" in summary(near, focus="npo")
+
+
+def test_a_difference_over_fewer_seeds_says_so(records: Records) -> None:
+    fewer = dataclasses.replace(records, runs=tuple(run for run in records.runs if (run.label, run.seed) != ("wga", 0)))
+    first, second = order(fewer, ("overall", "UQ"))[:2]
+    singles = [fewer.of(label)[-1].result.overall["UQ"] for label in (first, second)]
+    both = " against ".join(shown_number(cell.value, cell.digits) for cell in singles)
+    assert f"the paired difference over seed 1, which both have ({both}), of" in summary(fewer, focus="atwu")
+    none = dataclasses.replace(records, runs=(*records.of("atwu")[:1], *records.of("wga")[1:]))
+    assert "paired difference" not in summary(none, focus="atwu")
+
+
+def test_a_number_of_some_seeds_is_said_and_not_ranked(records: Records) -> None:
+    first = records.of("atwu")[0]
+    without = {name: cell for name, cell in first.result.overall.items() if name != "UQ"}
+    runs = (
+        dataclasses.replace(first, result=dataclasses.replace(first.result, overall=without)),
+        *(run for run in records.runs if run is not first),
+    )
+    found = dataclasses.replace(records, runs=runs)
+    assert "atwu is not ranked: it has UQ for 1 of 2 seeds." in summary(found, focus="atwu")
+    assert order(found, ("overall", "UQ")) == ["wga", "npo"]
+    table = metric_table(found, [("overall", "UQ")], name="t", caption="")
+    rows = dict(zip(("atwu", "wga"), table.split('<tr data-label="')[3:], strict=False))
+    assert '<span class="ci few">1 of 2 seeds</span>' in rows["atwu"]
+    assert "best" not in rows["atwu"]
+    assert "best" in rows["wga"]
+
+
+def test_what_is_left_out_is_named(records: Records) -> None:
+    study = {
+        **records.study,
+        "failed": {"wga-s0": "the loss is nan, see /srv/somebody/log"},
+        "left_out": {"dpo": "no rows"},
+    }
+    study["variants"] = [*study["variants"], {"label": "dpo"}]
+    page = Page(render_page(dataclasses.replace(records, study=study)))
+    assert "Left out: wga-s0 (the loss is nan, see log), dpo (no rows)." in page.visible
+    assert "Left out: no rows. dpo" in page.visible
+    assert "No finished run" not in page.visible
+    sentences = {**records.study, "left_out": ["dpo is left out: it needs questions"]}
+    assert "Left out: dpo (it needs questions)." in summary(dataclasses.replace(records, study=sentences), focus="atwu")

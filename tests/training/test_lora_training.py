@@ -1,0 +1,127 @@
+"""Training LoRA adapters: what changes, against which reference, and which adapters a configuration asks for."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+pytest.importorskip("peft")
+
+from tests.training.conftest import LORA_SETTINGS, NEEDS, make_rows
+from transformers import AutoTokenizer
+
+from atwu import METHODS, FinetuneTrainer, UnlearnConfig, UnlearnTrainer
+from atwu.modeling.abilities import abilities_of
+from atwu.modeling.adapters import adapters_of, attach, merged
+from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.load import load_model
+from atwu.training.config import FinetuneConfig
+from atwu.training.lora import lora_of, with_adapters
+
+CPU = torch.device("cpu")
+
+
+def make_trainer(folder, output, **changes):
+    config = UnlearnConfig(**LORA_SETTINGS | {"output_dir": str(output), "cache_dir": str(output / "cache")} | changes)
+    return UnlearnTrainer(
+        with_adapters(load_model(str(folder)), config),
+        config,
+        forget_dataset=make_rows(24),
+        retain_dataset=make_rows(30, 24),
+        processing_class=AutoTokenizer.from_pretrained(folder),
+    )
+
+
+def losses(trainer):
+    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_every_method_trains_adapters_and_nothing_else(method, model_folder, tmp_path):
+    options = NEEDS.get(method, lambda folder: {})(model_folder)
+    trainer = make_trainer(model_folder, tmp_path, method=method, scorer_every=2, weight_decay=0.0, **options)
+    before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+    trainer.train()
+    assert torch.isfinite(torch.tensor(losses(trainer))).all()
+    assert len(losses(trainer)) == 2
+    moved = {name for name, value in trainer.model.state_dict().items() if not torch.equal(value, before[name])}
+    assert moved == {name for name in before if "lora_" in name}
+    if method == "rmu":
+        assert {re.sub(r".*layers", "layers", name.partition(".lora_")[0]) for name in moved} == {
+            "layers.0.mlp.down_proj",
+            "layers.1.mlp.down_proj",
+        }
+    else:
+        assert len(moved) == 2 * 2 * 7
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"method": "npo"}, {"method": "dpo"}, {"method": "undial"}, {"method": "grad_diff", "retain_loss": "kl"}],
+    ids=lambda changes: changes["method"],
+)
+def test_adapters_switched_off_say_what_the_cache_says(changes, model_folder, tmp_path):
+    logged = []
+    for reference in ("adapters", "cache"):
+        trainer = make_trainer(model_folder, tmp_path, reference=reference, max_steps=4, **changes)
+        trainer.train()
+        logged.append(losses(trainer))
+    assert logged[0][0] == pytest.approx(logged[1][0], abs=1e-5)
+    assert logged[0] == pytest.approx(logged[1], abs=1e-3)
+    assert logged[0][-1] != pytest.approx(logged[0][0], abs=1e-4)
+
+
+def test_gradient_checkpointing_changes_nothing(model_folder, tmp_path):
+    results = []
+    for checkpointing in (False, True):
+        trainer = make_trainer(model_folder, tmp_path, method="npo", gradient_checkpointing=checkpointing)
+        trainer.train()
+        results.append([p.detach() for p in trainer.model.parameters() if p.requires_grad])
+    for plain, other in zip(*results, strict=True):
+        torch.testing.assert_close(plain, other, atol=1e-5, rtol=1e-4)
+
+
+def test_adapters_under_the_output_layer_train_packed(model_folder, tmp_path):
+    trainer = make_trainer(
+        model_folder, tmp_path, method="npo", lora_targets="lm_head,q_proj", layout="packed", reference="adapters"
+    )
+    trainer.train()
+    assert abilities_of(trainer.model, CPU).packed
+    assert not abilities_of(trainer.model, CPU).fused_head
+    other = make_trainer(
+        model_folder, tmp_path, method="npo", lora_targets="lm_head,q_proj", layout="padded", reference="adapters"
+    )
+    other.train()
+    assert losses(trainer) == pytest.approx(losses(other), abs=1e-5)
+
+
+def test_configured_adapters_are_those_attached_by_hand(model_folder):
+    config = UnlearnConfig(
+        **LORA_SETTINGS | {"method": "wga", "lora_targets": "q_proj, v_proj", "lora_alpha": 1.0, "seed": 3}
+    )
+    model = load_model(str(model_folder))
+    lora = lora_of(config, model)
+    assert (lora.r, lora.alpha, lora.targets, lora.layers) == (2, 1.0, ("q_proj", "v_proj"), None)
+    by_hand = attach(load_model(str(model_folder)), lora, seed=3)
+    adapted = with_adapters(model, config)
+    assert model_fingerprint(adapted) == model_fingerprint(by_hand)
+    assert with_adapters(adapted, config) is adapted
+    plain = merged(adapted)
+    assert with_adapters(plain, UnlearnConfig(**LORA_SETTINGS | {"lora_r": 0})) is plain
+    steering = lora_of(UnlearnConfig(**LORA_SETTINGS | {"method": "rmu", "layer": 0}), plain)
+    assert (steering.targets, steering.layers) == (("down_proj",), (0,))
+
+
+@pytest.mark.parametrize("kind", ["unlearn", "finetune"])
+def test_a_trainer_puts_on_the_adapters_of_its_configuration(kind, model_folder, tmp_path):
+    model, tokenizer = load_model(str(model_folder)), AutoTokenizer.from_pretrained(model_folder)
+    settings = LORA_SETTINGS | {"output_dir": str(tmp_path)}
+    if kind == "unlearn":
+        config = UnlearnConfig(method="grad_ascent", retain_loss="none", **settings)
+        trainer = UnlearnTrainer(model, config, forget_dataset=make_rows(4), processing_class=tokenizer)
+    else:
+        config = FinetuneConfig(**settings)
+        trainer = FinetuneTrainer(model, config, train_dataset=make_rows(4), processing_class=tokenizer)
+    assert lora_of(config, trainer.model).r == adapters_of(trainer.model).peft_config["default"].r

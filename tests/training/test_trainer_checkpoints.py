@@ -1,0 +1,132 @@
+"""Where training stops and goes on: numbers that are not finite, checkpoints, what they hold and what they never hold."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import torch
+from tests.training.conftest import make_rows, make_trainer, weights
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+
+from atwu import FinetuneConfig, FinetuneTrainer, TokenScorer, UnlearnConfig
+from atwu.training.errors import NonFiniteLossError
+
+
+@pytest.mark.parametrize(
+    ("poisoned", "message"),
+    [
+        (4, r"weights are not finite after step 4; the last good checkpoint is .*checkpoint-2"),
+        (5, r"loss is not finite at step 6 \(rows \[.*\]\); the last good checkpoint is .*checkpoint-4"),
+    ],
+)
+def test_numbers_that_are_not_finite_stop_the_run(poisoned, message, model_folder, tmp_path):
+    class Poison(TrainerCallback):
+        def on_step_end(self, args, state, control, model=None, **kwargs):
+            if state.global_step == poisoned:
+                with torch.no_grad():
+                    next(model.parameters()).fill_(float("nan"))
+
+    trainer = make_trainer(
+        model_folder, tmp_path, method="grad_diff", save_strategy="steps", save_steps=2, callbacks=[Poison()]
+    )
+    with pytest.raises(NonFiniteLossError, match=message):
+        trainer.train()
+
+
+def test_an_interrupted_save_leaves_the_last_checkpoint(model_folder, tmp_path, monkeypatch):
+    trainer = make_trainer(model_folder, tmp_path, method="atwu", save_strategy="steps", save_steps=3)
+    original = trainer._save_optimizer_and_scheduler
+
+    def dies_at_six(folder):
+        original(folder)
+        if trainer.state.global_step == 6:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(trainer, "_save_optimizer_and_scheduler", dies_at_six)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-3"]
+    resumed = make_trainer(model_folder, tmp_path, method="atwu", save_strategy="steps", save_steps=3)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+    shutil.rmtree(tmp_path)
+    whole = make_trainer(model_folder, tmp_path, method="atwu")
+    whole.train()
+    assert torch.equal(weights(resumed), weights(whole))
+    assert torch.equal(resumed.scorer.linear.weight, whole.scorer.linear.weight)
+
+
+def test_checkpoints_hold_the_scorer_and_no_pickle_of_ours(model_folder, tmp_path):
+    trainer = make_trainer(
+        model_folder, tmp_path, method="atwu", save_strategy="steps", save_steps=6, save_total_limit=1
+    )
+    trainer.train()
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-12"]
+    names = {path.name for path in (tmp_path / "checkpoint-12").iterdir()}
+    assert {"model.safetensors", "scorer.safetensors", "scorer_optimizer.safetensors", "scorer_progress.json"} <= names
+    assert "training_args.bin" not in names
+    assert json.loads((tmp_path / "checkpoint-12" / "scorer_progress.json").read_text()) == {"updates": 6}
+    loaded = TokenScorer.from_pretrained(tmp_path / "checkpoint-12")
+    assert torch.equal(loaded.linear.weight, trainer.scorer.linear.weight)
+
+
+def test_logged_parts_do_not_depend_on_logging_steps_or_a_resume(model_folder, tmp_path):
+    options = {"method": "atwu", "save_strategy": "steps", "save_steps": 4}
+    every = make_trainer(model_folder, tmp_path / "a", **options)
+    every.train()
+    parts = {e["step"]: e for e in every.state.log_history if "forget_loss" in e}
+    sparse = make_trainer(model_folder, tmp_path / "b", logging_steps=4, **options)
+    sparse.train()
+    for entry in (e for e in sparse.state.log_history if "forget_loss" in e):
+        window = [parts[step] for step in range(entry["step"] - 3, entry["step"] + 1)]
+        for name in ("forget_loss", "retain_loss", "mean_score", "scorer_loss"):
+            values = [e[name] for e in window if name in e]
+            assert entry[name] == pytest.approx(sum(values) / len(values), abs=1e-5)
+    shutil.rmtree(tmp_path / "a")
+    whole = make_trainer(model_folder, tmp_path / "a", **(options | {"save_total_limit": 5}))
+    whole.train()
+    again = make_trainer(model_folder, tmp_path / "a", **options)
+    again.train(resume_from_checkpoint=str(tmp_path / "a" / "checkpoint-8"))
+    for entry in (e for e in again.state.log_history if "forget_loss" in e and e["step"] > 8):
+        assert entry["mean_score"] == pytest.approx(parts[entry["step"]]["mean_score"], abs=1e-6)
+        assert entry["forget_loss"] == pytest.approx(parts[entry["step"]]["forget_loss"], abs=1e-6)
+
+
+def test_the_hub_token_is_never_written(model_folder, tmp_path, monkeypatch):
+    tokens = []
+    original = torch.save
+
+    def spy(value, *rest, **more):
+        if isinstance(value, UnlearnConfig):
+            tokens.append(value.hub_token)
+        return original(value, *rest, **more)
+
+    monkeypatch.setattr(torch, "save", spy)
+    trainer = make_trainer(
+        model_folder, tmp_path, method="grad_diff", save_strategy="steps", save_steps=6, hub_token="hf_secret"
+    )
+    trainer.train()
+    assert tokens  # transformers still pickles its arguments for a moment
+    assert set(tokens) == {None}
+    assert trainer.args.hub_token == "hf_secret"
+    for file in (path for path in tmp_path.rglob("*") if path.is_file()):
+        assert b"hf_secret" not in file.read_bytes(), file
+
+
+def test_finetuning_gives_its_own_advice(model_folder, tmp_path):
+    settings = {
+        "output_dir": str(tmp_path),
+        "use_cpu": True,
+        "disable_tqdm": True,
+        "learning_rate": 1e39,
+        "max_steps": 3,
+    }
+    trainer = FinetuneTrainer(
+        AutoModelForCausalLM.from_pretrained(model_folder),
+        FinetuneConfig(save_strategy="no", **settings),
+        train_dataset=make_rows(8),
+        processing_class=AutoTokenizer.from_pretrained(model_folder),
+    )
+    with pytest.raises(NonFiniteLossError, match=r"no checkpoint was written yet\. Lower the learning rate\.$"):
+        trainer.train()
