@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.training.conftest import make_rows
-from tests.training.conftest import make_trainer
+from tests.training.conftest import make_rows, make_trainer
 from transformers import AutoTokenizer
 
 from atwu.evaluation.teacher_forced import read_tokens
