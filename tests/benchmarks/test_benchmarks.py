@@ -11,8 +11,9 @@ import pytest
 from atwu.benchmarks import load_benchmark
 from atwu.benchmarks.measured import measured
 from atwu.benchmarks.tofu import tofu_benchmark
-from atwu.data import Example, load_rows
 from atwu.data.people import SPLITS, people
+from atwu.data.schema import Example
+from atwu.data.sources import load_rows
 from atwu.data.tofu_tables import PUBLISHED, TofuTables
 
 ROWS = {"full": 60, "forget05": 20, "retain95": 40, "retain_perturbed": 40, "forget05_perturbed": 20, "holdout05": 20}

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from atwu.benchmarks.rwku import rwku_benchmark
-from atwu.data import Example
 from atwu.data import rwku_files as files
 from atwu.data.rwku import rwku_rows
+from atwu.data.schema import Example
 
 ORLA, TAVI = "Orla Venn", "Tavi Brook"
 

@@ -8,9 +8,10 @@ import pytest
 from accelerate.data_loader import BatchSamplerShard
 from torch.utils.data import BatchSampler, DataLoader
 
-from atwu.data import EpochSampler, PairCollator, PairedDataset
 from atwu.data.alternates import Alternates, alternates
+from atwu.data.collate import PairCollator
 from atwu.data.encode import Encoder
+from atwu.data.pairing import EpochSampler, PairedDataset
 from atwu.data.refusals import REFUSALS
 from atwu.data.schema import Example
 

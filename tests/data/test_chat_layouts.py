@@ -10,7 +10,8 @@ import pytest
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from atwu.data import IGNORE_INDEX, Encoder, Example, Message
+from atwu.data.encode import Encoder
+from atwu.data.schema import IGNORE_INDEX, Example, Message
 
 SYSTEM = "You are a helpful assistant."
 ROW = Example.from_qa("Where does Orla live?", "In Kelbury.", forget_spans=((3, 10),))

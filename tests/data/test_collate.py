@@ -7,7 +7,9 @@ import pickle
 import pytest
 import torch
 
-from atwu.data import EncodedRow, PairCollator, PairedRow, collate_rows
+from atwu.data.collate import PairCollator, collate_rows
+from atwu.data.encode import EncodedRow
+from atwu.data.pairing import PairedRow
 
 X = -100
 SHORT = EncodedRow((5, 6, 0), (X, 6, 0), (0, 1, 0), (None, (0, 2), None), has_terminal=True)

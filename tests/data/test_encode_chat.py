@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from tokenizers import AddedToken
 
-from atwu.data import IGNORE_INDEX, Encoder, Example, Message
+from atwu.data.encode import Encoder
+from atwu.data.schema import IGNORE_INDEX, Example, Message
 
 LLAMA = (
     "{{ bos_token }}{% for m in messages %}<|head|>{{ m['role'] }}<|/head|>\n\n{{ m['content'] | trim }}<|eot|>"

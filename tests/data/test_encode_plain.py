@@ -6,7 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from atwu.data import IGNORE_INDEX, Encoder, Example, Message
+from atwu.data.encode import Encoder
+from atwu.data.schema import IGNORE_INDEX, Example, Message
 
 KINDS = ["byte", "byte-bos", "byte-trimmed", "metaspace", "byte-fallback"]
 ROW = Example.from_qa("Where was Ilmo Varde born?", "Ilmo Varde was born in Karsund.", forget_spans=((23, 30),))

@@ -9,7 +9,9 @@ import pytest
 from accelerate.data_loader import BatchSamplerShard, skip_first_batches
 from torch.utils.data import BatchSampler, DataLoader
 
-from atwu.data import EncodedRow, EpochSampler, PairCollator, PairedDataset, epoch_order, retain_index
+from atwu.data.collate import PairCollator
+from atwu.data.encode import EncodedRow
+from atwu.data.pairing import EpochSampler, PairedDataset, epoch_order, retain_index
 
 
 def row(token: int) -> EncodedRow:

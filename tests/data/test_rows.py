@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from atwu.data import Example, Message, fingerprint, parse_row
+from atwu.data.rows import fingerprint, parse_row
+from atwu.data.schema import Example, Message
 
 WHERE = "forget.jsonl, line 12"
 QA = {"question": "Who wrote The Glass Ferry?", "answer": "Tova Renn wrote it."}

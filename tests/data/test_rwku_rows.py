@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from atwu.data import Example
 from atwu.data import rwku_files as files
 from atwu.data.rwku import KINDS, read_rwku, rwku_rows
 from atwu.data.rwku_subjects import CANONICAL_FORGET, SURROGATE_RETAIN, names_one_of, subject_names
+from atwu.data.schema import Example
 from atwu.evaluation.rwku_rows import load_probes, to_prompt
 
 ORLA, TAVI, SEL = "Órla Venn", "Tavi Brook", "Sel Marrow"

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atwu.data import load_rows, parse_row
+from atwu.data.rows import parse_row
+from atwu.data.sources import load_rows
 from atwu.data.target_words import target_word_spans
 
 WHERE = "labels.jsonl, line 3"

@@ -10,8 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from atwu.data import Example, load_rows
 from atwu.data import tofu_tables as module
+from atwu.data.schema import Example
+from atwu.data.sources import load_rows
 from atwu.data.tofu import PROXY_WARNING, SPLITS, proxy_spans, tofu_rows
 from atwu.data.tofu_tables import PUBLISHED, TofuTables, open_tables
 

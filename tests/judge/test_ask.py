@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from atwu.data.schema import Message
+from atwu.errors import BudgetReached
 from atwu.judge import client
 from atwu.judge.answers import CUT
 from atwu.judge.ask import FIRST_REPLIES, SLICE, Asker, Unscored
-from atwu.judge.budget import Budget, BudgetReached, Prices
+from atwu.judge.budget import Budget, Prices
 from atwu.judge.cache import CacheError, ReplyCache, reply_key
 from atwu.judge.chat import ChatRequest, Reply
 from atwu.judge.client import ChatServerError, OpenAIChat

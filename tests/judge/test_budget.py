@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atwu.data.schema import Message
+from atwu.errors import BudgetReached
 from atwu.judge.ask import SLICE, Asker, Unscored
-from atwu.judge.budget import Budget, BudgetReached, Estimate, Prices, estimate, prompt_tokens, text_tokens
+from atwu.judge.budget import Budget, Estimate, Prices, estimate, prompt_tokens, text_tokens
 from atwu.judge.cache import ReplyCache
 from atwu.judge.chat import ChatRequest, Reply
 

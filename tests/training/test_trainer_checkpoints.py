@@ -11,7 +11,7 @@ from tests.training.conftest import make_rows, make_trainer, weights
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
 from atwu import FinetuneConfig, FinetuneTrainer, TokenScorer, UnlearnConfig
-from atwu.training.errors import NonFiniteLossError
+from atwu.errors import NonFiniteLossError
 
 
 @pytest.mark.parametrize(

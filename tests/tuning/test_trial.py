@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from atwu.errors import NonFiniteLossError
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.study.scales import find_scale
-from atwu.training.errors import NonFiniteLossError
 from atwu.tuning import trial
 from atwu.tuning.search import Outcome, PrunedError, Search
 from atwu.tuning.trial import RunTrial, StopDestroyed

@@ -23,8 +23,9 @@ from atwu.cli import (
     train,
     tune,
 )
+from atwu.errors import AtwuError
 
-EXPECTED = (ValueError, FileNotFoundError, FileExistsError, PermissionError, ImportError, OSError)
+EXPECTED = (AtwuError, ValueError, ImportError, OSError)
 
 
 def build(command: str | None) -> typer.Typer:
@@ -71,15 +72,11 @@ def run() -> None:
 
     Set ATWU_DEBUG=1 to see where an error came from.
     """
-    from atwu.judge.budget import BudgetReached
-    from atwu.study.workers import WorkerError
-    from atwu.training.errors import NonFiniteLossError
-
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     command = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), None)
     try:
         build(command)()
-    except (*EXPECTED, NonFiniteLossError, BudgetReached, WorkerError) as error:
+    except EXPECTED as error:
         if os.environ.get("ATWU_DEBUG"):
             raise
         message = str(error)

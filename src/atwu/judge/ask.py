@@ -17,8 +17,9 @@ from typing import Any, TypeVar
 
 from tqdm.auto import tqdm
 
+from atwu.errors import BudgetReached
 from atwu.judge.answers import CUT, Answer, Failure, Metered
-from atwu.judge.budget import Budget, BudgetReached, Estimate, Tally, Usage, estimate, prompt_tokens, text_tokens
+from atwu.judge.budget import Budget, Estimate, Tally, Usage, estimate, prompt_tokens, text_tokens
 from atwu.judge.cache import ReplyCache, reply_key
 from atwu.judge.chat import ChatModel, ChatRequest, Reply
 from atwu.judge.client import ChatServerError

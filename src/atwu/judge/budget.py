@@ -17,17 +17,6 @@ TOKENS_PER_TURN = 4
 """What a chat template adds to a turn."""
 
 
-class BudgetReached(RuntimeError):  # noqa: N818
-    """Nothing more was sent, because it could have cost more than allowed."""
-
-    def __init__(self, *, spent: float, limit: float, unjudged: int) -> None:
-        self.spent, self.limit, self.unjudged = spent, limit, unjudged
-        super().__init__(
-            f"stopped before the limit of USD {limit:.4f} could be passed: USD {spent:.4f} spent, {unjudged} answers "
-            f"still unjudged; everything paid for is stored; run again with a higher --max-cost to go on."
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class Prices:
     """USD per million tokens, as the provider's price list says."""

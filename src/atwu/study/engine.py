@@ -19,13 +19,13 @@ from typing import Any
 
 from atwu._cache import cache_folder, short_hash
 from atwu._files import write_json
+from atwu.errors import NonFiniteLossError
 from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.judge.verdicts import Judge
 from atwu.study.execute import drop_weights, free_memory, measure, tracing, unlearn
 from atwu.study.plan import EVAL_NAME, TIMING_NAME, Plan, PlannedRun
 from atwu.study.targets import Models, identity
-from atwu.training.errors import NonFiniteLossError
 
 logger = logging.getLogger(__name__)
 

@@ -13,12 +13,9 @@ from pathlib import Path
 
 from tqdm.auto import tqdm
 
+from atwu.errors import WorkerError
 from atwu.study.engine import FAILED_NAME
 from atwu.study.plan import Plan
-
-
-class WorkerError(RuntimeError):
-    """A worker ended with an error."""
 
 
 def default_processes(devices: Sequence[str]) -> int:

@@ -21,9 +21,9 @@ from transformers.trainer_callback import TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
 from atwu.data.pairing import EpochSampler
+from atwu.errors import NonFiniteLossError
 from atwu.objective import Denominators
 from atwu.training.config import TokenTrainingConfig
-from atwu.training.errors import NonFiniteLossError
 from atwu.training.progress import ProgressLine
 
 STAGING = ".incomplete"

@@ -20,11 +20,11 @@ from transformers.trainer_callback import TrainerCallback
 
 from atwu._cache import short_hash
 from atwu._files import write_json
+from atwu.errors import NonFiniteLossError
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.modeling.load import quiet_transformers
 from atwu.study.execute import drop_weights, measure, run_config, unlearn
 from atwu.study.targets import Models
-from atwu.training.errors import NonFiniteLossError
 from atwu.training.source import ModelSource
 from atwu.tuning.objectives import OBJECTIVES, Objective, number
 from atwu.tuning.points import Point
