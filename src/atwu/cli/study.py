@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shlex
 import sys
@@ -125,6 +126,7 @@ def run(
             overwrite=overwrite,
             say=typer.echo,
         )
+        gc.freeze()  # half a million objects of imported libraries, which every collection would look at again
         with one_thread():
             engine.work()
         return
