@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ import pytest
 
 from atwu.report.colour_scale import contrast
 from atwu.report.page import write_page
-from atwu.report.page.words import look_at
 from atwu.report.records import Records
 from atwu.report.scored_row import percent
 
@@ -219,6 +218,11 @@ def choose(page: Any, row: int) -> None:
         "select.dispatchEvent(new Event('change'));",
         row,
     )
+
+
+def look_at(steps: Sequence[int], share: float) -> int:
+    """Index of the look nearest to a share of the training, the earlier of two that are equally near."""
+    return min(range(len(steps)), key=lambda place: abs(steps[place] - share * steps[-1]))
 
 
 def test_slider_moves_every_method_to_its_own_look(page: Any, shown: Records) -> None:

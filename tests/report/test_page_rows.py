@@ -14,7 +14,7 @@ from atwu.evaluation.trace import Trace, TracedRow
 from atwu.report.page import render_page
 from atwu.report.page.answers import answers_section
 from atwu.report.page.html import Html, data_block, join, tag
-from atwu.report.page.words import look_at, words_section
+from atwu.report.page.words import words_section
 from atwu.report.records import Records
 
 NASTY = '</script><img src=x onerror="alert(1)"> & "quoted" </style>\u2028'
@@ -117,12 +117,6 @@ def test_words_follow_the_trace(page: Page, records: Records) -> None:
     section = str(words_section(dataclasses.replace(records, runs=(*records.of("atwu"), *masked))))
     assert "in the first run that was looked at (seed of atwu: 0, wga: 3)" in section
     assert "wga: training keeps the mask of the starting model" in section
-
-
-def test_the_look_nearest_to_a_share_of_the_training() -> None:
-    steps = (0, 5, 9, 20)
-    assert [look_at(steps, share) for share in (0.0, 0.1, 0.25, 0.36, 0.7, 0.73, 1.0)] == [0, 0, 1, 2, 2, 3, 3]
-    assert look_at((0,), 0.5) == 0
 
 
 def test_answers_are_shown_with_their_question(records: Records) -> None:

@@ -34,6 +34,18 @@ def test_methods_cross_what_is_varied(tmp_path):
     assert study.seeds == (1, 2)
 
 
+def test_a_line_takes_the_scorer_of_the_line_that_is_varied_alike(tmp_path):
+    text = "methods: [atwu, {label: after, method: atwu, scorer_from: atwu}]\nvary: {rho: [1e-1, 0.3]}"
+    study = read_study(written(tmp_path, text))
+    assert [(line.label, line.scorer_from) for line in study.variants] == [
+        ("atwu, rho=0.1", None),
+        ("atwu, rho=0.3", None),
+        ("after, rho=0.1", "atwu, rho=0.1"),
+        ("after, rho=0.3", "atwu, rho=0.3"),
+    ]
+    assert study.variants[0].options == {"rho": 0.1}  # 1e-1 is a number
+
+
 def test_one_method_is_named_by_what_is_varied(tmp_path):
     study = read_study(written(tmp_path, "methods: [atwu]\nvary: {weighting: [scorer, labels], scorer_every: [1]}"))
     assert [variant.label for variant in study.variants] == [
@@ -54,6 +66,12 @@ def test_one_method_is_named_by_what_is_varied(tmp_path):
         ("methods: [{label: x, method: atwu, scorer_from: x}]", "name a line that trains its own"),
         ("metrics: memorization", "metrics is a list"),
         ("seeds: 0", "seeds is a count"),
+        ("seeds: [1, 1]", "list of different ones"),
+        ("seeds: [-1]", "seeds is a count"),
+        ("presets: 'false'", "presets is true or false, got 'false'"),
+        ("published: nosuch", "no published table 'nosuch'"),
+        ("methods: [wga]\nvary: [rho]", "vary gives a list of values per option"),
+        ("methods: [{label: original, method: wga}]", "no line can be called 'original'"),
         ("vary: {beta: 3}", "beta needs a list"),
         ("scale: people-smal", "Did you mean 'people-small'"),
         ("scale: {like: people-tiny, trainin: {}}", "unknown key 'trainin' of a scale"),
@@ -161,6 +179,12 @@ def test_a_scale_of_ones_own_takes_rows_and_a_model(tmp_path):
     )
     changed = scale_from({"like": "tofu-1b", "target": "mine", "training": {"num_train_epochs": 2}})
     assert changed.retain_only is None
-    assert changed.training == {**find_scale("tofu-1b").training, "num_train_epochs": 2}
+    kept = {name: value for name, value in find_scale("tofu-1b").training.items() if name != "system"}
+    assert changed.training == {**kept, "num_train_epochs": 2}  # the system turn is that of the published models
+    assert "system" not in changed.evaluation
+    other = scale_from({"like": "tofu-8b", "target": "mine", "evaluation": {"system": "Answer."}})
+    assert (other.surrogate, other.evaluation["system"]) == (None, "Answer.")
+    with pytest.raises(ValueError, match="people-small is a built-in scale"):
+        scale_from({"like": "people-small", "name": "people-small", "training": {"num_train_epochs": 2}})
     with pytest.raises(ValueError, match="benchmark of a scale is a name or has forget, retain, holdout"):
         scale_from({"like": "people-tiny", "benchmark": {"rows": "f.jsonl"}})

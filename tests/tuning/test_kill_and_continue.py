@@ -8,8 +8,9 @@ import time
 
 import pytest
 
-from atwu.tuning.board import release_lost
+from atwu.tuning.board import release_lost, release_silent
 from atwu.tuning.presence import Presence
+from atwu.tuning.storage import Heartbeat, open_storage
 
 TRIALS = 12
 
@@ -55,6 +56,27 @@ def test_a_worker_is_missed_when_its_process_ends(tmp_path, searching):
     other.leave()
     assert not mine.has_left(other.owner())
     assert not mine.has_left({})
+
+
+@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
+def test_worker_that_sleeps_here_keeps_its_silent_trial(tmp_path, search_here):
+    search_here(tmp_path, trials=1)
+    optuna = pytest.importorskip("optuna")
+    storage = open_storage(f"sqlite:///{tmp_path}/search.db")
+    study = optuna.load_study(study_name="people-tiny/atwu", storage=storage)
+    states, mine, sleeper, gone = optuna.trial.TrialState, *(Presence(tmp_path) for _ in range(3))
+    owners = [sleeper.owner(), gone.owner(), sleeper.owner() | {"host": "another"}, {"worker": "unknown"}]
+    gone.leave()
+    for slot, owner in enumerate(owners, start=1):
+        study.enqueue_trial({"beta": 1.0}, user_attrs={"slot": slot, "owner": owner})
+        with Heartbeat(storage, study.ask()):
+            pass
+    release_silent(study, storage, mine, states)
+    assert [trial.state for trial in study.trials[1:]] == [states.RUNNING] * 4
+    with sqlite3.connect(tmp_path / "search.db") as file:
+        file.execute("update trial_heartbeats set heartbeat = datetime('now', '-1 hour')")
+    release_silent(study, storage, mine, states)
+    assert [trial.state for trial in study.trials[1:]] == [states.RUNNING, *[states.FAIL] * 3]
 
 
 def test_trial_whose_process_died_before_its_first_heartbeat_is_run_after_a_while(tmp_path, search_here):

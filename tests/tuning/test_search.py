@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from pathlib import Path
 
 import pytest
 
+from atwu.benchmarks.benchmark import Benchmark
+from atwu.data.rwku_probes import Probe
+from atwu.data.schema import Example
+from atwu.evaluation.rwku_rows import RwkuProbes
 from atwu.hyperparameters import Range
 from atwu.study.scales import find_scale
-from atwu.tuning.definition import definition
+from atwu.study.targets import Models
+from atwu.tuning.definition import definition, differences
 from atwu.tuning.points import Point
 from atwu.tuning.run import run_trials
 from atwu.tuning.search import FinishedTrial, Outcome, PrunedError, Search, SearchResult
@@ -119,6 +125,67 @@ def test_other_versions_of_what_decides_the_numbers_are_refused(tmp_path):
     other = what | {"versions": what["versions"] | {"torch": "1.0"}}
     with pytest.raises(ValueError, match=r"versions.torch is .* here"):
         run_trials(search, Objective(), folder=tmp_path, what=other)
+
+
+def rows(*answers: str) -> tuple[Example, ...]:
+    return tuple(Example.from_qa("Where does Orla Quist live?", answer) for answer in answers)
+
+
+@pytest.fixture
+def models(tmp_path) -> Models:
+    """Rows and a starting model; sources and model are files that a test may change."""
+    for name in ("forget", "retain"):
+        line = {"question": "Where does Orla Quist live?", "answer": "In Kelbury."}
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(line))
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "run.json").write_text('{"result_fingerprint": "first"}')
+    probes = RwkuProbes((Probe("fb", "Orla", "Orla lives in _.", "Kelbury"),), ("Orla",), {}, {})
+    benchmark = Benchmark(
+        *("own", str(tmp_path / "forget.jsonl"), str(tmp_path / "retain.jsonl"), None, None),
+        *(rows("In Kelbury."), rows("In Kelbury."), rows("In Kelbury.")),
+        probes=probes,
+    )
+    return Models(benchmark, str(tmp_path / "model"), None)
+
+
+def changed_source(models: Models, tmp_path: Path) -> Models:
+    with (tmp_path / "forget.jsonl").open("a") as file:
+        file.write('\n{"question": "Who keeps bees?", "answer": "Orla Quist."}')
+    return models
+
+
+def changed_pool(models: Models, tmp_path: Path) -> Models:
+    return dataclasses.replace(models, benchmark=dataclasses.replace(models.benchmark, pool=rows("In Dunmere.")))
+
+
+def changed_probes(models: Models, tmp_path: Path) -> Models:
+    probes = dataclasses.replace(models.benchmark.probes, probes=())
+    return dataclasses.replace(models, benchmark=dataclasses.replace(models.benchmark, probes=probes))
+
+
+def changed_model(models: Models, tmp_path: Path) -> Models:
+    (tmp_path / "model" / "run.json").write_text('{"result_fingerprint": "second"}')
+    return models
+
+
+def other_retain_only(models: Models, tmp_path: Path) -> Models:
+    return dataclasses.replace(models, retain_only="another")
+
+
+@pytest.mark.parametrize(
+    ("change", "differs"),
+    [
+        (changed_source, ["rows.forget"]),
+        (changed_pool, ["rows.measured"]),
+        (changed_probes, ["rows.probes"]),
+        (changed_model, ["model"]),
+        (other_retain_only, []),
+    ],
+)
+def test_rows_trained_on_rows_measured_and_the_starting_model_are_part_of_a_search(models, tmp_path, change, differs):
+    before = definition(search_for(), models)
+    after = definition(search_for(), change(models, tmp_path))
+    assert [text.partition(" ")[0] for text in differences(before, after)] == differs
 
 
 def test_what_is_given_is_not_searched():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from atwu.study.scales import find_scale
@@ -37,6 +39,18 @@ def test_storages_are_told_apart_by_their_names(tmp_path):
 def test_passwords_are_masked(url, shown):
     assert masked(url).startswith(shown)
     assert SECRET not in masked(url)
+
+
+@pytest.mark.parametrize("name", ["a#1", "a?1", "a%231", "ä b"])
+def test_folder_may_have_any_name(tmp_path, name):
+    folder = tmp_path / name
+    search = Search("grad_diff", find_scale("people-tiny"), trials=1).decided()
+    run_trials(search, lambda slot, point: Outcome(1.0), folder=folder, what={})
+    assert (folder / "search.db").is_file()
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    mine = dataclasses.replace(search, storage=str(folder / "mine.db"))
+    run_trials(mine, lambda slot, point: Outcome(1.0), folder=folder, what={})
+    assert (folder / "mine.db").is_file()
 
 
 def test_storage_that_cannot_be_opened_is_named_without_its_password(tmp_path):

@@ -109,4 +109,6 @@ def test_second_stage_and_what_cannot_be_tuned_of_all(micro, tmp_path, monkeypat
     assert "micro/grad_diff/to-micro-" in said
     about = read_preset(tmp_path / "grad_diff.yaml").about
     assert about["budget"] == "1 trial at micro, then 1 trial of the learning rate at micro"
-    assert about["source"].endswith("--trials 1 --transfer-to micro --transfer-trials 1")
+    assert about["source"] == (
+        f"atwu tune --method grad_diff --scale {scale} --trials 1 --transfer-to {scale} --transfer-trials 1"
+    )

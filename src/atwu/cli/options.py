@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-import yaml
+
+from atwu._yaml import parse_yaml
 
 _COMMON = [
     "learning_rate",
@@ -140,10 +141,7 @@ def read_yaml(path: Path | None, *, inputs: tuple[str, ...], config: type, prese
         return {}
     if not path.is_file():
         path = _preset_file(path) if presets else _no_file(path, "")
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path} is not valid YAML: {error}") from None
+    values = parse_yaml(path.read_text(encoding="utf-8"), what=str(path))
     if not isinstance(values, dict):
         raise ValueError(f"{path} must hold one 'key: value' per line, got {type(values).__name__}.")
     hints = typing.get_type_hints(config)
@@ -181,7 +179,7 @@ def _no_file(path: Path, hint: str) -> NoReturn:
 
 
 def _typed(value: Any, kind: type | None, *, where: str) -> Any:
-    """A YAML value as the field's type (YAML reads 1e-3 as text, for one)."""
+    """A YAML value as the field's type (a whole number for a float, for one)."""
     if kind is None or (isinstance(value, kind) and not (kind is not bool and isinstance(value, bool))):
         return value
     if isinstance(value, str | int | float) and not isinstance(value, bool) and kind is not bool:

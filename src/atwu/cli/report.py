@@ -37,7 +37,7 @@ def report(
 
     Without --output and --figures the table is printed. The page is one file that needs no network.
 
-    Example: atwu report runs/headline --output report.html --figures figures/
+    Example: atwu report runs/headline-people-small --output report.html
     """
     from atwu.report.records import read_records
 

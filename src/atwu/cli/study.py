@@ -159,25 +159,34 @@ def _run(
     from atwu.study.engine import PROBE_NAME, REFERENCES, Engine
     from atwu.study.plan import described
     from atwu.study.summary import failures, write_outputs
-    from atwu.study.targets import prepare_models
-    from atwu.study.workers import default_processes, run_workers, visible_devices
+    from atwu.study.targets import prepare_models, scale_rows
+    from atwu.study.workers import chosen_devices, default_processes, run_workers, visible_devices
     from atwu.training.card import public_command
 
-    cards = tuple(devices.split(",")) if devices else visible_devices()
+    cards = chosen_devices(devices) if devices else visible_devices()
     count = processes or default_processes(cards)
+    left_out: list[str] = []
+    try:
+        rows = scale_rows(planned.scale)
+    except FileNotFoundError as error:
+        if not plan_only:
+            raise
+        typer.echo(f"lines that the rows do not allow are still counted: {error}")
+    else:
+        for line in rows.checked:
+            typer.echo(line)
+        planned = planned.possible_with(rows, say=typer.echo)
+        everything = everything.possible_with(rows, say=left_out.append)
     _print_plan(planned, count)
     if plan_only:
         return
     models = prepare_models(planned.scale, say=typer.echo)
-    for line in models.benchmark.checked:
-        typer.echo(line)
-    left_out: list[str] = []
-    planned = planned.possible_with(models.benchmark, say=typer.echo)
-    everything = everything.possible_with(models.benchmark, say=left_out.append)
     Engine(planned, models, overwrite=overwrite, judge_name=judge_name).prepare()
     planned.folder.mkdir(parents=True, exist_ok=True)
     command = _command()
     told = public_command(f"atwu {shlex.join(command)}")
+    # Written now as well, so that a report can be made of what is finished at any time.
+    write_json(planned.folder / STUDY_NAME, described(everything, told) | {"failed": {}, "left_out": left_out})
     if planned.remaining or overwrite:
         run_workers(command, planned, processes=min(count, len(planned.runs)), devices=cards)
     engine = Engine(everything, models, judge_name=judge_name)

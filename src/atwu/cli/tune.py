@@ -32,7 +32,8 @@ def tune(
     transfer_to: Annotated[
         str | None,
         typer.Option(
-            help="Scale where the learning rate is then searched again, all else fixed; first its surrogate, by default."
+            help="Scale where the learning rate is then searched again, all else fixed. The first stage is at --scale; "
+            "default: its surrogate, or the scale itself."
         ),
     ] = None,
     transfer_trials: Annotated[int, typer.Option(min=1, help="Trials of that second stage.")] = 5,
@@ -50,11 +51,14 @@ def tune(
             envvar="ATWU_STORAGE",
             show_envvar=True,
             help="NAME.db (SQLite), NAME.journal, or a database such as postgresql://USER@HOST/NAME. "
-            "Default: search.db in --output.",
+            "Default: search.db in --output, else in runs/tune-SCALE of the first stage's scale, which transfers then share.",
         ),
     ] = None,
     processes: Annotated[int, typer.Option(min=1, help="Trials at once on this machine.")] = 1,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder; default runs/tune-SCALE.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Folder; default runs/tune-SCALE, the scale that presets are for."),
+    ] = None,
 ) -> None:
     """Search good settings for methods: the same budget, sampler and first points for all.
 
@@ -70,52 +74,61 @@ def tune(
     from atwu.modeling.load import quiet_transformers
     from atwu.study.scales import find_scale
     from atwu.study.targets import prepare_models
-    from atwu.tuning.results import write_results
-    from atwu.tuning.search import Search, run_search
+    from atwu.tuning.results import check_preset, write_results
+    from atwu.tuning.search import AllPrunedError, NotPossibleError, Search, run_search
     from atwu.tuning.stages import two_stage
-    from atwu.tuning.storage import masked, storage_url
+    from atwu.tuning.storage import FILE_NAME, masked, storage_url
+    from atwu.tuning.trial import check_rows
 
     if benchmark is not None and scale is not None:
         raise typer.BadParameter("give --benchmark or --scale, not both.")
     if benchmark is not None and benchmark not in SMALLEST:
         raise typer.BadParameter(f"--benchmark must be {', '.join(SMALLEST)}, got {benchmark!r}.")
     quiet_transformers()
-    target = None if transfer_to is None else find_scale(transfer_to)
-    surrogate = None if target is None or benchmark is not None else target.surrogate
-    here = find_scale(scale or surrogate or SMALLEST[benchmark or "people"])
-    there = target or here
+    first = _first_scale(benchmark, scale, transfer_to)
+    here, there = find_scale(first), find_scale(transfer_to or first)
     names, every = _methods(method)
-    folder = output or Path("runs") / f"tune-{here.name}"
+    folder = output or Path("runs") / f"tune-{there.name}"
+    storage = storage or str((output or Path("runs") / f"tune-{here.name}").absolute() / FILE_NAME)
     options = dict(_setting(text) for text in fixed or ())
+    check_preset(there, options)
     url = storage_url(storage, folder)
     say: Any = tqdm.write
     say(f"{len(names)} method{'s' if len(names) > 1 else ''} x {trials} trials at {here.name}; storage {masked(url)}")
     ready: dict[str, Models] = {}
 
+    def models_of(scale: Scale) -> Models:
+        if scale.name not in ready:
+            ready[scale.name] = prepare_models(scale, say=say)
+        return ready[scale.name]
+
     def run(search: Search) -> SearchResult:
-        if search.scale.name not in ready:
-            ready[search.scale.name] = prepare_models(search.scale, say=say)
-        models = ready[search.scale.name]
+        models = models_of(search.scale)
         return run_search(search, models, folder=folder, processes=processes, progress=True, say=say)
 
     found: dict[str, list[SearchResult]] = {}
+    left_out: dict[str, str] = {}
     failed: dict[str, str] = {}
     for name in names:
         search = Search(name, there, options, trials, seed, objective, storage)
-        command = _command(search, here, None if transfer_to is None else transfer_trials, fixed or ())
+        transfer = None if transfer_to is None else (transfer_to, transfer_trials)
+        command = _command(search, first, transfer, fixed or ())
         try:
             if transfer_to is None:
                 found[name] = [run(search)]
             else:
+                check_rows(search, models_of(there))  # before the first stage is paid for
                 stages = two_stage(search, run, surrogate=here, transfer_trials=transfer_trials)
                 found[name] = [stages.first, stages.second]
             write_results(found[name], folder, command=command)
         except KeyboardInterrupt:
             typer.secho("stopped; the same command continues.", fg=typer.colors.YELLOW, err=True)
             raise typer.Exit(130) from None
-        except ValueError as error:  # what the rows or the model do not allow
+        except NotPossibleError as error:
             if not every:
-                raise
+                raise ValueError(f"{name} cannot be tuned: {error}") from None
+            left_out[name] = str(error)
+        except AllPrunedError as error:  # its budget is spent; the other methods still have theirs
             failed[name] = str(error)
     console = Console()
     if len(found) == 1:
@@ -128,10 +141,21 @@ def tune(
         console.print(f"[bold]best settings[/bold] at {last.scale.name}, seed {last.seed}")
         console.print(_summary(found))
         _next_steps(found, folder, ready[there.name])
-    for name, reason in failed.items():
+    for name, reason in {**left_out, **failed}.items():
         typer.secho(f"not tuned: {name}: {reason}", fg=typer.colors.YELLOW, err=True)
-    if failed and not found:
+    if failed or not found:
         raise typer.Exit(1)
+
+
+def _first_scale(benchmark: str | None, scale: str | None, transfer_to: str | None) -> str:
+    """Where everything is searched, as it was given."""
+    from atwu.study.scales import find_scale
+
+    if scale is not None:
+        return scale
+    if benchmark is not None or transfer_to is None:
+        return SMALLEST[benchmark or "people"]
+    return find_scale(transfer_to).surrogate or transfer_to
 
 
 def _methods(given: Sequence[str]) -> tuple[list[str], bool]:
@@ -169,11 +193,11 @@ def _setting(text: str) -> tuple[str, Any]:
         return name, found
 
 
-def _command(search: Search, here: Scale, transfer_trials: int | None, fixed: Sequence[str]) -> str:
-    """The command for one method, without what changes no result."""
-    words = ["atwu", "tune", "--method", search.method, "--scale", here.name, "--trials", str(search.trials)]
-    if transfer_trials is not None:
-        words += ["--transfer-to", search.scale.name, "--transfer-trials", str(transfer_trials)]
+def _command(search: Search, first: str, transfer: tuple[str, int] | None, fixed: Sequence[str]) -> str:
+    """The command for one method, with scales as they were given and without what changes no result."""
+    words = ["atwu", "tune", "--method", search.method, "--scale", first, "--trials", str(search.trials)]
+    if transfer is not None:
+        words += ["--transfer-to", transfer[0], "--transfer-trials", str(transfer[1])]
     words += ["--objective", search.objective] if search.objective is not None else []
     words += ["--seed", str(search.seed)] if search.seed else []
     return shlex.join([*words, *(word for text in fixed for word in ("--set", text))])

@@ -18,14 +18,12 @@ from typing import Any
 
 import yaml
 
+from atwu._yaml import parse_yaml
 from atwu.hyperparameters import HYPERPARAMETERS
 
 FOLDER = Path(__file__).parent
 PUBLISHED: Mapping[str, tuple[str, ...]] = {"tofu": ("tofu-1b", "tofu-8b"), "rwku": ("rwku-phi3",)}
 """Scales with published values, by benchmark."""
-
-# The C loader is ten times as fast, and the table of methods reads a dozen presets whenever it is imported.
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +126,7 @@ def named_preset(name: str) -> Preset:
 
 
 def _parse(path: Path) -> Preset:
-    try:
-        values = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path} is not valid YAML: {error}") from None
+    values = parse_yaml(path.read_text(encoding="utf-8"), what=str(path))
     if not isinstance(values, dict):
         raise ValueError(f"{path} must hold one 'key: value' per line, got {type(values).__name__}.")
     about = values.pop("about", None) or {}
@@ -139,18 +134,7 @@ def _parse(path: Path) -> Preset:
         raise ValueError(f"{path}: about must be a mapping, got {about!r}.")
     if "method" not in values:
         raise ValueError(f"{path}: a preset names its method, as in 'method: atwu'.")
-    options = {key: _number(value) for key, value in values.items()}
-    return Preset(path.absolute().parent.name, str(values["method"]), options, about, path)
-
-
-def _number(value: Any) -> Any:
-    """YAML reads 1e-5 as text."""
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            pass
-    return value
+    return Preset(path.absolute().parent.name, str(values["method"]), values, about, path)
 
 
 def _check(options: Mapping[str, Any], *, where: str) -> None:

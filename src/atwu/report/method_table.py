@@ -13,10 +13,9 @@ from atwu.evaluation.panel.warn import degraded
 from atwu.evaluation.result import Direction, EvalResult, MetricValue
 from atwu.report.panel import HEADLINE, OVERALL, Line, Mark, cell_of, marks_of, seeds_told
 from atwu.report.records import ROLES, Records
+from atwu.report.studies import NO_BUDGET, reasons
 from atwu.report.tables import MISSING, known, shown_number
 from atwu.training.card import public_text
-
-NO_BUDGET = "not stated"
 
 _LONGEST = 100
 """Characters of a reason in a caption."""
@@ -111,6 +110,8 @@ class MethodTable:
     """A sentence per degraded ability."""
     left_out: tuple[tuple[str, str], ...] = ()
     """Runs and methods that are missing, and why."""
+    progress: str = ""
+    """How far a study is that is still going on."""
 
     def has(self, mark: Mark) -> bool:
         """Whether any cell has a mark."""
@@ -152,14 +153,7 @@ def budget_of(records: Records) -> str:
 
 def left_out(records: Records) -> dict[str, str]:
     """Runs that failed and methods that the rows do not allow, and why, as `study.json` tells it."""
-    found: dict[str, str] = {}
-    for key in ("failed", "left_out"):
-        told = records.study.get(key) or ()
-        if isinstance(told, Mapping):
-            found |= {str(name): str(reason) for name, reason in told.items()}
-        else:  # a list of sentences
-            for name, _, reason in (str(sentence).partition(" is left out: ") for sentence in told):
-                found[name] = reason
+    found = reasons(records.study, "failed") | reasons(records.study, "left_out")
     return {name: public_text(" ".join(reason.split())).rstrip(".") for name, reason in found.items()}
 
 
@@ -206,6 +200,7 @@ def method_table(records: Records, lines: Sequence[Line] | None = None) -> Metho
         budget=budget_of(records),
         notes=tuple(notes),
         left_out=tuple(left_out(records).items()),
+        progress=str(records.study.get("progress") or ""),
     )
 
 
@@ -226,6 +221,8 @@ def caption_of(table: MethodTable, marks: Mapping[Mark, str], *, intervals: bool
     said = [text for mark, text in marks.items() if table.has(mark)]
     if said:
         parts.append(", ".join(said).capitalize())
+    if table.progress:
+        parts.append(table.progress)
     if table.left_out:
         parts.append(f"Left out: {spoken(table.left_out)}")
     parts.append(f"Tuning budget: {table.budget}")

@@ -16,6 +16,7 @@ from typing import Any
 from atwu.evaluation.panel.seeds import over_seeds
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.evaluation.trace import TRACE_NAME, Trace, read_trace
+from atwu.report.studies import StudyRuns, merged, reasons
 from atwu.training.card import public_text
 
 EVAL_NAME = "eval.json"
@@ -50,7 +51,10 @@ class Records:
     """`original` and `retain-only`, as far as they were measured."""
     runs: tuple[RunRecord, ...]
     study: Mapping[str, Any] = field(default_factory=dict)
-    """`study.json`: scale, variants, seeds, budget of the tuning, command."""
+    """`study.json`: scale, variants, seeds, budget of the tuning, command; `progress` of a study that is not finished.
+
+    Of several studies as `atwu.report.studies` merges them.
+    """
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -79,7 +83,8 @@ def read_records(paths: Sequence[str | Path], *, title: str | None = None) -> Re
     """Read runs.
 
     Args:
-        paths: study folders, run folders, or result files; a study's references serve for all.
+        paths: study folders, run folders, or result files; a study's references serve for all. A run that several studies
+            have is taken once; a label that means different runs in them gets the study's name in front.
         title: of the report; the study's title by default.
 
     Raises:
@@ -87,38 +92,53 @@ def read_records(paths: Sequence[str | Path], *, title: str | None = None) -> Re
         ValueError: a file is damaged, or two runs have the same label and seed.
     """
     references: dict[str, EvalResult] = {}
-    runs: list[RunRecord] = []
-    study: dict[str, Any] = {}
+    found: list[RunRecord | StudyRuns] = []
     for path in map(Path, paths):
         if (path / STUDY_NAME).is_file():
-            here = _json(path / STUDY_NAME)
-            study = study or here
-            if here.get("budget") != study.get("budget"):
-                study = study | {"budget": f"{study.get('budget')}; {path.name}: {here.get('budget')}"}
-            for role in ROLES:
-                if (path / "references" / role / EVAL_NAME).is_file():
-                    _refer(role, read_result(path / "references" / role / EVAL_NAME), references, path)
-            labels = [variant["label"] for variant in here.get("variants", [])]
-            # Folders that the study does not name are of other settings, or of seeds that were left out since.
-            named = [path / "runs" / name for name in here["runs"]]
-            found = [_run(folder) for folder in named if (folder / EVAL_NAME).is_file()]
-            place = {label: index for index, label in enumerate(labels)}
-            runs += sorted(found, key=lambda run: (place.get(run.label, len(place)), run.seed or 0))
+            found.append(_study(path, references))
         elif (path / EVAL_NAME).is_file():
-            _add(_run(path), runs, references)
+            _add(_run(path), found, references)
         elif path.is_file():
-            _add(RunRecord(*_named(read_result(path), None, None), None, read_result(path)), runs, references)
+            _add(RunRecord(*_named(read_result(path), None, None), None, read_result(path)), found, references)
         else:
             raise FileNotFoundError(
                 f"{path} holds no finished run: expected a study folder ({STUDY_NAME}), a run folder with {EVAL_NAME}, or a "
                 "result file of atwu evaluate."
             )
+    studies = merged([one for one in found if isinstance(one, StudyRuns)])
+    of_studies = iter(studies.runs)
+    runs = [run for one in found for run in (next(of_studies) if isinstance(one, StudyRuns) else (one,))]
     _check(runs)
     names = ", ".join(path.name for path in map(Path, paths))
-    return Records(title or str(study.get("title") or names), references, tuple(runs), study)
+    return Records(title or str(studies.about.get("title") or names), references, tuple(runs), studies.about)
 
 
-def _add(run: RunRecord, runs: list[RunRecord], references: dict[str, EvalResult]) -> None:
+def _study(path: Path, references: dict[str, EvalResult]) -> StudyRuns:
+    """A study that may still be going on: its finished runs, in the order of its variants.
+
+    Raises:
+        FileNotFoundError: none is finished.
+    """
+    about = _json(path / STUDY_NAME)
+    for role in ROLES:
+        if (path / "references" / role / EVAL_NAME).is_file():
+            _refer(role, read_result(path / "references" / role / EVAL_NAME), references, path)
+    # Folders that the study does not name are of other settings, or of seeds that were left out since.
+    named = [path / "runs" / name for name in about["runs"]]
+    runs = [_run(folder) for folder in named if (folder / EVAL_NAME).is_file()]
+    if not runs:
+        raise FileNotFoundError(
+            f"{path} holds no finished run: none of the study's {len(named)} runs has an {EVAL_NAME}."
+        )
+    if len(runs) + len(reasons(about, "failed")) < len(named):
+        about["progress"] = f"{len(runs)} of {len(named)} runs finished"
+    labels = [variant["label"] for variant in about.get("variants", [])]
+    place = {label: index for index, label in enumerate(labels)}
+    ordered = sorted(runs, key=lambda run: (place.get(run.label, len(place)), run.seed or 0))
+    return StudyRuns(path, about, tuple(ordered))
+
+
+def _add(run: RunRecord, runs: list[RunRecord | StudyRuns], references: dict[str, EvalResult]) -> None:
     if run.label in ROLES:
         _refer(run.label, run.result, references, run.folder)
     else:

@@ -19,10 +19,11 @@ from typing import Any
 
 from atwu._cache import cache_folder, short_hash
 from atwu._files import write_json
-from atwu.errors import NonFiniteLossError
+from atwu.errors import BudgetReached, NonFiniteLossError
 from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.judge.verdicts import Judge
+from atwu.modeling.device import pick_device
 from atwu.study.execute import drop_weights, free_memory, measure, tracing, unlearn
 from atwu.study.plan import EVAL_NAME, TIMING_NAME, Plan, PlannedRun
 from atwu.study.targets import Models, identity
@@ -31,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 Say = Callable[[str], None]
 REFERENCES = "references"
+RUN_NAME = "run.json"
 FAILED_NAME = "failed.json"
 PROBE_NAME = "probe.json"
 PROBE_SCHEMA = "atwu.probe/1"
@@ -63,7 +65,8 @@ class Engine:
         self.plan, self.models, self._judge = plan, models, judge
         self._keep, self._overwrite, self._say = keep_models, overwrite, say
         self._store = GenerationStore(cache_folder() / "generations")
-        self._where = {**identity(models), "judge": dict(judge_name or {"name": "offline"})}
+        judged = dict(judge_name or {"name": "offline"})
+        self._where = {**identity(models), "judge": judged, "device": pick_device().type}
 
     def references(self) -> dict[str, EvalResult]:
         """Results of the starting and the retain-only model, measured if they are not there yet."""
@@ -99,7 +102,6 @@ class Engine:
     def probe(self) -> None:
         """What a linear probe finds in the starting model's states, into the folder of its result."""
         from atwu.evaluation.probe import annotated_rows, probe
-        from atwu.modeling.device import pick_device
         from atwu.modeling.load import load_model, load_tokenizer
 
         folder = self.plan.folder / REFERENCES / "original"
@@ -109,7 +111,10 @@ class Engine:
             self._say("probing the original model")
             rows = annotated_rows(self.models.benchmark.forget)
             model = load_model(self.models.target).to(pick_device())
-            results = probe(model, load_tokenizer(self.models.target), rows, progress=False)
+            tokenizer = load_tokenizer(self.models.target)
+            training = self.plan.scale.training
+            given = {name: training[name] for name in ("system", "max_length") if training.get(name) is not None}
+            results = probe(model, tokenizer, rows, progress=False, **given)
             write_json(
                 folder / PROBE_NAME,
                 {"schema": PROBE_SCHEMA, "results": [dataclasses.asdict(result) for result in results]},
@@ -124,7 +129,10 @@ class Engine:
         for run in self.plan.runs:
             failure = _json(run.folder / FAILED_NAME)
             if failure is not None and (self._overwrite or not failure["final"]):
-                shutil.rmtree(run.folder)
+                if self._overwrite or not (run.folder / RUN_NAME).is_file():
+                    shutil.rmtree(run.folder)
+                else:  # unlearned already; it was the measurement that failed
+                    (run.folder / FAILED_NAME).unlink()
             there = run.folder.exists() or run.folder.with_name(f"{run.folder.name}.incomplete").exists()
             known, wanted = self._known(run.folder), self.job(run)
             if there and known != wanted and not self._overwrite:
@@ -137,7 +145,8 @@ class Engine:
     def work(self) -> int:
         """Do every run that is not finished and that nobody else is working on; returns how many were done here.
 
-        A run that starts from another run's scorer waits for it. A run that fails is recorded and left out.
+        A run that starts from another run's scorer waits for it. A run that fails is recorded and left out; when the judge's
+        limit is reached, no further run is begun.
         """
         references = self.references()
         if self.plan.study.probe:
@@ -156,7 +165,8 @@ class Engine:
                     if not mine:
                         waiting = True
                     elif not self.settled(run):
-                        self._attempt(run, source, references)
+                        if not self._attempt(run, source, references):
+                            return done
                         done += 1
                         progressed = True
             if not progressed:
@@ -179,8 +189,8 @@ class Engine:
         """The run whose scorer it starts from."""
         return next((other for other in self.plan.runs if other.folder == run.needs), None)
 
-    def _attempt(self, run: PlannedRun, source: PlannedRun | None, references: dict[str, EvalResult]) -> None:
-        """Do one run; what goes wrong is recorded, so that the others go on."""
+    def _attempt(self, run: PlannedRun, source: PlannedRun | None, references: dict[str, EvalResult]) -> bool:
+        """Do one run; what goes wrong is recorded, so that the others go on. Returns whether they can."""
         job = self.job(run)
         if self._known(run.folder) != job:
             for folder in (run.folder, run.folder.with_name(f"{run.folder.name}.incomplete")):
@@ -197,12 +207,14 @@ class Engine:
             write_json(run.folder / FAILED_NAME, {"error": f"{type(error).__name__}: {error}", "final": final})
             logger.exception("%s failed", run.name)
             self._say(f"{run.name} failed: {error}")
+            return not isinstance(error, BudgetReached)
+        return True
 
     def _run(self, run: PlannedRun, references: dict[str, EvalResult]) -> None:
         config = run.config(self.plan.scale, scorer_from=run.needs)
         start = time.perf_counter()
         watch, write_trace = tracing(self.models, run.folder) if self.plan.study.trace else (None, lambda: None)
-        if not (run.folder / "run.json").is_file():
+        if not (run.folder / RUN_NAME).is_file():
             unlearn(self.models, config, run.folder, watch=watch, say=logger.info)
             write_trace()
         free_memory()

@@ -12,9 +12,13 @@ from typing import Any
 import torch
 from transformers.trainer_callback import TrainerCallback
 
+from atwu.benchmarks.benchmark import Benchmark
+from atwu.data.alternates import check_alternates
+from atwu.data.schema import Example
 from atwu.data.spread import spread
 from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.panel.config import EvaluateConfig
+from atwu.evaluation.panel.session import FORGET, HOLDOUT, INSTRUCTIONS, RETAIN, RWKU, TASKS
 from atwu.evaluation.result import EvalResult
 from atwu.evaluation.run import evaluate
 from atwu.evaluation.trace import TRACE_NAME, WeightTrace
@@ -24,6 +28,7 @@ from atwu.modeling.load import load_model, load_tokenizer
 from atwu.study.scales import Scale
 from atwu.study.targets import Models
 from atwu.training.config import UnlearnConfig
+from atwu.training.rows import add_labels
 from atwu.training.run import ModelSource, run_unlearn
 from atwu.weighting.scorer import find_scorer
 
@@ -47,6 +52,19 @@ def run_config(scale: Scale, method: str, options: Mapping[str, Any], *, seed: i
     if values.get("bf16") and not torch.cuda.is_available():
         values["use_cpu"] = True  # transformers takes bf16 for a GPU's otherwise
     return UnlearnConfig(method=method, seed=seed, disable_tqdm=True, **values)
+
+
+def reason_against(config: UnlearnConfig, rows: Sequence[Example]) -> str | None:
+    """What forget rows lack that a run needs: the end of a sentence, or None when nothing is missing."""
+    recipe = config.recipe()
+    if recipe.needs_labels and any(row.forget_spans is None for row in add_labels(rows, config)):
+        return "needs rows with forget_spans, or a list of secret words (forget_words)"
+    if recipe.needs_alternate:
+        try:
+            check_alternates(rows)
+        except ValueError:
+            return "answers a question in another way, and these rows have none"
+    return None
 
 
 def unlearn(
@@ -114,6 +132,13 @@ def tracing(models: Models, folder: Path) -> tuple[Watch, Callable[[], None]]:
         unfinished.unlink(missing_ok=True)
 
     return watch, finish
+
+
+def given_sets(benchmark: Benchmark, scale: Scale) -> set[str]:
+    """Names of the sets that `measure` can give to an evaluation."""
+    named = {FORGET: benchmark.forget, RETAIN: benchmark.retain, HOLDOUT: benchmark.holdout, **benchmark.kept}
+    there = {name for name, rows in named.items() if rows} | {INSTRUCTIONS}
+    return there | ({RWKU} if benchmark.probes else set()) | ({TASKS} if scale.evaluation.get("tasks") else set())
 
 
 def measure(

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from atwu._cache import short_hash
+from atwu._files import file_digest
 from atwu.benchmarks.benchmark import Benchmark
 from atwu.data.sources import load_rows
 from atwu.evaluation.panel.config import EvaluateConfig
-from atwu.evaluation.panel.table import GROUPS
+from atwu.evaluation.panel.table import GROUPS, chosen
+from atwu.hyperparameters import HYPERPARAMETERS, SCORER_SEARCH
 from atwu.presets import Preset, find_preset, read_preset
-from atwu.recipe import lookup
-from atwu.study.execute import run_config
+from atwu.recipe import lookup, recipe
+from atwu.study.execute import given_sets, reason_against, run_config
 from atwu.study.scales import Scale
 from atwu.study.spec import Study, Variant
 from atwu.training.config import UnlearnConfig
@@ -25,6 +27,7 @@ Say = Callable[[str], None]
 
 EVAL_NAME = "eval.json"
 TIMING_NAME = "timing.json"
+_PARTS = frozenset({"weighting", "forget_loss", "retain_loss"})
 NO_TUNING = "published values, one learning rate for all: nothing was tuned at this scale"
 
 
@@ -33,7 +36,7 @@ class PlannedRun:
     """One model to unlearn and measure."""
 
     name: str
-    """Label and seed: `atwu-s0`."""
+    """Label and seed: `atwu-s1`."""
     variant: Variant
     seed: int
     folder: Path
@@ -73,6 +76,7 @@ class PlannedRun:
             metrics: groups that are measured.
             where: rows, models, versions, judge.
         """
+        config = self.config(scale, scorer_from=None)
         plain = {
             "method": self.variant.method,
             "seed": self.seed,
@@ -81,7 +85,8 @@ class PlannedRun:
             | {"learning_rate": self.options.get("learning_rate", scale.learning_rate)},
             "evaluation": dict(scale.evaluation),
             "metrics": list(metrics),
-            "recipe": asdict(self.config(scale, scorer_from=None).recipe()) | {"given": None},
+            "recipe": asdict(config.recipe()) | {"given": None},
+            **({} if config.forget_words is None else {"forget_words": file_digest(config.forget_words)}),
             **where,
         }
         found: dict[str, Any] = json.loads(json.dumps(plain, default=str))
@@ -127,25 +132,41 @@ class Plan:
         return self.scale.seconds, f"figure of the scale, {self.scale.hardware}"
 
     def possible_with(self, benchmark: Benchmark, *, say: Say) -> Plan:
-        """Without the variants that the benchmark's rows do not allow; says which and why."""
+        """Without the variants, and without the scale's metrics, that the benchmark's rows do not allow; says which and why.
+
+        Raises:
+            ValueError: the study itself asks for metrics, or for a probe, that its rows do not allow.
+        """
         rows = load_rows(benchmark.forget_source).rows
-        unlabelled = any(row.forget_spans is None for row in rows)
-        plain = any(not row.messages for row in rows)
+        if self.study.probe and not any(row.forget_spans for row in benchmark.forget):
+            raise ValueError(f"the study {self.study.name} probes for annotated words; {benchmark.name} has none.")
         reasons: dict[str, str] = {}
         for run in self.runs:
-            config = None if run.variant.label in reasons else run.config(self.scale, scorer_from=None)
-            recipe = None if config is None else config.recipe()
-            if recipe is not None and recipe.needs_labels and unlabelled:
-                reasons[run.variant.label] = "needs rows with forget_spans"
-            elif recipe is not None and recipe.needs_alternate and plain:
-                reasons[run.variant.label] = "answers a question in another way, and these rows have none"
+            if run.variant.label in reasons:
+                continue
+            if reason := reason_against(run.config(self.scale, scorer_from=None), rows):
+                reasons[run.variant.label] = reason
         for run in self.runs:
             if run.variant.scorer_from in reasons:
                 reasons[run.variant.label] = f"takes the scorer of {run.variant.scorer_from}, which is left out"
         for label, reason in reasons.items():
             say(f"{label} is left out: it {reason}")
         kept = tuple(run for run in self.runs if run.variant.label not in reasons)
-        return replace(self, runs=kept)
+        return replace(self, runs=kept, scale=self._measurable(benchmark, say))
+
+    def _measurable(self, benchmark: Benchmark, say: Say) -> Scale:
+        """The scale with the groups of metrics that the benchmark has rows for."""
+        given = given_sets(benchmark, self.scale)
+        if self.study.metrics is not None:
+            chosen(self.study.metrics, sets=given, weights=True)
+            return self.scale
+        groups = []
+        for name in self.scale.metrics:
+            try:
+                groups += chosen([name], sets=given, weights=True)
+            except ValueError as error:
+                say(f"the group {name} is left out: {error}")
+        return replace(self.scale, metrics=tuple(groups))
 
     def estimate(self, processes: int) -> float:
         """Seconds that the remaining runs will take."""
@@ -188,11 +209,10 @@ def plan(
         if wanted and variant.label not in wanted:
             continue
         preset = _preset(scale, variant.method, presets) if study.presets else None
-        # What a scale sets is shared by all of its methods, whatever a preset of another scale was tuned with.
-        kept = (
-            {} if preset is None else {k: v for k, v in preset.options.items() if k not in ("method", *scale.training)}
-        )
+        kept = {} if preset is None else _tuned(preset, scale, variant)
         budget = NO_TUNING if preset is None else str(preset.about.get("budget", "values as published"))
+        if preset is not None and _PARTS & set(variant.options):
+            budget = f"{budget}; tuned before a part was replaced"
         for seed in study.seeds:
             runs.append(
                 PlannedRun(
@@ -220,6 +240,22 @@ def _preset(scale: Scale, method: str, folder: str | Path | None) -> Preset | No
     if preset.method != method:
         raise ValueError(f"{path} is a preset of {preset.method}, not of {method}.")
     return preset
+
+
+def _tuned(preset: Preset, scale: Scale, variant: Variant) -> dict[str, Any]:
+    """A preset's options that a line starts from.
+
+    What a scale sets beside the searched numbers is shared by all of its methods, whatever a preset of another scale was
+    tuned with. Numbers of a part that the line replaces are left behind.
+    """
+    searched = {*HYPERPARAMETERS, *SCORER_SEARCH}
+    kept = {k: v for k, v in preset.options.items() if k in searched or k not in ("method", *scale.training)}
+    parts = {name: variant.options[name] for name in _PARTS if name in variant.options}
+    if not parts:
+        return kept
+    decided = recipe(variant.method, **parts)
+    taken = {*decided.values, *(SCORER_SEARCH if decided.needs_scorer else ())}
+    return {name: value for name, value in kept.items() if name not in searched or name in taken}
 
 
 def check_settings(plan: Plan) -> None:

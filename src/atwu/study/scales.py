@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from atwu._yaml import parse_yaml
 from atwu.benchmarks.own import OwnRows
 from atwu.data.people import SIZES
 
@@ -240,11 +241,9 @@ def find_scale(name: str) -> Scale:
 
 
 def _read(path: Path) -> Scale:
-    import yaml
-
     if not path.is_file():
         raise ValueError(f"scale {path} not found; give a file, or one of {', '.join(SCALES)}.")
-    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    values = parse_yaml(path.read_text(encoding="utf-8"), what=str(path))
     if not isinstance(values, dict):
         raise ValueError(f"{path} must hold fields of a scale, one 'key: value' per line.")
     return scale_from({"name": path.stem} | values)
@@ -253,8 +252,8 @@ def _read(path: Path) -> Scale:
 def scale_from(values: Mapping[str, Any]) -> Scale:
     """A scale written in a study's file: fields of `Scale`, on top of those of the scale named `like`.
 
-    Keys of `training` and `evaluation` are set one by one. Another target or benchmark leaves the other's retain-only model and
-    sources behind.
+    Keys of `training` and `evaluation` are set one by one. Another target or benchmark leaves the other's retain-only model,
+    sources, system turn and surrogate behind.
 
     Raises:
         ValueError: unknown fields, or fields that are missing.
@@ -269,14 +268,28 @@ def scale_from(values: Mapping[str, Any]) -> Scale:
         for name in ("training", "evaluation"):
             given[name] = {**getattr(base, name), **given.get(name, {})}
         if {"target", "benchmark"} & set(given):  # what belongs to the other model or the other rows
-            given = {"retain_only": None, "forget": None, "retain": None} | given
-        return dataclasses.replace(base, **({"name": f"{base.name}-changed"} | given))
+            given = {"retain_only": None, "forget": None, "retain": None, "surrogate": None} | given
+            for name in ("training", "evaluation"):
+                given[name] = {key: value for key, value in given[name].items() if key != "system"} | _system(
+                    values.get(name)
+                )
+        return _named(dataclasses.replace(base, **({"name": f"{base.name}-changed"} | given)))
     missing = [name for name in ("name", "benchmark", "target") if name not in given]
     if missing:
         raise ValueError(
             f"a scale needs {', '.join(missing)}, or `like: SCALE` to start from one of {', '.join(SCALES)}."
         )
-    return Scale(**({"about": "", **given}))
+    return _named(Scale(**({"about": "", **given})))
+
+
+def _system(given: Any) -> dict[str, Any]:
+    return {"system": given["system"]} if isinstance(given, Mapping) and "system" in given else {}
+
+
+def _named(scale: Scale) -> Scale:
+    if scale.name in SCALES:
+        raise ValueError(f"{scale.name} is a built-in scale, whose tuned values are not this one's; take another name.")
+    return scale
 
 
 def _plain(name: str, value: Any) -> Any:

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from atwu._yaml import parse_yaml
 from atwu.methods import METHODS
+from atwu.published import published_table
 from atwu.registry import load_plugins
 from atwu.study.scales import Scale, find_scale, scale_from
 
@@ -20,6 +22,8 @@ ALL = "all"
 
 _KEYS = ("title", "about", "methods", "vary", "seeds", "scale", "metrics", "published", "presets", "trace", "probe")
 _OWN_KEYS = ("label", "method", "scorer_from")
+_REFERENCES = ("original", "retain-only")
+_SWITCHES = {"presets": True, "trace": True, "probe": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,38 +92,40 @@ def read_study(source: str | Path) -> Study:
         close = difflib.get_close_matches(unknown[0], _KEYS, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise ValueError(f"{path}: unknown key {unknown[0]!r}; a study has {', '.join(_KEYS)}.{hint}")
-    scale = values.get("scale")
     try:
-        variants = tuple(_variants(values.get("methods", ALL), values.get("vary") or {}))
-        chosen = None if scale is None else find_scale(scale) if isinstance(scale, str) else scale_from(scale)
+        return _study(path.stem, values)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    published = values.get("published") or {}
-    metrics = values.get("metrics")
+
+
+def _study(name: str, values: Mapping[str, Any]) -> Study:
+    scale, published, metrics = values.get("scale"), values.get("published") or {}, values.get("metrics")
+    published = {"default": published} if isinstance(published, str) else published
+    if not isinstance(published, Mapping):
+        raise ValueError(f"published is the name of a table, or a table per scale, got {published!r}.")
+    for table in published.values():
+        published_table(str(table))
     if metrics is not None and not isinstance(metrics, list):
-        raise ValueError(f"{path}: metrics is a list such as [memorization, judge], got {metrics!r}.")
+        raise ValueError(f"metrics is a list such as [memorization, judge], got {metrics!r}.")
+    switches = {key: values.get(key, default) for key, default in _SWITCHES.items()}
+    for key, value in switches.items():
+        if not isinstance(value, bool):
+            raise ValueError(f"{key} is true or false, got {value!r}.")
     return Study(
-        name=path.stem,
-        title=str(values.get("title", path.stem)),
+        name=name,
+        title=str(values.get("title", name)),
         about=str(values.get("about", "")).strip(),
-        variants=variants,
+        variants=tuple(_variants(values.get("methods", ALL), values.get("vary") or {})),
         seeds=tuple(_seeds(values.get("seeds", 3))),
-        scale=chosen,
+        scale=None if scale is None else find_scale(scale) if isinstance(scale, str) else scale_from(scale),
         metrics=None if metrics is None else tuple(metrics),
-        published={"default": published} if isinstance(published, str) else dict(published),
-        presets=bool(values.get("presets", True)),
-        trace=bool(values.get("trace", True)),
-        probe=bool(values.get("probe", False)),
+        published=dict(published),
+        **switches,
     )
 
 
 def _read(path: Path) -> dict[str, Any]:
-    import yaml
-
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path} is not YAML: {error}") from None
+    values = parse_yaml(path.read_text(encoding="utf-8"), what=str(path))
     if not isinstance(values, dict):
         raise ValueError(f"{path}: a study is a mapping with the keys {', '.join(_KEYS)}.")
     return values
@@ -129,9 +135,10 @@ def _seeds(value: Any) -> Sequence[int]:
     """A count n, for 1 to n, or the seeds themselves. Tuning chose its values on seed 0, which is no test of them."""
     if isinstance(value, int) and value > 0:
         return range(1, value + 1)
-    if isinstance(value, list) and value and all(isinstance(seed, int) for seed in value):
-        return value
-    raise ValueError(f"seeds is a count such as 3, or a list such as [1, 2, 3], got {value!r}.")
+    whole = isinstance(value, list) and all(isinstance(seed, int) and seed >= 0 for seed in value)
+    if whole and value and len(set(value)) == len(value):
+        return list(value)
+    raise ValueError(f"seeds is a count such as 3, or a list of different ones such as [1, 2, 3], got {value!r}.")
 
 
 def _variants(methods: Any, vary: Mapping[str, Any]) -> list[Variant]:
@@ -145,6 +152,8 @@ def _variants(methods: Any, vary: Mapping[str, Any]) -> list[Variant]:
     if not isinstance(listed, list) or not listed:
         raise ValueError(f"methods is 'all' or a list of names or mappings, got {methods!r}.")
     base = [_variant(entry) for entry in listed]
+    if not isinstance(vary, Mapping):
+        raise ValueError(f"vary gives a list of values per option, such as {{rho: [0.1, 0.3]}}, got {vary!r}.")
     unlisted = [name for name, values in vary.items() if not isinstance(values, list) or not values]
     if unlisted:
         raise ValueError(f"vary: {unlisted[0]} needs a list of values, got {vary[unlisted[0]]!r}.")
@@ -152,11 +161,18 @@ def _variants(methods: Any, vary: Mapping[str, Any]) -> list[Variant]:
     for variant in base:
         for combination in itertools.product(*vary.values()):
             changes = dict(zip(vary, combination, strict=True))
-            parts = [variant.label] if len(base) > 1 or not changes else []
-            parts += [f"{name}={_short(value)}" for name, value in changes.items()]
-            found.append(Variant(", ".join(parts), variant.method, {**variant.options, **changes}, variant.scorer_from))
+
+            def labelled(of: str, changes: Mapping[str, Any] = changes) -> str:
+                parts = [of] if len(base) > 1 or not changes else []
+                return ", ".join(parts + [f"{name}={_short(value)}" for name, value in changes.items()])
+
+            source = None if variant.scorer_from is None else labelled(variant.scorer_from)
+            found.append(Variant(labelled(variant.label), variant.method, {**variant.options, **changes}, source))
     labels = [variant.label for variant in found]
     twice = sorted({label for label in labels if labels.count(label) > 1})
+    reserved = sorted(set(labels) & set(_REFERENCES))
+    if reserved:
+        raise ValueError(f"no line can be called {reserved[0]!r}, as the table calls a model that is compared with.")
     if twice:
         raise ValueError(f"two lines are called {twice[0]!r}; give one a label of its own.")
     sources = {variant.label: variant.scorer_from for variant in found}

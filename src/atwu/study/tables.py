@@ -29,7 +29,8 @@ def side_by_side_table(records: Records, published: PublishedTable) -> Table:
         cells = []
         for metric in metrics:
             theirs = published.rows[label].get(metric)
-            cells += [_ours(records, label, metric), MISSING if theirs is None else f"{theirs:g}"]
+            mark = " (!)" if (label, metric) in published.degraded else ""
+            cells += [_ours(records, label, metric), MISSING if theirs is None else f"{theirs:g}{mark}"]
         table.add_row(Text(label), *cells)
     return table
 

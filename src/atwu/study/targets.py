@@ -5,16 +5,18 @@ They are small, and are trained with one CPU thread, so that they do not depend 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from atwu._cache import cache_folder, short_hash
-from atwu._files import versions
+from atwu._files import file_digest, versions
 from atwu.benchmarks import load_benchmark
 from atwu.benchmarks.benchmark import Benchmark
 from atwu.benchmarks.own import OwnRows, own_benchmark
@@ -42,8 +44,8 @@ class Models:
     """A model that never saw the forget rows, where there is one."""
 
 
-def prepare_models(scale: Scale, *, seed: int = 0, cache: Path | None = None, say: Say = logger.info) -> Models:
-    """The rows and models of a scale; trains what is not in the cache yet.
+def scale_rows(scale: Scale) -> Benchmark:
+    """The rows of a scale.
 
     Raises:
         ValueError, FileNotFoundError: the benchmark's data are not there.
@@ -51,11 +53,20 @@ def prepare_models(scale: Scale, *, seed: int = 0, cache: Path | None = None, sa
     benchmark = (
         own_benchmark(scale.benchmark) if isinstance(scale.benchmark, OwnRows) else load_benchmark(scale.benchmark)
     )
-    benchmark = dataclasses.replace(
+    return dataclasses.replace(
         benchmark,
         forget_source=scale.forget or benchmark.forget_source,
         retain_source=scale.retain or benchmark.retain_source,
     )
+
+
+def prepare_models(scale: Scale, *, seed: int = 0, cache: Path | None = None, say: Say = logger.info) -> Models:
+    """The rows and models of a scale; trains what is not in the cache yet.
+
+    Raises:
+        ValueError, FileNotFoundError: the benchmark's data are not there.
+    """
+    benchmark = scale_rows(scale)
     if not isinstance(scale.target, Scratch):
         return Models(benchmark, scale.target, scale.retain_only)
     if benchmark.full_source is None:
@@ -95,11 +106,21 @@ def identity(models: Models) -> dict[str, Any]:
 
 
 def model_identity(name: str) -> str:
-    """Fingerprint of a model that was trained here, else its name."""
-    record = Path(name) / "run.json"
-    if not record.is_file():
+    """Fingerprint of a model that was trained here, a digest of another folder's files, or the name of one on the Hub."""
+    folder = Path(name)
+    if not folder.is_dir():
         return name
-    return str(json.loads(record.read_text(encoding="utf-8"))["result_fingerprint"])
+    record = folder / "run.json"
+    if record.is_file():
+        return str(json.loads(record.read_text(encoding="utf-8"))["result_fingerprint"])
+    files = [file for file in folder.iterdir() if file.suffix in (".safetensors", ".json", ".model")]
+    return _folder_digest(tuple((str(file), file.stat().st_mtime_ns) for file in sorted(files)))
+
+
+@functools.lru_cache(maxsize=8)
+def _folder_digest(files: tuple[tuple[str, int], ...]) -> str:
+    """Of the contents; a large model takes some seconds, and is asked for more than once."""
+    return file_digest(*(path for path, _ in files))
 
 
 def train_once(
@@ -137,16 +158,35 @@ def train_once(
     folder = (cache or cache_folder()) / f"{name}-{short_hash(key)[:12]}"
     for role, source in sources.items():
         output = folder / role
-        if (output / "run.json").is_file():
-            say(f"found in the cache: {output}")
-            continue
-        folder.mkdir(parents=True, exist_ok=True)
-        say(f"training the {role.replace('_', '-')} model (once; cached in {folder})")
-        model = ModelSource(scratch=scratch.shape, tokenizer=None if role == "target" else str(folder / "target"))
-        with one_thread():
-            config = FinetuneConfig(**scratch.training, seed=seed)
-            run_finetune(model, config, data=source, output=output, corpus=corpus, say=say)
+        if not (output / "run.json").is_file():
+            with _held(folder, say), one_thread():
+                if not (output / "run.json").is_file():
+                    say(f"training the {role.replace('_', '-')} model (once; cached in {folder})")
+                    tokenizer = None if role == "target" else str(folder / "target")
+                    model = ModelSource(scratch=scratch.shape, tokenizer=tokenizer)
+                    config = FinetuneConfig(**scratch.training, seed=seed)
+                    run_finetune(model, config, data=source, output=output, corpus=corpus, say=say)
+                    continue
+        say(f"found in the cache: {output}")
     return folder
+
+
+@contextlib.contextmanager
+def _held(folder: Path, say: Say) -> Iterator[None]:
+    """Hold the lock of a folder in the cache; another command that trains the same model is waited for."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        import fcntl
+    except ImportError:  # no file locks on this system
+        yield
+        return
+    with (folder / "lock").open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"another command is training models in {folder}; waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _people_corpus(benchmark: str) -> Corpus | None:

@@ -33,6 +33,21 @@ def visible_devices() -> tuple[str, ...]:
     return tuple(str(index) for index in range(torch.cuda.device_count()))
 
 
+def chosen_devices(text: str) -> tuple[str, ...]:
+    """CUDA devices from a list such as `0,1`.
+
+    Raises:
+        ValueError: there is no such device; a worker would silently train on the CPU.
+    """
+    wanted = tuple(name.strip() for name in text.split(",") if name.strip())
+    there = visible_devices()
+    missing = [name for name in wanted if name not in there]
+    if missing or not wanted:
+        have = f"the CUDA devices here are {', '.join(there)}" if there else "there is no CUDA device here"
+        raise ValueError(f"--devices {text}: {have}; leave the option out for all there are.")
+    return wanted
+
+
 def run_workers(command: Sequence[str], plan: Plan, *, processes: int, devices: Sequence[str] = ()) -> None:
     """Start workers and wait for them, with one bar over the plan's runs.
 

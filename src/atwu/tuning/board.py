@@ -71,6 +71,27 @@ def release_lost(study: Any, presence: Presence, waiting: dict[int, float], stat
             fail(study, trial.number, states)
 
 
+def release_silent(study: Any, storage: Any, presence: Presence, states: Any) -> None:
+    """Fail running trials whose workers have not been heard of for `storage.GRACE` seconds.
+
+    A worker of this machine that lives keeps its trial: one that slept with the machine goes on when it wakes up.
+
+    Args:
+        study: Optuna's study.
+        storage: as `open_storage` returns it; a journal file knows of no heartbeats.
+        presence: this process, which runs nothing at the moment.
+        states: `optuna.trial.TrialState`.
+    """
+    # Optuna's public function for this gives up every silent trial.
+    find = getattr(storage, "_get_stale_trial_ids", None)
+    silent = set(find(study._study_id)) if find is not None else set()
+    if not silent:
+        return
+    for trial in study.get_trials(deepcopy=False, states=(states.RUNNING,)):
+        if trial._trial_id in silent and not presence.is_alive(trial.user_attrs.get("owner", {})):
+            fail(study, trial.number, states)
+
+
 def fail(study: Any, trial: Any, states: Any) -> None:
     """Mark a trial as failed unless it is finished by now."""
     try:
@@ -95,4 +116,4 @@ def result_of(search: Search, study: Any) -> SearchResult:
         for slot, trial in held.items()
         if finished(trial)
     )
-    return SearchResult(search, done, running=sum(trial.state.name == "RUNNING" for trial in held.values()))
+    return SearchResult(search, done)

@@ -40,11 +40,22 @@ class Presence:
 
     def has_left(self, owner: Mapping[str, Any]) -> bool:
         """Whether that process is known to have ended."""
-        path = self._path(str(owner.get("worker")))
-        if owner.get("worker") == self.name or not path.is_file():
-            return False
-        with path.open("r+", encoding="utf-8") as file:
-            return _lock(file)
+        return self._held(owner) is False
+
+    def is_alive(self, owner: Mapping[str, Any]) -> bool:
+        """Whether that is another process of this machine which is known to live, be it asleep."""
+        # On network folders the lock of a machine that is gone may stay.
+        return owner.get("host") == socket.gethostname() and self._held(owner) is True
+
+    def _held(self, owner: Mapping[str, Any]) -> bool | None:
+        """Whether that process holds its lock; None for this one, and for those without a record here."""
+        if owner.get("worker") == self.name:
+            return None
+        try:
+            with self._path(str(owner.get("worker"))).open("r+", encoding="utf-8") as file:
+                return not _lock(file)
+        except FileNotFoundError:
+            return None
 
     def forget(self, owner: Mapping[str, Any]) -> None:
         """Drop the record of a process that has left, once its trial is given up."""

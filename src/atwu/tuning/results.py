@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from atwu._files import versions, write_json
 from atwu.presets import write_preset
-from atwu.study.scales import Scratch
+from atwu.study.scales import Scale, Scratch
 from atwu.tuning.objectives import OBJECTIVES
 from atwu.tuning.search import FinishedTrial, SearchResult
 
 SCHEMA_NAME = "atwu.search/1"
-_NOT_PRESET = ("save_strategy", "logging_steps")
-"""Settings of a scale that change no result, and that a run of the user's own decides."""
+_NOT_PRESET = (
+    *("save_strategy", "logging_steps"),
+    *("bf16", "fp16", "tf32", "use_cpu", "torch_compile"),
+    *("gradient_checkpointing", "gradient_checkpointing_kwargs"),
+    *("activation_checkpointing", "activation_checkpointing_kwargs"),
+)
+"""Settings that are not what was tuned: what a run keeps and says, and what its machine can do."""
 
 
 def write_results(results: Sequence[SearchResult], folder: Path, *, command: str) -> Path | None:
@@ -47,16 +52,36 @@ def write_results(results: Sequence[SearchResult], folder: Path, *, command: str
     return preset
 
 
+def check_preset(scale: Scale, options: Mapping[str, Any]) -> None:
+    """Whether a preset can hold what all trials share; better before the first of them than after the last.
+
+    Args:
+        scale: that the preset is for.
+        options: of `UnlearnConfig`, fixed for all trials.
+
+    Raises:
+        ValueError: a setting that is no number, text, true or false.
+    """
+    for name, value in _for_preset({**scale.training, **options}).items():
+        if not isinstance(value, str | int | float | bool):
+            raise ValueError(
+                f"{name} is {value!r} at {scale.name}; a preset holds numbers, texts, true and false. Leave {name} out."
+            )
+
+
+def _for_preset(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name not in _NOT_PRESET}
+
+
 def preset_options(result: SearchResult, trial: FinishedTrial) -> dict[str, Any]:
     """Options of `UnlearnConfig` that run a trial again: its own, and those of its scale."""
     search = result.search
-    training = {name: value for name, value in search.scale.training.items() if name not in _NOT_PRESET}
     # Nine digits are far more than the result depends on.
     own = {
         name: float(f"{value:.9g}") if isinstance(value, float) else value
         for name, value in search.run_options(trial.point).items()
     }
-    return {"method": search.method, **training, **own}
+    return {"method": search.method, **_for_preset({**search.scale.training, **own})}
 
 
 def _budget(result: SearchResult) -> str:

@@ -15,12 +15,22 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from atwu._extras import require
-from atwu.tuning.board import BEGUN, earlier_point, fail, finished, holders, release_lost, result_of, tried
+from atwu.tuning.board import (
+    BEGUN,
+    earlier_point,
+    fail,
+    finished,
+    holders,
+    release_lost,
+    release_silent,
+    result_of,
+    tried,
+)
 from atwu.tuning.definition import differences
 from atwu.tuning.points import distributions, propose
 from atwu.tuning.presence import Presence
 from atwu.tuning.search import Evaluate, PrunedError, Say, Search, SearchResult
-from atwu.tuning.storage import GRACE, Heartbeat, masked, open_storage, release_silent, storage_url
+from atwu.tuning.storage import GRACE, Heartbeat, masked, open_storage, storage_url
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +116,7 @@ def work(search: Search, evaluate: Evaluate, study: Any, storage: Any, folder: P
     waiting: dict[int, float] = {}
     while True:
         release_lost(study, presence, waiting, states, grace=GRACE)
-        release_silent(study)
+        release_silent(study, storage, presence, states)
         trials = study.get_trials(deepcopy=False)
         held = holders(trials, search.trials)
         if sum(map(finished, held.values())) == search.trials:

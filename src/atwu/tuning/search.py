@@ -44,6 +44,14 @@ class PrunedError(Exception):
     """Raised by an evaluation: these settings are no good, and the message says why."""
 
 
+class NotPossibleError(ValueError):
+    """The rows of a scale lack what a method needs."""
+
+
+class AllPrunedError(ValueError):
+    """A search found nothing that a second stage could go on with."""
+
+
 Evaluate = Callable[[int, Point], Outcome]
 """Runs the trial of a place in the budget with a point."""
 
@@ -145,8 +153,6 @@ class SearchResult:
     """With everything decided."""
     trials: tuple[FinishedTrial, ...]
     """In the order of the budget."""
-    running: int = 0
-    """Trials that are running at the moment."""
 
     @property
     def best(self) -> FinishedTrial | None:
@@ -193,6 +199,7 @@ def run_search(
         say: receives one line of plain text per thing worth knowing.
 
     Raises:
+        NotPossibleError: the rows lack what the method needs.
         ValueError: settings that cannot run, a storage that cannot be opened, or one that holds another search of that
             name.
         ImportError: Optuna is not installed (extra `tune`).

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from atwu._cache import short_hash
 from atwu.hyperparameters import Range
 from atwu.study.scales import Scale, find_scale
-from atwu.tuning.search import Search, SearchResult
+from atwu.tuning.search import AllPrunedError, Search, SearchResult
 
 TRANSFER_TRIALS = 5
 FACTOR = 5.0
@@ -38,11 +38,12 @@ def second_stage(
         objective: what is made large now; None for that of the scale.
 
     Raises:
-        ValueError: the first stage found nothing, or did not search the learning rate.
+        AllPrunedError: the first stage found nothing.
+        ValueError: it did not search the learning rate.
     """
     best = first.best
     if best is None:
-        raise ValueError(f"all trials of {first.search.label} were pruned; there is no learning rate to transfer.")
+        raise AllPrunedError(f"all trials of {first.search.label} were pruned; there is no learning rate to transfer.")
     if "learning_rate" not in best.point:
         raise ValueError(f"{first.search.label} did not search the learning rate; there is none to transfer.")
     options = first.search.run_options(best.point)

@@ -18,7 +18,7 @@ import warnings
 from pathlib import Path
 from types import TracebackType
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from atwu._extras import require
 
@@ -33,6 +33,8 @@ _BUSY = 60
 """Seconds to wait for another process to finish writing to an SQLite file."""
 _ATTEMPTS = 5
 """Times a database is tried; workers that begin at the same moment get into each other's way when they make its tables."""
+_ESCAPES = str.maketrans({character: quote(character) for character in "%#?"})
+"""What a file's name may hold and a URL takes for something else."""
 _SECRETS = ("password", "sslpassword")
 
 
@@ -47,7 +49,7 @@ def storage_url(storage: str | None, folder: Path) -> str:
         ValueError: neither a URL nor a file name that says what it is.
     """
     if storage is None:
-        return f"sqlite:///{folder.absolute() / FILE_NAME}"
+        return _sqlite_url(folder.absolute() / FILE_NAME)
     if "://" in storage:
         scheme, _, rest = storage.partition("://")
         return f"postgresql+psycopg://{rest}" if scheme in ("postgres", "postgresql") else storage
@@ -55,11 +57,20 @@ def storage_url(storage: str | None, folder: Path) -> str:
     if path.suffix == ".journal":
         return str(path)
     if path.suffix in (".db", ".sqlite", ".sqlite3"):
-        return f"sqlite:///{path}"
+        return _sqlite_url(path)
     raise ValueError(
         f"storage must be a file NAME.db (SQLite) or NAME.journal, or a URL such as postgresql://USER@HOST/DATABASE, "
         f"got {masked(storage)!r}."
     )
+
+
+def _sqlite_url(path: Path) -> str:
+    return f"sqlite:///{str(path).translate(_ESCAPES)}"
+
+
+def _sqlite_path(url: str) -> str:
+    """The file of an SQLite URL, with # and ? of its name; SQLAlchemy reads them so from version 2.1 on."""
+    return unquote(url.partition("://")[2].partition("?")[0].partition("/")[2])
 
 
 def masked(url: str) -> str:
@@ -94,7 +105,7 @@ def open_storage(url: str) -> Any:
         return optuna.storages.JournalStorage(journal.JournalFileBackend(url))
     engine: dict[str, Any] = {"pool_pre_ping": True}
     if url.startswith("sqlite"):
-        engine = {"creator": functools.partial(_connect, urlsplit(url).path[1:])}
+        engine = {"creator": functools.partial(_connect, _sqlite_path(url))}
     elif url.startswith("postgresql+psycopg://"):
         require("psycopg", extra="tune")
     errors = require("sqlalchemy.exc", extra="tune")
@@ -123,14 +134,6 @@ def _connect(path: str) -> sqlite3.Connection:
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=NORMAL")
     return connection
-
-
-def release_silent(study: Any) -> None:
-    """Give up the trials of workers that have not been heard of for `GRACE` seconds."""
-    optuna = require("optuna", extra="tune")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        optuna.storages.fail_stale_trials(study)
 
 
 class Heartbeat:

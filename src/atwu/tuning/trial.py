@@ -7,7 +7,6 @@ guessing among all tokens.
 from __future__ import annotations
 
 import collections
-import gc
 import json
 import math
 import shutil
@@ -20,15 +19,16 @@ from transformers.trainer_callback import TrainerCallback
 
 from atwu._cache import short_hash
 from atwu._files import write_json
+from atwu.data.sources import load_rows
 from atwu.errors import NonFiniteLossError
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.modeling.load import quiet_transformers
-from atwu.study.execute import drop_weights, measure, run_config, unlearn
+from atwu.study.execute import drop_weights, free_memory, measure, reason_against, run_config, unlearn
 from atwu.study.targets import Models
 from atwu.training.source import ModelSource
 from atwu.tuning.objectives import OBJECTIVES, Objective, number
 from atwu.tuning.points import Point
-from atwu.tuning.search import Outcome, PrunedError, Search
+from atwu.tuning.search import NotPossibleError, Outcome, PrunedError, Search
 
 RECORD_NAME = "trial.json"
 WINDOW = 5
@@ -40,6 +40,17 @@ _LIKELIHOODS = ("nll", "kl")
 def decoder_layers(models: Models) -> int:
     """Decoder layers of the starting model."""
     return int(ModelSource(model=models.target).architecture().get_text_config().num_hidden_layers)
+
+
+def check_rows(search: Search, models: Models) -> None:
+    """Whether the forget rows have what the method needs.
+
+    Raises:
+        NotPossibleError: they have not.
+    """
+    config = run_config(search.scale, search.method, search.options, seed=search.seed)
+    if reason := reason_against(config, load_rows(models.benchmark.forget_source).rows):
+        raise NotPossibleError(f"at {search.scale.name} it {reason}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +71,7 @@ class RunTrial:
         """Check the search, and measure the starting model where the objective compares with it.
 
         Raises:
+            NotPossibleError: the rows lack what the method needs.
             ValueError: the scale has no rows for the objective, or the options cannot work together.
         """
         if self.objective.needs_probes and self.models.benchmark.probes is None:
@@ -68,6 +80,7 @@ class RunTrial:
             )
         for point in self.search.first or ():
             run_config(self.search.scale, self.search.method, self.search.run_options(point), seed=self.search.seed)
+        check_rows(self.search, self.models)
         if self.objective.needs_original and not self._original.is_file():
             quiet_transformers()
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -122,7 +135,7 @@ class RunTrial:
             settings = ", ".join(f"{name} {value:.3g}" for name, value in point.items())
             raise ValueError(f"trial {int(folder.name)} of {search.label} cannot run ({settings}): {error}") from error
         finally:
-            gc.collect()  # a trainer refers to itself, and its model would wait on the device
+            free_memory()
 
     def _claim(self, folder: Path, point: Point) -> None:
         """Make a trial's folder; one of another search's trial is emptied, one of this trial is taken up again.

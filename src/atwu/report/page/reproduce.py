@@ -14,8 +14,9 @@ from atwu.training.card import public_command, public_record
 
 def reproduce_section(records: Records, command: str | None) -> Html:
     """Commands, one closed box per method, and versions."""
+    study = public_command(str(records.study.get("command") or ""))  # of several studies a line each
     commands = [
-        _command("The study", public_command(str(records.study["command"]))) if records.study.get("command") else None,
+        _command("The studies" if "\n" in study else "The study", study) if study else None,
         _command("This page", public_command(command)) if command else None,
     ]
     budgets = {str(entry.get("label")): str(entry.get("budget") or "") for entry in records.study.get("variants", [])}

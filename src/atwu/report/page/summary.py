@@ -105,6 +105,8 @@ def _sentences(records: Records, focus: str) -> Iterator[Html]:
     missing = [label for label in _planned(records) if label not in records.labels and label not in left]
     if missing:
         yield tag("span", None, f"No finished run of {_listed(missing)}.")
+    if records.study.get("progress"):
+        yield tag("span", None, f"{records.study['progress']}.")
     if left:
         yield tag("span", None, f"Left out: {spoken(left.items())}.")
     yield tag("span", None, _basis(records))

@@ -85,11 +85,6 @@ def _seeds(lines: Sequence[Traced]) -> str:
     return f", in the first run that was looked at (seed of {each})" if seeds else ""
 
 
-def look_at(steps: Sequence[int], share: float) -> int:
-    """Index of the look nearest to a share of the training, the earlier of two that are equally near."""
-    return min(range(len(steps)), key=lambda place: abs(steps[place] - share * steps[-1]))
-
-
 def level_css() -> str:
     """Rules for the colours of all levels, in both themes."""
     from atwu.report.colour_scale import background, css, ink

@@ -1,0 +1,169 @@
+"""Reading studies: several in one report, and one that is still going on."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.report.conftest import Page, write_study
+
+from atwu.report.formats import to_json, to_latex, to_markdown
+from atwu.report.page import render_page
+from atwu.report.records import Records, read_records
+
+Build = Callable[..., Records]
+
+
+def save(records: Records, folder: Path, **about: Any) -> Path:
+    """A study's folder; `study.json` says `about` instead of what it would."""
+    study = {**records.study, "name": folder.name, "title": f"title of {folder.name}", **about}
+    write_study(dataclasses.replace(records, study=study), folder)
+    if "runs" in about:  # which write_study lists from the finished ones
+        (folder / "study.json").write_text(json.dumps(study), encoding="utf-8")
+    return folder
+
+
+def unlike(records: Records, label: str = "atwu") -> Records:
+    """The same runs, of which those of one label have another result."""
+    runs = [
+        dataclasses.replace(run, result=dataclasses.replace(run.result, fingerprint=f"{run.seed:032x}"))
+        if run.label == label
+        else run
+        for run in records.runs
+    ]
+    return dataclasses.replace(records, runs=tuple(runs))
+
+
+def seeds(records: Records) -> Mapping[str, list[int | None]]:
+    return {label: [run.seed for run in records.of(label)] for label in records.labels}
+
+
+def test_a_run_of_two_studies_is_taken_once(build_records: Build, tmp_path: Path) -> None:
+    first = save(build_records(["atwu", "wga"], seeds=[0, 1]), tmp_path / "headline")
+    second = save(build_records(["atwu", "rmu"], seeds=[0, 1, 2]), tmp_path / "scorer-state")
+    read = read_records([first, second])
+    assert seeds(read) == {"atwu": [0, 1, 2], "wga": [0, 1], "rmu": [0, 1, 2]}
+    assert read.of("atwu")[0].folder == first / "runs" / "atwu-s0"
+    assert [variant["label"] for variant in read.study["variants"]] == ["atwu", "wga", "rmu"]
+    assert seeds(read_records([first, first])) == {"atwu": [0, 1], "wga": [0, 1]}
+
+
+def test_a_label_of_different_runs_names_its_study(build_records: Build, tmp_path: Path) -> None:
+    first = save(build_records(["atwu", "wga"]), tmp_path / "headline")
+    second = save(unlike(build_records(["atwu", "rmu"])), tmp_path / "scorer-state")
+    read = read_records([first, second])
+    assert seeds(read) == {"headline: atwu": [0, 1], "wga": [0, 1], "scorer-state: atwu": [0, 1], "rmu": [0, 1]}
+    assert [variant["label"] for variant in read.study["variants"]] == list(read.labels)
+    assert read.study["runs"] == [f"{label}-s{seed}" for label in read.labels for seed in (0, 1)]
+    for text in (to_markdown(read), to_latex(read), to_json(read), Page(render_page(read)).visible):
+        assert "headline: atwu" in text
+        assert "scorer-state: atwu" in text
+
+
+def test_equal_rows_of_three_studies_are_shown_once(build_records: Build, tmp_path: Path) -> None:
+    same = build_records(["atwu", "wga"], seeds=[0])
+    folders = [save(same, tmp_path / "a"), save(same, tmp_path / "b"), save(unlike(same), tmp_path / "c")]
+    read = read_records(folders)
+    assert seeds(read) == {"a: atwu": [0], "wga": [0], "c: atwu": [0]}
+    assert [variant["label"] for variant in read.study["variants"]] == ["a: atwu", "wga", "c: atwu"]
+
+
+def test_studies_of_one_name_are_told_by_their_folders(build_records: Build, tmp_path: Path) -> None:
+    same = build_records(["atwu"], seeds=[0])
+    folders = [
+        save(same, tmp_path / "one", name="headline"),
+        save(unlike(same), tmp_path / "two", name="headline"),
+        save(unlike(same), tmp_path / "other" / "one", name="headline"),
+    ]
+    assert read_records(folders[:2]).labels == ("one: atwu", "two: atwu")
+    assert read_records([folders[0], folders[2]]).labels == ("one 1: atwu", "one 2: atwu")
+
+
+def test_what_is_said_of_studies_is_said_of_all(build_records: Build, tmp_path: Path) -> None:
+    first = save(
+        build_records(["atwu", "wga"]),
+        tmp_path / "headline",
+        command="atwu study run headline",
+        budget="20 trials.",
+        failed={"atwu-s2": "diverged", "npo-s0": "diverged"},
+        left_out=["dpo is left out: it needs questions", "rmu is left out: it is not wanted"],
+    )
+    second = save(
+        unlike(build_records(["atwu", "rmu"])),
+        tmp_path / "scorer-state",
+        command="atwu study run scorer-state",
+        budget="none",
+        failed={"atwu-s2": "disk full", "npo-s0": "diverged"},
+        left_out=["dpo is left out: it needs questions"],
+    )
+    read = read_records([first, second])
+    assert read.title == "title of headline; title of scorer-state"
+    assert read.study["command"] == "atwu study run headline\natwu study run scorer-state"
+    assert read.study["budget"] == "headline: 20 trials; scorer-state: none"
+    assert read.study["failed"] == {
+        "headline: atwu-s2": "diverged",
+        "npo-s0": "diverged",
+        "scorer-state: atwu-s2": "disk full",
+    }
+    assert read.study["left_out"] == {"dpo": "it needs questions", "headline: rmu": "it is not wanted"}
+    assert read.study["scale"] == "people-tiny"
+    page = Page(render_page(read)).visible
+    assert "The studies" in page
+    assert "atwu study run headline\natwu study run scorer-state" in page
+    assert "Tuning budget: headline: 20 trials; scorer-state: none." in to_markdown(read)
+    assert read_records([first]).study["left_out"][0] == "dpo is left out: it needs questions"
+
+
+def test_studies_with_other_references_make_no_report(build_records: Build, tmp_path: Path) -> None:
+    records = build_records(["atwu"])
+    original = dataclasses.replace(records.references["original"], fingerprint="0" * 32)
+    other = dataclasses.replace(records, references={"original": original})
+    with pytest.raises(ValueError, match="compares with another original model"):
+        read_records([save(records, tmp_path / "a"), save(other, tmp_path / "b")])
+
+
+def test_single_runs_of_one_name_are_refused(build_records: Build, tmp_path: Path) -> None:
+    first = save(build_records(["atwu"]), tmp_path / "a")
+    second = save(unlike(build_records(["atwu"])), tmp_path / "b")
+    for paths in ([first / "runs" / "atwu-s0", second / "runs" / "atwu-s0"], [first, second / "runs" / "atwu-s0"]):
+        with pytest.raises(ValueError, match="two runs are called 'atwu' with seed 0"):
+            read_records(paths)
+
+
+def test_a_study_that_is_still_going_on(build_records: Build, tmp_path: Path) -> None:
+    planned = [f"{label}-s{seed}" for label in ("atwu", "wga", "npo") for seed in (0, 1)]
+    going = save(build_records(), tmp_path / "going", runs=planned, failed={"npo-s1": "diverged"})
+    for name in ("wga-s1", "npo-s0"):
+        (going / "runs" / name / "eval.json").unlink()
+    shutil.rmtree(going / "runs" / "npo-s1")
+    shutil.rmtree(going / "references" / "retain-only")
+    read = read_records([going])
+    assert seeds(read) == {"atwu": [0, 1], "wga": [0]}
+    assert list(read.references) == ["original"]
+    assert read.study["progress"] == "3 of 6 runs finished"
+    for text in (to_markdown(read), to_latex(read), Page(render_page(read)).visible):
+        assert "3 of 6 runs finished. Left out: npo-s1 (diverged)." in " ".join(text.split())
+    whole = save(build_records(["rmu"]), tmp_path / "whole")
+    assert read_records([going, whole]).study["progress"] == "going: 3 of 6 runs finished"
+    shutil.rmtree(going / "references")
+    assert "3 of 6 runs finished" in Page(render_page(read_records([going]))).visible
+
+
+def test_a_run_that_failed_is_not_still_going_on(build_records: Build, tmp_path: Path) -> None:
+    records = build_records(["atwu"])
+    folder = save(records, tmp_path / "a", runs=["atwu-s0", "atwu-s1", "atwu-s2"], failed={"atwu-s2": "diverged"})
+    read = read_records([folder])
+    assert "progress" not in read.study
+    assert "runs finished" not in to_markdown(read)
+
+
+def test_a_study_without_a_finished_run_is_an_error(build_records: Build, tmp_path: Path) -> None:
+    begun = save(build_records(["atwu"]), tmp_path / "begun")
+    shutil.rmtree(begun / "runs")
+    with pytest.raises(FileNotFoundError, match="holds no finished run: none of the study's 2 runs"):
+        read_records([begun])
