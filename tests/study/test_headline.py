@@ -25,7 +25,7 @@ def folder(tmp_path_factory) -> Path:
     environment = os.environ | {"ATWU_CACHE": str(root / "cache"), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, "-c", "from atwu.cli import main; main()", "study", "run", "headline"]
     done = subprocess.run(
-        [*command, "--scale", "tiny", "--seeds", "1", "--output", str(root / "out")],
+        [*command, "--scale", "tiny", "--output", str(root / "out")],
         env=environment,
         capture_output=True,
         text=True,

@@ -46,6 +46,16 @@ def test_a_line_takes_the_scorer_of_the_line_that_is_varied_alike(tmp_path):
     assert study.variants[0].options == {"rho": 0.1}  # 1e-1 is a number
 
 
+def test_seeds_may_differ_by_scale(tmp_path):
+    study = read_study(written(tmp_path, "methods: [wga]\nseeds: {people-tiny: 1, default: [4, 5]}"))
+    seeds = {
+        name: [run.seed for run in plan(study, find_scale(name), tmp_path).runs]
+        for name in ("people-tiny", "people-small")
+    }
+    assert seeds == {"people-tiny": [1], "people-small": [4, 5]}
+    assert [run.seed for run in plan(study.with_seeds(3), find_scale("tiny"), tmp_path).runs] == [1, 2, 3]
+
+
 def test_one_method_is_named_by_what_is_varied(tmp_path):
     study = read_study(written(tmp_path, "methods: [atwu]\nvary: {weighting: [scorer, labels], scorer_every: [1]}"))
     assert [variant.label for variant in study.variants] == [
@@ -95,7 +105,7 @@ def test_built_in_studies_plan_at_every_scale_and_match_their_published_labels(n
     for scale in SCALES.values():
         found = plan(study, scale, tmp_path)
         check_settings(found)
-        assert len(found.runs) == len(study.variants) * len(study.seeds)
+        assert len(found.runs) == len(study.variants) * len(found.study.seeds)
     for table in study.published.values():
         labels = set(published_table(table).rows) - {"original"}
         assert len(labels & {variant.label for variant in study.variants}) >= 4, table

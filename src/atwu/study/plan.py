@@ -196,7 +196,7 @@ def plan(
     Raises:
         ValueError: a setting that is impossible, or an unknown label.
     """
-    folder = Path(folder)
+    folder, study = Path(folder), study.at(scale.name)
     labels = [variant.label for variant in study.variants]
     unknown = [label for label in only if label not in labels]
     if unknown:

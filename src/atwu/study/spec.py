@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -59,10 +59,16 @@ class Study:
     """Record word scores while training."""
     probe: bool
     """Also measure what a linear probe, trained on the annotation, finds in the starting model's states."""
+    scale_seeds: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Scale -> seeds, where they differ from `seeds`."""
+
+    def at(self, scale: str) -> Study:
+        """The study with the seeds it has at a scale."""
+        return replace(self, seeds=self.scale_seeds.get(scale, self.seeds), scale_seeds={})
 
     def with_seeds(self, count: int) -> Study:
         """The same with the seeds 1 to `count`."""
-        return replace(self, seeds=tuple(_seeds(count)))
+        return replace(self, seeds=_seeds(count), scale_seeds={})
 
 
 def library() -> dict[str, str]:
@@ -107,6 +113,8 @@ def _study(name: str, values: Mapping[str, Any]) -> Study:
         published_table(str(table))
     if metrics is not None and not isinstance(metrics, list):
         raise ValueError(f"metrics is a list such as [memorization, judge], got {metrics!r}.")
+    seeds = values.get("seeds", 3)
+    seeds = dict(seeds) if isinstance(seeds, Mapping) else {"default": seeds}
     switches = {key: values.get(key, default) for key, default in _SWITCHES.items()}
     for key, value in switches.items():
         if not isinstance(value, bool):
@@ -116,7 +124,8 @@ def _study(name: str, values: Mapping[str, Any]) -> Study:
         title=str(values.get("title", name)),
         about=str(values.get("about", "")).strip(),
         variants=tuple(_variants(values.get("methods", ALL), values.get("vary") or {})),
-        seeds=tuple(_seeds(values.get("seeds", 3))),
+        seeds=_seeds(seeds.pop("default", 3)),
+        scale_seeds={str(place): _seeds(value) for place, value in seeds.items()},
         scale=None if scale is None else find_scale(scale) if isinstance(scale, str) else scale_from(scale),
         metrics=None if metrics is None else tuple(metrics),
         published=dict(published),
@@ -131,13 +140,13 @@ def _read(path: Path) -> dict[str, Any]:
     return values
 
 
-def _seeds(value: Any) -> Sequence[int]:
+def _seeds(value: Any) -> tuple[int, ...]:
     """A count n, for 1 to n, or the seeds themselves. Tuning chose its values on seed 0, which is no test of them."""
     if isinstance(value, int) and value > 0:
-        return range(1, value + 1)
+        return tuple(range(1, value + 1))
     whole = isinstance(value, list) and all(isinstance(seed, int) and seed >= 0 for seed in value)
     if whole and value and len(set(value)) == len(value):
-        return list(value)
+        return tuple(value)
     raise ValueError(f"seeds is a count such as 3, or a list of different ones such as [1, 2, 3], got {value!r}.")
 
 
