@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 import torch
+from tests.commands import run_command
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from atwu.data.people import people
 from atwu.modeling.scratch import train_tokenizer
 
-COMMAND = [sys.executable, "-c", "from atwu.cli import main; main()"]
 CANARY = "sk-canary-Kelbury-0123456789"
 
 
@@ -74,13 +74,7 @@ def atwu(environment: dict[str, str]) -> Callable[..., str]:
     """Runs the command; gives what it printed, with white space folded."""
 
     def run(*arguments: object, code: int = 0, **more: object) -> str:
-        done = subprocess.run(
-            [*COMMAND, *map(str, arguments)],
-            env=environment | {name: str(value) for name, value in more.items()},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_command(arguments, env=environment | {name: str(value) for name, value in more.items()})
         printed = done.stdout + done.stderr
         assert done.returncode == code, printed
         assert "Traceback" not in printed

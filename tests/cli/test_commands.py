@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
 import jsonschema
 import pytest
+from tests.commands import run_command
 from typer.testing import CliRunner
 
 from atwu.cli.app import build
@@ -20,16 +19,7 @@ from atwu.evaluation.result import EVAL_SCHEMA
 
 def atwu(*arguments: object, cwd: Path | None = None, code: int = 0, **environment: str) -> str:
     """Run the command in a process of its own; returns what it printed, with white space folded."""
-    done = subprocess.run(
-        [sys.executable, "-c", "from atwu.cli import main; main()", *map(str, arguments)],
-        cwd=cwd,
-        env=os.environ
-        | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "200", "HF_HUB_OFFLINE": "1"}
-        | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_command(arguments, env=os.environ | {"COLUMNS": "200"} | environment, cwd=cwd)
     assert done.returncode == code, done.stdout + done.stderr
     return " ".join((done.stdout + done.stderr).split())
 

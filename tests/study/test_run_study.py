@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.commands import run_command
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from atwu.data.people import people
@@ -60,7 +61,7 @@ def command(*arguments: object) -> list[str]:
 
 
 def run(environment, *arguments: object, code: int = 0) -> str:
-    done = subprocess.run(command(*arguments), env=environment, capture_output=True, text=True, check=False)
+    done = run_command(["study", *arguments], env=environment)
     assert done.returncode == code, done.stdout + done.stderr
     return " ".join((done.stdout + done.stderr).split())
 

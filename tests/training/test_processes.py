@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -18,33 +19,49 @@ def free_port() -> int:
         return listener.getsockname()[1]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["atwu", "gt_ga", "rmu", "undial", "atwu_dpo"])
-def test_two_processes_equal_one(method, model_folder, data_files, tmp_path):
+METHODS = ("atwu", "gt_ga", "rmu", "undial", "atwu_dpo")
+ENTRY = """
+import json, sys
+from atwu.cli.app import build, _leave_process_group
+
+for arguments in json.loads(sys.argv[1]):
+    sys.argv = ["atwu", *arguments]
+    build("unlearn")(standalone_mode=False)
+_leave_process_group()
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(model_folder, data_files, tmp_path_factory):
+    """Every method's run alone and in two processes; all of a kind in one start, since starting takes longest."""
+    folder = tmp_path_factory.mktemp("processes")
     forget, retain = data_files
     environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 
-    def arguments(output, rows):
+    def arguments(kind, method, rows, *more):
         return [
             *("unlearn", "--model", str(model_folder), "--forget", str(forget), "--retain", str(retain)),
-            *("--output", str(output), "--method", method, "--num-train-epochs", "2", "--learning-rate", "1e-3"),
-            *("--per-device-train-batch-size", str(rows), "--gradient-accumulation-steps", "2", "--scorer-every", "2"),
-            *("--use-cpu", "--disable-tqdm", "--save-strategy", "no", "--budget", "soft"),
+            *("--output", str(folder / kind / method), "--method", method, "--num-train-epochs", "2"),
+            *("--learning-rate", "1e-3", "--per-device-train-batch-size", str(rows), "--scorer-every", "2"),
+            *("--gradient-accumulation-steps", "2", "--use-cpu", "--disable-tqdm", "--save-strategy", "no"),
+            *("--budget", "soft", *more),
         ]
 
-    entry = tmp_path / "entry.py"
-    entry.write_text("from atwu.cli import main\nmain()\n")
-    alone, together = tmp_path / "alone", tmp_path / "together"
-    subprocess.run([sys.executable, entry, *arguments(alone, 4)], env=environment, check=True, capture_output=True)
+    entry = folder / "entry.py"
+    entry.write_text(ENTRY)
+    alone = json.dumps([arguments("alone", method, 4) for method in METHODS])
+    together = json.dumps([arguments("together", method, 2, "--ddp-backend", "gloo") for method in METHODS])
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}"]
-    done = subprocess.run(
-        [*launch, str(entry), *arguments(together, 2), "--ddp-backend", "gloo"],
-        env=environment,
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    for command in ([sys.executable, str(entry), alone], [*launch, str(entry), together]):
+        done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS)
+def test_two_processes_equal_one(method, trained, model_folder):
+    alone, together = trained / "alone" / method, trained / "together" / method
     start = load_file(model_folder / "model.safetensors")
     one, two = load_file(alone / "model.safetensors"), load_file(together / "model.safetensors")
     changed = [name for name in one if not torch.equal(one[name], start[name])]

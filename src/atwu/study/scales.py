@@ -105,7 +105,7 @@ def _memorised(shape: str, *, rate: float, length: Mapping[str, int], batch_size
     )
 
 
-def _people(size: str, *, about: str, epochs: int, seconds: float, **changes: Any) -> Scale:
+def _people(size: str, *, about: str, epochs: int, rate: float, seconds: float, **changes: Any) -> Scale:
     spec = SIZES[size]
     target = _memorised(
         f"people-{size}", rate=spec.learning_rate, length={"num_train_epochs": spec.epochs}, batch_size=spec.batch_size
@@ -116,7 +116,7 @@ def _people(size: str, *, about: str, epochs: int, seconds: float, **changes: An
         benchmark=f"people:{size}",
         target=target,
         training=_SMALL | {"num_train_epochs": epochs},
-        learning_rate=3e-4,
+        learning_rate=rate,
         learning_rates=_SCRATCH_RATES,
         evaluation={"relearn_learning_rate": 3e-4},
         seconds=seconds,
@@ -128,14 +128,16 @@ _SCALES = (
     _people(
         "tiny",
         about="24 rows about 4 invented people; seconds per run",
-        epochs=33,
-        seconds=6.0,
+        epochs=16,
+        rate=4e-4,
+        seconds=5.0,
         metrics=("memorization", "scores", "rouge", "judge"),
     ),
     _people(
         "small",
         about="80 rows about 8 invented people; half a minute per run",
         epochs=10,
+        rate=3e-4,
         seconds=35.0,
         surrogate="people-tiny",
         metrics=(*_PANEL, "families", "relearning"),

@@ -1,0 +1,90 @@
+"""Runs the command in a process of its own, without importing everything anew every time.
+
+A process that has imported the package, and done nothing else, waits; every command is run in a fork of it. Commands that are
+killed, and those whose start is what matters, are started from nothing in their tests.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+SERVER = """
+import json, os, sys, traceback
+import atwu.evaluation.run, atwu.report.records, atwu.study.engine, atwu.training.run
+from atwu.cli.app import run
+
+for line in sys.stdin:
+    request = json.loads(line)
+    child = os.fork()
+    if not child:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for number, name in ((1, "out"), (2, "err")):
+            os.dup2(os.open(request[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+        os.chdir(request["cwd"])
+        os.environ.clear()
+        os.environ.update(request["env"])
+        sys.argv = ["atwu", *request["arguments"]]
+        code = 1
+        try:
+            run()
+            code = 0
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+IMPORTED = {
+    "OMP_NUM_THREADS": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+    "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+"""What is read once, on import, and is therefore the same for all commands."""
+
+
+@functools.cache
+def _server() -> subprocess.Popen[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")}
+    return subprocess.Popen(
+        [sys.executable, "-c", SERVER], env=kept | IMPORTED, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+def run_command(
+    arguments: Sequence[object], *, env: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run `atwu` with arguments.
+
+    Args:
+        arguments: behind the name of the command.
+        env: its environment; by default this process's.
+        cwd: its working folder; by default this process's.
+    """
+    server = _server()
+    with tempfile.TemporaryDirectory() as folder:
+        request = {
+            "arguments": list(map(str, arguments)),
+            "env": {**(os.environ if env is None else env), **IMPORTED},
+            "cwd": str(cwd or Path.cwd()),
+            "out": f"{folder}/out",
+            "err": f"{folder}/err",
+        }
+        assert server.stdin is not None
+        assert server.stdout is not None
+        server.stdin.write(json.dumps(request) + "\n")
+        server.stdin.flush()
+        code = int(server.stdout.readline())
+        out, err = (Path(folder, name).read_text(encoding="utf-8", errors="replace") for name in ("out", "err"))
+    return subprocess.CompletedProcess(request["arguments"], code, out, err)
