@@ -108,7 +108,10 @@ def test_best_is_the_earliest_of_equal_ones_and_none_where_all_were_pruned():
             {"space": {**search_for().space, "beta": Range(1.0, 9.0, log=False)}, "options": {"rho": 0.3}},
             "space.beta.high is 10.0 there and 9.0 here",
         ),
-        ({"scale": dataclasses.replace(SCALE, training={"num_train_epochs": 2})}, "num_train_epochs is 33 there and 2"),
+        (
+            {"scale": dataclasses.replace(SCALE, training={"num_train_epochs": 2})},
+            f"num_train_epochs is {SCALE.training['num_train_epochs']} there and 2",
+        ),
     ],
 )
 def test_another_search_of_the_same_name_is_refused_with_what_differs(tmp_path, change, said):
@@ -193,8 +196,8 @@ def test_what_is_given_is_not_searched():
     assert search.space is not None
     assert search.space.keys() == {"learning_rate", "forget_weight", "scorer_learning_rate"}
     assert [dict(point) for point in search.first or ()] == [
-        {"learning_rate": 3e-4, "forget_weight": 5.0, "scorer_learning_rate": 0.05},
-        {"learning_rate": 3e-4, "forget_weight": 3.0, "scorer_learning_rate": 0.05},
+        {"learning_rate": SCALE.learning_rate, "forget_weight": 5.0, "scorer_learning_rate": 0.05},
+        {"learning_rate": SCALE.learning_rate, "forget_weight": 3.0, "scorer_learning_rate": 0.05},
     ]
     with pytest.raises(ValueError, match="nothing is left to search for grad_ascent"):
         search_for("grad_ascent", options={"learning_rate": 1e-5, "forget_weight": 1.0})

@@ -63,7 +63,11 @@ def test_trial_measures_what_the_objective_needs_and_keeps_no_weights(tmp_path, 
     assert run(3, POINT) == Outcome(0.5, 0.25, 0.75)
     assert runs.measured == [("memorization",)]
     config = runs.unlearned[0]
-    assert (config.method, config.learning_rate, config.num_train_epochs) == ("grad_diff", 1e-3, 33)
+    assert (config.method, config.learning_rate, config.num_train_epochs) == (
+        "grad_diff",
+        1e-3,
+        SEARCH.scale.training["num_train_epochs"],
+    )
     assert sorted(path.name for path in (tmp_path / "003").iterdir()) == ["eval.json", "run", "trial.json"]
     assert [path.name for path in (tmp_path / "003" / "run").iterdir()] == ["run.json"]
 
