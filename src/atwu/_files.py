@@ -1,11 +1,13 @@
-"""Writing files so that a reader sees the old one or the whole new one, and the versions that decide the numbers."""
+"""Files: written so that a reader sees the old or the whole new one, locked, digested; and versions that decide the numbers."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
 import json
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,35 @@ def write_json(path: str | Path, value: Any) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
     os.replace(temporary, path)
+
+
+@contextlib.contextmanager
+def held(lock: Path, *, waiting: Callable[[], None] | None = None) -> Iterator[bool]:
+    """Hold a file's lock, which goes with this process; where the system has no such locks, it is always free.
+
+    Args:
+        lock: file to lock; made if need be.
+        waiting: called before waiting for another process; None does not wait.
+
+    Yields:
+        Whether it is held here.
+    """
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        import fcntl
+    except ImportError:
+        yield True
+        return
+    with lock.open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if waiting is None:
+                yield False
+                return
+            waiting()
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield True
 
 
 def file_digest(*paths: str | Path) -> str:

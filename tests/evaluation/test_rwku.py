@@ -148,7 +148,7 @@ def test_decoding_of_the_flavours() -> None:
     assert decoding == Decoding(max_new_tokens=30, temperature=0.0, stop=("\n",))
     assert rwku_prompts(probes, "port")[1] == Decoding(max_new_tokens=100, temperature=0.0, stop=("\n\n",))
     with pytest.raises(ValueError, match="'ported' is not known; choose from official, port"):
-        rwku_prompts(probes, "ported")  # type: ignore[arg-type]
+        rwku_prompts(probes, "ported")
 
 
 def test_worked_example() -> None:

@@ -71,7 +71,7 @@ class Page(HTMLParser):
 
 def _terminal(rows: list[ScoredRow], **settings: object) -> str:
     out = io.StringIO()
-    render_terminal(rows, Console(file=out, width=100, legacy_windows=False, _environ={}, **settings))  # type: ignore[arg-type]
+    render_terminal(rows, Console(file=out, width=100, legacy_windows=False, _environ={}, **settings))
     return out.getvalue()
 
 

@@ -42,7 +42,7 @@ def test_summary_says_who_leads_and_whether_that_is_sure(records: Records, page:
     assert found.value == expected.value
     assert found.value == pytest.approx(
         sum(a.overall["UQ"].value - b.overall["UQ"].value for a, b in zip(*results, strict=True)) / 2
-    )  # type: ignore[operator]
+    )
     low, high = expected.interval() or (0.0, 0.0)
     says = "excludes zero" if low > 0 or high < 0 else "does not exclude zero"
     assert f"the paired difference of {shown_number(found.value, 1)} [{low:.1f}, {high:.1f}] {says}" in page.visible

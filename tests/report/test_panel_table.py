@@ -176,7 +176,7 @@ def compared() -> dict[str, EvalResult]:
 
 def column(table: Table, number: int) -> dict[str, Text]:
     names = [str(cell) for cell in table.columns[0]._cells]
-    return dict(zip(names, table.columns[number]._cells, strict=True))  # type: ignore[arg-type]
+    return dict(zip(names, table.columns[number]._cells, strict=True))
 
 
 def bold(cell: Text) -> bool:

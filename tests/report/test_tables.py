@@ -31,10 +31,7 @@ RESULTS = {
 def _columns(table: Table) -> dict[str, dict[str, Text]]:
     models, *metrics = table.columns
     names = [str(cell) for cell in models.cells]
-    return {
-        str(column.header).partition("\n")[0]: dict(zip(names, column._cells, strict=True))  # type: ignore[arg-type]
-        for column in metrics
-    }
+    return {str(column.header).partition("\n")[0]: dict(zip(names, column._cells, strict=True)) for column in metrics}
 
 
 def test_best_is_bold_and_second_italic_among_unlearned_models() -> None:

@@ -11,6 +11,7 @@ from atwu.benchmarks import load_benchmark
 from atwu.errors import BudgetReached
 from atwu.evaluation.result import EvalResult
 from atwu.study import engine as module
+from atwu.study import targets
 from atwu.study.engine import FAILED_NAME, Engine
 from atwu.study.plan import plan
 from atwu.study.scales import find_scale
@@ -108,6 +109,24 @@ def test_a_folder_of_weights_is_known_by_its_contents(tmp_path):
     (tmp_path / "b" / "model.safetensors").write_bytes(b"other")
     assert model_identity(str(tmp_path / "a")) != model_identity(str(tmp_path / "b"))
     assert model_identity("owner/name") == "owner/name"
+
+
+def test_equal_models_of_scales_with_different_names_are_trained_once(tmp_path, monkeypatch):
+    trained = []
+
+    def run_finetune(model, config, *, output, **kwargs):
+        trained.append(output)
+        output.mkdir(parents=True)
+        (output / "run.json").write_text("{}")
+
+    monkeypatch.setattr(targets, "run_finetune", run_finetune)
+    scratch = find_scale("tiny").target
+    folders = [
+        targets.train_once(name, scratch, target="people:tiny:full", retain_only=None, cache=tmp_path, say=str)
+        for name in ("people-tiny", "mine")
+    ]
+    assert folders[0] == folders[1]
+    assert trained == [folders[0] / "target"]
 
 
 def test_metrics_that_the_rows_do_not_allow_are_left_out_of_a_scales_and_refused_in_a_studys(tmp_path, benchmark):

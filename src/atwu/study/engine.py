@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from atwu._cache import cache_folder, short_hash
-from atwu._files import write_json
+from atwu._files import held, write_json
 from atwu.errors import BudgetReached, NonFiniteLossError
 from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.result import EvalResult, read_result
@@ -255,19 +255,8 @@ class Engine:
     def _held(self, folder: Path, *, wait: bool = False) -> Iterator[bool]:
         """Hold the lock of a folder; False if another process does."""
         lock = self.plan.folder / "locks" / f"{folder.parent.name}-{folder.name}"
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            import fcntl
-        except ImportError:  # no file locks on this system: one process at a time
-            yield True
-            return
-        with lock.open("a+", encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except BlockingIOError:
-                yield False
-                return
-            yield True
+        with held(lock, waiting=(lambda: None) if wait else None) as mine:
+            yield mine
 
 
 def _json(path: Path) -> Any:

@@ -5,18 +5,17 @@ They are small, and are trained with one CPU thread, so that they do not depend 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from atwu._cache import cache_folder, short_hash
-from atwu._files import file_digest, versions
+from atwu._files import file_digest, held, versions
 from atwu.benchmarks import load_benchmark
 from atwu.benchmarks.benchmark import Benchmark
 from atwu.benchmarks.own import OwnRows, own_benchmark
@@ -94,9 +93,11 @@ def identity(models: Models) -> dict[str, Any]:
     measured = (*benchmark.forget, *benchmark.retain, *benchmark.pool, *benchmark.holdout)
     measured += tuple(row for rows in benchmark.kept.values() for row in rows)
     sources = {"forget": benchmark.forget_source, "retain": benchmark.retain_source}
+    probes = benchmark.probes
     return {
         "rows": {name: fingerprint(load_rows(source).rows) for name, source in sources.items()}
-        | {"measured": fingerprint(measured)},
+        | {"measured": fingerprint(measured)}
+        | ({} if probes is None else {"probes": short_hash([dataclasses.asdict(probe) for probe in probes.probes])}),
         "models": {
             "target": model_identity(models.target),
             "retain_only": None if models.retain_only is None else model_identity(models.retain_only),
@@ -155,11 +156,17 @@ def train_once(
         "rows": {role: fingerprint(load_rows(source).rows) for role, source in sources.items()},
         "seed": seed,
     }
-    folder = (cache or cache_folder()) / f"{name}-{short_hash(key)[:12]}"
+    base, digest = cache or cache_folder(), short_hash(key)[:12]
+    # The name is for people: another scale with the same model, such as one of the user's own, takes what is there.
+    folder = next(iter(sorted(base.glob(f"*-{digest}"))), base / f"{name}-{digest}")
+
+    def waiting() -> None:
+        say(f"another command is training models in {folder}; waiting for it")
+
     for role, source in sources.items():
         output = folder / role
         if not (output / "run.json").is_file():
-            with _held(folder, say), one_thread():
+            with held(folder / "lock", waiting=waiting), one_thread():
                 if not (output / "run.json").is_file():
                     say(f"training the {role.replace('_', '-')} model (once; cached in {folder})")
                     tokenizer = None if role == "target" else str(folder / "target")
@@ -169,24 +176,6 @@ def train_once(
                     continue
         say(f"found in the cache: {output}")
     return folder
-
-
-@contextlib.contextmanager
-def _held(folder: Path, say: Say) -> Iterator[None]:
-    """Hold the lock of a folder in the cache; another command that trains the same model is waited for."""
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        import fcntl
-    except ImportError:  # no file locks on this system
-        yield
-        return
-    with (folder / "lock").open("a+", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"another command is training models in {folder}; waiting for it")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _people_corpus(benchmark: str) -> Corpus | None:

@@ -8,7 +8,6 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from atwu._cache import short_hash
 from atwu._files import versions
 from atwu.study.targets import identity
 from atwu.tuning.search import Search
@@ -41,14 +40,8 @@ def definition(search: Search, models: Models | None = None) -> dict[str, Any]:
     }
     if models is not None:
         here = identity(models)  # of the models only the starting one: no objective compares with the retain-only model
-        plain |= {"rows": here["rows"] | {"probes": _probes(models)}, "model": here["models"]["target"]}
+        plain |= {"rows": here["rows"], "model": here["models"]["target"]}
     return dict(json.loads(json.dumps(plain)))
-
-
-def _probes(models: Models) -> str | None:
-    """Fingerprint of RWKU's probes, where there are any."""
-    probes = models.benchmark.probes
-    return None if probes is None else short_hash([dataclasses.asdict(probe) for probe in probes.probes])
 
 
 def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
