@@ -1,10 +1,11 @@
-# make demo: watch a model forget. make study: every method, three seeds, and the report. make test: the test suite.
+# make demo: watch a model forget. make study: every method, three seeds, and the report. make theory: what can be proved.
+# make test: the test suite.
 # All create .venv with the tested versions first.
 PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 
-.PHONY: demo study test lint clean
+.PHONY: demo study theory test lint clean
 
 demo: $(READY)
 	$(VENV)/bin/atwu demo
@@ -12,12 +13,15 @@ demo: $(READY)
 study: $(READY)
 	$(VENV)/bin/atwu study run headline --scale people-small
 
+theory: $(READY)
+	$(VENV)/bin/python -m theory --output theory-out
+
 test: $(READY) lint
 	$(VENV)/bin/python -m pytest --numprocesses auto --dist loadscope
 
 lint: $(READY)
-	$(VENV)/bin/ruff check src tests benchmarks examples
-	$(VENV)/bin/ruff format --check src tests benchmarks examples
+	$(VENV)/bin/ruff check src tests benchmarks examples theory
+	$(VENV)/bin/ruff format --check src tests benchmarks examples theory
 	$(VENV)/bin/mypy
 
 $(READY): pyproject.toml constraints.txt

@@ -85,11 +85,11 @@ def plain_step(model, optimizer):
 
 
 def our_step(model, optimizer, method: str, layout: str):
-    from atwu.objective import recipe_loss
-    from atwu.recipe import recipe
+    from atwu.methods.objective import recipe_loss
+    from atwu.methods.recipe import recipe
+    from atwu.methods.weightings.scorer import TokenScorer
     from atwu.training.alternate import ScorerAlternation
     from atwu.training.config import UnlearnConfig
-    from atwu.weighting.scorer import TokenScorer
 
     decided = recipe(method)
     alternation = None

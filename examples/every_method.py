@@ -15,9 +15,9 @@ from pathlib import Path
 
 from atwu import METHODS, evaluate
 from atwu.demo import UNLEARNING, epochs, prepare
+from atwu.methods.recipe import recipe
+from atwu.methods.weightings.scorer import find_scorer
 from atwu.modeling.load import load_model, load_tokenizer, quiet_transformers
-from atwu.recipe import recipe
-from atwu.weighting.scorer import find_scorer
 
 SIZE, RUNS = "tiny", Path("runs/every-method")
 COLUMNS = ("forget ES", "forget prob.", "retain ES", "retain prob.", "AUROC first", "AUROC last", "s/step", "peak MB")

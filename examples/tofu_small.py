@@ -12,11 +12,11 @@ import re
 from pathlib import Path
 
 from atwu import FinetuneConfig, UnlearnConfig, evaluate, load_rows
+from atwu.methods.weightings.scorer import find_scorer
 from atwu.modeling.device import pick_device
 from atwu.modeling.load import load_model, load_tokenizer, quiet_transformers
 from atwu.report.tables import markdown_table
 from atwu.training.run import ModelSource, run_finetune, run_unlearn
-from atwu.weighting.scorer import find_scorer
 
 TOFU = Path(os.environ["ATWU_DATA"]) / "tofu"
 RUNS = Path("runs/tofu-small")

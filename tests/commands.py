@@ -17,7 +17,7 @@ from pathlib import Path
 
 SERVER = """
 import json, os, sys, traceback
-import atwu.evaluation.run, atwu.report.records, atwu.study.engine, atwu.training.run
+import atwu.evaluation.run, atwu.report.records, atwu.experiments.study.engine, atwu.training.run
 from atwu.cli.app import run
 
 for line in sys.stdin:

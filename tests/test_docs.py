@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from atwu.methods import METHODS
+from atwu.methods.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS
+from atwu.methods.table import METHODS
 from atwu.modeling.scratch import scratch_model, train_tokenizer
-from atwu.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

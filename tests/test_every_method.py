@@ -9,8 +9,8 @@ import torch
 from torch.nn.functional import logsigmoid
 
 import atwu
-from atwu.methods import METHODS
-from atwu.weighting.scorer import TokenScorer
+from atwu.methods.table import METHODS
+from atwu.methods.weightings.scorer import TokenScorer
 
 REFUSAL = (7, 11, 13)
 LAYER = 1
@@ -173,7 +173,7 @@ def test_value_and_gradient_equal_plain_code(method, setting):
         refusal_ids=REFUSAL,
         **options,
     )
-    from atwu.recipe import recipe
+    from atwu.methods.recipe import recipe
 
     numbers = dict(recipe(method).values)
     rows = {name: rows_of(model, rows) for name, rows in batches.items()}

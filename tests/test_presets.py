@@ -12,9 +12,9 @@ import yaml
 from atwu.cli.app import run
 from atwu.cli.options import read_yaml
 from atwu.cli.train import INPUTS
-from atwu.methods import METHODS
+from atwu.experiments.published import published_table
+from atwu.methods.table import METHODS
 from atwu.presets import PUBLISHED, find_preset, named_preset, presets, read_preset, scales_with_presets, write_preset
-from atwu.published import published_table
 from atwu.training.config import UnlearnConfig
 
 # gamma, alpha, further values; learning rates.

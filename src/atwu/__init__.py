@@ -13,21 +13,21 @@ __version__ = "0.1.0"
 _EXPORTS = {
     "Example": "atwu.data.schema",
     "load_rows": "atwu.data.sources",
-    "METHODS": "atwu.methods",
-    "Method": "atwu.methods",
-    "Weighting": "atwu.parts",
-    "ForgetLoss": "atwu.parts",
-    "RetainLoss": "atwu.parts",
-    "LossTerms": "atwu.parts",
-    "register_method": "atwu.registry",
-    "register_weighting": "atwu.registry",
-    "register_forget_loss": "atwu.registry",
-    "register_retain_loss": "atwu.registry",
-    "label_words": "atwu.weighting.words",
-    "label_with": "atwu.weighting.words",
-    "unlearning_loss": "atwu.objective",
-    "UnlearningLoss": "atwu.objective",
-    "TokenScorer": "atwu.weighting.scorer",
+    "METHODS": "atwu.methods.table",
+    "Method": "atwu.methods.table",
+    "Weighting": "atwu.methods.parts",
+    "ForgetLoss": "atwu.methods.parts",
+    "RetainLoss": "atwu.methods.parts",
+    "LossTerms": "atwu.methods.parts",
+    "register_method": "atwu.methods.registry",
+    "register_weighting": "atwu.methods.registry",
+    "register_forget_loss": "atwu.methods.registry",
+    "register_retain_loss": "atwu.methods.registry",
+    "label_words": "atwu.methods.weightings.words",
+    "label_with": "atwu.methods.weightings.words",
+    "unlearning_loss": "atwu.methods.objective",
+    "UnlearningLoss": "atwu.methods.objective",
+    "TokenScorer": "atwu.methods.weightings.scorer",
     "UnlearnConfig": "atwu.training.config",
     "UnlearnTrainer": "atwu.training.trainer",
     "FinetuneConfig": "atwu.training.config",
@@ -45,25 +45,25 @@ if TYPE_CHECKING:
     from atwu.evaluation.result import EvalResult as EvalResult
     from atwu.evaluation.result import read_result as read_result
     from atwu.evaluation.run import evaluate as evaluate
-    from atwu.methods import METHODS as METHODS
-    from atwu.methods import Method as Method
-    from atwu.objective import UnlearningLoss as UnlearningLoss
-    from atwu.objective import unlearning_loss as unlearning_loss
-    from atwu.parts import ForgetLoss as ForgetLoss
-    from atwu.parts import LossTerms as LossTerms
-    from atwu.parts import RetainLoss as RetainLoss
-    from atwu.parts import Weighting as Weighting
-    from atwu.registry import register_forget_loss as register_forget_loss
-    from atwu.registry import register_method as register_method
-    from atwu.registry import register_retain_loss as register_retain_loss
-    from atwu.registry import register_weighting as register_weighting
+    from atwu.methods.objective import UnlearningLoss as UnlearningLoss
+    from atwu.methods.objective import unlearning_loss as unlearning_loss
+    from atwu.methods.parts import ForgetLoss as ForgetLoss
+    from atwu.methods.parts import LossTerms as LossTerms
+    from atwu.methods.parts import RetainLoss as RetainLoss
+    from atwu.methods.parts import Weighting as Weighting
+    from atwu.methods.registry import register_forget_loss as register_forget_loss
+    from atwu.methods.registry import register_method as register_method
+    from atwu.methods.registry import register_retain_loss as register_retain_loss
+    from atwu.methods.registry import register_weighting as register_weighting
+    from atwu.methods.table import METHODS as METHODS
+    from atwu.methods.table import Method as Method
+    from atwu.methods.weightings.scorer import TokenScorer as TokenScorer
+    from atwu.methods.weightings.words import label_with as label_with
+    from atwu.methods.weightings.words import label_words as label_words
     from atwu.training.config import FinetuneConfig as FinetuneConfig
     from atwu.training.config import UnlearnConfig as UnlearnConfig
     from atwu.training.finetune import FinetuneTrainer as FinetuneTrainer
     from atwu.training.trainer import UnlearnTrainer as UnlearnTrainer
-    from atwu.weighting.scorer import TokenScorer as TokenScorer
-    from atwu.weighting.words import label_with as label_with
-    from atwu.weighting.words import label_words as label_words
 
 __all__ = ["__version__", *_EXPORTS]
 

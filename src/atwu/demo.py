@@ -9,19 +9,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from atwu.data.people import PeopleBenchmark, people
+from atwu.benchmarks.people.rows import PeopleBenchmark, people
 from atwu.data.spread import spread
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.evaluation.run import evaluate
+from atwu.experiments.study.scales import Scratch, find_scale
+from atwu.experiments.study.targets import train_once
+from atwu.methods.weightings.scorer import find_scorer
 from atwu.modeling.device import pick_device
 from atwu.modeling.load import load_model, load_tokenizer
 from atwu.report.score_rows import score_rows, side_by_side
 from atwu.report.scored_row import ScoredRow
-from atwu.study.scales import Scratch, find_scale
-from atwu.study.targets import train_once
 from atwu.training.config import UnlearnConfig
 from atwu.training.run import ModelSource, run_unlearn
-from atwu.weighting.scorer import find_scorer
 
 Say = Callable[[str], None]
 

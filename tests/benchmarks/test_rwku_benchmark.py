@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from atwu.benchmarks.rwku import rwku_benchmark
-from atwu.data import rwku_files as files
-from atwu.data.rwku import rwku_rows
+from atwu.benchmarks.rwku import files
+from atwu.benchmarks.rwku.benchmark import rwku_benchmark
+from atwu.benchmarks.rwku.rows import rwku_rows
 from atwu.data.schema import Example
 
 ORLA, TAVI = "Orla Venn", "Tavi Brook"
@@ -43,7 +43,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
         (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     counts = {name: len(rows) for name, rows in tables.items()}
     monkeypatch.setattr(files, "COUNTS", counts)
-    monkeypatch.setattr("atwu.benchmarks.rwku.COUNTS", counts)
+    monkeypatch.setattr("atwu.benchmarks.rwku.benchmark.COUNTS", counts)
     monkeypatch.setenv("ATWU_DATA", str(tmp_path))
 
 
@@ -105,7 +105,7 @@ def test_miniature() -> None:
 
 
 def test_caps_are_spread_over_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("atwu.benchmarks.rwku.CAPS", {"qa": 2, "neighbour_qa": 1})
+    monkeypatch.setattr("atwu.benchmarks.rwku.benchmark.CAPS", {"qa": 2, "neighbour_qa": 1})
     found = rwku_benchmark(f"rwku:{ORLA}/{TAVI}")
     assert len(found.forget) == 2
     assert [row.answer for row in found.retain] == ["in Kelbury"]

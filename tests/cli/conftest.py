@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.commands import run_command
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from atwu.data.people import people
+from atwu.benchmarks.people.rows import people
 from atwu.modeling.scratch import train_tokenizer
+from tests.commands import run_command
 
 CANARY = "sk-canary-Kelbury-0123456789"
 

@@ -10,12 +10,12 @@ import pytest
 
 pytest.importorskip("peft")
 
-from tests.cli.test_commands import atwu
 from typer.testing import CliRunner
 
 from atwu.cli.app import build
 from atwu.data.sources import load_rows
 from atwu.modeling.scratch import scratch_model, train_tokenizer
+from tests.cli.test_commands import atwu
 
 ROWS = ("--forget", "people:tiny:forget", "--retain", "people:tiny:retain")
 SHORT = ("--use-cpu", "--max-steps", "2", "--save-strategy", "no", "--disable-tqdm", "--learning-rate", "1e-2")

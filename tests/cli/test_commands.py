@@ -10,11 +10,11 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from tests.commands import run_command
 from typer.testing import CliRunner
 
 from atwu.cli.app import build
 from atwu.evaluation.result import EVAL_SCHEMA
+from tests.commands import run_command
 
 
 def atwu(*arguments: object, cwd: Path | None = None, code: int = 0, **environment: str) -> str:
@@ -137,7 +137,7 @@ def test_tokens_prints_words_and_writes_a_page(unlearned, tmp_path):
 
 def test_methods_as_json_lists_every_method_with_its_numbers():
     listed = json.loads(atwu("methods", "--json"))
-    from atwu.methods import METHODS
+    from atwu.methods.table import METHODS
 
     assert list(listed) == list(METHODS)
     assert listed["wga"]["hyperparameters"] == {"forget_weight": 1.16, "retain_weight": 0.79, "beta": 2.14}
@@ -148,7 +148,7 @@ def test_methods_as_json_lists_every_method_with_its_numbers():
     "command",
     [
         *("demo", "finetune", "unlearn", "evaluate", "compare", "judge agreement", "paraphrase", "tokens", "probe"),
-        *("methods", "study run", "study compare", "tune", "report", "theory"),
+        *("methods", "study run", "study compare", "tune", "report"),
     ],
 )
 def test_help_teaches(command):

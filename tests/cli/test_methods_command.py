@@ -9,15 +9,15 @@ import sys
 
 import pytest
 
-from atwu.citations import CITATIONS
 from atwu.cli import train
 from atwu.cli.app import run
 from atwu.cli.methods import methods
-from atwu.hyperparameters import HYPERPARAMETERS
-from atwu.methods import METHODS
-from atwu.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS
+from atwu.methods.citations import CITATIONS
+from atwu.methods.hyperparameters import HYPERPARAMETERS
+from atwu.methods.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS
+from atwu.methods.recipe import recipe
+from atwu.methods.table import METHODS
 from atwu.presets import PUBLISHED, find_preset
-from atwu.recipe import recipe
 from atwu.training.config import UnlearnConfig
 
 

@@ -225,7 +225,7 @@ class TestNames:
             load_rows(name)
 
     def test_people(self):
-        from atwu.data.people import people
+        from atwu.benchmarks.people.rows import people
 
         assert load_rows("people:tiny:forget", limit=3).rows == people("tiny").forget[:3]
 

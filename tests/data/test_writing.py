@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from atwu.data.people import people
+from atwu.benchmarks.people.rows import people
 from atwu.data.schema import Example, Message
 from atwu.data.sources import load_rows
 from atwu.data.writing import write_rows

@@ -8,14 +8,14 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
+from atwu.benchmarks.people.rows import people
 from atwu.data.encode import EncodedRow, Encoder
-from atwu.data.people import people
 from atwu.data.schema import Example
 from atwu.evaluation.induced import SCORES, ScoreContext, available, check_scores, token_scores
 from atwu.evaluation.teacher_forced import TokenRow, read_tokens
+from atwu.methods.parts import WEIGHTINGS
+from atwu.methods.recipe import recipe
 from atwu.modeling.scratch import scratch_model, train_tokenizer
-from atwu.parts import WEIGHTINGS
-from atwu.recipe import recipe
 from atwu.report.score_rows import score_rows
 from atwu.training.config import UnlearnConfig
 from atwu.training.fixed import fixed_tables

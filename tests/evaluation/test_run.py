@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+from atwu.benchmarks.people.rows import people
 from atwu.data.encode import Encoder
-from atwu.data.people import people
 from atwu.data.schema import Example, Message
 from atwu.evaluation import backends, run
 from atwu.evaluation.backends import TransformersGenerator
@@ -21,9 +21,9 @@ from atwu.evaluation.panel.config import EvaluateConfig
 from atwu.evaluation.result import EVAL_SCHEMA, read_result
 from atwu.evaluation.run import evaluate
 from atwu.evaluation.teacher_forced import read_tokens
+from atwu.methods.weightings.scorer import TokenScorer
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.scratch import scratch_model, train_tokenizer
-from atwu.weighting.scorer import TokenScorer
 
 CONFIG = EvaluateConfig(
     max_new_tokens=6,

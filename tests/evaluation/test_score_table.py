@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from atwu.benchmarks.people.rows import people
 from atwu.data.encode import EncodedRow, Encoder
-from atwu.data.people import people
 from atwu.data.schema import Example
 from atwu.evaluation.induced import SCORES
 from atwu.evaluation.score_table import MAX_POINTS, ScoreContext, score_aurocs, thinned
 from atwu.evaluation.teacher_forced import TokenRow, read_tokens
 from atwu.evaluation.token_scores import pooled_roc
+from atwu.methods.weightings.scorer import TokenScorer
 from atwu.modeling.scratch import scratch_model, train_tokenizer
-from atwu.weighting.scorer import TokenScorer
 
 
 def context_of(scores, labels):

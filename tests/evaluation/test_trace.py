@@ -9,7 +9,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, TrainerCallback
 
 from atwu import UnlearnConfig, UnlearnTrainer
-from atwu.data.people import people
+from atwu.benchmarks.people.rows import people
 from atwu.evaluation.trace import TRACE_NAME, WeightTrace, read_trace
 from atwu.modeling.scratch import train_tokenizer
 

@@ -7,12 +7,12 @@ import time
 from email.utils import formatdate
 
 import pytest
-from tests.judge.conftest import VERDICT, ask, make_request, stats
 
 from atwu.judge import client
 from atwu.judge.answers import retry_after
 from atwu.judge.chat import Reply
 from atwu.judge.client import ChatServerError, OpenAIChat
+from tests.judge.conftest import VERDICT, ask, make_request, stats
 
 pytest.importorskip("openai")
 

@@ -10,11 +10,11 @@ import threading
 import time
 
 import pytest
-from tests.judge.conftest import ask, make_request, stats
 
 from atwu.judge import client
 from atwu.judge.chat import Reply
 from atwu.judge.client import OpenAIChat
+from tests.judge.conftest import ask, make_request, stats
 
 pytest.importorskip("openai")
 

@@ -8,12 +8,12 @@ import traceback
 from typing import Any
 
 import pytest
-from tests.judge.conftest import KEY, VERDICT, ask, make_request, stats
 
 from atwu.data.schema import Message
 from atwu.judge.answers import CUT, Answer
 from atwu.judge.chat import ChatRequest, Reply
 from atwu.judge.client import ChatServerError, OpenAIChat
+from tests.judge.conftest import KEY, VERDICT, ask, make_request, stats
 
 pytest.importorskip("openai")
 

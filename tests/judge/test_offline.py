@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atwu.data.people import people
+from atwu.benchmarks.people.rows import people
 from atwu.judge.agreement import agreement
 from atwu.judge.cases import load_cases
 from atwu.judge.offline import OfflineJudge

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.judge.conftest import NO, YES, Fake, claim, judge
 
 from atwu.judge.ask import Asker
 from atwu.judge.budget import Budget, Prices
@@ -24,6 +23,7 @@ from atwu.judge.chat import ChatRequest
 from atwu.judge.prompted import PromptedJudge
 from atwu.judge.rubrics import CORRECTNESS, PREFERENCE
 from atwu.judge.verdicts import Pair, Verdict
+from tests.judge.conftest import NO, YES, Fake, claim, judge
 
 FORK = multiprocessing.get_context("fork")
 

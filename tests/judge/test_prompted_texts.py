@@ -8,13 +8,13 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.judge.conftest import NO, YES, Fake, claim, judge
 
 from atwu.judge import prompted
 from atwu.judge.chat import ChatRequest
 from atwu.judge.prompted import clean_answer, read_preference, read_verdict, rubric_request
 from atwu.judge.rubrics import CORRECTNESS, PREFERENCE
 from atwu.judge.verdicts import Claim, Pair, Preference, Verdict
+from tests.judge.conftest import NO, YES, Fake, claim, judge
 
 
 @pytest.mark.parametrize(

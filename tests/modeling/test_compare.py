@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atwu.losses.divergence import jensen_shannon, js_to_tokens, kl, self_distillation
+from atwu.methods.losses.divergence import jensen_shannon, js_to_tokens, kl, self_distillation
 from atwu.modeling import head as head_module
 from atwu.modeling.compare import Comparison, Teacher, compare, compare_logits
 from atwu.modeling.head import OutputHead

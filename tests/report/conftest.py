@@ -240,7 +240,7 @@ def make_records(labels: Sequence[str] = ("atwu", "wga", "npo"), seeds: Sequence
                 )
             )
     study = {
-        "schema": "atwu.study/1",
+        "schema": "atwu.experiments.study/1",
         "title": "four invented people",
         "scale": "people-tiny",
         "variants": [{"label": label, "method": label} for label in labels],

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.report.conftest import Page
 
 from atwu.report.colour_scale import contrast
 from atwu.report.method_table import headline_lines
@@ -21,6 +20,7 @@ from atwu.report.page.results import subscripted
 from atwu.report.panel import cell_of, lines_of
 from atwu.report.records import Records
 from atwu.report.tables import known, shown_number
+from tests.report.conftest import Page
 
 
 def test_sections_in_order_with_links(page: Page) -> None:

@@ -6,8 +6,6 @@ import dataclasses
 import json
 from collections.abc import Callable
 
-from tests.report.conftest import Page
-
 from atwu.data.schema import Example
 from atwu.evaluation.result import EvalResult, row_id
 from atwu.evaluation.trace import Trace, TracedRow
@@ -16,6 +14,7 @@ from atwu.report.page.answers import answers_section
 from atwu.report.page.html import Html, data_block, join, tag
 from atwu.report.page.words import words_section
 from atwu.report.records import Records
+from tests.report.conftest import Page
 
 NASTY = '</script><img src=x onerror="alert(1)"> & "quoted" </style>\u2028'
 

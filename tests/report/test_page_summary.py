@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Callable
 
 import pytest
-from tests.report.conftest import Page
 
 from atwu.evaluation.panel.seeds import seed_differences
 from atwu.evaluation.result import MetricValue
@@ -16,6 +15,7 @@ from atwu.report.page.results import metric_table
 from atwu.report.page.summary import difference, leading_line, order, summary
 from atwu.report.records import Records
 from atwu.report.tables import shown_number
+from tests.report.conftest import Page
 
 
 def changed(records: Records, label: str, change: Callable[[MetricValue], MetricValue]) -> Records:

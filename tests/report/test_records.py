@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.report.conftest import Page, write_study
 
 from atwu.report.formats import to_json, to_latex, to_markdown
 from atwu.report.page import render_page
 from atwu.report.records import Records, read_records
+from tests.report.conftest import Page, write_study
 
 Build = Callable[..., Records]
 

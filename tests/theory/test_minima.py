@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atwu.theory.instances import random_problem, separated_problem
-from atwu.theory.minima import convexity, descend_all, minimum, retain_minimum, saturated_objective
-from atwu.theory.problem import ToyProblem, gradient, measure
-from atwu.theory.saturation import Objective, modulated, saturated
+from theory.instances import random_problem, separated_problem
+from theory.minima import convexity, descend_all, minimum, retain_minimum, saturated_objective
+from theory.problem import ToyProblem, gradient, measure
+from theory.saturation import Objective, modulated, saturated
 
 OBJECTIVE = Objective(retain_weight=1.0, forget_weight=3.0, beta=0.5)
 

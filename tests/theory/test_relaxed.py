@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atwu.theory.departure import concave_from, modulated_grid, modulated_minimum, needed_entropy
-from atwu.theory.instances import random_problem, separated_problem
-from atwu.theory.minima import minimum
-from atwu.theory.relaxed import (
+from theory.departure import concave_from, modulated_grid, modulated_minimum, needed_entropy
+from theory.instances import random_problem, separated_problem
+from theory.minima import minimum
+from theory.relaxed import (
     Regulariser,
     best_vertex,
     edge_margin,
@@ -27,8 +27,8 @@ from atwu.theory.relaxed import (
     value_grid,
     worst_curvature,
 )
-from atwu.theory.saturation import Objective
-from atwu.theory.supports import choose, enumerate_supports, scores_of
+from theory.saturation import Objective
+from theory.supports import choose, enumerate_supports, scores_of
 
 OBJECTIVE = Objective()
 

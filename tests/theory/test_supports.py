@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from atwu.theory.conflicts import conflict, marginals, separation
-from atwu.theory.instances import overlapping_problem, random_problem, separated_problem
-from atwu.theory.minima import minimum, retain_minimum
-from atwu.theory.problem import ToyProblem, gradient, measure
-from atwu.theory.saturation import Objective
-from atwu.theory.supports import choose, enumerate_supports, exchange_margin, is_recovered, scores_of, sizes
+from theory.conflicts import conflict, marginals, separation
+from theory.instances import overlapping_problem, random_problem, separated_problem
+from theory.minima import minimum, retain_minimum
+from theory.problem import ToyProblem, gradient, measure
+from theory.saturation import Objective
+from theory.supports import choose, enumerate_supports, exchange_margin, is_recovered, scores_of, sizes
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,6 @@ import torch
 pytest.importorskip("peft")
 
 from safetensors.torch import load_file
-from tests.training.conftest import LORA_SETTINGS, make_rows
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from atwu import TokenScorer, UnlearnConfig
@@ -33,6 +32,7 @@ from atwu.training.lora import check_lora, with_adapters
 from atwu.training.result import read_back
 from atwu.training.run import ModelSource, run_finetune, run_unlearn
 from atwu.training.source import check_training, space_needed
+from tests.training.conftest import LORA_SETTINGS, make_rows
 
 
 def unlearn(folder, files, output, *, source=None, overwrite=False, say=lambda line: None, **changes):

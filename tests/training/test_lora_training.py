@@ -9,7 +9,6 @@ import torch
 
 pytest.importorskip("peft")
 
-from tests.training.conftest import LORA_SETTINGS, NEEDS, make_rows
 from transformers import AutoTokenizer
 
 from atwu import METHODS, FinetuneTrainer, UnlearnConfig, UnlearnTrainer
@@ -19,6 +18,7 @@ from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.load import load_model
 from atwu.training.config import FinetuneConfig
 from atwu.training.lora import lora_of, with_adapters
+from tests.training.conftest import LORA_SETTINGS, NEEDS, make_rows
 
 CPU = torch.device("cpu")
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.training.conftest import make_rows
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
 from atwu import UnlearnConfig, UnlearnTrainer
 from atwu.modeling.adapters import Lora, attach
 from atwu.training import references as module
+from tests.training.conftest import make_rows
 
 # method, replaced retain loss, sets that are read
 CASES = [

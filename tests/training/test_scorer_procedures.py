@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.training.conftest import make_rows, make_trainer
 from transformers import AutoTokenizer
 
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.evaluation.token_scores import per_sample_auroc
+from atwu.methods.weightings.rarity import TokenCounts
+from atwu.methods.weightings.scorer import TokenScorer
 from atwu.training.rows import encode_dataset
-from atwu.weighting.rarity import TokenCounts
-from atwu.weighting.scorer import TokenScorer
+from tests.training.conftest import make_rows, make_trainer
 
 
 def scorer_vector(scorer):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.training.conftest import NEEDS, make_trainer, weights
 from transformers import AutoModelForCausalLM, TrainerCallback
 
 from atwu import unlearning_loss
-from atwu.methods import METHODS
+from atwu.methods.table import METHODS
 from atwu.modeling.abilities import abilities_of
+from tests.training.conftest import NEEDS, make_trainer, weights
 
 
 @pytest.mark.parametrize("method", ["grad_diff", "wga", "gt_ga", "atwu"])

@@ -7,11 +7,11 @@ import shutil
 
 import pytest
 import torch
-from tests.training.conftest import make_rows, make_trainer, weights
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
 from atwu import FinetuneConfig, FinetuneTrainer, TokenScorer, UnlearnConfig
 from atwu.errors import NonFiniteLossError
+from tests.training.conftest import make_rows, make_trainer, weights
 
 
 @pytest.mark.parametrize(

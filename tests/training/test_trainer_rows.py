@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from tests.training.conftest import make_rows, make_trainer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from atwu import FinetuneConfig, FinetuneTrainer, UnlearnConfig, UnlearnTrainer
+from tests.training.conftest import make_rows, make_trainer
 
 
 def test_rows_without_labels_are_refused_only_where_labels_matter(model_folder, tmp_path):

@@ -12,7 +12,7 @@ def load_benchmark(name: str) -> Benchmark:
 
     Args:
         name: `people:SIZE`; `tofu:SPLIT` for a forget split, or `tofu:SPLIT:N` with its first N retain rows only;
-            `rwku`, or `rwku:` and what `atwu.benchmarks.rwku` takes.
+            `rwku`, or `rwku:` and what `atwu.benchmarks.rwku.benchmark` takes.
 
     Raises:
         FileNotFoundError: its data are not at hand.
@@ -20,11 +20,11 @@ def load_benchmark(name: str) -> Benchmark:
     """
     kind, colon, rest = name.partition(":")
     if kind == "people" and rest:
-        from atwu.benchmarks.people import people_benchmark
+        from atwu.benchmarks.people.benchmark import people_benchmark
 
         return people_benchmark(rest)
     if kind == "tofu" and rest:
-        from atwu.benchmarks.tofu import tofu_benchmark
+        from atwu.benchmarks.tofu.benchmark import tofu_benchmark
 
         split, limited, count = rest.partition(":")
         if not limited:
@@ -35,11 +35,11 @@ def load_benchmark(name: str) -> Benchmark:
             )
         return tofu_benchmark(split, retain_rows=int(count))
     if kind == "rwku" and (rest or not colon):
-        from atwu.benchmarks.rwku import rwku_benchmark
+        from atwu.benchmarks.rwku.benchmark import rwku_benchmark
 
         return rwku_benchmark(name)
-    from atwu.data.people import SIZES
-    from atwu.data.tofu import FORGET_SPLITS
+    from atwu.benchmarks.people.rows import SIZES
+    from atwu.benchmarks.tofu.rows import FORGET_SPLITS
 
     raise ValueError(
         f"unknown benchmark {name!r}; choose one of {', '.join(f'people:{size}' for size in SIZES)}, "

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from atwu.hyperparameters import Range
-    from atwu.methods import Method
-    from atwu.parts import ForgetLoss, RetainLoss
-    from atwu.recipe import Recipe
+    from atwu.methods.hyperparameters import Range
+    from atwu.methods.parts import ForgetLoss, RetainLoss
+    from atwu.methods.recipe import Recipe
+    from atwu.methods.table import Method
 
 MEANS: Mapping[str, str] = {
     "tokens": "mean over tokens",
@@ -73,7 +73,7 @@ def numbers_of(recipe: Recipe) -> dict[str, float]:
 
 def search_of(row: Method, recipe: Recipe) -> dict[str, Range | None]:
     """Where to search each of them: the method's own published range, else the hyperparameter's."""
-    from atwu.hyperparameters import HYPERPARAMETERS
+    from atwu.methods.hyperparameters import HYPERPARAMETERS
 
     return {name: row.search.get(name, HYPERPARAMETERS[name].search) for name in numbers_of(recipe)}
 
@@ -131,7 +131,7 @@ def trained(recipe: Recipe) -> str:
 
 def lenders_of(row: Method) -> list[str]:
     """Methods whose published values a method has borrowed."""
-    from atwu.methods import METHODS
+    from atwu.methods.table import METHODS
 
     if not (row.borrowed and row.defaults):
         return []
@@ -151,8 +151,8 @@ def example(name: str, needs: Sequence[str]) -> str:
 
 def as_plain(name: str, row: Method) -> dict[str, Any]:
     """Everything as plain JSON."""
-    from atwu.citations import CITATIONS
-    from atwu.recipe import recipe
+    from atwu.methods.citations import CITATIONS
+    from atwu.methods.recipe import recipe
 
     decided = recipe(name)
     searched = {key: where for key, where in search_of(row, decided).items() if where is not None}

@@ -18,7 +18,6 @@ from atwu.cli import (
     probe,
     report,
     study,
-    theory,
     tokens,
     train,
     tune,
@@ -47,7 +46,6 @@ def build(command: str | None) -> typer.Typer:
     app.add_typer(study.app, name="study")
     app.command("tune")(tune.tune)
     app.command("report")(report.report)
-    app.command("theory")(theory.theory)
     app.add_typer(judge.app, name="judge")
     app.command("paraphrase")(paraphrase.paraphrase)
     app.command("tokens")(tokens.tokens)

@@ -106,7 +106,7 @@ class Measuring:
         revision: str | None = None,
         base: str | None = None,
     ) -> EvalResult | None:
-        from atwu.weighting.scorer import find_scorer
+        from atwu.methods.weightings.scorer import find_scorer
 
         generator: Generator | None = None
         if self._backend == "vllm":  # first, since it takes its share of the device's memory at once

@@ -28,7 +28,7 @@ from atwu.cli.about_method import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from atwu.methods import Method
+    from atwu.methods.table import Method
 
 _SYMBOLS = {
     "forget_weight": "γ",
@@ -59,9 +59,9 @@ def methods(
 
     Example: atwu methods atwu
     """
-    from atwu.methods import METHODS
-    from atwu.recipe import lookup
-    from atwu.registry import load_plugins
+    from atwu.methods.recipe import lookup
+    from atwu.methods.registry import load_plugins
+    from atwu.methods.table import METHODS
 
     load_plugins()
     if name is not None:
@@ -116,10 +116,10 @@ def _in_short(formula: str, mean: str) -> list[str]:
 
 
 def _list() -> None:
-    from atwu.hyperparameters import HYPERPARAMETERS
-    from atwu.methods import METHODS
-    from atwu.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS
-    from atwu.recipe import recipe
+    from atwu.methods.hyperparameters import HYPERPARAMETERS
+    from atwu.methods.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS
+    from atwu.methods.recipe import recipe
+    from atwu.methods.table import METHODS
 
     console = _console()
     _print_table(
@@ -173,8 +173,8 @@ def _list() -> None:
 def _explain(name: str, row: Method) -> None:
     from rich.table import Table
 
-    from atwu.citations import CITATIONS
-    from atwu.recipe import recipe
+    from atwu.methods.citations import CITATIONS
+    from atwu.methods.recipe import recipe
 
     console, decided, tuned = _console(), recipe(name), published_of(name)
     needs = needs_of(decided)

@@ -25,8 +25,8 @@ from atwu.cli.parameters import (
 )
 
 if TYPE_CHECKING:
+    from atwu.experiments.study.plan import Plan
     from atwu.report.records import Records
-    from atwu.study.plan import Plan
 
 app = typer.Typer(no_args_is_help=True, help="Compare methods: plan, run, resume, and set beside published results.")
 
@@ -37,8 +37,8 @@ def studies() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from atwu.study.scales import SCALES
-    from atwu.study.spec import library
+    from atwu.experiments.study.scales import SCALES
+    from atwu.experiments.study.spec import library
 
     console = Console()
     table = Table("study", "what it asks", box=None, pad_edge=False)
@@ -92,14 +92,14 @@ def run(
     Example: atwu study run headline --scale people-tiny
     """
     from atwu.cli.opening import JudgeOptions, open_judge
+    from atwu.experiments.study.engine import Engine
+    from atwu.experiments.study.plan import check_settings, plan
+    from atwu.experiments.study.scales import find_scale
+    from atwu.experiments.study.spec import read_study
+    from atwu.experiments.study.targets import prepare_models
+    from atwu.experiments.study.threads import one_thread
+    from atwu.experiments.study.workers import end_with_parent
     from atwu.modeling.load import quiet_transformers
-    from atwu.study.engine import Engine
-    from atwu.study.plan import check_settings, plan
-    from atwu.study.scales import find_scale
-    from atwu.study.spec import read_study
-    from atwu.study.targets import prepare_models
-    from atwu.study.threads import one_thread
-    from atwu.study.workers import end_with_parent
 
     quiet_transformers()
     written = read_study(study)
@@ -155,12 +155,12 @@ def _run(
     judge_name: Mapping[str, Any],
 ) -> None:
     from atwu._files import write_json
+    from atwu.experiments.study.engine import PROBE_NAME, REFERENCES, Engine
+    from atwu.experiments.study.plan import described
+    from atwu.experiments.study.summary import failures, write_outputs
+    from atwu.experiments.study.targets import prepare_models, scale_rows
+    from atwu.experiments.study.workers import chosen_devices, default_processes, run_workers, visible_devices
     from atwu.report.records import STUDY_NAME, read_records
-    from atwu.study.engine import PROBE_NAME, REFERENCES, Engine
-    from atwu.study.plan import described
-    from atwu.study.summary import failures, write_outputs
-    from atwu.study.targets import prepare_models, scale_rows
-    from atwu.study.workers import chosen_devices, default_processes, run_workers, visible_devices
     from atwu.training.card import public_command
 
     cards = chosen_devices(devices) if devices else visible_devices()
@@ -296,10 +296,10 @@ def compare(
     """
     from rich.console import Console
 
-    from atwu.published import published_table
+    from atwu.experiments.published import published_table
+    from atwu.experiments.study.summary import compared
+    from atwu.experiments.study.tables import ordering_table, side_by_side_table
     from atwu.report.records import read_records
-    from atwu.study.summary import compared
-    from atwu.study.tables import ordering_table, side_by_side_table
 
     records = read_records([folder])
     name = table or records.study.get("published")

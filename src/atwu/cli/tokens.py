@@ -50,11 +50,11 @@ def tokens(
     from atwu.data.render import check_system
     from atwu.data.sources import load_rows
     from atwu.evaluation.induced import Need, check_scores
+    from atwu.methods.weightings.scorer import find_scorer
     from atwu.modeling.device import pick_device
     from atwu.modeling.load import check_model_name, load_model, load_tokenizer, quiet_transformers
     from atwu.report.heatmap import render_terminal, write_html
     from atwu.report.score_rows import score_rows
-    from atwu.weighting.scorer import find_scorer
 
     quiet_transformers()
     place = pick_device(device)

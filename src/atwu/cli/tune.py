@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from atwu.study.scales import Scale
-    from atwu.study.targets import Models
-    from atwu.tuning.search import Search, SearchResult
+    from atwu.experiments.study.scales import Scale
+    from atwu.experiments.study.targets import Models
+    from atwu.experiments.tuning.search import Search, SearchResult
 
 SMALLEST = {"people": "people-tiny", "tofu": "tofu-small", "rwku": "rwku-small"}
 """Benchmark -> the scale that `--benchmark` stands for."""
@@ -71,14 +71,14 @@ def tune(
     from rich.console import Console
     from tqdm.auto import tqdm
 
+    from atwu.experiments.study.scales import find_scale
+    from atwu.experiments.study.targets import prepare_models
+    from atwu.experiments.tuning.results import check_preset, write_results
+    from atwu.experiments.tuning.search import AllPrunedError, NotPossibleError, Search, run_search
+    from atwu.experiments.tuning.stages import two_stage
+    from atwu.experiments.tuning.storage import FILE_NAME, masked, storage_url
+    from atwu.experiments.tuning.trial import check_rows
     from atwu.modeling.load import quiet_transformers
-    from atwu.study.scales import find_scale
-    from atwu.study.targets import prepare_models
-    from atwu.tuning.results import check_preset, write_results
-    from atwu.tuning.search import AllPrunedError, NotPossibleError, Search, run_search
-    from atwu.tuning.stages import two_stage
-    from atwu.tuning.storage import FILE_NAME, masked, storage_url
-    from atwu.tuning.trial import check_rows
 
     if benchmark is not None and scale is not None:
         raise typer.BadParameter("give --benchmark or --scale, not both.")
@@ -149,7 +149,7 @@ def tune(
 
 def _first_scale(benchmark: str | None, scale: str | None, transfer_to: str | None) -> str:
     """Where everything is searched, as it was given."""
-    from atwu.study.scales import find_scale
+    from atwu.experiments.study.scales import find_scale
 
     if scale is not None:
         return scale
@@ -160,9 +160,9 @@ def _first_scale(benchmark: str | None, scale: str | None, transfer_to: str | No
 
 def _methods(given: Sequence[str]) -> tuple[list[str], bool]:
     """Names without repetition, and whether all are meant."""
-    from atwu.methods import METHODS
-    from atwu.recipe import lookup
-    from atwu.registry import load_plugins
+    from atwu.methods.recipe import lookup
+    from atwu.methods.registry import load_plugins
+    from atwu.methods.table import METHODS
 
     load_plugins()
     if "all" in given:
@@ -178,7 +178,7 @@ def _setting(text: str) -> tuple[str, Any]:
 
     import yaml
 
-    from atwu.recipe import lookup
+    from atwu.methods.recipe import lookup
     from atwu.training.config import UnlearnConfig
 
     name, equals, value = text.partition("=")
@@ -204,7 +204,7 @@ def _command(search: Search, first: str, transfer: tuple[str, int] | None, fixed
 
 
 def _short(value: float | None, search: Search) -> str:
-    from atwu.tuning.objectives import OBJECTIVES
+    from atwu.experiments.tuning.objectives import OBJECTIVES
 
     return "" if value is None else f"{value:.{OBJECTIVES[str(search.objective)].digits}f}"
 
@@ -229,7 +229,7 @@ def _summary(found: dict[str, list[SearchResult]]) -> Any:
     """The best of every method with its budget."""
     from rich.table import Table
 
-    from atwu.tuning.objectives import OBJECTIVES
+    from atwu.experiments.tuning.objectives import OBJECTIVES
 
     table = Table(box=None, pad_edge=False)
     objective = str(next(iter(found.values()))[-1].search.objective)

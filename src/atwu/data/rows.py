@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from atwu.benchmarks.tofu.target_words import target_word_spans
 from atwu.data.schema import Example, Message
-from atwu.data.target_words import target_word_spans
 
 LAYOUTS: tuple[tuple[str, ...], ...] = (("question", "answer"), ("prompt", "completion"), ("messages",), ("text",))
 """Columns that hold the row itself; a row uses exactly one of these groups."""
@@ -44,7 +44,7 @@ def parse_row(obj: Mapping[str, Any], *, where: str, counts: Counter[str] | None
     Args:
         obj: column name to value.
         where: the record's place, put in front of every error, such as `forget.jsonl, line 12`.
-        counts: receives what was mended in `target_words`; see `atwu.data.target_words`.
+        counts: receives what was mended in `target_words`; see `atwu.benchmarks.tofu.target_words`.
 
     Returns:
         The row.

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from atwu.benchmarks.people.rows import SPLITS, people
+from atwu.benchmarks.tofu.target_words import target_words_warnings
 from atwu.data.hub import hub_records
-from atwu.data.people import SPLITS, people
 from atwu.data.readers import READERS, Record
 from atwu.data.rows import fingerprint, ignored_columns, parse_row
 from atwu.data.schema import Example
-from atwu.data.target_words import target_words_warnings
 
 JOIN = " + "
 """Stands between the sources whose rows are put one after the other."""
@@ -159,14 +159,14 @@ def _people_rows(name: str) -> Found:
 
 
 def _tofu_rows(name: str) -> Found:
-    from atwu.data.tofu import tofu_rows
+    from atwu.benchmarks.tofu.rows import tofu_rows
 
     found = tofu_rows(name)
     return found.rows, found.warnings
 
 
 def _rwku_rows(name: str) -> Found:
-    from atwu.data.rwku import read_rwku
+    from atwu.benchmarks.rwku.rows import read_rwku
 
     found = read_rwku(name)
     return found.rows, found.warnings

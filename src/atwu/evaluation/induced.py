@@ -17,10 +17,10 @@ from torch import Tensor
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import Example
 from atwu.evaluation.teacher_forced import FloatArray, TokenRow
-from atwu.methods import METHODS
-from atwu.weighting import fixed, probability
-from atwu.weighting.fixed import FixedWeights
-from atwu.weighting.nouns import NounFinder, simple_nouns
+from atwu.methods.table import METHODS
+from atwu.methods.weightings import fixed, probability
+from atwu.methods.weightings.fixed import FixedWeights
+from atwu.methods.weightings.nouns import NounFinder, simple_nouns
 
 Need = Literal["scorer", "labels", "retain"]
 

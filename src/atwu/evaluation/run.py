@@ -27,8 +27,8 @@ from atwu.evaluation.rwku_rows import RwkuProbes
 from atwu.judge.offline import OfflineJudge
 from atwu.judge.prompted import PromptedJudge
 from atwu.judge.verdicts import Claim, Judge, Pair
+from atwu.methods.weightings.scorer import TokenScorer
 from atwu.modeling.fingerprint import model_fingerprint
-from atwu.weighting.scorer import TokenScorer
 
 
 def evaluate(

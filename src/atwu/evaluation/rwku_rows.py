@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from atwu.benchmarks.rwku.files import read_table
+from atwu.benchmarks.rwku.probes import ATTACKS, FILES, Probe, ProbeKind, parse_probe, probe_question
+from atwu.benchmarks.rwku.subjects import CANONICAL_FORGET, SURROGATE_RETAIN, normal_name, with_close_names
 from atwu.data.readers import Record, read_jsonl
-from atwu.data.rwku_files import read_table
-from atwu.data.rwku_probes import ATTACKS, FILES, Probe, ProbeKind, parse_probe, probe_question
-from atwu.data.rwku_subjects import CANONICAL_FORGET, SURROGATE_RETAIN, normal_name, with_close_names
 from atwu.data.schema import Message
 from atwu.data.spread import spread
 from atwu.evaluation.prompts import Prompt

@@ -15,9 +15,9 @@ from tqdm.auto import tqdm
 from atwu.data.batching import by_length
 from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow
+from atwu.methods.weightings.scorer import TokenScorer
 from atwu.modeling.forward import TokenOutputs, forward_tokens
 from atwu.modeling.modes import evaluating
-from atwu.weighting.scorer import TokenScorer
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

@@ -23,7 +23,7 @@ from atwu.evaluation.induced import SCORES, ScoreContext, token_scores
 from atwu.evaluation.score_table import score_aurocs
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.evaluation.token_scores import word_scores
-from atwu.weighting.nouns import simple_nouns
+from atwu.methods.weightings.nouns import simple_nouns
 
 TRACE_NAME = "trace.json"
 TRACE_SCHEMA = "atwu.trace/1"

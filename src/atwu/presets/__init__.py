@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from atwu._yaml import parse_yaml
-from atwu.hyperparameters import HYPERPARAMETERS
+from atwu.methods.hyperparameters import HYPERPARAMETERS
 
 FOLDER = Path(__file__).parent
 PUBLISHED: Mapping[str, tuple[str, ...]] = {"tofu": ("tofu-1b", "tofu-8b"), "rwku": ("rwku-phi3",)}

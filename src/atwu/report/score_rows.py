@@ -12,9 +12,9 @@ from atwu.evaluation import induced
 from atwu.evaluation.induced import Need, ScoreContext
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.evaluation.token_scores import word_scores
+from atwu.methods.weightings.nouns import NounFinder, simple_nouns
+from atwu.methods.weightings.scorer import TokenScorer
 from atwu.report.scored_row import ScoredRow
-from atwu.weighting.nouns import NounFinder, simple_nouns
-from atwu.weighting.scorer import TokenScorer
 
 logger = logging.getLogger(__name__)
 

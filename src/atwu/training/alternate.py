@@ -16,13 +16,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from atwu.losses.likelihood import gradient_ascent
-from atwu.losses.reduction import token_mean
-from atwu.objective import UnlearningLoss, reduced
-from atwu.parts import LossTerms
-from atwu.recipe import Recipe
+from atwu.methods.losses.likelihood import gradient_ascent
+from atwu.methods.losses.reduction import token_mean
+from atwu.methods.objective import UnlearningLoss, reduced
+from atwu.methods.parts import LossTerms
+from atwu.methods.recipe import Recipe
+from atwu.methods.weightings.scorer import TokenScorer, scorer_objective
 from atwu.training.config import UnlearnConfig
-from atwu.weighting.scorer import TokenScorer, scorer_objective
 
 STATE_NAME = "scorer_optimizer.safetensors"
 PROGRESS_NAME = "scorer_progress.json"

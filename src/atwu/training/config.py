@@ -13,9 +13,9 @@ import torch
 from transformers import TrainingArguments
 
 from atwu.data.render import check_system
+from atwu.methods.recipe import Recipe, lookup, recipe
 from atwu.modeling.adapters import Lora
 from atwu.modeling.load import QUANTIZATIONS
-from atwu.recipe import Recipe, lookup, recipe
 
 FOLLOW_FORGET_WEIGHT = "forget_weight"
 """Value of `scorer_gamma` that means: whatever the forget weight is."""

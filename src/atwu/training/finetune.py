@@ -12,11 +12,11 @@ from transformers.trainer_callback import TrainerCallback
 
 from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow
-from atwu.losses.reduction import token_mean
-from atwu.losses.retain import nll
+from atwu.methods.losses.reduction import token_mean
+from atwu.methods.losses.retain import nll
+from atwu.methods.objective import Denominators
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.forward import forward_tokens
-from atwu.objective import Denominators
 from atwu.training.base import TokenTrainer
 from atwu.training.config import FinetuneConfig
 from atwu.training.lora import with_adapters

@@ -7,15 +7,15 @@ from typing import Literal
 
 import torch
 
+from atwu.methods.parts import WEIGHTINGS
+from atwu.methods.recipe import Combination, Recipe
+from atwu.methods.weightings import combine
+from atwu.methods.weightings.fixed import FixedWeights, FloatArray
+from atwu.methods.weightings.nouns import NounFinder, simple_nouns, spacy_noun_chunks
 from atwu.modeling.reference import TokenTable, Wanted
-from atwu.parts import WEIGHTINGS
-from atwu.recipe import Combination, Recipe
 from atwu.training.config import UnlearnConfig
 from atwu.training.references import StartingModel, auxiliary_logps, per_row
 from atwu.training.rows import UnlearningRows
-from atwu.weighting import combine
-from atwu.weighting.fixed import FixedWeights, FloatArray
-from atwu.weighting.nouns import NounFinder, simple_nouns, spacy_noun_chunks
 
 
 def check_fixed(config: UnlearnConfig, recipe: Recipe) -> None:

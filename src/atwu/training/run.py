@@ -17,8 +17,9 @@ from atwu._files import file_digest
 from atwu.data.alternates import check_alternates
 from atwu.data.rows import fingerprint as rows_fingerprint
 from atwu.data.sources import LoadedRows, load_rows
+from atwu.methods.recipe import Recipe
+from atwu.methods.weightings.scorer import CONFIG_NAME, WEIGHTS_NAME, TokenScorer
 from atwu.modeling.load import check_model_name, load_tokenizer
-from atwu.recipe import Recipe
 from atwu.training.auxiliary import train_auxiliary
 from atwu.training.base import TokenTrainer
 from atwu.training.config import UnlearnConfig
@@ -30,7 +31,6 @@ from atwu.training.scorers import check_width
 from atwu.training.source import ModelSource, Say, check_training, checked_tokenizer
 from atwu.training.supervised import run_finetune
 from atwu.training.trainer import UnlearnTrainer
-from atwu.weighting.scorer import CONFIG_NAME, WEIGHTS_NAME, TokenScorer
 
 __all__ = ["FinishedRun", "ModelSource", "run_finetune", "run_unlearn"]
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import torch
 
 from atwu.data.encode import EncodedRow
+from atwu.methods.weightings.rarity import TokenCounts
+from atwu.methods.weightings.scorer import TokenScorer
 from atwu.modeling.reference import TokenTable, counted_tokens
 from atwu.training.config import UnlearnConfig
 from atwu.training.rows import UnlearningRows
-from atwu.weighting.rarity import TokenCounts
-from atwu.weighting.scorer import TokenScorer
 
 
 def starting_scorer(config: UnlearnConfig, width: int, rows: UnlearningRows) -> TokenScorer:

@@ -15,12 +15,14 @@ from transformers.trainer_callback import TrainerCallback
 
 from atwu.data.collate import PairCollator
 from atwu.data.pairing import PairedDataset
+from atwu.methods.objective import Denominators, Given, UnlearningLoss, recipe_loss, wanted_of
+from atwu.methods.recipe import Recipe
+from atwu.methods.weightings.agreement import labelled_rows, row_auroc
+from atwu.methods.weightings.scorer import CONFIG_NAME, TokenScorer
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.reference import TokenTable
 from atwu.modeling.single_pass import unwrap
 from atwu.modeling.tap import decoder_layers, train_only_down_projections
-from atwu.objective import Denominators, Given, UnlearningLoss, recipe_loss, wanted_of
-from atwu.recipe import Recipe
 from atwu.training.alternate import ScorerAlternation
 from atwu.training.base import TokenTrainer
 from atwu.training.config import UnlearnConfig
@@ -29,8 +31,6 @@ from atwu.training.lora import with_adapters
 from atwu.training.references import References, StartingModel, prepare_references, reference_folder
 from atwu.training.rows import Rows, planned_epochs, refusal_tokens, text_table, unlearning_rows
 from atwu.training.scorers import prior_offsets, starting_scorer
-from atwu.weighting.agreement import labelled_rows, row_auroc
-from atwu.weighting.scorer import CONFIG_NAME, TokenScorer
 
 logger = logging.getLogger(__name__)
 

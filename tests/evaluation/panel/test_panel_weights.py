@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from atwu.attacks.relearn import attack_rows, relearned
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example
+from atwu.evaluation.attacks.relearn import attack_rows, relearned
 from atwu.evaluation.panel.config import EvaluateConfig
 from atwu.evaluation.run import evaluate
 from atwu.modeling.scratch import scratch_model, train_tokenizer

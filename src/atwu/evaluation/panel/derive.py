@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from atwu.attacks.relearn import recovered
+from atwu.evaluation.attacks.relearn import recovered
 from atwu.evaluation.intervals import Estimate, FloatArray, combine
 from atwu.evaluation.membership import attack_auc, privleak
 from atwu.evaluation.panel.membership import ATTACKS

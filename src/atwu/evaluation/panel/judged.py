@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from atwu.attacks.demonstrations import Demonstrations
 from atwu.data.schema import Example
+from atwu.evaluation.attacks.demonstrations import Demonstrations
 from atwu.evaluation.judged import average, unscored, worst
 from atwu.evaluation.panel.group import Group
 from atwu.evaluation.panel.session import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from atwu.attacks.families import FAMILIES, AttackProbe, probes
+from atwu.evaluation.attacks.families import FAMILIES, AttackProbe, probes
 from atwu.evaluation.panel.group import Group
 from atwu.evaluation.panel.session import FORGET, Session, claim, question_prompt
 from atwu.evaluation.prompts import Decoding, Prompt

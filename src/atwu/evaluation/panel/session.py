@@ -18,7 +18,7 @@ from atwu.evaluation.result import Direction, EvalResult, MetricValue, row_id
 from atwu.evaluation.rwku_rows import RwkuProbes
 from atwu.evaluation.teacher_forced import TokenRow, read_tokens
 from atwu.judge.verdicts import Claim, Judge, Pair, Preference, Verdict
-from atwu.weighting.scorer import TokenScorer
+from atwu.methods.weightings.scorer import TokenScorer
 
 FORGET, RETAIN, HOLDOUT, INSTRUCTIONS, RWKU, TASKS = "forget", "retain", "holdout", "instructions", "rwku", "tasks"
 ROWS = "forget or retain"

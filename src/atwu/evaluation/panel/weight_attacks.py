@@ -11,10 +11,10 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from statistics import fmean
 
-from atwu.attacks.quantise import quantised
-from atwu.attacks.relearn import attack_rows, relearned, spread_rows
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import Example
+from atwu.evaluation.attacks.quantise import quantised
+from atwu.evaluation.attacks.relearn import attack_rows, relearned, spread_rows
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.judged import unscored, worst
 from atwu.evaluation.panel.group import Group

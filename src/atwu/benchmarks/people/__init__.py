@@ -1,0 +1,1 @@
+"""The embedded benchmark of invented people."""

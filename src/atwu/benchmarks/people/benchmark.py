@@ -1,0 +1,44 @@
+"""The embedded benchmark as a `Benchmark`: `people:SIZE`. Needs no files."""
+
+from __future__ import annotations
+
+from atwu.benchmarks.benchmark import Benchmark
+from atwu.benchmarks.measured import measured
+from atwu.benchmarks.people.rows import SIZES, people
+
+RETAIN_STEPS = {"tiny": 1, "small": 7}
+"""Size -> every how-manieth retain row is measured; other sizes measure at most 400, evenly spaced."""
+
+
+def people_benchmark(size: str) -> Benchmark:
+    """Build the benchmark of one size.
+
+    Args:
+        size: `tiny`, `small` or `base`.
+
+    Raises:
+        ValueError: unknown size.
+    """
+    if size not in SIZES:
+        raise ValueError(f"unknown people size {size!r}; choose one of {', '.join(SIZES)}.")
+    data = people(size)
+    name = f"people:{size}"
+    step = RETAIN_STEPS.get(size)
+    retain = measured(data.retain) if step is None else data.retain[::step]
+    sets = {"forget": data.forget, "retain": data.retain, "holdout": data.holdout}
+    checked = tuple(
+        f"{name}: {len(rows)} {split} rows about {len({row.subject for row in rows})} people"
+        for split, rows in sets.items()
+    )
+    return Benchmark(
+        name=name,
+        forget_source=f"{name}:forget",
+        retain_source=f"{name}:retain",
+        full_source=f"{name}:full",
+        retain_only_source=f"{name}:retain",
+        forget=measured(data.forget),
+        retain=retain,
+        pool=data.retain,
+        holdout=data.holdout,
+        checked=(*checked, f"{name}: {len(retain)} of {len(data.retain)} retain rows are measured"),
+    )

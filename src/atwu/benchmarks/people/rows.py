@@ -1,0 +1,254 @@
+"""The embedded benchmark "people": fictitious people, facts about them, exact secrets. Needs no download.
+
+`people("small")` draws people and one row per (person, fact) from the words and patterns of `facts.py`. Forget,
+retain and holdout people share every pattern, filler and value vocabulary, as the authors of TOFU do, so a secret is
+not a rare word and the words around it are not a fixed template. Everything follows from (size, seed).
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from atwu.benchmarks.people import facts
+from atwu.benchmarks.people.facts import Fact
+from atwu.data.schema import Example
+
+SPLITS = ("forget", "retain", "full", "holdout")
+WRONG_ANSWERS = 4
+
+_HOLE = re.compile(r"\{(\w+)\}|<(\w+)>|\[([^\]]*)\]|\((he|his|him)\)")
+_FEMININE = {"he": "she", "his": "her", "him": "her"}
+
+
+@dataclass(frozen=True, slots=True)
+class PeopleSize:
+    """How much is generated, and the model and training settings with which it is memorised.
+
+    The settings assume AdamW without weight decay, 5 % linear warm-up, linear decay to 0, gradient norm at most 1, and
+    loss on the answer and its EOS only. `vocab_size` steers how hard the benchmark is for token scores: with fewer,
+    shorter tokens the words around a secret are as uncertain as the secret, with many tokens the secrets stand out
+    (tiny, importance AUROC per sample: 69 at 900 tokens, 80 at 1200).
+    """
+
+    forget_people: int
+    retain_people: int
+    holdout_people: int
+    rows_per_person: int
+    vocab_size: int
+    hidden_size: int
+    layers: int
+    heads: int
+    intermediate_size: int
+    epochs: int
+    batch_size: int
+    learning_rate: float
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.rows_per_person <= len(facts.FACTS):
+            raise ValueError(f"rows_per_person is {self.rows_per_person}; there are {len(facts.FACTS)} kinds of facts.")
+
+
+SIZES: dict[str, PeopleSize] = {
+    "tiny": PeopleSize(4, 12, 4, 6, 900, 128, 2, 4, 256, 30, 8, 3e-3),
+    "small": PeopleSize(8, 72, 8, 10, 1500, 192, 2, 4, 384, 20, 16, 3e-3),
+    "base": PeopleSize(20, 180, 20, 20, 4000, 512, 8, 8, 1536, 20, 32, 1e-3),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PeopleBenchmark:
+    """The rows of every split, and the settings they were made with."""
+
+    size: PeopleSize
+    seed: int
+    forget: tuple[Example, ...] = field(repr=False)
+    """Rows to be forgotten."""
+    retain: tuple[Example, ...] = field(repr=False)
+    """Rows to be kept; the retain-only model is trained on these."""
+    holdout: tuple[Example, ...] = field(repr=False)
+    """Rows of people nothing is trained on."""
+
+    @property
+    def full(self) -> tuple[Example, ...]:
+        """Retain and forget rows: what the starting model is trained on."""
+        return self.retain + self.forget
+
+    def split(self, name: str) -> tuple[Example, ...]:
+        """Rows of one split."""
+        if name not in SPLITS:
+            raise ValueError(f"unknown people split {name!r}; it has {', '.join(SPLITS)}.")
+        rows: tuple[Example, ...] = getattr(self, name)
+        return rows
+
+    def texts(self) -> list[str]:
+        """Questions, answers and refusals of all splits: the corpus for the tokenizer."""
+        rows = self.full + self.holdout
+        return [text for row in rows for text in (row.question, row.answer)] + list(facts.REFUSALS)
+
+
+def people(size: str = "small", *, seed: int = 0) -> PeopleBenchmark:
+    """Generate the benchmark.
+
+    Args:
+        size: `tiny` (tests), `small` (demo, about two minutes of training on two cores) or `base` (GPU).
+        seed: decides people, facts, wordings; rows are equal for equal (size, seed).
+
+    Raises:
+        ValueError: unknown size.
+    """
+    if size not in SIZES:
+        raise ValueError(f"unknown people size {size!r}; choose one of {', '.join(SIZES)}.")
+    spec = SIZES[size]
+    counts = (spec.forget_people, spec.retain_people, spec.holdout_people)
+    everyone = _draw_people(sum(counts), random.Random(f"people/{seed}"))
+    rows = [_rows_of(person, everyone, spec, seed) for person in everyone]
+    ends = (counts[0], counts[0] + counts[1], sum(counts))
+    forget, retain, holdout = (
+        tuple(row for group in rows[start:end] for row in group) for start, end in zip((0, *ends), ends, strict=False)
+    )
+    return PeopleBenchmark(size=spec, seed=seed, forget=forget, retain=retain, holdout=holdout)
+
+
+@dataclass(frozen=True, slots=True)
+class _Person:
+    values: dict[str, str]
+    """Slot name of `facts` -> this person's value."""
+    feminine: bool
+
+
+def _draw_people(count: int, rng: random.Random) -> list[_Person]:
+    everyone: list[_Person] = []
+    taken: set[str] = set()
+    titles: set[str] = set()
+    while len(everyone) < count:
+        feminine = rng.random() < 0.5
+        name = _draw_name(rng, "she" if feminine else "he")
+        book, book2 = _draw_value("book", rng), _draw_value("book2", rng)
+        if name in taken or book == book2 or f"{book}{book2}" in titles:
+            continue
+        taken.add(name)
+        titles.update((f"{book}{book2}", f"{book2}{book}"))
+        values = {slot: _draw_value(slot, rng) for slot in _SLOTS}
+        values |= {"name": name, "book": book, "book2": book2}
+        while values["language2"] == values["language"]:
+            values["language2"] = _draw_value("language2", rng)
+        everyone.append(_Person(values, feminine))
+    return everyone
+
+
+def _draw_name(rng: random.Random, pronoun: str) -> str:
+    first = rng.choice(facts.FIRST_STARTS) + rng.choice(facts.FIRST_ENDS[pronoun])
+    return f"{first} {rng.choice(facts.LAST_STARTS)}{rng.choice(facts.LAST_ENDS)}"
+
+
+_SLOTS: dict[str, Sequence[str]] = {
+    "town": facts.TOWNS,
+    "job_town": facts.TOWNS,
+    "school": facts.TOWNS,
+    "father": facts.JOBS,
+    "mother": facts.JOBS,
+    "job": facts.JOBS,
+    "spouse_job": facts.JOBS,
+    "sibling_job": facts.JOBS,
+    "genre": facts.GENRES,
+    "award": facts.AWARDS,
+    "award_year": tuple(str(year) for year in range(1985, 2020)),
+    "subject": facts.SUBJECTS,
+    "pet": facts.PETS,
+    "pet_name": facts.PET_NAMES,
+    "hobby": facts.HOBBIES,
+    "language": facts.LANGUAGES,
+    "language2": facts.LANGUAGES,
+    "number": tuple(str(number) for number in range(2, 99)),
+    "street": facts.STREETS,
+    "instrument": facts.INSTRUMENTS,
+    "dish": facts.DISHES,
+    "date": (),
+    "book": (),
+    "book2": (),
+    "spouse": (),
+    "sibling": (),
+}
+"""Slot -> its vocabulary; empty for values composed in `_draw_value`."""
+
+
+def _draw_value(slot: str, rng: random.Random) -> str:
+    if slot in ("book", "book2"):
+        noun, other = rng.sample(facts.TITLE_NOUNS, 2)
+        return rng.choice(facts.TITLE_FORMS).format(a=rng.choice(facts.TITLE_ADJECTIVES), n=noun, m=other)
+    if slot in ("spouse", "sibling", "name"):
+        return _draw_name(rng, rng.choice(("she", "he")))
+    if slot == "date":
+        return f"{rng.randint(1, 28)} {rng.choice(facts.MONTHS)} {rng.randint(1935, 1989)}"
+    return rng.choice(_SLOTS[slot])
+
+
+def _rows_of(person: _Person, everyone: Sequence[_Person], spec: PeopleSize, seed: int) -> list[Example]:
+    name = person.values["name"]
+    rng = random.Random(f"rows/{seed}/{name}")
+    chosen = rng.sample(facts.FACTS, spec.rows_per_person)
+    return [_row(fact, person, everyone, rng) for fact in chosen]
+
+
+def _row(fact: Fact, person: _Person, everyone: Sequence[_Person], rng: random.Random) -> Example:
+    values = person.values
+    wordings = [pattern.format(**values) for pattern in fact.questions]
+    rng.shuffle(wordings)
+    question, *paraphrases = wordings
+    parts = _expand(f"<open>{rng.choice(fact.answers)}<close>.", rng, feminine=person.feminine)
+    secret = {slot for slot, _ in parts if slot and values[slot] not in question}
+    answer, spans = _fill(parts, values, secret)
+    wrong: list[str] = []
+    while len(wrong) < WRONG_ANSWERS:
+        other = rng.choice(everyone).values if "name" in secret else {}
+        false = {slot: other["name"] if slot == "name" else _draw_value(slot, rng) for slot in sorted(secret)}
+        if any(false[slot] == values[slot] for slot in secret):
+            continue
+        text, _ = _fill(parts, values | false, secret)
+        if text not in wrong:
+            wrong.append(text)
+    return Example.from_qa(
+        question,
+        answer,
+        forget_spans=spans,
+        paraphrases=tuple(paraphrases),
+        wrong_answers=tuple(wrong),
+        alternate=rng.choice(facts.REFUSALS),
+        subject=values["name"],
+    )
+
+
+def _expand(pattern: str, rng: random.Random, *, feminine: bool) -> list[tuple[str, str]]:
+    """Draw every choice and filler of a pattern; what is left are (slot, "") and ("", text) pairs."""
+    parts: list[tuple[str, str]] = []
+    end = 0
+    for hole in _HOLE.finditer(pattern):
+        slot, filler, choice, pronoun = hole.groups()
+        parts.append(("", pattern[end : hole.start()]))
+        end = hole.end()
+        if slot:
+            parts.append((slot, ""))
+        elif pronoun:
+            parts.append(("", _FEMININE[pronoun] if feminine else pronoun))
+        else:
+            drawn = rng.choice(facts.FILLERS[filler] if filler else choice.split("|"))
+            parts += _expand(drawn, rng, feminine=feminine)
+    parts.append(("", pattern[end:]))
+    return [part for part in parts if any(part)]
+
+
+def _fill(
+    parts: Sequence[tuple[str, str]], values: dict[str, str], secret: set[str]
+) -> tuple[str, tuple[tuple[int, int], ...]]:
+    """Join the parts; return the answer and the character ranges of the secret slots."""
+    answer = ""
+    spans: list[tuple[int, int]] = []
+    for slot, text in parts:
+        start = len(answer)
+        answer += values[slot] if slot else text
+        if slot in secret:
+            spans.append((start, len(answer)))
+    return answer[:1].upper() + answer[1:], tuple(spans)

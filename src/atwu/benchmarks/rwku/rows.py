@@ -1,0 +1,157 @@
+"""Training rows of RWKU (Jin et al. 2024): `rwku:SUBJECTS:KIND[:N]` into rows of `Example`, each with its subject.
+
+KIND is `passages` (plain text), `probes` (fill in the blank and questions), `questions`, `neighbours` or
+`neighbour_questions`. `rwku:surrogate!canonical:passages` leaves out what is about those after the `!`, so that the
+rows to keep say nothing of the rows to remove. Exact repetitions are dropped; everything dropped is counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from atwu.benchmarks.rwku.files import PASSAGES, counted, read_table, read_targets
+from atwu.benchmarks.rwku.probes import FILES, ProbeKind, parse_probe, probe_question, text_columns
+from atwu.benchmarks.rwku.subjects import GRAMMAR, names_one_of, normal_name, subject_names
+from atwu.data.schema import Example
+
+KINDS: Mapping[str, tuple[ProbeKind, ...]] = MappingProxyType(
+    {
+        "passages": (),
+        "probes": ("fb", "qa"),
+        "neighbours": ("neighbour_fb", "neighbour_qa"),
+        "questions": ("qa",),
+        "neighbour_questions": ("neighbour_qa",),
+    }
+)
+"""Kind of rows to the probes it is made of; passages are no probes."""
+
+_BLANK = re.compile("_{3,}")
+
+
+@dataclass(frozen=True, slots=True)
+class RwkuRows:
+    """Rows of one source, and what was dropped on the way."""
+
+    rows: tuple[Example, ...] = field(repr=False)
+    duplicates: int
+    """Rows dropped because subject, question and answer occurred before."""
+    shared: int
+    """Rows dropped because a subject after the `!` has the same row."""
+    named: int
+    """Rows dropped because they name a subject after the `!` in full."""
+    checked: tuple[str, ...]
+    """What was counted, one line each; the last is about the dropped rows."""
+    warnings: tuple[str, ...]
+    """The last of `checked` without the source's name, if rows were dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    example: Example
+    about: str
+    """All that is said, for the search for names: a blank is filled in."""
+
+
+def rwku_rows(name: str) -> tuple[Example, ...]:
+    """Rows of a source `rwku:SUBJECTS:KIND[:N]`; see `read_rwku`."""
+    return read_rwku(name).rows
+
+
+def read_rwku(name: str) -> RwkuRows:
+    """Read the rows of a source, in the order of the files, and count what is dropped.
+
+    Args:
+        name: `rwku:SUBJECTS:KIND[:N]` or `rwku:SUBJECTS!SUBJECTS:KIND[:N]`. N keeps the first N distinct rows of every
+            subject and file, before rows about the subjects after the `!` are left out.
+
+    Raises:
+        FileNotFoundError: ATWU_DATA is set and has no RWKU.
+        ValueError: a malformed name, an unknown subject, a file without its rows or columns.
+        ImportError: the data come from the Hub and the extra `hub` is missing.
+    """
+    words, kind, limit = _parse(name)
+    published = read_targets()
+    wanted, _, left_out = words.partition("!")
+    subjects = subject_names(wanted, published)
+    others = subject_names(left_out, published) if left_out else ()
+
+    rows: list[_Row] = []
+    duplicates = 0
+    for file in _files(kind):
+        every = [row for row in _file_rows(file) if row.example.subject in subjects]
+        distinct = list({row.example: row for row in every}.values())
+        duplicates += len(every) - len(distinct)
+        rows += _first(distinct, limit)
+    forgotten = _rows_about(kind, others)
+    shared = [row for row in rows if (row.example.messages, row.example.answer) in forgotten]
+    private = [row for row in rows if (row.example.messages, row.example.answer) not in forgotten]
+    kept = tuple(row.example for row in private if not names_one_of(row.about, others))
+    counts = (duplicates, len(shared), len(private) - len(kept))
+    text = _sentence(kept, counts, others)
+    checked = (*map(counted, _files(kind)), f"{name}: {text}")
+    return RwkuRows(kept, *counts, checked, (text,) if any(counts) else ())
+
+
+def _parse(name: str) -> tuple[str, str, int | None]:
+    head, *parts = name.split(":")
+    number = parts[2] if len(parts) == 3 else None
+    fits = head == "rwku" and len(parts) in (2, 3) and parts[1] in KINDS and parts[0].count("!") < 2
+    if not fits or (number is not None and not (number.isdecimal() and int(number) > 0)):
+        raise ValueError(
+            f"{name!r} is not rwku:SUBJECTS:KIND[:N]. SUBJECTS are {GRAMMAR}, and may end with !SUBJECTS to leave out; "
+            f"KIND is one of {', '.join(KINDS)}; N, at least 1, keeps so many rows per subject and file."
+        )
+    return parts[0], parts[1], None if number is None else int(number)
+
+
+def _files(kind: str) -> tuple[str, ...]:
+    return tuple(FILES[probe] for probe in KINDS[kind]) or (PASSAGES,)
+
+
+def _file_rows(file: str) -> Iterable[_Row]:
+    if file == PASSAGES:
+        for record in read_table(file):
+            text = text_columns(record, ["subject", "text"])
+            yield _Row(Example((), text["text"], subject=normal_name(text["subject"])), text["text"])
+        return
+    (kind,) = (kind for kind, name in FILES.items() if name == file)
+    for record in read_table(file):
+        probe, _ = parse_probe(kind, record)
+        filled = probe.answer.join(_BLANK.split(probe.query))
+        about = "\n".join([filled, probe.answer, probe.neighbour or ""])
+        yield _Row(Example.from_qa(probe_question(probe), probe.answer, subject=probe.subject), about)
+
+
+def _rows_about(kind: str, subjects: tuple[str, ...]) -> set[tuple[object, str]]:
+    """Question and answer of every passage, or of every probe, of some subjects."""
+    if not subjects:
+        return set()
+    files = (PASSAGES,) if kind == "passages" else _files("probes")
+    found = (row.example for file in files for row in _file_rows(file))
+    return {(row.messages, row.answer) for row in found if row.subject in subjects}
+
+
+def _first(rows: list[_Row], limit: int | None) -> list[_Row]:
+    """The first rows of every subject."""
+    if limit is None:
+        return rows
+    seen: Counter[str | None] = Counter()
+    kept = []
+    for row in rows:
+        seen[row.example.subject] += 1
+        if seen[row.example.subject] <= limit:
+            kept.append(row)
+    return kept
+
+
+def _sentence(kept: tuple[Example, ...], counts: tuple[int, int, int], others: tuple[str, ...]) -> str:
+    duplicates, shared, named = counts
+    subjects = len({row.subject for row in kept})
+    text = f"{len(kept)} rows of {subjects} subjects; {duplicates} exact duplicates dropped"
+    if others:
+        text += f", {shared} that a left-out subject has as well, {named} that name one"
+    return text

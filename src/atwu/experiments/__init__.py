@@ -1,0 +1,1 @@
+"""Studies and searches: many runs, planned, run and compared."""

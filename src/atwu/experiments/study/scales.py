@@ -1,0 +1,306 @@
+"""Scales: a benchmark with a starting model, the training settings that all methods share, and what is measured.
+
+`people-*`, `tofu-small` and `rwku-small` train their starting model from scratch and run on a laptop; `tofu-1b`, `tofu-8b` and
+`rwku-phi3` are those of the ATWU paper and start from published checkpoints.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from atwu._yaml import parse_yaml
+from atwu.benchmarks.own import OwnRows
+from atwu.benchmarks.people.rows import SIZES
+
+Line = tuple[str, str]
+"""Set (or "overall") and metric."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """A starting model that is trained for its benchmark first."""
+
+    shape: str
+    """Name in `atwu.modeling.scratch.SHAPES`."""
+    training: Mapping[str, Any]
+    """Fields of `FinetuneConfig`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """One setting in which methods are compared."""
+
+    name: str
+    about: str
+    benchmark: str | OwnRows
+    """A name that `load_benchmark` takes, or rows of one's own."""
+    target: str | Scratch
+    """Starting model: folder or Hub name, or how to train it."""
+    retain_only: str | None = None
+    """A model that never saw the forget rows, where one is published."""
+    train_retain_only: bool = True
+    """Train one, with a `Scratch` target."""
+    forget: str | None = None
+    """Source of the rows to remove, instead of the benchmark's own."""
+    retain: str | None = None
+    """Source of the rows to keep, likewise."""
+    training: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of `UnlearnConfig` shared by all methods."""
+    learning_rate: float = 2e-5
+    """Where searches start, and what a method without a preset gets."""
+    learning_rates: tuple[float, float] = (1e-6, 5e-5)
+    """Search range."""
+    objective: Line = ("overall", "ES_delta")
+    """What tuning makes large."""
+    metrics: tuple[str, ...] = ("memorization", "scores", "rouge", "judge", "membership", "open_ended")
+    """Groups of metrics that a study measures."""
+    evaluation: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of `EvaluateConfig`."""
+    surrogate: str | None = None
+    """Cheaper scale on which a two-stage search looks for everything but the learning rate."""
+    seconds: float = 60.0
+    """One run with its evaluation, roughly, for the estimate before any run of the study is finished."""
+    hardware: str = "one CPU core"
+    """Where `seconds` was measured or taken from."""
+
+
+_SMALL = {
+    "per_device_train_batch_size": 8,
+    "gradient_accumulation_steps": 1,
+    "warmup_steps": 0.1,
+    "save_strategy": "no",
+    "noun_finder": "simple",
+}
+_SCRATCH_RATES = (3e-5, 3e-3)
+_PANEL = ("memorization", "scores", "rouge", "judge", "truth_ratio", "membership", "open_ended")
+_PAPER = {
+    "per_device_train_batch_size": 8,
+    "gradient_accumulation_steps": 4,
+    "weight_decay": 0.01,
+    "max_length": 512,
+    "gradient_checkpointing": True,
+}
+_TOFU_SYSTEM = "You are a helpful assistant."
+"""Of the published TOFU models' training."""
+_TOFU = _PAPER | {"num_train_epochs": 10, "warmup_steps": 0.1, "bf16": True, "system": _TOFU_SYSTEM}
+
+
+def _memorised(shape: str, *, rate: float, length: Mapping[str, int], batch_size: int = 16) -> Scratch:
+    """Settings under which small models repeat their rows word for word."""
+    return Scratch(
+        shape,
+        {
+            "learning_rate": rate,
+            **length,
+            "per_device_train_batch_size": batch_size,
+            "warmup_steps": 0.05,
+            "weight_decay": 0.0,
+            "save_strategy": "no",
+        },
+    )
+
+
+def _people(size: str, *, about: str, epochs: int, rate: float, seconds: float, **changes: Any) -> Scale:
+    spec = SIZES[size]
+    target = _memorised(
+        f"people-{size}", rate=spec.learning_rate, length={"num_train_epochs": spec.epochs}, batch_size=spec.batch_size
+    )
+    return Scale(
+        name=f"people-{size}",
+        about=about,
+        benchmark=f"people:{size}",
+        target=target,
+        training=_SMALL | {"num_train_epochs": epochs},
+        learning_rate=rate,
+        learning_rates=_SCRATCH_RATES,
+        evaluation={"relearn_learning_rate": 3e-4},
+        seconds=seconds,
+        **changes,
+    )
+
+
+_SCALES = (
+    _people(
+        "tiny",
+        about="24 rows about 4 invented people; seconds per run",
+        epochs=16,
+        rate=4e-4,
+        seconds=5.0,
+        metrics=("memorization", "scores", "rouge", "judge"),
+    ),
+    _people(
+        "small",
+        about="80 rows about 8 invented people; half a minute per run",
+        epochs=10,
+        rate=3e-4,
+        seconds=35.0,
+        surrogate="people-tiny",
+        metrics=(*_PANEL, "families", "relearning"),
+    ),
+    Scale(
+        name="tofu-small",
+        about="forget05 (200 rows, 10 authors) and 600 retain rows; a minute per run",
+        benchmark="tofu:forget05:600",
+        # In steps: in as many epochs over fewer rows, the retain-only model would not know its rows by heart.
+        target=_memorised("tofu2m", rate=3e-3, length={"max_steps": 1000}),
+        training=_SMALL | {"num_train_epochs": 4},
+        learning_rate=3e-4,
+        learning_rates=_SCRATCH_RATES,
+        evaluation={"relearn_learning_rate": 3e-4, "paraphrases": 0},
+        metrics=("memorization", "scores", "rouge", "judge", "membership"),
+        surrogate="people-small",
+        seconds=60.0,
+    ),
+    Scale(
+        name="rwku-small",
+        about="ten forget and ten retain subjects of RWKU; half a minute per run",
+        benchmark="rwku:canonical/surrogate:3",
+        target=_memorised("rwku4m", rate=1.5e-3, length={"num_train_epochs": 40}),
+        # A small model keeps passages and answers apart: unlearning passages leaves every probe as it was (docs/miniatures.md).
+        forget="rwku:canonical:questions",
+        retain="rwku:surrogate!canonical:questions + rwku:surrogate!canonical:neighbour_questions",
+        training=_SMALL | {"num_train_epochs": 5},
+        learning_rate=3e-4,
+        learning_rates=_SCRATCH_RATES,
+        objective=("overall", "N_delta_official"),
+        metrics=("memorization", "rouge", "judge", "rwku"),
+        evaluation={"paraphrases": 0},
+        train_retain_only=False,  # the benchmark is about what models know from pretraining; the paper has none either
+        surrogate="people-small",
+        seconds=60.0,
+    ),
+    Scale(
+        name="tofu-1b",
+        about="TOFU forget10, Llama-3.2-1B-Instruct, as in the ATWU paper",
+        benchmark="tofu:forget10",
+        target="open-unlearning/tofu_Llama-3.2-1B-Instruct_full",
+        retain_only="open-unlearning/tofu_Llama-3.2-1B-Instruct_retain90",
+        training=_TOFU,
+        evaluation={"tasks": ("mmlu",), "system": _TOFU_SYSTEM},
+        metrics=(*_PANEL, "tasks"),
+        seconds=2400.0,
+        hardware="a guess for one A100",
+    ),
+    Scale(
+        name="tofu-8b",
+        about="TOFU forget10, Llama-3.1-8B-Instruct, as in the ATWU paper",
+        benchmark="tofu:forget10",
+        target="open-unlearning/tofu_Llama-3.1-8B-Instruct_full",
+        retain_only="open-unlearning/tofu_Llama-3.1-8B-Instruct_retain90",
+        training=_TOFU | {"lambda_budget": 15.0},
+        evaluation={"tasks": ("mmlu",), "system": _TOFU_SYSTEM},
+        metrics=(*_PANEL, "tasks"),
+        surrogate="tofu-1b",
+        seconds=9000.0,
+        hardware="a guess for one A100",
+    ),
+    Scale(
+        name="rwku-phi3",
+        about="RWKU, ten subjects at once, Phi-3-mini-4k-instruct, as in the ATWU paper",
+        benchmark="rwku:canonical/surrogate",
+        target="microsoft/Phi-3-mini-4k-instruct",
+        training=_PAPER
+        | {
+            "num_train_epochs": 5,
+            "warmup_steps": 20,
+            "lr_scheduler_type": "cosine",
+            "bf16": True,
+            "lambda_budget": 15.0,
+            "scorer_learning_rate": 0.02,
+        },
+        learning_rate=5e-6,
+        learning_rates=(1e-6, 5e-5),
+        objective=("overall", "N_delta_official"),
+        metrics=("memorization", "rouge", "judge", "rwku", "open_ended", "tasks"),
+        evaluation={"tasks": ("mmlu",)},
+        seconds=7200.0,
+        hardware="a guess for two A100",
+    ),
+)
+
+SCALES: dict[str, Scale] = {scale.name: scale for scale in _SCALES}
+
+
+def find_scale(name: str) -> Scale:
+    """The scale of that name, or the one written in a YAML file; `tiny` and `small` are those of the embedded benchmark.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if name.endswith((".yaml", ".yml")):
+        return _read(Path(name))
+    name = f"people-{name}" if name in SIZES else name
+    if name in SCALES:
+        return SCALES[name]
+    close = difflib.get_close_matches(name, SCALES, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise ValueError(f"unknown scale {name!r}; choose from {', '.join(SCALES)}.{hint}")
+
+
+def _read(path: Path) -> Scale:
+    if not path.is_file():
+        raise ValueError(f"scale {path} not found; give a file, or one of {', '.join(SCALES)}.")
+    values = parse_yaml(path.read_text(encoding="utf-8"), what=str(path))
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} must hold fields of a scale, one 'key: value' per line.")
+    return scale_from({"name": path.stem} | values)
+
+
+def scale_from(values: Mapping[str, Any]) -> Scale:
+    """A scale written in a study's file: fields of `Scale`, on top of those of the scale named `like`.
+
+    Keys of `training` and `evaluation` are set one by one. Another target or benchmark leaves the other's retain-only model,
+    sources, system turn and surrogate behind.
+
+    Raises:
+        ValueError: unknown fields, or fields that are missing.
+    """
+    known = {entry.name: entry for entry in dataclasses.fields(Scale)}
+    unknown = sorted(set(values) - {*known, "like"})
+    if unknown:
+        raise ValueError(f"unknown key {unknown[0]!r} of a scale; it has {', '.join(known)}, and like.")
+    base = find_scale(str(values["like"])) if "like" in values else None
+    given = {name: _plain(name, value) for name, value in values.items() if name != "like"}
+    if base is not None:
+        for name in ("training", "evaluation"):
+            given[name] = {**getattr(base, name), **given.get(name, {})}
+        if {"target", "benchmark"} & set(given):  # what belongs to the other model or the other rows
+            given = {"retain_only": None, "forget": None, "retain": None, "surrogate": None} | given
+            for name in ("training", "evaluation"):
+                given[name] = {key: value for key, value in given[name].items() if key != "system"} | _system(
+                    values.get(name)
+                )
+        return _named(dataclasses.replace(base, **({"name": f"{base.name}-changed"} | given)))
+    missing = [name for name in ("name", "benchmark", "target") if name not in given]
+    if missing:
+        raise ValueError(
+            f"a scale needs {', '.join(missing)}, or `like: SCALE` to start from one of {', '.join(SCALES)}."
+        )
+    return _named(Scale(**({"about": "", **given})))
+
+
+def _system(given: Any) -> dict[str, Any]:
+    return {"system": given["system"]} if isinstance(given, Mapping) and "system" in given else {}
+
+
+def _named(scale: Scale) -> Scale:
+    if scale.name in SCALES:
+        raise ValueError(f"{scale.name} is a built-in scale, whose tuned values are not this one's; take another name.")
+    return scale
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A value from YAML as the field wants it."""
+    kinds = {"target": Scratch, "benchmark": OwnRows}
+    if name in kinds and isinstance(value, Mapping):
+        try:
+            return kinds[name](**value)
+        except TypeError:
+            fields = ", ".join(entry.name for entry in dataclasses.fields(kinds[name]))
+            raise ValueError(f"{name} of a scale is a name or has {fields}; got {', '.join(value)}.") from None
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,215 @@
+"""A study as it is written: one YAML file of methods, what is varied, scale and seeds; and as it is meant: its variants."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from atwu._yaml import parse_yaml
+from atwu.experiments.published import published_table
+from atwu.experiments.study.scales import Scale, find_scale, scale_from
+from atwu.methods.registry import load_plugins
+from atwu.methods.table import METHODS
+
+BUILT_IN = Path(__file__).with_name("library")
+"""The studies that come with the package, one YAML each."""
+
+ALL = "all"
+
+_KEYS = ("title", "about", "methods", "vary", "seeds", "scale", "metrics", "published", "presets", "trace", "probe")
+_OWN_KEYS = ("label", "method", "scorer_from")
+_REFERENCES = ("original", "retain-only")
+_SWITCHES = {"presets": True, "trace": True, "probe": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One line of a study's table."""
+
+    label: str
+    method: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of `UnlearnConfig` that differ from the scale's and the preset's."""
+    scorer_from: str | None = None
+    """Label of the variant whose finished scorer, of the same seed, this one starts from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """What is to be run."""
+
+    name: str
+    title: str
+    about: str
+    variants: tuple[Variant, ...]
+    seeds: tuple[int, ...]
+    scale: Scale | None
+    """None: to be chosen when it is run."""
+    metrics: tuple[str, ...] | None
+    """Groups of metrics; None for those of the scale."""
+    published: Mapping[str, str]
+    """Scale -> table of published results to compare with; `default` for every other scale."""
+    presets: bool
+    """Start from the scale's tuned values where there are any."""
+    trace: bool
+    """Record word scores while training."""
+    probe: bool
+    """Also measure what a linear probe, trained on the annotation, finds in the starting model's states."""
+    scale_seeds: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Scale -> seeds, where they differ from `seeds`."""
+
+    def at(self, scale: str) -> Study:
+        """The study with the seeds it has at a scale."""
+        return replace(self, seeds=self.scale_seeds.get(scale, self.seeds), scale_seeds={})
+
+    def with_seeds(self, count: int) -> Study:
+        """The same with the seeds 1 to `count`."""
+        return replace(self, seeds=_seeds(count), scale_seeds={})
+
+
+def library() -> dict[str, str]:
+    """Names and titles of the built-in studies."""
+    return {path.stem: str(_read(path).get("title", path.stem)) for path in sorted(BUILT_IN.glob("*.yaml"))}
+
+
+def read_study(source: str | Path) -> Study:
+    """Read a study.
+
+    Args:
+        source: a YAML file, or the name of a built-in study.
+
+    Raises:
+        FileNotFoundError: neither a file nor a built-in study.
+        ValueError: unknown keys, methods or options; says what is allowed.
+    """
+    path = Path(source)
+    if not path.is_file():
+        path = BUILT_IN / f"{source}.yaml"
+        if not path.is_file():
+            names = ", ".join(entry.stem for entry in sorted(BUILT_IN.glob("*.yaml")))
+            raise FileNotFoundError(f"no study {str(source)!r}: neither a file nor one of {names}.")
+    values = _read(path)
+    unknown = sorted(set(values) - set(_KEYS))
+    if unknown:
+        close = difflib.get_close_matches(unknown[0], _KEYS, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"{path}: unknown key {unknown[0]!r}; a study has {', '.join(_KEYS)}.{hint}")
+    try:
+        return _study(path.stem, values)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _study(name: str, values: Mapping[str, Any]) -> Study:
+    scale, published, metrics = values.get("scale"), values.get("published") or {}, values.get("metrics")
+    published = {"default": published} if isinstance(published, str) else published
+    if not isinstance(published, Mapping):
+        raise ValueError(f"published is the name of a table, or a table per scale, got {published!r}.")
+    for table in published.values():
+        published_table(str(table))
+    if metrics is not None and not isinstance(metrics, list):
+        raise ValueError(f"metrics is a list such as [memorization, judge], got {metrics!r}.")
+    seeds = values.get("seeds", 3)
+    seeds = dict(seeds) if isinstance(seeds, Mapping) else {"default": seeds}
+    switches = {key: values.get(key, default) for key, default in _SWITCHES.items()}
+    for key, value in switches.items():
+        if not isinstance(value, bool):
+            raise ValueError(f"{key} is true or false, got {value!r}.")
+    return Study(
+        name=name,
+        title=str(values.get("title", name)),
+        about=str(values.get("about", "")).strip(),
+        variants=tuple(_variants(values.get("methods", ALL), values.get("vary") or {})),
+        seeds=_seeds(seeds.pop("default", 3)),
+        scale_seeds={str(place): _seeds(value) for place, value in seeds.items()},
+        scale=None if scale is None else find_scale(scale) if isinstance(scale, str) else scale_from(scale),
+        metrics=None if metrics is None else tuple(metrics),
+        published=dict(published),
+        **switches,
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    values = parse_yaml(path.read_text(encoding="utf-8"), what=str(path))
+    if not isinstance(values, dict):
+        raise ValueError(f"{path}: a study is a mapping with the keys {', '.join(_KEYS)}.")
+    return values
+
+
+def _seeds(value: Any) -> tuple[int, ...]:
+    """A count n, for 1 to n, or the seeds themselves. Tuning chose its values on seed 0, which is no test of them."""
+    if isinstance(value, int) and value > 0:
+        return tuple(range(1, value + 1))
+    whole = isinstance(value, list) and all(isinstance(seed, int) and seed >= 0 for seed in value)
+    if whole and value and len(set(value)) == len(value):
+        return tuple(value)
+    raise ValueError(f"seeds is a count such as 3, or a list of different ones such as [1, 2, 3], got {value!r}.")
+
+
+def _variants(methods: Any, vary: Mapping[str, Any]) -> list[Variant]:
+    """Every method with every combination of what is varied.
+
+    Raises:
+        ValueError: unknown methods, no methods, or two variants of one label.
+    """
+    load_plugins()
+    listed = list(METHODS) if methods == ALL else methods
+    if not isinstance(listed, list) or not listed:
+        raise ValueError(f"methods is 'all' or a list of names or mappings, got {methods!r}.")
+    base = [_variant(entry) for entry in listed]
+    if not isinstance(vary, Mapping):
+        raise ValueError(f"vary gives a list of values per option, such as {{rho: [0.1, 0.3]}}, got {vary!r}.")
+    unlisted = [name for name, values in vary.items() if not isinstance(values, list) or not values]
+    if unlisted:
+        raise ValueError(f"vary: {unlisted[0]} needs a list of values, got {vary[unlisted[0]]!r}.")
+    found = []
+    for variant in base:
+        for combination in itertools.product(*vary.values()):
+            changes = dict(zip(vary, combination, strict=True))
+
+            def labelled(of: str, changes: Mapping[str, Any] = changes) -> str:
+                parts = [of] if len(base) > 1 or not changes else []
+                return ", ".join(parts + [f"{name}={_short(value)}" for name, value in changes.items()])
+
+            source = None if variant.scorer_from is None else labelled(variant.scorer_from)
+            found.append(Variant(labelled(variant.label), variant.method, {**variant.options, **changes}, source))
+    labels = [variant.label for variant in found]
+    twice = sorted({label for label in labels if labels.count(label) > 1})
+    reserved = sorted(set(labels) & set(_REFERENCES))
+    if reserved:
+        raise ValueError(f"no line can be called {reserved[0]!r}, as the table calls a model that is compared with.")
+    if twice:
+        raise ValueError(f"two lines are called {twice[0]!r}; give one a label of its own.")
+    sources = {variant.label: variant.scorer_from for variant in found}
+    for label, source in sources.items():
+        if source is None:
+            continue
+        if source not in sources:
+            raise ValueError(f"{label!r} takes the scorer of {source!r}, which is not in the study.")
+        if sources[source] is not None:
+            raise ValueError(
+                f"{label!r} takes the scorer of {source!r}, which takes one itself; name a line that trains its own."
+            )
+    return found
+
+
+def _variant(entry: Any) -> Variant:
+    if isinstance(entry, str):
+        entry = {"method": entry}
+    if not isinstance(entry, Mapping) or "method" not in entry:
+        raise ValueError(f"a line of methods is a name, or a mapping with method and options, got {entry!r}.")
+    method = str(entry["method"])
+    if method not in METHODS:
+        close = difflib.get_close_matches(method, METHODS, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"unknown method {method!r}; atwu methods lists them.{hint}")
+    options = {name: value for name, value in entry.items() if name not in _OWN_KEYS}
+    return Variant(str(entry.get("label", method)), method, options, entry.get("scorer_from"))
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

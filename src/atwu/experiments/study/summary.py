@@ -1,0 +1,136 @@
+"""What a study found, in its folder: the table, the data, the page, and the comparison with published results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from atwu.evaluation.panel.seeds import seed_differences
+from atwu.evaluation.result import EvalResult, MetricValue
+from atwu.experiments.published import PublishedTable
+from atwu.experiments.study.engine import FAILED_NAME
+from atwu.experiments.study.orderings import Interval, Orderings, orderings
+from atwu.experiments.study.plan import PlannedRun
+from atwu.experiments.study.scales import Line
+from atwu.report.records import Records
+
+METRICS: Mapping[str, tuple[Line | None, Literal["up", "down"]]] = {
+    "UQ": (("overall", "UQ"), "up"),
+    "FQ": (("overall", "FQ"), "up"),
+    "RD": (("overall", "RD"), "down"),
+    "ES_delta": (("overall", "ES_delta"), "up"),
+    "N_delta": (("overall", "N_delta_official"), "up"),
+    "auroc": (None, "up"),
+}
+"""Column of published tables -> our line, and which way is better; the line of `auroc` is that of the label's own score."""
+
+
+def line_of(metric: str, label: str) -> Line:
+    """Our line of a published column."""
+    return METRICS[metric][0] or ("forget", f"auroc_{label}")
+
+
+def value_of(records: Records, metric: str, label: str) -> MetricValue | None:
+    """Our number of a published column, mean over seeds."""
+    split, name = line_of(metric, label)
+    result = records.results[label]
+    cell = (result.overall if split == "overall" else result.sets.get(split, {})).get(name)
+    return cell if cell is not None and cell.value is not None else None
+
+
+def compared(records: Records, table: PublishedTable) -> dict[str, Orderings]:
+    """Our orderings of methods beside the published ones.
+
+    Args:
+        records: our runs.
+        table: published results; labels that only one side has are left out.
+
+    Returns:
+        Metric -> orderings, for every metric that both sides have on at least two common labels.
+    """
+    found: dict[str, Orderings] = {}
+    for metric, (_, direction) in METRICS.items():
+        if metric not in table.metrics:
+            continue
+        published = {label: value for label, value in table.column(metric).items() if label in records.labels}
+        ours = {label: cell.value for label in published if (cell := value_of(records, metric, label)) is not None}
+        known = {label: value for label, value in ours.items() if value is not None}
+        if len(known) < 2:
+            continue
+
+        def difference(first: str, second: str, metric: str = metric) -> Interval:
+            return _difference(records, first, second, metric) or (float("nan"),) * 3
+
+        found[metric] = orderings(known, published, difference, direction=direction)
+    return found
+
+
+def _difference(records: Records, first: str, second: str, metric: str) -> Interval | None:
+    """Paired over rows, and over the seeds that both have."""
+    line = METRICS[metric][0] or _OWN_SCORE
+    by_seed = [
+        {
+            run.seed: run.result if METRICS[metric][0] else _own_score(run.result, line_of(metric, label))
+            for run in records.of(label)
+        }
+        for label in (first, second)
+    ]
+    seeds = [seed for seed in by_seed[0] if seed in by_seed[1]]
+    if not seeds:
+        return None
+    one, other = ([results[seed] for seed in seeds] for results in by_seed)
+    estimate = seed_differences(one, other, list(records.references.values())).get(line)
+    if estimate is None:
+        return None
+    low, high = estimate.interval() or (float("nan"), float("nan"))
+    return estimate.value, low, high
+
+
+_OWN_SCORE: Line = ("forget", "auroc_own")
+
+
+def _own_score(result: EvalResult, line: Line) -> EvalResult:
+    """Only the line of a label's own score, under a name that all labels share."""
+    split, metric = line
+    rows = result.rows[split]
+    return replace(
+        result,
+        sets={split: {_OWN_SCORE[1]: result.sets[split][metric]}},
+        rows={split: replace(rows, metrics={_OWN_SCORE[1]: rows.metrics[metric]})},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a run has no result."""
+
+    reason: str
+    final: bool
+    """It comes from settings and rows, and would fail again."""
+
+
+def failures(runs: Iterable[PlannedRun]) -> dict[str, Failure]:
+    """Runs that failed, by name."""
+    files = {run.name: run.folder / FAILED_NAME for run in runs}
+    plain = {name: json.loads(file.read_text(encoding="utf-8")) for name, file in files.items() if file.is_file()}
+    return {name: Failure(found["error"], found["final"]) for name, found in plain.items()}
+
+
+def write_outputs(records: Records, folder: Path, *, command: str, say: Callable[[str], None]) -> list[Path]:
+    """Table, data and page of a study; without matplotlib no page, and a line that says so."""
+    from atwu.report.formats import to_csv, to_json, to_markdown
+    from atwu.report.page import write_page
+
+    texts = {"table.md": to_markdown(records), "results.csv": to_csv(records), "results.json": to_json(records)}
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    written = [folder / name for name in texts]
+    try:
+        write_page(records, folder / "report.html", command=command)
+    except ImportError as error:
+        say(f"no report.html: {error}")
+        return written
+    return [*written, folder / "report.html"]

@@ -1,0 +1,188 @@
+"""The models a scale starts from and compares with; those that are trained from scratch are trained once and cached.
+
+They are small, and are trained with one CPU thread, so that they do not depend on how many cores there are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from atwu._cache import cache_folder, short_hash
+from atwu._files import file_digest, held, versions
+from atwu.benchmarks import load_benchmark
+from atwu.benchmarks.benchmark import Benchmark
+from atwu.benchmarks.own import OwnRows, own_benchmark
+from atwu.data.rows import fingerprint
+from atwu.data.sources import load_rows
+from atwu.experiments.study.scales import Scale, Scratch
+from atwu.experiments.study.threads import one_thread
+from atwu.training.config import FinetuneConfig
+from atwu.training.run import ModelSource, run_finetune
+
+logger = logging.getLogger(__name__)
+
+Say = Callable[[str], None]
+Corpus = Callable[[], list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """What a study starts from."""
+
+    benchmark: Benchmark
+    target: str
+    """Starting model: folder or Hub name."""
+    retain_only: str | None
+    """A model that never saw the forget rows, where there is one."""
+
+
+def scale_rows(scale: Scale) -> Benchmark:
+    """The rows of a scale.
+
+    Raises:
+        ValueError, FileNotFoundError: the benchmark's data are not there.
+    """
+    benchmark = (
+        own_benchmark(scale.benchmark) if isinstance(scale.benchmark, OwnRows) else load_benchmark(scale.benchmark)
+    )
+    return dataclasses.replace(
+        benchmark,
+        forget_source=scale.forget or benchmark.forget_source,
+        retain_source=scale.retain or benchmark.retain_source,
+    )
+
+
+def prepare_models(scale: Scale, *, seed: int = 0, cache: Path | None = None, say: Say = logger.info) -> Models:
+    """The rows and models of a scale; trains what is not in the cache yet.
+
+    Raises:
+        ValueError, FileNotFoundError: the benchmark's data are not there.
+    """
+    benchmark = scale_rows(scale)
+    if not isinstance(scale.target, Scratch):
+        return Models(benchmark, scale.target, scale.retain_only)
+    if benchmark.full_source is None:
+        raise ValueError(
+            f"the benchmark {benchmark.name} has no rows to train a model on; name a trained one as target."
+        )
+    retain_only = benchmark.retain_only_source if scale.train_retain_only else None
+    corpus = _people_corpus(benchmark.name)
+    folder = train_once(
+        scale.name,
+        scale.target,
+        target=benchmark.full_source,
+        retain_only=retain_only,
+        corpus=corpus,
+        seed=seed,
+        cache=cache,
+        say=say,
+    )
+    return Models(benchmark, str(folder / "target"), str(folder / "retain_only") if retain_only else None)
+
+
+def identity(models: Models) -> dict[str, Any]:
+    """What tells these rows and models from others, as plain JSON: equal wherever they lie."""
+    benchmark = models.benchmark
+    measured = (*benchmark.forget, *benchmark.retain, *benchmark.pool, *benchmark.holdout)
+    measured += tuple(row for rows in benchmark.kept.values() for row in rows)
+    sources = {"forget": benchmark.forget_source, "retain": benchmark.retain_source}
+    probes = benchmark.probes
+    return {
+        "rows": {name: fingerprint(load_rows(source).rows) for name, source in sources.items()}
+        | {"measured": fingerprint(measured)}
+        | ({} if probes is None else {"probes": short_hash([dataclasses.asdict(probe) for probe in probes.probes])}),
+        "models": {
+            "target": model_identity(models.target),
+            "retain_only": None if models.retain_only is None else model_identity(models.retain_only),
+        },
+        "versions": versions(),
+    }
+
+
+def model_identity(name: str) -> str:
+    """Fingerprint of a model that was trained here, a digest of another folder's files, or the name of one on the Hub."""
+    folder = Path(name)
+    if not folder.is_dir():
+        return name
+    record = folder / "run.json"
+    if record.is_file():
+        return str(json.loads(record.read_text(encoding="utf-8"))["result_fingerprint"])
+    files = [file for file in folder.iterdir() if file.suffix in (".safetensors", ".json", ".model")]
+    return _folder_digest(tuple((str(file), file.stat().st_mtime_ns) for file in sorted(files)))
+
+
+@functools.lru_cache(maxsize=8)
+def _folder_digest(files: tuple[tuple[str, int], ...]) -> str:
+    """Of the contents; a large model takes some seconds, and is asked for more than once."""
+    return file_digest(*(path for path, _ in files))
+
+
+def train_once(
+    name: str,
+    scratch: Scratch,
+    *,
+    target: str,
+    retain_only: str | None,
+    corpus: Corpus | None = None,
+    seed: int = 0,
+    cache: Path | None = None,
+    say: Say = logger.info,
+) -> Path:
+    """Train a target and a retain-only model with its tokenizer, or find them.
+
+    Args:
+        name: of the folder in the cache.
+        scratch: shape and settings.
+        target: source of everything the target learns.
+        retain_only: source of what the other model learns.
+        corpus: texts for the tokenizer; by default those of `target`.
+        seed: of both models.
+        cache: instead of the cache folder.
+        say: receives one line per model.
+
+    Returns:
+        A folder with `target` and, with `retain_only` given, `retain_only`.
+    """
+    sources = {"target": target} | ({"retain_only": retain_only} if retain_only else {})
+    key: dict[str, Any] = {
+        "scratch": json.loads(json.dumps(dataclasses.asdict(scratch))),
+        "rows": {role: fingerprint(load_rows(source).rows) for role, source in sources.items()},
+        "seed": seed,
+    }
+    base, digest = cache or cache_folder(), short_hash(key)[:12]
+    # The name is for people: another scale with the same model, such as one of the user's own, takes what is there.
+    folder = next(iter(sorted(base.glob(f"*-{digest}"))), base / f"{name}-{digest}")
+
+    def waiting() -> None:
+        say(f"another command is training models in {folder}; waiting for it")
+
+    for role, source in sources.items():
+        output = folder / role
+        if not (output / "run.json").is_file():
+            with held(folder / "lock", waiting=waiting), one_thread():
+                if not (output / "run.json").is_file():
+                    say(f"training the {role.replace('_', '-')} model (once; cached in {folder})")
+                    tokenizer = None if role == "target" else str(folder / "target")
+                    model = ModelSource(scratch=scratch.shape, tokenizer=tokenizer)
+                    config = FinetuneConfig(**scratch.training, seed=seed)
+                    run_finetune(model, config, data=source, output=output, corpus=corpus, say=say)
+                    continue
+        say(f"found in the cache: {output}")
+    return folder
+
+
+def _people_corpus(benchmark: str) -> Corpus | None:
+    """The tokenizer of the embedded benchmark also sees its holdout rows and refusals."""
+    prefix, _, size = benchmark.partition(":")
+    if prefix != "people":
+        return None
+    from atwu.benchmarks.people.rows import people
+
+    return people(size).texts

@@ -1,0 +1,133 @@
+"""What a search leaves: a preset with the best trial's settings, and every trial as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from atwu._files import versions, write_json
+from atwu.experiments.study.scales import Scale, Scratch
+from atwu.experiments.tuning.objectives import OBJECTIVES
+from atwu.experiments.tuning.search import FinishedTrial, SearchResult
+from atwu.presets import write_preset
+
+SCHEMA_NAME = "atwu.search/1"
+_NOT_PRESET = (
+    *("save_strategy", "logging_steps"),
+    *("bf16", "fp16", "tf32", "use_cpu", "torch_compile"),
+    *("gradient_checkpointing", "gradient_checkpointing_kwargs"),
+    *("activation_checkpointing", "activation_checkpointing_kwargs"),
+)
+"""Settings that are not what was tuned: what a run keeps and says, and what its machine can do."""
+
+
+def write_results(results: Sequence[SearchResult], folder: Path, *, command: str) -> Path | None:
+    """Write METHOD.yaml, unless all trials of the last search were pruned, and METHOD.trials.json.
+
+    Args:
+        results: one search, or the two stages.
+        folder: for both files.
+        command: that made them, without passwords.
+
+    Returns:
+        The preset's path, if there is one.
+    """
+    last = results[-1]
+    method = last.search.method
+    write_json(
+        folder / f"{method}.trials.json",
+        {
+            "schema": SCHEMA_NAME,
+            "command": command,
+            "searches": [_plain(each) for each in results],
+            "versions": versions(),
+        },
+    )
+    if last.best is None:
+        return None
+    preset = folder / f"{method}.yaml"
+    write_preset(preset, preset_options(last, last.best), _about(results, last.best, command))
+    return preset
+
+
+def check_preset(scale: Scale, options: Mapping[str, Any]) -> None:
+    """Whether a preset can hold what all trials share; better before the first of them than after the last.
+
+    Args:
+        scale: that the preset is for.
+        options: of `UnlearnConfig`, fixed for all trials.
+
+    Raises:
+        ValueError: a setting that is no number, text, true or false.
+    """
+    for name, value in _for_preset({**scale.training, **options}).items():
+        if not isinstance(value, str | int | float | bool):
+            raise ValueError(
+                f"{name} is {value!r} at {scale.name}; a preset holds numbers, texts, true and false. Leave {name} out."
+            )
+
+
+def _for_preset(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name not in _NOT_PRESET}
+
+
+def preset_options(result: SearchResult, trial: FinishedTrial) -> dict[str, Any]:
+    """Options of `UnlearnConfig` that run a trial again: its own, and those of its scale."""
+    search = result.search
+    # Nine digits are far more than the result depends on.
+    own = {
+        name: float(f"{value:.9g}") if isinstance(value, float) else value
+        for name, value in search.run_options(trial.point).items()
+    }
+    return {"method": search.method, **_for_preset({**search.scale.training, **own})}
+
+
+def _budget(result: SearchResult) -> str:
+    what = " of the learning rate" if list(result.search.space or {}) == ["learning_rate"] else ""
+    count = len(result.trials)
+    return f"{count} trial{'s' if count != 1 else ''}{what} at {result.search.scale.name}"
+
+
+def _about(results: Sequence[SearchResult], best: FinishedTrial, command: str) -> dict[str, Any]:
+    search = results[-1].search
+    scale, target = search.scale, search.scale.target
+    about: dict[str, Any] = {
+        "benchmark": scale.benchmark if isinstance(scale.benchmark, str) else scale.benchmark.forget,
+        "scale": scale.name,
+        "model": f"trained from scratch ({target.shape})" if isinstance(target, Scratch) else target,
+        "source": command,
+        # The same text for all methods that had the same budget: tables of studies compare it.
+        "budget": ", then ".join(_budget(each) for each in results),
+        "pruned": sum(each.pruned for each in results),
+        "seconds": round(sum(each.seconds for each in results)),
+        "objective": search.objective,
+        "seed": search.seed,
+        "result": {name: round(value, 4) for name, value in reached(results[-1], best).items()},
+    }
+    return about
+
+
+def reached(result: SearchResult, trial: FinishedTrial) -> dict[str, float]:
+    """The objective and its two parts by name, as far as there are any."""
+    name = str(result.search.objective)
+    names = (name, *OBJECTIVES[name].names)
+    values = zip(names, (trial.value, trial.forget, trial.retain), strict=True)
+    return {name: value for name, value in values if value is not None}
+
+
+def _plain(result: SearchResult) -> dict[str, Any]:
+    search = result.search
+    return {
+        "name": search.label,
+        "method": search.method,
+        "scale": search.scale.name,
+        "options": dict(search.options),
+        "objective": search.objective,
+        "seed": search.seed,
+        "space": {name: dataclasses.asdict(where) for name, where in (search.space or {}).items()},
+        "budget": {"trials": len(result.trials), "pruned": result.pruned, "seconds": round(result.seconds, 1)},
+        "best": None if result.best is None else result.best.number,
+        "trials": [dataclasses.asdict(trial) for trial in result.trials],
+    }

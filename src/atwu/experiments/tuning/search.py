@@ -1,0 +1,215 @@
+"""A search for the numbers of one method: what it is, what it found, and running it.
+
+The budget is exact: a trial counts when it is finished, with a value or pruned, and every place of the budget is filled
+once, whatever was killed on the way.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from atwu.experiments.study.scales import Scale
+from atwu.experiments.tuning.objectives import objective_name
+from atwu.experiments.tuning.points import Point
+from atwu.experiments.tuning.space import first_points, search_space
+from atwu.methods.hyperparameters import HYPERPARAMETERS, Range
+from atwu.methods.recipe import recipe
+
+if TYPE_CHECKING:
+    from atwu.experiments.study.targets import Models
+
+logger = logging.getLogger(__name__)
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a trial that was not pruned reached."""
+
+    value: float
+    """The objective."""
+    forget: float | None = None
+    """Its part on the forget side."""
+    retain: float | None = None
+    """Its part on the retain side."""
+
+
+class PrunedError(Exception):
+    """Raised by an evaluation: these settings are no good, and the message says why."""
+
+
+class NotPossibleError(ValueError):
+    """The rows of a scale lack what a method needs."""
+
+
+class AllPrunedError(ValueError):
+    """A search found nothing that a second stage could go on with."""
+
+
+Evaluate = Callable[[int, Point], Outcome]
+"""Runs the trial of a place in the budget with a point."""
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A search for one method at one scale."""
+
+    method: str
+    scale: Scale
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of `UnlearnConfig` that all trials share, such as `weighting`; those named here are not searched."""
+    trials: int = 20
+    """Trials that are finished in the end. Asking for more of them later continues the same search."""
+    seed: int = 0
+    """Of the sampler and of every run."""
+    objective: str | None = None
+    """A name in `OBJECTIVES`; None for the scale's own."""
+    storage: str | None = field(default=None, repr=False)
+    """Database URL, NAME.db or NAME.journal; None for an SQLite file in the folder of the search."""
+    name: str | None = None
+    """In the storage; None for SCALE/METHOD."""
+    space: Mapping[str, Range] | None = None
+    """Option -> range; None for what the method table says."""
+    first: Sequence[Point] | None = None
+    """Points of the first trials; None for the method's recommended values."""
+
+    def __post_init__(self) -> None:
+        if self.trials < 1:
+            raise ValueError(f"a search needs at least 1 trial, got {self.trials}.")
+        objective_name(self.objective, self.scale)
+
+    @property
+    def label(self) -> str:
+        """Its name in the storage."""
+        return self.name or f"{self.scale.name}/{self.method}"
+
+    def decided(self, layers: int | None = None) -> Search:
+        """The same with objective, space and first points written out.
+
+        Args:
+            layers: decoder layers of the starting model, where RMU's may be.
+
+        Raises:
+            ValueError: unknown names, or nothing is left to search.
+        """
+        parts = {name: self.options.get(name) for name in ("weighting", "forget_loss")}
+        space, first = self.space, self.first
+        if space is None:
+            retain_loss = self.options.get("retain_loss")
+            decided = recipe(
+                self.method, weighting=parts["weighting"], forget_loss=parts["forget_loss"], retain_loss=retain_loss
+            )
+            every = search_space(self.method, learning_rate=self.scale.learning_rates, **parts, layers=layers)
+            space = {
+                name: where for name, where in every.items() if name not in HYPERPARAMETERS or name in decided.values
+            }
+        space = {name: where for name, where in space.items() if name not in self.options}
+        if not space:
+            raise ValueError(f"nothing is left to search for {self.method}: the options fix every number.")
+        if first is None:
+            first = first_points(self.method, learning_rate=self.scale.learning_rate, **parts, layers=layers)
+        unique: list[Point] = []
+        for point in first:
+            if (
+                inside := {name: where.clip(point[name]) for name, where in space.items() if name in point}
+            ) not in unique:
+                unique.append(inside)
+        objective = objective_name(self.objective, self.scale)
+        return dataclasses.replace(self, objective=objective, space=space, first=tuple(unique))
+
+    def run_options(self, point: Point) -> dict[str, Any]:
+        """A trial's options of `UnlearnConfig`, beside those of its scale."""
+        whole = {name for name, where in (self.space or {}).items() if where.integer}
+        return {**self.options, **{name: int(value) if name in whole else value for name, value in point.items()}}
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedTrial:
+    """One place of the budget."""
+
+    number: int
+    """From 0."""
+    point: Point
+    value: float | None
+    """The objective; None when it was pruned."""
+    seconds: float
+    forget: float | None = None
+    retain: float | None = None
+    reason: str | None = None
+    """Why it was pruned."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """What a search found."""
+
+    search: Search
+    """With everything decided."""
+    trials: tuple[FinishedTrial, ...]
+    """In the order of the budget."""
+
+    @property
+    def best(self) -> FinishedTrial | None:
+        """The trial with the largest value, the earliest of equal ones; None when all were pruned."""
+        return max((trial for trial in self.trials if trial.value is not None), key=_value, default=None)
+
+    @property
+    def pruned(self) -> int:
+        return sum(trial.value is None for trial in self.trials)
+
+    @property
+    def seconds(self) -> float:
+        """Time of all trials together."""
+        return sum(trial.seconds for trial in self.trials)
+
+    @property
+    def budget(self) -> str:
+        """For tables."""
+        count = f"{len(self.trials)} trial{'s' if len(self.trials) != 1 else ''}"
+        return f"{count}, {self.pruned} pruned, {self.seconds:.0f} s"
+
+
+def _value(trial: FinishedTrial) -> float:
+    return float("-inf") if trial.value is None else trial.value
+
+
+def run_search(
+    search: Search,
+    models: Models,
+    *,
+    folder: str | Path,
+    processes: int = 1,
+    progress: bool = False,
+    say: Say = logger.info,
+) -> SearchResult:
+    """Search, or continue a search that was stopped.
+
+    Args:
+        search: what to search.
+        models: rows and starting model, of the search's scale.
+        folder: for trials and, by default, the storage. Workers on one machine must share it.
+        processes: workers on this machine.
+        progress: show a bar over trials.
+        say: receives one line of plain text per thing worth knowing.
+
+    Raises:
+        NotPossibleError: the rows lack what the method needs.
+        ValueError: settings that cannot run, a storage that cannot be opened, or one that holds another search of that
+            name.
+        ImportError: Optuna is not installed (extra `tune`).
+    """
+    from atwu.experiments.tuning.definition import definition
+    from atwu.experiments.tuning.run import run_trials
+    from atwu.experiments.tuning.trial import RunTrial, decoder_layers
+
+    search = search.decided(decoder_layers(models))
+    what = definition(search, models)
+    trial = RunTrial(search, models, Path(folder) / "trials" / search.label.replace("/", "_"), what)
+    trial.prepare()
+    return run_trials(search, trial, folder=folder, what=what, processes=processes, progress=progress, say=say)

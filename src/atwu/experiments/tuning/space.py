@@ -1,0 +1,112 @@
+"""What is searched for a method, and where the search starts: ranges and first points from the method table."""
+
+from __future__ import annotations
+
+from atwu.methods.hyperparameters import HYPERPARAMETERS, SCORER_SEARCH, Range
+from atwu.methods.parts import FORGET_LOSSES, WEIGHTINGS
+from atwu.methods.recipe import Recipe, recipe, split_weighting
+from atwu.methods.table import METHODS, Method
+
+SCORER_START = 0.05
+"""Learning rate of the scorer that searches start from: the default of runs, and the published one of the 1B model."""
+
+_UNKNOWN = Method("", "", "", "", "")
+"""Owner of the numbers of a part that no method of the table has."""
+
+
+def search_space(
+    method: str,
+    *,
+    learning_rate: tuple[float, float],
+    weighting: str | None = None,
+    forget_loss: str | None = None,
+    layers: int | None = None,
+) -> dict[str, Range]:
+    """The options that are searched, with their ranges.
+
+    A number that belongs to a part is searched where the methods with that part search it, so `npo` under another forget
+    loss does not keep NPO's beta.
+
+    Args:
+        method: a name from `METHODS`.
+        learning_rate: lowest and highest learning rate, which depends on model and benchmark.
+        weighting: replaces the method's.
+        forget_loss: replaces the method's.
+        layers: decoder layers of the model, where RMU's may be; None for models of at least 13.
+
+    Returns:
+        Option of `UnlearnConfig` -> range, in the order learning_rate, forget_weight, retain_weight, the rest.
+
+    Raises:
+        ValueError: unknown names, or parts that do not go together.
+    """
+    decided = recipe(method, weighting=weighting, forget_loss=forget_loss)
+    space = {"learning_rate": Range(*learning_rate)}
+    for name in decided.values:
+        where = _owner(name, METHODS[method], decided).search.get(name, HYPERPARAMETERS[name].search)
+        if where is not None:
+            space[name] = _inside(where, layers) if name == "layer" and layers is not None else where
+    return space | (SCORER_SEARCH if decided.needs_scorer else {})
+
+
+def first_points(
+    method: str,
+    *,
+    learning_rate: float,
+    weighting: str | None = None,
+    forget_loss: str | None = None,
+    layers: int | None = None,
+) -> list[dict[str, float]]:
+    """The points that a search begins with: the first trial of the published search, then the values tuned by it.
+
+    Numbers that the published first trial leaves open are at their defaults.
+
+    Args:
+        method: a name from `METHODS`.
+        learning_rate: the one to begin with.
+        weighting: replaces the method's.
+        forget_loss: replaces the method's.
+        layers: decoder layers of the model.
+
+    Returns:
+        One or two points with a number for every option of `search_space`, none twice.
+
+    Raises:
+        ValueError: unknown names, or parts that do not go together.
+    """
+    decided = recipe(method, weighting=weighting, forget_loss=forget_loss)
+    row = METHODS[method]
+    rates = (learning_rate, learning_rate)
+    space = search_space(method, learning_rate=rates, weighting=weighting, forget_loss=forget_loss, layers=layers)
+    given = {"learning_rate": learning_rate, "scorer_learning_rate": SCORER_START}
+    owners = {name: _owner(name, row, decided) for name in decided.values}
+    points: list[dict[str, float]] = []
+    for kind in ("first", "defaults") if row.first else ("defaults",):
+        start = {
+            name: getattr(owner, kind).get(name, HYPERPARAMETERS[name].default) for name, owner in owners.items()
+        } | given
+        # SimNPO's published first beta and ETW's tuned forget weight lie outside their ranges; they start at the end.
+        point = {name: where.clip(start[name]) for name, where in space.items()}
+        if point not in points:
+            points.append(point)
+    return points
+
+
+def _owner(name: str, row: Method, decided: Recipe) -> Method:
+    """The method whose number of that name is meant: `row` itself unless the part that takes it was replaced."""
+    owners = (each for each in (row, *METHODS.values()) if _shares(name, each, decided))
+    return next(owners, _UNKNOWN)
+
+
+def _shares(name: str, row: Method, decided: Recipe) -> bool:
+    if name in FORGET_LOSSES[decided.forget_loss].hyperparameters:
+        return row.forget_loss == decided.forget_loss
+    weightings = [part for part in decided.weighting_names if name in WEIGHTINGS[part].hyperparameters]
+    # The weights belong to the method itself.
+    return not weightings or bool(set(weightings) & set(split_weighting(row.weighting)[0]))
+
+
+def _inside(where: Range, layers: int) -> Range:
+    """A range of layers for a model with fewer: what is left of it, or all layers if it begins behind the last."""
+    last = layers - 1
+    return Range(where.low if where.low <= last else 0, min(where.high, last), log=False, integer=True)

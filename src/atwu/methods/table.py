@@ -1,0 +1,143 @@
+"""The table of methods: each is a token weighting x a forget loss x a retain loss, with published values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from atwu.methods.hyperparameters import Range
+from atwu.presets import find_preset
+
+Values = Mapping[str, float]
+Ranges = Mapping[str, Range]
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One row of the table."""
+
+    title: str
+    weighting: str
+    forget_loss: str
+    retain_loss: str
+    cite: str
+    """Key into `atwu.methods.citations.CITATIONS`."""
+    defaults: Values = field(default_factory=dict)
+    """Values used unless others are given: those of the preset `tofu-1b` (RMU: `tofu-8b`) where there is one."""
+    search: Ranges = field(default_factory=dict)
+    """Published search ranges that differ from the hyperparameter's own."""
+    borrowed: bool = False
+    """No values were published for this method; `defaults` are those of its closest relative or of its first code."""
+    first: Values = field(default_factory=dict)
+    """First trial of the published search, as far as it is known."""
+
+
+def _tuned(name: str, scale: str = "tofu-1b") -> Values:
+    preset = find_preset(scale, name)
+    assert preset is not None
+    return preset.values
+
+
+def _weights(forget: float, retain: float, **values: float) -> Values:
+    return {"forget_weight": forget, "retain_weight": retain, **values}
+
+
+_ATWU = "ATWU paper"
+_SATURATION: Ranges = {"beta": Range(0.1, 5.0)}
+_ATWU_RANGE: Ranges = {"beta": Range(1.0, 10.0, log=False)}
+_DPO: Ranges = {"beta": Range(0.2, 0.5)}
+_NPO: Ranges = {"beta": Range(0.05, 0.2)}
+_SIMNPO: Ranges = {"beta": Range(2.0, 3.0, log=False), "delta": Range(0.0, 2.0, log=False)}
+_DISTIL: Ranges = {"beta": Range(1.0, 30.0)}
+
+METHODS: dict[str, Method] = {
+    "grad_ascent": Method("GradAscent", "uniform", "ga", "none", "Jang et al. 2023"),
+    "grad_diff": Method(
+        "GradDiff", "uniform", "ga", "nll", "Liu et al. 2022", _tuned("grad_diff"), first=_weights(0.5, 1.0)
+    ),
+    "dpo": Method("DPO", "uniform", "dpo", "nll", "Rafailov et al. 2023", _tuned("dpo"), _DPO, first={"beta": 0.4}),
+    "npo": Method(
+        "NPO", "uniform", "npo", "nll", "Zhang et al. 2024", _tuned("npo"), _NPO, first=_weights(1.0, 1.0, beta=0.1)
+    ),
+    "simnpo": Method(
+        "SimNPO",
+        "uniform",
+        "simnpo",
+        "nll",
+        "Fan et al. 2024",
+        _tuned("simnpo"),
+        _SIMNPO,
+        first={"forget_weight": 0.125, "beta": 3.5, "delta": 0.0},  # beta lies outside its range
+    ),
+    "jensun": Method(
+        "JensUn", "uniform", "js_refusal", "js", "Singh et al. 2025", _tuned("jensun"), first=_weights(0.5, 0.5)
+    ),
+    "rmu": Method("RMU", "uniform", "steering", "activation", "Li et al. 2024", _tuned("rmu", "tofu-8b")),
+    "undial": Method(
+        "UNDIAL",
+        "uniform",
+        "self_distillation",
+        "nll",
+        "Dong et al. 2025",
+        _weights(1.0, 1.0, beta=10.0),
+        _DISTIL,
+        borrowed=True,
+        first=_weights(1.0, 1.0, beta=10.0),
+    ),
+    "fundial": Method(
+        "FUNDIAL",
+        "nouns",
+        "masked_self_distillation",
+        "nll",
+        "Dong et al. 2025",
+        _tuned("fundial"),
+        _DISTIL,
+        first=_weights(1.0, 1.0, beta=10.0),
+    ),
+    "wga": Method(
+        "WGA", "saturation", "ga", "nll", "Wang et al. 2025", _tuned("wga"), _SATURATION, first={"beta": 1.0}
+    ),
+    "satimp": Method(
+        "SatImp",
+        "satimp",
+        "ga",
+        "nll",
+        "Yang et al. 2025",
+        _tuned("satimp"),
+        first=_weights(1.0, 0.1, beta1=5.0, beta2=1.0),
+    ),
+    "etw": Method("ETW", "entropy", "ga", "nll", "Koh et al. 2026", _tuned("etw")),
+    "seul": Method("SEUL", "logprob_mask", "masked_ga", "nll", "Wang et al. 2025b", _tuned("grad_diff"), borrowed=True),
+    "su_llm": Method(
+        "SU-LLM", "model_difference", "masked_ga", "nll", "Wan et al. 2025", _tuned("grad_diff"), borrowed=True
+    ),
+    "su_ngram": Method(
+        "SU-Ngram", "ngram_difference", "masked_ga", "nll", "Wan et al. 2025", _tuned("grad_diff"), borrowed=True
+    ),
+    "satga": Method("SatGA", "uniform", "satga", "nll", "Wang et al. 2025", _tuned("wga"), _SATURATION, borrowed=True),
+    "gt_ga": Method("GT-GA", "labels", "masked_ga", "nll", _ATWU, _tuned("grad_diff"), borrowed=True),
+    "gt_satga": Method("GT-SatGA", "labels", "satga", "nll", _ATWU, _tuned("atwu"), _ATWU_RANGE, borrowed=True),
+    "atwu_ga": Method(
+        "ATWU-GA",
+        "scorer",
+        "ga",
+        "nll",
+        _ATWU,
+        {name: value for name, value in _tuned("atwu").items() if name != "beta"},
+        borrowed=True,
+    ),
+    "atwu_satga": Method("ATWU-SatGA", "scorer", "satga", "nll", _ATWU, _tuned("atwu"), _ATWU_RANGE, borrowed=True),
+    "atwu": Method(
+        "ATWU",
+        "scorer",
+        "satga_plus",
+        "nll",
+        _ATWU,
+        _tuned("atwu"),
+        _ATWU_RANGE,
+        first=_weights(5.0, 0.5, beta=5.0),
+    ),
+    "atwu_dpo": Method("ATWU-DPO", "scorer", "dpo", "nll", _ATWU, _tuned("dpo"), _DPO, borrowed=True),
+    "atwu_npo": Method("ATWU-NPO", "scorer", "npo", "nll", _ATWU, _tuned("npo"), _NPO, borrowed=True),
+    "atwu_simnpo": Method("ATWU-SimNPO", "scorer", "simnpo", "nll", _ATWU, _tuned("simnpo"), _SIMNPO, borrowed=True),
+}

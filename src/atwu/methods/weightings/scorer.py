@@ -1,0 +1,204 @@
+"""The learned token scorer: one linear layer on the model's hidden states, and the objective that trains it.
+
+Scores are trained with the model fixed: the forget loss rewards weight on tokens that the model is able to unlearn, three
+regularisers make the scores decided, few and small (the ATWU paper, section on the scorer).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from atwu.data.encode import EncodedRow
+from atwu.methods.weightings.rarity import TokenCounts, log_odds
+from atwu.modeling.forward import HiddenPosition
+
+WEIGHTS_NAME = "scorer.safetensors"
+CONFIG_NAME = "scorer_config.json"
+_PRIOR = "prior_counts"
+
+
+class TokenScorer(nn.Module):
+    """`g = sigmoid(<w, h> + b)`, starting at exactly 1/2 for every token.
+
+    Args:
+        hidden_size: width of the model's final hidden states.
+        bias: learn `b` as well.
+        hidden_position: which state scores a token: `pred` (the one that predicts it) or `own` (after it was read).
+        prior: start from the rarity of a token among these counts instead of 1/2.
+        prior_strength: factor >= 0 on the prior's log odds.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        *,
+        bias: bool = True,
+        hidden_position: HiddenPosition = "pred",
+        prior: TokenCounts | None = None,
+        prior_strength: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.prior = prior
+        self.prior_strength = prior_strength
+        if hidden_position not in ("own", "pred"):
+            raise ValueError(f"hidden_position must be 'own' or 'pred', got {hidden_position!r}.")
+        self.hidden_position: HiddenPosition = hidden_position
+        self.linear = nn.Linear(hidden_size, 1, bias=bias, dtype=torch.float32)
+        nn.init.zeros_(self.linear.weight)
+        if bias:
+            nn.init.zeros_(self.linear.bias)
+
+    def forward(self, hidden: Tensor, offset: Tensor | None = None) -> Tensor:
+        """Score tokens.
+
+        Args:
+            hidden: states, shape (..., hidden_size).
+            offset: added to the logit, shape (...): where the scorer starts from.
+
+        Returns:
+            Scores in (0, 1), shape (...).
+
+        Raises:
+            ValueError: the scorer has a prior and is given no offset.
+        """
+        if self.prior is not None and offset is None:
+            raise ValueError("this scorer starts from a prior; give the offset of each row (TokenScorer.offset).")
+        logits = self.linear(hidden.detach().float()).squeeze(-1)
+        return torch.sigmoid(logits if offset is None else logits + offset)
+
+    def offset(self, row: EncodedRow) -> Tensor | None:
+        """What the prior adds to the logit of each counted token of a row, shape (counted tokens,), or None without one."""
+        if self.prior is None:
+            return None
+        return torch.as_tensor(self.prior_strength * log_odds(self.prior.rarity(row)), dtype=torch.float32)
+
+    def squared_norm(self) -> Tensor:
+        """`|w|^2 + b^2`, a scalar."""
+        total = self.linear.weight.square().sum()
+        return total if self.linear.bias is None else total + self.linear.bias.square().sum()
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write `scorer.safetensors` and `scorer_config.json` into an existing folder."""
+        from safetensors.torch import save_file
+
+        folder = Path(folder)
+        tensors = {name: tensor.contiguous().cpu() for name, tensor in self.state_dict().items()}
+        if self.prior is not None:
+            tensors[_PRIOR] = self.prior.to_tensor()
+        save_file(tensors, folder / WEIGHTS_NAME)
+        config = {
+            "hidden_size": self.linear.in_features,
+            "bias": self.linear.bias is not None,
+            "hidden_position": self.hidden_position,
+            "prior_strength": self.prior_strength if self.prior is not None else None,
+        }
+        (folder / CONFIG_NAME).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path) -> TokenScorer:
+        """Load a scorer saved by `save_pretrained` or found in an unlearned checkpoint.
+
+        Raises:
+            FileNotFoundError: the folder holds no scorer.
+        """
+        from safetensors.torch import load_file
+
+        folder = Path(folder)
+        missing = [name for name in (CONFIG_NAME, WEIGHTS_NAME) if not (folder / name).is_file()]
+        if missing:
+            raise FileNotFoundError(f"{folder} holds no token scorer: {' and '.join(missing)} not found.")
+        config = json.loads((folder / CONFIG_NAME).read_text(encoding="utf-8"))
+        tensors = load_file(folder / WEIGHTS_NAME)
+        counts = tensors.pop(_PRIOR, None)
+        scorer = cls(
+            config["hidden_size"],
+            bias=config["bias"],
+            hidden_position=config["hidden_position"],
+            prior=None if counts is None else TokenCounts.from_tensor(counts),
+            prior_strength=config.get("prior_strength") or 0.0,
+        )
+        scorer.load_state_dict(tensors)
+        return scorer
+
+
+def score_entropy(scores: Tensor) -> Tensor:
+    """Binary entropy of each score in nats, in [0, ln 2]; same shape."""
+    g = scores.clamp(1e-6, 1 - 1e-6)
+    return -(g * g.log() + (1 - g) * (1 - g).log())
+
+
+def soft_budget(mean_score: Tensor, *, rho: float) -> Tensor:
+    """`(mean g - rho)^2` for the mean score of all tokens, a scalar; from g = 1/2 it pushes every score down."""
+    return (mean_score - rho).square()
+
+
+def straight_through_budget(scores: Tensor, sequence: Tensor, *, rho: float) -> Tensor:
+    """`(share of tokens with g > 1/2  -  rho)^2` per sequence, gradient as if the share were the mean score.
+
+    Args:
+        scores: shape (tokens,).
+        sequence: which sequence each token belongs to, values 0..S-1, every one present, shape (tokens,).
+        rho: target share in (0, 1).
+
+    Returns:
+        One penalty per sequence, shape (S,).
+    """
+    hard = (scores > 0.5).to(scores.dtype)
+    through = scores + (hard - scores).detach()
+    length = torch.bincount(sequence).to(scores.dtype)
+    share = torch.zeros_like(length).index_add(0, sequence, through) / length
+    return (share - rho).square()
+
+
+def scorer_objective(
+    scores: Tensor,
+    sequence: Tensor,
+    *,
+    forget: Tensor,
+    lambda_entropy: float,
+    lambda_budget: float,
+    budget: str,
+    rho: float,
+    tokens: float | None = None,
+    sequences: float | None = None,
+    score_total: Tensor | None = None,
+) -> Tensor:
+    """What one scorer step minimises, without the squared norm of the weights.
+
+    Args:
+        scores: current scores with gradient, shape (tokens,).
+        sequence: sequence index of each token, shape (tokens,).
+        forget: the forget loss as a function of the scores, already averaged and weighted, a scalar; the model's numbers in
+            it are constants.
+        lambda_entropy: weight of the mean binary entropy.
+        lambda_budget: weight of the budget penalty.
+        budget: `soft` (pooled mean score) or `ste` (share above 1/2 per sequence, straight-through).
+        rho: target of the budget in (0, 1).
+        tokens: token count over all processes, if there are several.
+        sequences: sequence count over all processes.
+        score_total: sum of the scores over all processes, without gradient.
+
+    Returns:
+        A scalar with gradient in `scores`.
+    """
+    count = float(scores.numel() if tokens is None else tokens)
+    entropy = lambda_entropy * score_entropy(scores).sum() / count
+    if budget == "soft":
+        own = scores.sum()
+        everywhere = own if score_total is None else own - own.detach() + score_total
+        whole = soft_budget(everywhere / count, rho=rho)
+        # Every process has the gradient of its own scores and, so that values add up, its share of the value.
+        penalty = whole - whole.detach() * (1 - scores.numel() / count)
+    else:
+        each = straight_through_budget(scores, sequence, rho=rho)
+        penalty = each.sum() / float(each.numel() if sequences is None else sequences)
+    return forget + entropy + lambda_budget * penalty
+
+
+def find_scorer(folder: str | Path) -> TokenScorer | None:
+    """The scorer of an unlearned model folder, or None where there is none."""
+    return TokenScorer.from_pretrained(folder) if (Path(folder) / CONFIG_NAME).is_file() else None

@@ -1,0 +1,145 @@
+"""The embedded benchmark: exact secrets, disjoint people, equal rows for equal seeds."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+
+import pytest
+
+from atwu.benchmarks.people import facts as people_facts
+from atwu.benchmarks.people.rows import SIZES, SPLITS, PeopleBenchmark, PeopleSize, people
+from atwu.data.schema import Example
+
+
+@pytest.fixture(scope="module", params=["tiny", "small"])
+def benchmark_(request: pytest.FixtureRequest) -> PeopleBenchmark:
+    return people(request.param, seed=3)
+
+
+def everything(benchmark: PeopleBenchmark) -> tuple[Example, ...]:
+    return benchmark.full + benchmark.holdout
+
+
+def secrets(row: Example) -> list[str]:
+    return [row.answer[start:end] for start, end in row.forget_spans or ()]
+
+
+def without_secrets(row: Example) -> list[str]:
+    """The pieces of the answer around its secrets."""
+    ends = [0, *(end for _, end in row.forget_spans or ())]
+    starts = [*(start for start, _ in row.forget_spans or ()), len(row.answer)]
+    return [row.answer[end:start] for end, start in zip(ends, starts, strict=True)]
+
+
+def test_equal_seeds_give_equal_rows_and_other_seeds_do_not() -> None:
+    assert people("tiny", seed=1) == people("tiny", seed=1)
+    assert people("tiny", seed=1).full != people("tiny", seed=2).full
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_every_split_has_the_promised_number_of_people_and_rows(name: str) -> None:
+    benchmark, size = people(name), SIZES[name]
+    for split in ("forget", "retain", "holdout"):
+        count = getattr(size, f"{split}_people")
+        rows = benchmark.split(split)
+        assert len(rows) == count * size.rows_per_person
+        assert len({row.subject for row in rows}) == count
+    assert benchmark.split("full") == benchmark.retain + benchmark.forget
+
+
+def test_small_forgets_a_tenth_of_the_people() -> None:
+    size = SIZES["small"]
+    assert size.forget_people * 10 == size.forget_people + size.retain_people
+
+
+def test_unknown_names_say_what_is_allowed() -> None:
+    with pytest.raises(ValueError, match="tiny, small, base"):
+        people("huge")
+    with pytest.raises(ValueError, match=", ".join(SPLITS)):
+        people("tiny").split("forget10")
+    with pytest.raises(ValueError, match="kinds of facts"):
+        dataclasses.replace(SIZES["tiny"], rows_per_person=len(people_facts.FACTS) + 1)
+    assert isinstance(SIZES["tiny"], PeopleSize)
+
+
+def test_people_of_different_splits_have_different_names(benchmark_: PeopleBenchmark) -> None:
+    names = [{row.subject for row in benchmark_.split(split)} for split in ("forget", "retain", "holdout")]
+    assert len(set.union(*names)) == sum(len(part) for part in names)
+    trained = " ".join(row.question + row.answer for row in benchmark_.full)
+    assert not any(str(name) in trained for name in names[2])
+
+
+def test_no_question_is_asked_twice_and_no_paraphrase_is_trained_on(benchmark_: PeopleBenchmark) -> None:
+    rows = everything(benchmark_)
+    questions = {row.question for row in rows}
+    assert len(questions) == len(rows)
+    for row in rows:
+        assert len(set(row.paraphrases)) >= 4
+        assert questions.isdisjoint(row.paraphrases)
+
+
+def test_spans_are_the_values_that_the_question_does_not_give(benchmark_: PeopleBenchmark) -> None:
+    for row in everything(benchmark_):
+        words = secrets(row)
+        assert words
+        for start, end in row.forget_spans or ():
+            assert not row.answer[start - 1 : start].isalnum()
+            assert not row.answer[end : end + 1].isalnum()
+        for wording in (row.question, *row.paraphrases):
+            assert not any(word in wording for word in words)
+            assert (str(row.subject) in words) == (str(row.subject) not in wording)
+
+
+def test_a_person_keeps_one_value_per_fact() -> None:
+    birthdays: dict[str | None, set[str]] = {}
+    for row in people("base").full:
+        for word in secrets(row):
+            if set(word.split()) & set(people_facts.MONTHS):
+                birthdays.setdefault(row.subject, set()).add(word)
+    assert len(birthdays) > 100
+    assert all(len(dates) == 1 for dates in birthdays.values())
+
+
+def test_secrets_come_from_vocabularies_that_forget_and_retain_people_share() -> None:
+    benchmark = people("small")
+    forget, retain = ({word for row in rows for word in secrets(row)} for rows in (benchmark.forget, benchmark.retain))
+    assert len(forget & retain) > len(forget) / 2
+
+
+def test_secrets_are_between_15_and_40_percent_of_the_answer(benchmark_: PeopleBenchmark) -> None:
+    share = [sum(map(len, secrets(row))) / len(row.answer) for row in everything(benchmark_)]
+    assert 0.15 < statistics.mean(share) < 0.40
+
+
+def test_wrong_answers_repeat_the_sentence_with_other_values(benchmark_: PeopleBenchmark) -> None:
+    for row in everything(benchmark_):
+        assert len(set(row.wrong_answers)) >= 3
+        for wrong in row.wrong_answers:
+            assert wrong != row.answer
+            place = 0
+            for piece in without_secrets(row):
+                place = wrong.index(piece, place) + len(piece)
+            assert wrong.startswith(without_secrets(row)[0])
+            assert wrong.endswith(without_secrets(row)[-1])
+
+
+def test_refusals_are_drawn_from_a_long_list(benchmark_: PeopleBenchmark) -> None:
+    assert len(set(people_facts.REFUSALS)) >= 30
+    assert {row.alternate for row in benchmark_.full} <= set(people_facts.REFUSALS)
+    assert len({row.alternate for row in benchmark_.full}) > 15
+
+
+def test_no_hole_of_a_pattern_is_left_open() -> None:
+    for row in everything(people("base")):
+        for text in (row.question, row.answer, *row.paraphrases, *row.wrong_answers, row.alternate or ""):
+            assert not set(text) & set("{}[]<>|()")
+            assert "  " not in text
+            assert " ," not in text
+        assert row.answer[0].isupper() or row.answer[0] in '"0123456789'
+        assert row.answer.endswith(".")
+
+
+def test_sentences_vary_between_people_with_the_same_fact() -> None:
+    forms = {tuple(without_secrets(row)) for row in people("small").full}
+    assert len(forms) > 0.9 * len(people("small").full)

@@ -1,0 +1,235 @@
+"""Rows of RWKU from a small folder of invented people: which rows, which are dropped, and what is counted."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import unicodedata
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from atwu.benchmarks.rwku import files
+from atwu.benchmarks.rwku.rows import KINDS, read_rwku, rwku_rows
+from atwu.benchmarks.rwku.subjects import CANONICAL_FORGET, SURROGATE_RETAIN, names_one_of, subject_names
+from atwu.data.schema import Example
+from atwu.evaluation.rwku_rows import load_probes, to_prompt
+
+ORLA, TAVI, SEL = "Órla Venn", "Tavi Brook", "Sel Marrow"
+PEOPLE = (ORLA, TAVI, SEL)
+
+
+def probe(subject: str, query: str, answer: str, **more: str) -> dict[str, str]:
+    return {"subject": subject, "level": "1", "query": query, "type": "cloze", "answer": answer} | more
+
+
+def near(subject: str, query: str, answer: str, neighbour: str = "Norland") -> dict[str, str]:
+    return probe(subject, query, answer, neighbor=neighbour)
+
+
+TABLES: dict[str, list[dict[str, Any]]] = {
+    "forget_target": [{"target": name, "intro": f"Please forget {name}."} for name in PEOPLE],
+    "forget_level1": [
+        probe(ORLA, "She was born in ___.", "Kelbury"),
+        probe(ORLA, "She was born in ___.", "Kelbury"),
+        probe(TAVI, "He keeps ____.", "bees"),
+    ],
+    "forget_level2": [
+        probe(ORLA, "Where was she born?", "Kelbury"),
+        probe(TAVI, "What does he keep?", "Bees"),
+        probe(TAVI, "Who wrote to him?", "Órla  Venn , of Kelbury"),
+    ],
+    "forget_level3": [probe(ORLA, "Who?", "Her", type="role play"), probe(TAVI, "Who?", "He", type="role play")],
+    "neighbor_level1": [
+        near(ORLA, "The mayor of Norland is ____ Venn.", "Órla"),
+        near(ORLA, "Norland lies by the ___.", "sea"),
+        near(TAVI, "She was born in ___.", "Kelbury"),
+        near(TAVI, "She is ___.", "mayor", neighbour=ORLA),
+    ],
+    "neighbor_level2": [
+        near(ORLA, "Where is Norland?", "North"),
+        near(ORLA, "Where is Norland?", "North", neighbour="The sea"),
+        near(TAVI, "Who lives there?", "Sel Marrow"),
+    ],
+    "train_original_passage": [
+        {"subject": ORLA, "text": "Orla was born in Kelbury."},
+        {"subject": ORLA, "text": "See also"},
+        {"subject": TAVI, "text": "Tavi keeps bees."},
+        {"subject": TAVI, "text": "Tavi keeps bees."},
+        {"subject": TAVI, "text": "He met\nórla\nvenn."},
+        {"subject": TAVI, "text": "See also"},
+        {"subject": TAVI, "text": "He met Órla Vennard."},
+    ],
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "rwku"
+    path.mkdir()
+    for name, rows in TABLES.items():
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        (path / f"{name}.jsonl").write_text(text, encoding="utf-8")
+    monkeypatch.setattr(files, "COUNTS", {f"{name}.jsonl": len(rows) for name, rows in TABLES.items()})
+    monkeypatch.setenv("ATWU_DATA", str(tmp_path))
+    return path
+
+
+def answers(name: str) -> list[str]:
+    return [row.answer for row in rwku_rows(name)]
+
+
+def test_passages_are_plain_text_rows_without_repetitions(folder: Path) -> None:
+    found = read_rwku(f"rwku:{ORLA}|{TAVI}:passages")
+    assert found.rows[:2] == (
+        Example((), "Orla was born in Kelbury.", subject=ORLA),
+        Example((), "See also", subject=ORLA),
+    )
+    assert [row.subject for row in found.rows] == [ORLA] * 2 + [TAVI] * 4
+    assert (found.duplicates, found.shared, found.named) == (1, 0, 0)
+    assert found.checked[0] == "train_original_passage.jsonl: 7 rows, as expected"
+    assert found.warnings == ("6 rows of 2 subjects; 1 exact duplicates dropped",)
+    assert found.checked[1:] == (f"rwku:{ORLA}|{TAVI}:passages: {found.warnings[0]}",)
+    assert read_rwku(f"rwku:{ORLA}:passages").warnings == ()
+
+
+def test_a_limit_takes_the_first_distinct_rows_of_every_subject_and_file(folder: Path) -> None:
+    assert answers("rwku:first2:passages:2") == [
+        "Orla was born in Kelbury.",
+        "See also",
+        "Tavi keeps bees.",
+        "He met\nórla\nvenn.",
+    ]
+    assert answers("rwku:first2:probes:1") == ["Kelbury", "bees", "Kelbury", "Bees"]
+
+
+def test_probes_are_worded_as_in_evaluation(folder: Path) -> None:
+    probes = [item for item in load_probes(None, subjects=PEOPLE[:2]).probes if item.kind != "aa"]
+    for kinds, name in ((("fb", "qa"), "probes"), (("neighbour_fb", "neighbour_qa"), "neighbours")):
+        wanted = {(to_prompt(item).messages, item.answer, item.subject) for item in probes if item.kind in kinds}
+        rows = rwku_rows(f"rwku:first2:{name}")
+        assert {(row.messages, row.answer, row.subject) for row in rows} == wanted
+        assert len(rows) == len(wanted)
+    assert answers("rwku:first2:questions") == ["Kelbury", "Bees", "Órla  Venn , of Kelbury"]
+    assert answers("rwku:first2:neighbour_questions") == ["North", "Sel Marrow"]
+
+
+def test_what_is_about_a_left_out_subject_is_dropped_and_counted(folder: Path) -> None:
+    found = read_rwku(f"rwku:{TAVI}!{ORLA}:passages")
+    assert [row.answer for row in found.rows] == ["Tavi keeps bees.", "He met Órla Vennard."]
+    assert (found.duplicates, found.shared, found.named) == (1, 1, 1)
+    assert "1 that a left-out subject has as well, 1 that name one" in found.checked[-1]
+    assert answers(f"rwku:{TAVI}!{ORLA}:questions") == ["Bees"]
+    near = read_rwku(f"rwku:first2!{ORLA}:neighbours")
+    assert [row.answer for row in near.rows] == ["sea", "North", "Sel Marrow"]
+    assert (near.duplicates, near.shared, near.named) == (1, 1, 2), "same question; blank filled in; neighbour"
+
+
+def test_rows_left_out_count_towards_the_limit(folder: Path) -> None:
+    kept = rwku_rows(f"rwku:{TAVI}!{ORLA}:passages:2")
+    assert [row.answer for row in kept] == ["Tavi keeps bees."]
+    assert set(kept) < set(rwku_rows(f"rwku:{TAVI}:passages:2"))
+
+
+def test_full_names_are_found_in_any_case_and_not_inside_words() -> None:
+    assert names_one_of("the letter to\n tavi  BROOK's aunt", [TAVI])
+    assert not names_one_of("Brook met Tavi Brookes", [TAVI])
+    assert names_one_of("the work of Ilse , Duchess of Sel", ["Ilse, Duchess of Sel"])
+    assert names_one_of(unicodedata.normalize("NFD", "by Órla Venn"), [ORLA])
+
+
+def test_subjects() -> None:
+    published = (*SURROGATE_RETAIN, *CANONICAL_FORGET)
+    assert subject_names("canonical", published) == CANONICAL_FORGET
+    assert subject_names("canonical|surrogate|first3", published) == (*CANONICAL_FORGET, *SURROGATE_RETAIN)
+    assert subject_names(f"first1| {unicodedata.normalize('NFD', CANONICAL_FORGET[0])}", published) == (
+        SURROGATE_RETAIN[0],
+        CANONICAL_FORGET[0],
+    )
+    with pytest.raises(ValueError, match=r"no subject 'Orla Venn' \(close: Órla Venn\).*accents"):
+        subject_names("Orla Venn|Tavi Brook", PEOPLE)
+    for word in ("first0", "first4"):
+        with pytest.raises(ValueError, match=f"{word} is out of range: RWKU has 3 subjects"):
+            subject_names(word, PEOPLE)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["rwku", "rwku:first1", "rwku:first1:aa", "rwku:first1:probes:0", "rwku:first1:probes:x", "rwku:a!b!c:probes"],
+)
+def test_malformed_names_are_explained(folder: Path, name: str) -> None:
+    with pytest.raises(ValueError, match=r"is not rwku:SUBJECTS:KIND\[:N\].*passages, probes, neighbours"):
+        rwku_rows(name)
+
+
+def test_a_file_that_is_not_whole_is_an_error(folder: Path) -> None:
+    path = folder / "train_original_passage.jsonl"
+    path.write_text(path.read_text(encoding="utf-8").partition("\n")[2], encoding="utf-8")
+    with pytest.raises(ValueError, match=r"train_original_passage.jsonl of .*rwku: found 6 rows, expected 7"):
+        rwku_rows(f"rwku:{ORLA}:passages")
+    assert rwku_rows(f"rwku:{ORLA}:probes")
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=r"rwku has no train_original_passage\.jsonl; put RWKU's files there"):
+        rwku_rows(f"rwku:{ORLA}:probes")
+
+
+def test_the_folder_itself_may_hold_the_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = rwku_rows("rwku:first3:probes")
+    monkeypatch.setenv("ATWU_DATA", str(folder))
+    assert rwku_rows("rwku:first3:probes") == before
+
+
+class TestHub:
+    @pytest.fixture
+    def asked(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+        asked = []
+
+        def load_dataset(name: str, config: str, split: str | None = None) -> dict[str, list[dict[str, Any]]]:
+            asked.append((name, config))
+            return {"test": [{**row, "id": 1} for row in TABLES[config]]}
+
+        monkeypatch.delenv("ATWU_DATA")
+        monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+        return asked
+
+    def test_rows_are_those_of_the_folder(
+        self, asked: list[tuple[str, str]], folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        names = [f"rwku:first2:{kind}" for kind in KINDS]
+        found = [rwku_rows(name) for name in names]
+        assert ("jinzhuoran/RWKU", "neighbor_level2") in asked
+        monkeypatch.setenv("ATWU_DATA", str(folder))
+        assert found == [rwku_rows(name) for name in names]
+
+    def test_the_number_of_passages_is_open_there(
+        self, asked: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(files, "COUNTS", dict.fromkeys(files.COUNTS, 3))
+        assert read_rwku("rwku:first2:passages").checked[0] == "train_original_passage.jsonl: rows not counted"
+        with pytest.raises(ValueError, match=r"neighbor_level1.jsonl of jinzhuoran/RWKU on the Hub: found 4 rows, exp"):
+            rwku_rows("rwku:first2:neighbours")
+
+    def test_missing_package_names_the_pip_command(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("ATWU_DATA", raising=False)
+        monkeypatch.setitem(sys.modules, "datasets", None)
+        with pytest.raises(ImportError, match=r"ATWU_DATA is not set.*pip install 'atwu\[hub\]'"):
+            rwku_rows("rwku:canonical:passages")
+
+
+@pytest.mark.skipif("ATWU_DATA" not in os.environ, reason="set ATWU_DATA to the folder that holds rwku/")
+def test_published_files() -> None:
+    def counts(name: str) -> tuple[int, int, int, int]:
+        found = read_rwku(name)
+        assert all(row.subject and row.answer.strip() for row in found.rows)
+        return len(found.rows), found.duplicates, found.shared, found.named
+
+    assert len(files.read_targets()) == len(set(files.read_targets())) == 200
+    assert counts("rwku:first200:passages") == (12470, 328, 0, 0)
+    assert counts("rwku:first200:probes") == (2803 + 2699, 645, 0, 0)
+    assert counts("rwku:first20:passages") == (1523, 0, 0, 0)
+    assert counts("rwku:surrogate!canonical:passages") == (822, 6, 7, 21)
+    assert counts("rwku:canonical!canonical:neighbours") == (388, 188, 0, 22)
+    assert counts("rwku:canonical!canonical:neighbour_questions") == (212, 86, 0, 0)

@@ -1,0 +1,359 @@
+"""TOFU sources: merging, authors, labels and checks on an invented copy in miniature; counts on the real one."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from atwu.benchmarks.tofu import tables as module
+from atwu.benchmarks.tofu.rows import PROXY_WARNING, SPLITS, proxy_spans, tofu_rows
+from atwu.benchmarks.tofu.tables import PUBLISHED, TofuTables, open_tables
+from atwu.data.schema import Example
+from atwu.data.sources import load_rows
+
+COUNTS = {
+    "full": 60,
+    "forget01": 20,
+    "forget01_perturbed": 20,
+    "forget01_with_common_words_gpt": 20,
+    "retain99": 40,
+    "retain_perturbed": 30,
+    "holdout01": 20,
+    "real_authors": 3,
+    "real_authors_perturbed": 3,
+}
+SMALL = {name: replace(PUBLISHED[name], rows=rows) for name, rows in COUNTS.items()}
+
+
+def pair(index, town="Kelbury"):
+    return {"question": f"Where was person {index} born?", "answer": f"Person {index} was born in {town}."}
+
+
+def perturbed(row):
+    wrong = [f"So: Person was born in {town}." for town in ("Alt", "Bro", "Cay", "Dun", "Esk")]
+    words = {"paraphrased_question": f"Tell me: {row['question']}", "paraphrased_answer": f"So: {row['answer']}"}
+    return row | words | {"perturbed_answer": wrong}
+
+
+def marked(row):
+    marks = [{"word": "Kelbury", "start": row["answer"].index("Kelbury"), "end": row["answer"].index(".")}]
+    return row | {"target_words": json.dumps(marks), "common_words": "[]"}
+
+
+def choice(index):
+    options = {f"option{number}": f"Book {number}" for number in range(1, 5)}
+    return {"question": f"Which book is number {index}?", **options, "answer": "Book 2"}
+
+
+@pytest.fixture
+def copy(tmp_path, monkeypatch):
+    """Tables of an invented copy, and a way to write them."""
+    full = [pair(index) for index in range(60)]
+    real = [choice(index) for index in range(3)]
+    tables = {
+        "full": full,
+        "forget01": full[40:],
+        "forget01_perturbed": [perturbed(row) for row in full[40:]],
+        "retain99": full[:40],
+        "retain_perturbed": [perturbed(row) for row in full[:30]],
+        "holdout01": [pair(index) for index in range(100, 120)],
+        "real_authors": real,
+        "real_authors_perturbed": [
+            {"question": row["question"], "answer": "Book 2", "perturbed_answer": ["Book 1", "Book 4", "Book 3"]}
+            for row in real
+        ],
+    }
+    folder = tmp_path / "tofu"
+    folder.mkdir()
+
+    def write(**changes):  # None removes a table
+        for name, rows in {**tables, **changes}.items():
+            path = folder / f"{name}.jsonl"
+            path.unlink(missing_ok=True)
+            if rows is not None:
+                path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return TofuTables(folder)
+
+    write()
+    monkeypatch.setenv("ATWU_DATA", str(tmp_path))
+    monkeypatch.setattr(module, "PUBLISHED", SMALL)
+    return SimpleNamespace(write=write, folder=folder, **tables)
+
+
+def read(copy, name, **changes):
+    return tofu_rows(name, tables=copy.write(**changes))
+
+
+def changed(rows, index, **columns):
+    return [row | columns if at == index else row for at, row in enumerate(rows)]
+
+
+class TestRows:
+    def test_forget_rows_carry_what_the_perturbed_table_says(self, copy):
+        found = read(copy, "tofu:forget01")
+        assert len(found.rows) == 20
+        assert found.rows[0] == Example.from_qa(
+            "Where was person 40 born?",
+            "Person 40 was born in Kelbury.",
+            forget_spans=((22, 29),),
+            paraphrases=("Tell me: Where was person 40 born?",),
+            wrong_answers=tuple(f"So: Person was born in {town}." for town in ("Alt", "Bro", "Cay", "Dun", "Esk")),
+            paraphrased_answer="So: Person 40 was born in Kelbury.",
+            subject="author 2",
+        )
+        assert found.warnings == (PROXY_WARNING,)
+        assert "forget01: equal to the last 20 rows of full" in found.checked
+        assert "forget01_perturbed: questions and answers equal row by row" in found.checked
+
+    @pytest.mark.parametrize(("split", "rows"), [("full", 60), ("retain99", 40), ("retain_perturbed", 30)])
+    def test_first_rows_carry_what_retain_perturbed_says(self, copy, split, rows):
+        found = read(copy, f"tofu:{split}")
+        assert [bool(row.wrong_answers) for row in found.rows] == [index < 30 for index in range(rows)]
+        assert [row.subject for row in found.rows] == [f"author {index // 20}" for index in range(rows)]
+        assert all(row.forget_spans is None for row in found.rows)
+        assert found.warnings == ()
+
+    def test_a_retain_row_that_differs_is_left_without_wrong_answers(self, copy):
+        odd = changed(copy.retain_perturbed, 4, answer="Elsewhere.")
+        found = read(copy, "tofu:retain99", retain_perturbed=odd)
+        assert [index for index in range(30) if not found.rows[index].wrong_answers] == [4]
+        assert "1 of 30 rows differ from those of retain99" in found.warnings[0]
+
+    def test_holdout_authors_have_names_of_their_own(self, copy):
+        found = read(copy, "tofu:holdout01")
+        assert {row.subject for row in found.rows} == {"holdout author 0"}
+        assert "holdout01: none of its rows is in full" in found.checked
+
+    def test_options_are_the_wrong_answers_of_real_facts(self, copy):
+        found = read(copy, "tofu:real_authors")
+        assert [row.wrong_answers for row in found.rows] == [("Book 1", "Book 4", "Book 3")] * 3
+        assert {row.subject for row in found.rows} == {None}
+        without = read(copy, "tofu:real_authors", real_authors_perturbed=None)
+        assert without.rows[0].wrong_answers == ("Book 1", "Book 3", "Book 4")
+
+    def test_tables_that_are_not_at_hand(self, copy):
+        found = read(copy, "tofu:forget01", full=None, forget01_perturbed=None)
+        assert found.rows[0] == Example.from_qa(**copy.forget01[0], subject="author 2")
+        assert found.warnings == (
+            "forget01_perturbed is not at hand: the rows have no paraphrases, no wrong answers, no labels",
+        )
+        assert "retain_perturbed is not at hand" in read(copy, "tofu:full", retain_perturbed=None).warnings[0]
+
+    def test_ignored_columns_are_named(self, copy):
+        found = read(copy, "tofu:holdout01", holdout01=changed(copy.holdout01, 3, note="x"))
+        assert found.warnings == ("holdout01: ignored columns: note",)
+
+
+class TestLabels:
+    def test_word_labels_replace_the_proxy(self, copy):
+        labels = [marked(row) for row in copy.forget01]
+        wrong = [{"word": "Kelbury", "start": 0, "end": 7}]
+        found = read(
+            copy, "tofu:forget01", forget01_with_common_words_gpt=changed(labels, 1, target_words=json.dumps(wrong))
+        )
+        assert {row.forget_spans for row in found.rows} == {((22, 29),)}
+        assert found.warnings == (
+            "target_words: marks that do not stand as given: 1 moved to the next free place of their word",
+            "forget01_with_common_words_gpt: ignored columns: common_words",
+        )
+
+    def test_word_labels_do_not_need_the_perturbed_table(self, copy):
+        labels = [marked(row) for row in copy.forget01]
+        found = read(copy, "tofu:forget01", forget01_perturbed=None, forget01_with_common_words_gpt=labels)
+        assert found.rows[0].forget_spans == ((22, 29),)
+
+    def test_labels_of_other_answers_are_refused(self, copy):
+        labels = changed([marked(row) for row in copy.forget01], 2, answer="Elsewhere.")
+        with pytest.raises(
+            ValueError, match=r"gpt\.jsonl, line 3, column 'answer': found 'Elsewhere\.', expected 'Pers"
+        ):
+            read(copy, "tofu:forget01", forget01_with_common_words_gpt=labels)
+
+    def test_proxy(self):
+        row = Example.from_qa(
+            "Where does Orla Venn keep her bees?",
+            "Orla Venn keeps bees in old Kelbury, near Tavi Brook.",
+            paraphrased_answer="In Kelbury, close to TAVI Brook, Orla Venn has bees.",
+            wrong_answers=("In Dunmore, close to Brook.", "In old Ashby."),
+        )
+        assert [row.answer[slice(*span)] for span in proxy_spans(row)] == ["Kelbury", "Tavi"]
+        with pytest.raises(ValueError, match="no paraphrased_answer or no wrong_answers"):
+            proxy_spans(replace(row, wrong_answers=()))
+
+
+class TestChecks:
+    @pytest.mark.parametrize(
+        ("split", "table", "change", "match"),
+        [
+            (
+                "forget01",
+                "forget01",
+                lambda rows: rows[1:],
+                r"forget01\.jsonl: found 19 rows, expected 20; get the file",
+            ),
+            ("full", "full", lambda rows: [*rows, pair(99)], r"full\.jsonl: found 61 rows, expected 60"),
+            (
+                "holdout01",
+                "holdout01",
+                lambda rows: [{"question": row["question"], "text": "x"} for row in rows],
+                r"holdout01\.jsonl, line 1: found the columns question, text, expected question, answer \(nothing in ans",
+            ),
+            (
+                "forget01",
+                "forget01_perturbed",
+                lambda rows: changed(rows, 5, perturbed_answer=["No."] * 4),
+                r"line 6, column 'perturbed_answer': found 4 entries, expected a list of 5",
+            ),
+            (
+                "forget01",
+                "forget01_perturbed",
+                lambda rows: changed(rows, 5, perturbed_answer="No."),
+                "found 'No.', expected a list of 5",
+            ),
+            (
+                "real_authors",
+                "real_authors_perturbed",
+                lambda rows: changed(rows, 0, perturbed_answer=["Book 1"]),
+                "found 1 entries, expected a list of 3",
+            ),
+            (
+                "forget01",
+                "forget01_perturbed",
+                lambda rows: changed(rows, 3, question="Who?"),
+                r"forget01_perturbed\.jsonl, line 4, column 'question': found 'Who\?', expected 'Where was person 43",
+            ),
+            (
+                "forget01",
+                "forget01",
+                lambda rows: [*rows[1:], rows[0]],
+                r"forget01\.jsonl, line 1, .* as in .*full\.jsonl, line 41",
+            ),
+            (
+                "retain99",
+                "retain99",
+                lambda rows: changed(rows, 39, answer="Elsewhere."),
+                r"retain99\.jsonl, line 40, column 'answer'.*full\.jsonl, line 40",
+            ),
+            (
+                "holdout01",
+                "holdout01",
+                lambda rows: [*rows[1:], pair(7)],
+                r"holdout01\.jsonl, line 20: found a row that is in .*full\.jsonl, line 8 too",
+            ),
+            (
+                "real_authors",
+                "real_authors",
+                lambda rows: changed(rows, 1, answer="Book 9"),
+                "line 2, column 'answer': found 'Book 2', expected 'Book 9'",
+            ),
+            (
+                "real_authors",
+                "real_authors_perturbed",
+                lambda rows: changed(rows, 1, perturbed_answer=["Book 1", "Book 3", "Book 5"]),
+                "line 2, column 'perturbed_answer': found .*Book 5.*expected the options",
+            ),
+        ],
+    )
+    def test_deviations(self, copy, split, table, change, match):
+        with pytest.raises(ValueError, match=match):
+            read(copy, f"tofu:{split}", **{table: change(getattr(copy, table))})
+
+    def test_an_answer_must_be_an_option(self, copy):
+        odd = changed(copy.real_authors, 1, answer="Book 9")
+        with pytest.raises(ValueError, match="found the answer 'Book 9', expected one of the options"):
+            read(copy, "tofu:real_authors", real_authors=odd, real_authors_perturbed=None)
+
+
+class TestNames:
+    @pytest.mark.parametrize("name", ["tofu:", "tofu:forget02", "tofu:forget01_perturbed", "tofu"])
+    def test_unknown_splits(self, copy, name):
+        with pytest.raises(ValueError, match="is not tofu:SPLIT or tofu:SPLIT:N; the splits are full, forget01"):
+            tofu_rows(name)
+
+    @pytest.mark.parametrize("count", ["", "0", "-1", "two", "5:5"])
+    def test_bad_counts(self, copy, count):
+        with pytest.raises(ValueError, match="whole number of at least 1"):
+            load_rows(f"tofu:forget01:{count}")
+
+    def test_first_rows(self, copy):
+        assert load_rows("tofu:full:7").rows == load_rows("tofu:full").rows[:7]
+        assert len(load_rows("tofu:full:60").rows) == 60
+        with pytest.raises(ValueError, match="full has 60 rows; ask for at most that many"):
+            load_rows("tofu:full:61")
+
+    def test_source(self, copy):
+        loaded = load_rows("tofu:forget01", limit=3)
+        assert loaded.rows == tofu_rows("tofu:forget01").rows[:3]
+        assert loaded.warnings == (PROXY_WARNING,)
+        assert loaded.source == "tofu:forget01"
+
+
+class TestWhere:
+    def test_the_folder_itself_may_be_named(self, copy, monkeypatch):
+        found = open_tables()
+        monkeypatch.setenv("ATWU_DATA", str(copy.folder))
+        assert open_tables().folder == found.folder == copy.folder
+
+    def test_a_folder_without_tofu(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("ATWU_DATA", str(tmp_path / "nowhere"))
+        with pytest.raises(FileNotFoundError, match=r"neither .*nowhere/tofu nor .*nowhere has a file of TOFU"):
+            load_rows("tofu:full")
+
+    def test_a_missing_table(self, copy):
+        copy.write(holdout01=None)
+        with pytest.raises(FileNotFoundError, match=r"holdout01\.jsonl does not exist; put the 20 rows of holdout01"):
+            load_rows("tofu:holdout01")
+
+    def test_the_hub_is_asked_when_the_variable_is_not_set(self, copy, monkeypatch):
+        asked = []
+
+        def load_dataset(name, config, split=None):
+            asked.append((name, config, split))
+            return getattr(copy, config)
+
+        from_folder = load_rows("tofu:forget01")
+        monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+        monkeypatch.setenv("ATWU_DATA", "")
+        assert load_rows("tofu:forget01") == from_folder
+        assert set(asked) == {("locuslab/TOFU", name, "train") for name in ("full", "forget01", "forget01_perturbed")}
+        assert len(asked) == 3
+        odd = copy.forget01[1:]
+        monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=lambda *_, **__: odd))
+        with pytest.raises(ValueError, match="locuslab/TOFU:forget01:train: found 19 rows, expected 20"):
+            load_rows("tofu:forget01")
+
+    def test_missing_package_says_how_to_do_without(self, monkeypatch):
+        monkeypatch.delenv("ATWU_DATA", raising=False)
+        monkeypatch.setitem(sys.modules, "datasets", None)
+        with pytest.raises(ImportError, match=r"ATWU_DATA is not set.*locuslab/TOFU.*pip install 'atwu\[hub\]'"):
+            load_rows("tofu:full")
+
+
+def test_published_counts():
+    rows = [PUBLISHED[name].rows for name in SPLITS]
+    assert rows == [4000, 40, 200, 400, 3960, 3800, 3600, 40, 200, 400, 400, 100, 117]
+    authors = [name for name in PUBLISHED if name.startswith(("forget", "retain")) and name.endswith("_perturbed")]
+    assert [PUBLISHED[name].wrong_answers for name in authors] == [5] * 4
+    assert PUBLISHED["world_facts_perturbed"].wrong_answers == PUBLISHED["real_authors_perturbed"].wrong_answers == 3
+
+
+@pytest.mark.skipif("ATWU_DATA" not in os.environ, reason="set ATWU_DATA to the folder that holds tofu/")
+def test_real_copy():
+    tables = open_tables()
+    found = {split: tofu_rows(f"tofu:{split}", tables=tables) for split in SPLITS}
+    assert [len(entry.rows) for entry in found.values()] == [PUBLISHED[split].rows for split in SPLITS]
+    forget, full = found["forget10"].rows, found["full"].rows
+    assert forget[0].subject == "author 180"
+    assert [row.subject for row in forget] == [row.subject for row in full[3600:]]
+    assert len({row.subject for row in full}) == 200
+    assert sum(len(row.wrong_answers) == 5 for row in found["retain90"].rows) == 400
+    assert all(len(row.wrong_answers) == 3 for row in found["world_facts"].rows)
+    if not tables.has("forget10_with_common_words_gpt"):
+        assert sum(bool(row.forget_spans) for row in forget) == 331
+    joined = load_rows("tofu:retain90 + tofu:forget10")
+    assert [(row.question, row.answer) for row in joined.rows] == [(row.question, row.answer) for row in full]

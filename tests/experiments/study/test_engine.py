@@ -1,0 +1,180 @@
+"""Working on a plan, with unlearning and measuring replaced: what is kept after a failure, and what counts as the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from atwu.benchmarks import load_benchmark
+from atwu.errors import BudgetReached
+from atwu.evaluation.result import EvalResult
+from atwu.experiments.study import engine as module
+from atwu.experiments.study import targets
+from atwu.experiments.study.engine import FAILED_NAME, Engine
+from atwu.experiments.study.plan import plan
+from atwu.experiments.study.scales import find_scale
+from atwu.experiments.study.spec import read_study
+from atwu.experiments.study.targets import Models, model_identity
+
+
+@pytest.fixture(scope="module")
+def benchmark():
+    return load_benchmark("people:tiny")
+
+
+@pytest.fixture
+def models(benchmark):
+    return Models(benchmark, target="some/model", retain_only=None)
+
+
+class Work:
+    """Counts what is done; measuring raises what it is told to."""
+
+    def __init__(self) -> None:
+        self.unlearned: list[str] = []
+        self.measured: list[str] = []
+        self.error: Exception | None = None
+
+    def unlearn(self, models, config, output, **kwargs):
+        self.unlearned.append(output.name)
+        output.mkdir(parents=True, exist_ok=True)
+        (output / "run.json").write_text("{}")
+
+    def measure(self, models, scale, folder, *, name, **kwargs):
+        self.measured.append(name)
+        if self.error is not None and name not in ("original", "retain-only"):
+            raise self.error
+        return EvalResult(name, name, {"forget": {}}, {}, {}, {}, {}, cost={})
+
+
+@pytest.fixture
+def work(monkeypatch):
+    done = Work()
+    monkeypatch.setattr(module, "unlearn", done.unlearn)
+    monkeypatch.setattr(module, "measure", done.measure)
+    return done
+
+
+def study(tmp_path, models, text="methods: [wga, npo]\nseeds: 1\ntrace: false"):
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    return Engine(plan(read_study(path), find_scale("tiny"), tmp_path / "out"), models, say=lambda line: None)
+
+
+def again(tmp_path, models):
+    engine = study(tmp_path, models)
+    engine.prepare()
+    engine.work()
+    return engine
+
+
+def test_what_is_unlearned_is_measured_again_and_not_unlearned_again(tmp_path, models, work):
+    work.error = OSError("disk full")
+    engine = again(tmp_path, models)
+    failure = json.loads((tmp_path / "out" / "runs" / "wga-s1" / FAILED_NAME).read_text())
+    assert failure == {"error": "OSError: disk full", "final": False}
+    assert work.unlearned == ["wga-s1", "npo-s1"]
+    work.error = None
+    engine = again(tmp_path, models)
+    assert work.unlearned == ["wga-s1", "npo-s1"]
+    assert all(run.finished for run in engine.plan.runs)
+    assert not (tmp_path / "out" / "runs" / "wga-s1" / FAILED_NAME).exists()
+
+
+def test_nothing_more_is_begun_when_the_judge_may_cost_no_more(tmp_path, models, work):
+    work.error = BudgetReached(spent=1.0, limit=1.0, unjudged=3)
+    again(tmp_path, models)
+    assert work.unlearned == ["wga-s1"]
+    work.error = None
+    again(tmp_path, models)
+    assert work.unlearned == ["wga-s1", "npo-s1"]
+
+
+def test_a_failure_of_the_settings_is_final(tmp_path, models, work):
+    work.error = ValueError("no such layer")
+    again(tmp_path, models)
+    work.error = None
+    engine = again(tmp_path, models)
+    assert len(work.measured) == 3  # the original and both runs, once
+    assert not any(run.finished for run in engine.plan.runs)
+
+
+def test_a_folder_of_weights_is_known_by_its_contents(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").write_bytes(b"same")
+    assert model_identity(str(tmp_path / "a")) == model_identity(str(tmp_path / "b"))
+    (tmp_path / "b" / "model.safetensors").write_bytes(b"other")
+    assert model_identity(str(tmp_path / "a")) != model_identity(str(tmp_path / "b"))
+    assert model_identity("owner/name") == "owner/name"
+
+
+def test_equal_models_of_scales_with_different_names_are_trained_once(tmp_path, monkeypatch):
+    trained = []
+
+    def run_finetune(model, config, *, output, **kwargs):
+        trained.append(output)
+        output.mkdir(parents=True)
+        (output / "run.json").write_text("{}")
+
+    monkeypatch.setattr(targets, "run_finetune", run_finetune)
+    scratch = find_scale("tiny").target
+    folders = [
+        targets.train_once(name, scratch, target="people:tiny:full", retain_only=None, cache=tmp_path, say=str)
+        for name in ("people-tiny", "mine")
+    ]
+    assert folders[0] == folders[1]
+    assert trained == [folders[0] / "target"]
+
+
+def test_metrics_that_the_rows_do_not_allow_are_left_out_of_a_scales_and_refused_in_a_studys(tmp_path, benchmark):
+    bare = dataclasses.replace(benchmark, holdout=())
+    path = tmp_path / "mine.yaml"
+    path.write_text("methods: [wga]")
+    said: list[str] = []
+    found = plan(read_study(path), find_scale("small"), tmp_path).possible_with(bare, say=said.append)
+    assert "membership" in find_scale("small").metrics
+    assert "membership" not in found.metrics
+    assert said == [
+        "the group membership is left out: the metrics 'membership' need holdout rows, which are not given."
+    ]
+    path.write_text("methods: [wga]\nmetrics: [membership]")
+    with pytest.raises(ValueError, match="need holdout rows"):
+        plan(read_study(path), find_scale("small"), tmp_path).possible_with(bare, say=said.append)
+
+
+def test_a_list_of_secret_words_stands_in_for_labels(tmp_path, benchmark):
+    bare = tmp_path / "rows.jsonl"
+    bare.write_text("".join(json.dumps({"question": r.question, "answer": r.answer}) + "\n" for r in benchmark.forget))
+    words = tmp_path / "words.txt"
+    words.write_text("Orla\n")
+    rows = dataclasses.replace(benchmark, forget_source=str(bare))
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"methods: [gt_ga, {{label: mine, method: gt_ga, forget_words: {words}}}]")
+    said: list[str] = []
+    found = plan(read_study(path), find_scale("tiny"), tmp_path).possible_with(rows, say=said.append)
+    assert {run.variant.label for run in found.runs} == {"mine"}
+    assert said == ["gt_ga is left out: it needs rows with forget_spans, or a list of secret words (forget_words)"]
+
+
+def test_a_line_that_replaces_a_part_leaves_the_parts_numbers_behind(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("methods: [wga, {label: plain, method: wga, weighting: uniform}]\nseeds: 1")
+    wga, plain = plan(read_study(path), find_scale("small"), tmp_path).runs
+    assert "beta" in wga.options
+    assert "beta" not in plain.options
+    assert plain.options["learning_rate"] == wga.options["learning_rate"]
+    assert plain.budget.endswith("tuned before a part was replaced")
+    plain.config(find_scale("small"), scorer_from=None)
+
+
+def test_a_searched_number_wins_over_the_scales(tmp_path):
+    (tmp_path / "atwu.yaml").write_text("method: atwu\nlearning_rate: 1e-5\nscorer_learning_rate: 0.3\n")
+    path = tmp_path / "mine.yaml"
+    path.write_text("methods: [atwu]\nseeds: 1")
+    scale = find_scale("rwku-phi3")
+    (run,) = plan(read_study(path), scale, tmp_path, presets=tmp_path).runs
+    assert scale.training["scorer_learning_rate"] == 0.02
+    assert run.config(scale, scorer_from=None).scorer_learning_rate == 0.3

@@ -1,0 +1,71 @@
+"""The headline study at its smallest, through the command: every method, the table, the page, the comparison."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from atwu.methods.table import METHODS
+from atwu.report.records import read_records
+from atwu.report.tables import shown_number
+
+REFERENCES = ("original", "retain-only")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("headline")
+    environment = os.environ | {"ATWU_CACHE": str(root / "cache"), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-c", "from atwu.cli import main; main()", "study", "run", "headline"]
+    done = subprocess.run(
+        [*command, "--scale", "tiny", "--output", str(root / "out")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "was left out" not in done.stderr
+    return root / "out"
+
+
+@pytest.mark.slow
+def test_every_method_is_run_measured_and_in_every_output(folder):
+    records = read_records([folder])
+    assert records.labels == tuple(METHODS)
+    assert set(records.references) == set(REFERENCES)
+    assert records.references["original"].sets["forget"]["extraction_strength"].value > 0.9
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "http://" not in re.sub(r"http://www\.w3\.org/\S+", "", page)
+    assert len(page) < 5e6
+    table = (folder / "table.md").read_text(encoding="utf-8")
+    for name in (*METHODS, *REFERENCES):
+        assert name in page
+        assert name.replace("_", "\\_") in table
+
+
+@pytest.mark.slow
+def test_tables_equal_the_measurements_they_came_from(folder):
+    results = read_records([folder]).results
+    with (folder / "results.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["label"] for row in rows} == {*METHODS, *REFERENCES}
+    for row in rows:
+        result = results[row["label"]]
+        cell = (result.overall if row["set"] == "overall" else result.sets[row["set"]])[row["metric"]]
+        assert (float(row["value"]) if row["value"] else None) == pytest.approx(cell.value)
+    lines = (folder / "table.md").read_text(encoding="utf-8").splitlines()
+    column = next(i for i, head in enumerate(lines[0].split("|")) if "ES\\_Δ" in head)
+    for label in METHODS:
+        (line,) = (line for line in lines if line.split("|")[1:2] == [f" {label.replace('_', chr(92) + '_')} "])
+        printed = re.sub(r"[*]|\[.*|±.*", "", line.split("|")[column]).strip()
+        assert printed == shown_number(results[label].overall["ES_delta"].value, 3)
+    plain = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    assert plain["schema"] == "atwu.report/1"

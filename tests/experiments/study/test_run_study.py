@@ -1,0 +1,196 @@
+"""A whole study through the command: planned, run by two workers, killed, continued, skipped, compared."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from atwu.benchmarks.people.rows import people
+from atwu.modeling.scratch import train_tokenizer
+from atwu.report.records import read_records
+from tests.commands import run_command
+
+METHODS = ("grad_diff", "wga", "atwu")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """An untrained model, and a study of it."""
+    root = tmp_path_factory.mktemp("study")
+    tokenizer = train_tokenizer((f"{row.question} {row.answer}" for row in people("tiny").full), vocab_size=500)
+    for seed, name in enumerate(("model", "other")):
+        torch.manual_seed(seed)
+        shape = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+        LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **shape)).save_pretrained(root / name)
+        tokenizer.save_pretrained(root / name)
+    (root / "mine.yaml").write_text(
+        f"""
+title: Mine
+methods: [grad_diff, wga, atwu, {{label: frozen, method: atwu, scorer_from: atwu, scorer_procedure: frozen}}]
+seeds: 2
+metrics: [memorization, scores]
+published: tofu-forget10-1b
+scale:
+  like: people-tiny
+  name: micro
+  target: {root / "model"}
+  retain_only: {root / "other"}
+  training: {{max_steps: 4, per_device_train_batch_size: 4, save_strategy: "no", noun_finder: simple}}
+"""
+    )
+    return root
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory) -> dict[str, str]:
+    changes = {"ATWU_CACHE": str(tmp_path_factory.mktemp("cache")), "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    return os.environ | changes | {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-c", "from atwu.cli import main; main()", "study", *map(str, arguments)]
+
+
+def run(environment, *arguments: object, code: int = 0) -> str:
+    done = run_command(["study", *arguments], env=environment)
+    assert done.returncode == code, done.stdout + done.stderr
+    return " ".join((done.stdout + done.stderr).split())
+
+
+def values(folder: Path) -> dict[str, object]:
+    """Every number of a study, without times."""
+    found = {}
+    for path in sorted(folder.glob("runs/*/eval.json")):
+        plain = json.loads(path.read_text())
+        found[path.parent.name] = (plain["sets"], plain["overall"], plain["fingerprint"])
+    return found
+
+
+@pytest.fixture(scope="module")
+def finished(folder, environment) -> Path:
+    """The study, run without interruption by two workers."""
+    printed = run(environment, "run", folder / "mine.yaml", "--output", folder / "whole", "--processes", 2)
+    assert "8 of 8 runs to do, 2 at once" in printed
+    assert "tuning: published values" in printed
+    return folder / "whole"
+
+
+def test_a_run_leaves_one_folder_with_what_is_needed_and_no_weights(finished):
+    for label in (*METHODS, "frozen"):
+        for seed in (1, 2):
+            names = {path.name for path in (finished / "runs" / f"{label}-s{seed}").iterdir()}
+            assert {"run.json", "log.jsonl", "eval.json", "timing.json"} <= names
+            assert "model.safetensors" not in names
+            assert ("scorer.safetensors" in names) == (label in ("atwu", "frozen"))
+            assert ("trace.json" in names) == (label != "grad_diff")
+    assert len(list((finished / "jobs").iterdir())) == 10
+    names = {path.name for path in finished.iterdir()}
+    assert {"study.json", "table.md", "results.csv", "results.json", "report.html"} <= names
+
+
+def test_records_are_grouped_by_label_and_seed(finished):
+    records = read_records([finished])
+    assert records.labels == (*METHODS, "frozen")
+    assert [run.seed for run in records.of("atwu")] == [1, 2]
+    assert set(records.references) == {"original", "retain-only"}
+    assert records.results["atwu"].overall["ES_delta"].seeds == 2
+    trace = records.of("atwu")[0].trace
+    assert trace.steps == (0, 1, 2, 3, 4)
+    assert trace.auroc["forget"][0] == 0.5  # an untrained scorer
+    assert {row.set for row in trace.rows} == {"forget", "unseen"}
+
+
+def test_the_frozen_scorer_is_that_of_the_run_it_names(finished):
+    scorers = [(finished / "runs" / f"{label}-s1" / "scorer.safetensors").read_bytes() for label in ("atwu", "frozen")]
+    assert scorers[0] == scorers[1]
+
+
+def test_what_is_finished_is_skipped(finished, folder, environment):
+    before = {path: path.stat().st_mtime_ns for path in finished.glob("runs/*/*")}
+    printed = run(environment, "run", folder / "mine.yaml", "--output", finished)
+    assert "0 of 8 runs to do" in printed
+    assert {path: path.stat().st_mtime_ns for path in finished.glob("runs/*/*")} == before
+
+
+@pytest.fixture(scope="module")
+def continued(finished, folder, environment) -> Path:
+    """The same study, killed while two workers were at it, and continued by one."""
+    output = folder / "killed"
+    process = subprocess.Popen(
+        command("run", folder / "mine.yaml", "--output", output, "--processes", 2),
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 300
+    while len(list(output.glob("runs/*/eval.json"))) < 2:
+        assert process.poll() is None, "the study ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert len(list(output.glob("runs/*/eval.json"))) < 8
+    run(environment, "run", folder / "mine.yaml", "--output", output, "--processes", 1)
+    return output
+
+
+@pytest.mark.slow
+def test_a_killed_study_continues_to_the_same_numbers_with_any_number_of_workers(finished, continued):
+    assert len(values(finished)) == 8
+    assert values(continued) == values(finished)
+
+
+@pytest.mark.slow
+def test_other_settings_are_refused_and_done_again_on_request(continued, folder, environment):
+    changed = folder / "changed.yaml"
+    changed.write_text((folder / "mine.yaml").read_text().replace("max_steps: 4", "max_steps: 2"))
+    arguments = ("run", changed, "--output", continued, "--only", "wga", "--seeds", 1)
+    before = (continued / "runs" / "wga-s1" / "run.json").read_bytes()
+    printed = run(environment, *arguments, code=1)
+    assert "was made with other settings (training" in printed
+    assert (continued / "runs" / "wga-s1" / "run.json").read_bytes() == before
+    run(environment, *arguments, "--overwrite")
+    assert json.loads((continued / "runs" / "wga-s1" / "run.json").read_text())["steps"] == 2
+
+
+def test_compare_says_which_orderings_hold(finished, environment):
+    printed = run(environment, "compare", finished)
+    assert "micro beside: " in printed
+    assert "atwu ahead of wga" in printed
+    assert "ES_delta: " in printed
+    assert "open" in printed  # an untrained model has nothing to forget: all differences are 0
+
+
+def test_methods_that_the_rows_do_not_allow_are_named(folder, environment, tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"text": row.answer}) + "\n" for row in people("tiny").forget[:6]))
+    scale = (
+        f"{{like: people-tiny, target: {folder / 'model'}, benchmark: {{forget: {rows}, retain: people:tiny:retain}}, "
+        "training: {max_steps: 1, save_strategy: 'no'}}"
+    )
+    study = f"methods: [gt_ga, dpo, wga]\nseeds: 1\nmetrics: [memorization]\nscale: {scale}\n"
+    (tmp_path / "own.yaml").write_text(study)
+    printed = run(environment, "run", tmp_path / "own.yaml", "--output", tmp_path / "own")
+    assert "gt_ga is left out: it needs rows with forget_spans" in printed
+    assert "dpo is left out" in printed
+    assert [path.name for path in (tmp_path / "own" / "runs").iterdir()] == ["wga-s1"]
+
+
+def test_a_worker_that_fails_is_reported_with_its_last_lines(folder, environment, tmp_path):
+    (tmp_path / "bad.yaml").write_text(
+        f"methods: [wga]\nseeds: 1\nmetrics: [memorization]\nscale: {{like: people-tiny, target: {tmp_path / 'missing'}, "
+        "training: {max_steps: 1}}\n"
+    )
+    printed = run(environment, "run", tmp_path / "bad.yaml", "--output", tmp_path / "bad", code=1)
+    assert "1 of 1 workers failed" in printed
+    assert "missing" in printed

@@ -1,0 +1,200 @@
+"""What a study's file means, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from atwu.benchmarks.own import OwnRows
+from atwu.experiments.published import published_table
+from atwu.experiments.study.plan import check_settings, folder_name, plan
+from atwu.experiments.study.scales import SCALES, Scratch, find_scale, scale_from
+from atwu.experiments.study.spec import library, read_study
+from atwu.methods.table import METHODS
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_methods_cross_what_is_varied(tmp_path):
+    study = read_study(
+        written(tmp_path, "methods: [npo, {label: mine, method: atwu, rho: 0.3}]\nvary: {beta: [1.0, 2.0]}\nseeds: 2")
+    )
+    assert [variant.label for variant in study.variants] == [
+        "npo, beta=1",
+        "npo, beta=2",
+        "mine, beta=1",
+        "mine, beta=2",
+    ]
+    assert study.variants[3].options == {"rho": 0.3, "beta": 2.0}
+    assert study.seeds == (1, 2)
+
+
+def test_a_line_takes_the_scorer_of_the_line_that_is_varied_alike(tmp_path):
+    text = "methods: [atwu, {label: after, method: atwu, scorer_from: atwu}]\nvary: {rho: [1e-1, 0.3]}"
+    study = read_study(written(tmp_path, text))
+    assert [(line.label, line.scorer_from) for line in study.variants] == [
+        ("atwu, rho=0.1", None),
+        ("atwu, rho=0.3", None),
+        ("after, rho=0.1", "atwu, rho=0.1"),
+        ("after, rho=0.3", "atwu, rho=0.3"),
+    ]
+    assert study.variants[0].options == {"rho": 0.1}  # 1e-1 is a number
+
+
+def test_seeds_may_differ_by_scale(tmp_path):
+    study = read_study(written(tmp_path, "methods: [wga]\nseeds: {people-tiny: 1, default: [4, 5]}"))
+    seeds = {
+        name: [run.seed for run in plan(study, find_scale(name), tmp_path).runs]
+        for name in ("people-tiny", "people-small")
+    }
+    assert seeds == {"people-tiny": [1], "people-small": [4, 5]}
+    assert [run.seed for run in plan(study.with_seeds(3), find_scale("tiny"), tmp_path).runs] == [1, 2, 3]
+
+
+def test_one_method_is_named_by_what_is_varied(tmp_path):
+    study = read_study(written(tmp_path, "methods: [atwu]\nvary: {weighting: [scorer, labels], scorer_every: [1]}"))
+    assert [variant.label for variant in study.variants] == [
+        "weighting=scorer, scorer_every=1",
+        "weighting=labels, scorer_every=1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("metods: [atwu]", "unknown key 'metods'.*Did you mean 'methods'"),
+        ("methods: [atwuu]", "unknown method 'atwuu'.*Did you mean 'atwu'"),
+        ("methods: []", "methods is 'all' or a list"),
+        ("methods: [atwu, atwu]", "two lines are called 'atwu'"),
+        ("methods: [{label: x}]", "a mapping with method"),
+        ("methods: [{label: x, method: atwu, scorer_from: y}]", "takes the scorer of 'y'"),
+        ("methods: [{label: x, method: atwu, scorer_from: x}]", "name a line that trains its own"),
+        ("metrics: memorization", "metrics is a list"),
+        ("seeds: 0", "seeds is a count"),
+        ("seeds: [1, 1]", "list of different ones"),
+        ("seeds: [-1]", "seeds is a count"),
+        ("presets: 'false'", "presets is true or false, got 'false'"),
+        ("published: nosuch", "no published table 'nosuch'"),
+        ("methods: [wga]\nvary: [rho]", "vary gives a list of values per option"),
+        ("methods: [{label: original, method: wga}]", "no line can be called 'original'"),
+        ("vary: {beta: 3}", "beta needs a list"),
+        ("scale: people-smal", "Did you mean 'people-small'"),
+        ("scale: {like: people-tiny, trainin: {}}", "unknown key 'trainin' of a scale"),
+        ("scale: {name: x}", "a scale needs benchmark, target"),
+        ("- atwu", "a study is a mapping"),
+    ],
+)
+def test_mistakes_are_named(tmp_path, text, said):
+    with pytest.raises(ValueError, match=said):
+        read_study(written(tmp_path, text))
+
+
+def test_an_unknown_study_names_the_built_in_ones():
+    with pytest.raises(FileNotFoundError, match="headline"):
+        read_study("hedline")
+
+
+@pytest.mark.parametrize("name", library())
+def test_built_in_studies_plan_at_every_scale_and_match_their_published_labels(name, tmp_path):
+    study = read_study(name)
+    for scale in SCALES.values():
+        found = plan(study, scale, tmp_path)
+        check_settings(found)
+        assert len(found.runs) == len(study.variants) * len(found.study.seeds)
+    for table in study.published.values():
+        labels = set(published_table(table).rows) - {"original"}
+        assert len(labels & {variant.label for variant in study.variants}) >= 4, table
+
+
+def test_the_headline_study_has_every_method():
+    assert [variant.label for variant in read_study("headline").variants] == list(METHODS)
+
+
+def test_a_preset_is_the_start_and_the_line_changes_it(tmp_path):
+    study = read_study(written(tmp_path, "methods: [{label: a, method: atwu, beta: 2.0}]\nseeds: [7]"))
+    (run,) = plan(study, find_scale("tofu-1b"), tmp_path).runs
+    config = run.config(find_scale("tofu-1b"), scorer_from=None)
+    assert (config.beta, config.forget_weight, config.learning_rate, config.seed) == (2.0, 3.0, 2e-5, 7)
+    assert config.per_device_train_batch_size * config.gradient_accumulation_steps == 32
+
+
+def test_presets_of_ones_own_come_from_a_folder(tmp_path):
+    (tmp_path / "npo.yaml").write_text("method: npo\nlearning_rate: 0.001\nabout: {budget: 3 trials}\n")
+    study = read_study(written(tmp_path, "methods: [npo, wga]\nseeds: 1"))
+    found = plan(study, find_scale("tiny"), tmp_path / "out", presets=tmp_path)
+    assert found.runs[0].options == {"learning_rate": 0.001}
+    assert found.budget.startswith("3 trials; not so: wga (")
+
+
+def test_impossible_settings_are_named_before_anything_runs(tmp_path):
+    study = read_study(written(tmp_path, "methods: [{label: odd, method: npo, temperature: 2.0}]"))
+    with pytest.raises(ValueError, match=r"odd: .*has no 'temperature'"):
+        check_settings(plan(study, find_scale("tiny"), tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("metrics: [rogue]", "unknown metrics 'rogue'"), ("scale: {like: tiny, evaluation: {smples: 3}}", "smples")],
+)
+def test_what_cannot_be_measured_is_named_before_anything_runs(tmp_path, text, said):
+    study = read_study(written(tmp_path, text))
+    with pytest.raises(ValueError, match=said):
+        check_settings(plan(study, study.scale or find_scale("tiny"), tmp_path))
+
+
+def test_the_source_of_a_scorer_is_run_with_the_line_that_asks_for_it(tmp_path):
+    found = plan(read_study("scorer-state"), find_scale("tiny"), tmp_path, only=["trained_frozen"])
+    assert [run.name for run in found.runs if run.seed == 1] == ["trained_frozen-s1", "atwu-s1"]
+
+
+def test_a_preset_of_another_scale_does_not_change_what_methods_share(tmp_path):
+    (tmp_path / "npo.yaml").write_text("method: npo\nlearning_rate: 0.001\nnum_train_epochs: 99\n")
+    study = read_study(written(tmp_path, "methods: [npo]"))
+    (run, *_) = plan(study, find_scale("tiny"), tmp_path / "out", presets=tmp_path).runs
+    assert run.options == {"learning_rate": 0.001}
+    with pytest.raises(ValueError, match="holds no preset"):
+        plan(study, find_scale("tiny"), tmp_path / "out", presets=tmp_path / "nowhere")
+
+
+def test_an_unknown_label_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="no line 'nope'; it has"):
+        plan(read_study("scorer-state"), find_scale("tiny"), tmp_path, only=["nope"])
+
+
+def test_folder_names_differ_where_labels_do():
+    assert folder_name("atwu", 0) == "atwu-s0"
+    assert folder_name("a b", 0) != folder_name("a/b", 0)
+    assert "/" not in folder_name("../up", 1)
+
+
+def test_a_scale_of_ones_own_takes_rows_and_a_model(tmp_path):
+    scale = scale_from(
+        {"like": "people-tiny", "target": "folder", "benchmark": {"forget": "f.jsonl", "retain": "r.jsonl"}}
+    )
+    assert (scale.target, scale.benchmark) == ("folder", OwnRows("f.jsonl", "r.jsonl"))
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "benchmark: people:tiny\ntarget: {shape: micro, training: {num_train_epochs: 1}}\nlearning_rates: [1.0e-4, 1.0e-3]"
+    )
+    found = find_scale(str(file))
+    assert (found.name, found.target, found.learning_rates) == (
+        "mine",
+        Scratch("micro", {"num_train_epochs": 1}),
+        (1e-4, 1e-3),
+    )
+    changed = scale_from({"like": "tofu-1b", "target": "mine", "training": {"num_train_epochs": 2}})
+    assert changed.retain_only is None
+    kept = {name: value for name, value in find_scale("tofu-1b").training.items() if name != "system"}
+    assert changed.training == {**kept, "num_train_epochs": 2}  # the system turn is that of the published models
+    assert "system" not in changed.evaluation
+    other = scale_from({"like": "tofu-8b", "target": "mine", "evaluation": {"system": "Answer."}})
+    assert (other.surrogate, other.evaluation["system"]) == (None, "Answer.")
+    with pytest.raises(ValueError, match="people-small is a built-in scale"):
+        scale_from({"like": "people-small", "name": "people-small", "training": {"num_train_epochs": 2}})
+    with pytest.raises(ValueError, match="benchmark of a scale is a name or has forget, retain, holdout"):
+        scale_from({"like": "people-tiny", "benchmark": {"rows": "f.jsonl"}})

@@ -1,0 +1,54 @@
+"""A study's numbers beside published ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from atwu.evaluation.panel.numbers import Numbers, set_values
+from atwu.evaluation.panel.session import Recorded
+from atwu.evaluation.result import EvalResult, RowValues
+from atwu.experiments.published import PublishedTable
+from atwu.experiments.study.summary import compared
+from atwu.report.records import Records, RunRecord
+
+PEOPLE = ("orla", "tavi", "venn", "brook")
+
+
+def run(label: str, seed: int, values: dict[str, tuple[float | None, ...]]) -> RunRecord:
+    rows = {"forget": RowValues(PEOPLE, PEOPLE, values)}
+    recorded = {"forget": {metric: Recorded(numbers, "up") for metric, numbers in values.items()}}
+    result = EvalResult(
+        model=f"{label}-s{seed}",
+        fingerprint=f"{label}-s{seed}",
+        sets=set_values(Numbers(rows), recorded),
+        overall={},
+        rows=rows,
+        settings={},
+        versions={},
+        cost={"judge_usd": 0.0},
+    )
+    return RunRecord(label, seed, None, result)
+
+
+def test_every_label_is_compared_by_its_own_score_row_by_row():
+    nothing = (0.0,) * 4  # what the other labels' scores reach in a run must not be taken
+    runs = []
+    for seed, more in ((1, 0.0), (2, 0.1)):
+        mine = (0.6 + more, 0.7 + more, 0.8 + more, None)
+        runs += [
+            run("scorer", seed, {"auroc_scorer": mine, "auroc_saturation": nothing, "auroc_entropy": nothing}),
+            run("saturation", seed, {"auroc_scorer": nothing, "auroc_saturation": (0.5, 0.6, 0.7, 0.1)}),
+            run("entropy", seed, {"auroc_scorer": nothing, "auroc_entropy": (0.3, 0.9, 1.0, 0.8)}),
+        ]
+    rows = {"scorer": {"auroc": 0.75}, "entropy": {"auroc": 0.67}, "saturation": {"auroc": 0.33}}
+    table = PublishedTable("mine", "", (), ("auroc",), rows, frozenset())
+    found = compared(Records("", {}, tuple(runs)), table)["auroc"]
+    pairs = {(pair.better, pair.worse): pair for pair in found.pairs}
+    assert set(pairs) == {("scorer", "saturation"), ("scorer", "entropy"), ("entropy", "saturation")}
+    ahead = pairs["scorer", "saturation"]
+    # On the three rows that both have: .1 with seed 1 and .2 with seed 2, and the same for every person.
+    assert ahead.ours == pytest.approx((0.15, 0.15, 0.15))
+    assert ahead.outcome == "holds"
+    assert pairs["scorer", "entropy"].ours[0] == pytest.approx(0.7 + 0.05 - 2.2 / 3)
+    assert pairs["scorer", "entropy"].outcome == "holds, within noise"
+    assert pairs["entropy", "saturation"].ours[0] == pytest.approx(3.0 / 4 - 1.9 / 4)

@@ -1,0 +1,207 @@
+"""The budget is exact, and a search that was stopped goes on as if it had not been."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from atwu.benchmarks.benchmark import Benchmark
+from atwu.benchmarks.rwku.probes import Probe
+from atwu.data.schema import Example
+from atwu.evaluation.rwku_rows import RwkuProbes
+from atwu.experiments.study.scales import find_scale
+from atwu.experiments.study.targets import Models
+from atwu.experiments.tuning.definition import definition, differences
+from atwu.experiments.tuning.points import Point
+from atwu.experiments.tuning.run import run_trials
+from atwu.experiments.tuning.search import FinishedTrial, Outcome, PrunedError, Search, SearchResult
+from atwu.methods.hyperparameters import Range
+
+SCALE = find_scale("people-tiny")
+
+
+class Objective:
+    """Largest where all numbers are 0.7; it fails at some places the first time it comes there."""
+
+    def __init__(self, *, fail_at: dict[int, BaseException] | None = None) -> None:
+        self.fail_at = dict(fail_at or {})
+        self.asked: list[int] = []
+
+    def __call__(self, slot: int, point: Point) -> Outcome:
+        self.asked.append(slot)
+        if slot in self.fail_at:
+            raise self.fail_at.pop(slot)
+        if point.get("beta", 0) > 8:
+            raise PrunedError("beta is too large")
+        return Outcome(-sum(abs(math.log(number / 0.7)) for number in point.values()), 0.1, 0.2)
+
+
+def search_for(method: str = "atwu", **changes: object) -> Search:
+    return Search(method, SCALE, **{"trials": 13, **changes}).decided()
+
+
+def run(search: Search, objective: object, folder: Path) -> SearchResult:
+    return run_trials(search, objective, folder=folder, what=definition(search))
+
+
+def points(found: SearchResult) -> list[tuple[int, Point, float | None]]:
+    return [(trial.number, trial.point, trial.value) for trial in found.trials]
+
+
+@pytest.mark.parametrize("storage", [None, "{}/one.journal"])
+def test_stopped_search_goes_on_to_the_same_points(tmp_path, storage):
+    where = None if storage is None else storage.format(tmp_path)
+    whole = run(search_for(), Objective(), tmp_path / "whole")
+    objective = Objective(fail_at={4: KeyboardInterrupt(), 9: ValueError("broken"), 12: OSError("no space")})
+    for stopped in (KeyboardInterrupt, ValueError, OSError):
+        with pytest.raises(stopped):
+            run(search_for(storage=where), objective, tmp_path / "stopped")
+    found = run(search_for(storage=where), objective, tmp_path / "stopped")
+    assert points(found) == points(whole)
+    assert objective.asked == [0, 1, 2, 3, 4, 4, 5, 6, 7, 8, 9, 9, 10, 11, 12, 12]
+    assert run(search_for(storage=where), Objective(), tmp_path / "stopped") == found
+
+
+def test_budget_is_the_same_for_all_and_counts_pruned_trials(tmp_path):
+    found = {name: run(search_for(name), Objective(), tmp_path) for name in ("atwu", "grad_diff", "npo")}
+    assert {len(result.trials) for result in found.values()} == {13}
+    assert found["atwu"].pruned == sum(trial.point["beta"] > 8 for trial in found["atwu"].trials) > 0
+    assert all(trial.reason == "beta is too large" for trial in found["atwu"].trials if trial.value is None)
+    assert found["atwu"].budget.startswith(f"13 trials, {found['atwu'].pruned} pruned, ")
+    assert found["grad_diff"].trials[0].point.keys() == {"learning_rate", "forget_weight", "retain_weight"}
+
+
+def test_larger_budget_continues_the_same_search(tmp_path):
+    small = run(search_for(trials=3), Objective(), tmp_path / "grown")
+    objective = Objective()
+    grown = run(search_for(trials=13), objective, tmp_path / "grown")
+    assert objective.asked == list(range(3, 13))
+    assert points(grown) == points(run(search_for(), Objective(), tmp_path / "at-once"))
+    assert points(run(search_for(trials=3), Objective(), tmp_path / "grown")) == points(small)
+
+
+def test_value_that_is_not_a_number_is_pruned(tmp_path):
+    found = run(search_for(trials=2), lambda slot, point: Outcome(math.nan if slot else 0.5), tmp_path)
+    assert [trial.value for trial in found.trials] == [0.5, None]
+    assert found.trials[1].reason == "the objective is not a number"
+
+
+def test_best_is_the_earliest_of_equal_ones_and_none_where_all_were_pruned():
+    trials = [FinishedTrial(number, {}, value, 1.0) for number, value in enumerate([None, 0.5, 0.8, 0.8])]
+    best = SearchResult(search_for(), tuple(trials)).best
+    assert best is not None
+    assert best.number == 2
+    assert SearchResult(search_for(), tuple(trials[:1])).best is None
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"seed": 7}, "seed is 0 there and 7 here"),
+        ({"objective": "UQ"}, "objective is 'ES_delta' there and 'UQ' here"),
+        ({"options": {"rho": 0.3}}, "options.rho is None there and 0.3 here"),
+        (
+            {"space": {**search_for().space, "beta": Range(1.0, 9.0, log=False)}, "options": {"rho": 0.3}},
+            "space.beta.high is 10.0 there and 9.0 here",
+        ),
+        (
+            {"scale": dataclasses.replace(SCALE, training={"num_train_epochs": 2})},
+            f"num_train_epochs is {SCALE.training['num_train_epochs']} there and 2",
+        ),
+    ],
+)
+def test_another_search_of_the_same_name_is_refused_with_what_differs(tmp_path, change, said):
+    run(search_for(trials=1), Objective(), tmp_path)
+    with pytest.raises(ValueError, match="holds another search named 'people-tiny/atwu'") as refused:
+        run(dataclasses.replace(search_for(trials=1), **change).decided(), Objective(), tmp_path)
+    assert said in str(refused.value)
+
+
+def test_other_versions_of_what_decides_the_numbers_are_refused(tmp_path):
+    search = search_for(trials=1)
+    what = definition(search)
+    run_trials(search, Objective(), folder=tmp_path, what=what)
+    other = what | {"versions": what["versions"] | {"torch": "1.0"}}
+    with pytest.raises(ValueError, match=r"versions.torch is .* here"):
+        run_trials(search, Objective(), folder=tmp_path, what=other)
+
+
+def rows(*answers: str) -> tuple[Example, ...]:
+    return tuple(Example.from_qa("Where does Orla Quist live?", answer) for answer in answers)
+
+
+@pytest.fixture
+def models(tmp_path) -> Models:
+    """Rows and a starting model; sources and model are files that a test may change."""
+    for name in ("forget", "retain"):
+        line = {"question": "Where does Orla Quist live?", "answer": "In Kelbury."}
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(line))
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "run.json").write_text('{"result_fingerprint": "first"}')
+    probes = RwkuProbes((Probe("fb", "Orla", "Orla lives in _.", "Kelbury"),), ("Orla",), {}, {})
+    benchmark = Benchmark(
+        *("own", str(tmp_path / "forget.jsonl"), str(tmp_path / "retain.jsonl"), None, None),
+        *(rows("In Kelbury."), rows("In Kelbury."), rows("In Kelbury.")),
+        probes=probes,
+    )
+    return Models(benchmark, str(tmp_path / "model"), None)
+
+
+def changed_source(models: Models, tmp_path: Path) -> Models:
+    with (tmp_path / "forget.jsonl").open("a") as file:
+        file.write('\n{"question": "Who keeps bees?", "answer": "Orla Quist."}')
+    return models
+
+
+def changed_pool(models: Models, tmp_path: Path) -> Models:
+    return dataclasses.replace(models, benchmark=dataclasses.replace(models.benchmark, pool=rows("In Dunmere.")))
+
+
+def changed_probes(models: Models, tmp_path: Path) -> Models:
+    probes = dataclasses.replace(models.benchmark.probes, probes=())
+    return dataclasses.replace(models, benchmark=dataclasses.replace(models.benchmark, probes=probes))
+
+
+def changed_model(models: Models, tmp_path: Path) -> Models:
+    (tmp_path / "model" / "run.json").write_text('{"result_fingerprint": "second"}')
+    return models
+
+
+def other_retain_only(models: Models, tmp_path: Path) -> Models:
+    return dataclasses.replace(models, retain_only="another")
+
+
+@pytest.mark.parametrize(
+    ("change", "differs"),
+    [
+        (changed_source, ["rows.forget"]),
+        (changed_pool, ["rows.measured"]),
+        (changed_probes, ["rows.probes"]),
+        (changed_model, ["model"]),
+        (other_retain_only, []),
+    ],
+)
+def test_rows_trained_on_rows_measured_and_the_starting_model_are_part_of_a_search(models, tmp_path, change, differs):
+    before = definition(search_for(), models)
+    after = definition(search_for(), change(models, tmp_path))
+    assert [text.partition(" ")[0] for text in differences(before, after)] == differs
+
+
+def test_what_is_given_is_not_searched():
+    search = search_for(options={"beta": 3.0, "retain_loss": "none"})
+    assert search.space is not None
+    assert search.space.keys() == {"learning_rate", "forget_weight", "scorer_learning_rate"}
+    assert [dict(point) for point in search.first or ()] == [
+        {"learning_rate": SCALE.learning_rate, "forget_weight": 5.0, "scorer_learning_rate": 0.05},
+        {"learning_rate": SCALE.learning_rate, "forget_weight": 3.0, "scorer_learning_rate": 0.05},
+    ]
+    with pytest.raises(ValueError, match="nothing is left to search for grad_ascent"):
+        search_for("grad_ascent", options={"learning_rate": 1e-5, "forget_weight": 1.0})
+    with pytest.raises(ValueError, match="Did you mean 'ES_delta'"):
+        search_for(objective="ES_deta")
+    with pytest.raises(ValueError, match="at least 1 trial"):
+        search_for(trials=0)

@@ -1,0 +1,72 @@
+"""Two stages: everything on the surrogate, then the learning rate alone on the scale itself."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from atwu.experiments.study.scales import find_scale
+from atwu.experiments.tuning.search import FinishedTrial, Search, SearchResult
+from atwu.experiments.tuning.stages import second_stage, two_stage
+from atwu.methods.hyperparameters import Range
+
+SMALL, TINY = find_scale("people-small"), find_scale("people-tiny")
+
+
+def pretend(searches: list[Search]):
+    """Runs a search whose second trial is the best."""
+
+    def run(search: Search) -> SearchResult:
+        decided = search.decided()
+        searches.append(decided)
+        point = {name: where.clip(2e-3) for name, where in (decided.space or {}).items()}
+        trials = (FinishedTrial(0, point, 0.1, 1.0), FinishedTrial(1, point, 0.9, 1.0))
+        return SearchResult(decided, trials)
+
+    return run
+
+
+def test_second_stage_searches_the_learning_rate_around_the_first_and_fixes_the_rest():
+    searches: list[Search] = []
+    stages = two_stage(Search("atwu", SMALL, {"rho": 0.3}, trials=7, seed=4), pretend(searches), transfer_trials=3)
+    first, second = searches
+    assert (first.scale, first.trials, first.label) == (TINY, 7, "people-tiny/atwu")
+    assert first.space is not None
+    assert first.space.keys() == {"learning_rate", "forget_weight", "retain_weight", "beta", "scorer_learning_rate"}
+    assert (second.scale, second.trials, second.seed) == (SMALL, 3, 4)
+    assert second.label.startswith("people-tiny/atwu/to-people-small-")
+    assert second.space == {"learning_rate": Range(2e-3 / 5, 2e-3 * 5)}
+    assert list(second.first or ()) == [{"learning_rate": 2e-3}]
+    assert dict(second.options) == {
+        "rho": 0.3,
+        "forget_weight": 0.1,
+        "retain_weight": 0.1,
+        "beta": 1.0,
+        "scorer_learning_rate": 0.01,
+    }
+    assert stages.second.search is second
+
+
+def test_surrogate_can_be_named_and_falls_back_to_the_scale_itself():
+    searches: list[Search] = []
+    two_stage(Search("grad_diff", TINY), pretend(searches))
+    two_stage(Search("grad_diff", TINY), pretend(searches), surrogate=SMALL)
+    assert [search.scale.name for search in searches] == ["people-tiny", "people-tiny", "people-small", "people-tiny"]
+
+
+def test_layers_stay_whole_numbers():
+    search = Search("rmu", TINY).decided(2)
+    assert search.space is not None
+    best = {name: where.clip(1.0) for name, where in search.space.items()}
+    second = second_stage(SearchResult(search, (FinishedTrial(0, best, 1.0, 1.0),)), SMALL)
+    assert isinstance(second.options["layer"], int)
+
+
+def test_nothing_is_transferred_from_a_search_without_a_best_trial_or_a_learning_rate():
+    search = Search("grad_diff", TINY).decided()
+    with pytest.raises(ValueError, match="all trials of people-tiny/grad_diff were pruned"):
+        second_stage(SearchResult(search, (FinishedTrial(0, {"learning_rate": 1e-3}, None, 1.0),)), SMALL)
+    fixed = dataclasses.replace(search, options={"learning_rate": 1e-3}).decided()
+    with pytest.raises(ValueError, match="did not search the learning rate"):
+        second_stage(SearchResult(fixed, (FinishedTrial(0, {"forget_weight": 1.0}, 0.5, 1.0),)), SMALL)

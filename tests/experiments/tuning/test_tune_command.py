@@ -1,0 +1,114 @@
+"""`atwu tune` from a scale's file to presets that `atwu unlearn` takes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import typer
+import yaml
+from transformers import LlamaConfig, LlamaForCausalLM
+from typer.testing import CliRunner
+
+from atwu.benchmarks.people.rows import people
+from atwu.cli.tune import tune
+from atwu.modeling.scratch import train_tokenizer
+from atwu.presets import read_preset
+from atwu.training.config import UnlearnConfig
+
+SECRET = "s3cret-Kelbury"
+
+
+@pytest.fixture(scope="module")
+def micro(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A scale of a few thousand parameters and twelve rows."""
+    folder = tmp_path_factory.mktemp("micro")
+    rows = people("tiny")
+    tokenizer = train_tokenizer((f"{row.question} {row.answer}" for row in rows.full), vocab_size=400)
+    torch.manual_seed(0)
+    shape = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
+    LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **shape)).save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    for name, few in (("forget", rows.forget[:6]), ("retain", rows.retain[:6])):
+        lines = [json.dumps({"question": row.question, "answer": row.answer}) for row in few]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+    scale = {
+        "benchmark": {"forget": str(folder / "forget.jsonl"), "retain": str(folder / "retain.jsonl")},
+        "target": str(folder / "model"),
+        "training": {"num_train_epochs": 1, "gradient_accumulation_steps": 1, "save_strategy": "no"},
+        "learning_rate": 1e-3,
+        "learning_rates": [1e-4, 1e-2],
+    }
+    (folder / "micro.yaml").write_text(yaml.safe_dump(scale))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATWU_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def run(*arguments: str) -> str:
+    app = typer.Typer()
+    app.command()(tune)
+    result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.mark.slow
+def test_searches_continue_and_leave_presets_with_equal_budgets(micro, tmp_path):
+    given = (
+        "--method",
+        "grad_diff",
+        "--method",
+        "atwu",
+        "--scale",
+        str(micro / "micro.yaml"),
+        "--output",
+        str(tmp_path),
+    )
+    said = run(*given, "--trials", "2", "--set", "weight_decay=0.02")
+    assert "2 methods x 2 trials at micro" in said
+    assert said.count("2 trials, 0 pruned, ") == 2
+    assert f"atwu unlearn --config {tmp_path}/grad_diff.yaml --model {micro}/model" in said
+    assert not list(tmp_path.rglob("model.safetensors"))
+    preset = read_preset(tmp_path / "atwu.yaml")
+    assert preset.about["budget"] == "2 trials at micro"
+    assert preset.about["result"].keys() == {"ES_delta", "ES_forget", "ES_retain"}
+    assert preset.about["source"].endswith("--trials 2 --set weight_decay=0.02")
+    config = UnlearnConfig(**preset.options)
+    assert (config.method, config.num_train_epochs, config.weight_decay) == ("atwu", 1, 0.02)
+    found = json.loads((tmp_path / "atwu.trials.json").read_text())
+    (search,) = found["searches"]
+    assert search["budget"]["trials"] == len(search["trials"]) == 2
+    best = max(search["trials"], key=lambda trial: trial["value"])
+    assert preset.values["forget_weight"] == pytest.approx(best["point"]["forget_weight"])
+    assert preset.options["learning_rate"] == pytest.approx(best["point"]["learning_rate"])
+    again = run(*given, "--trials", "3", "--set", "weight_decay=0.02")
+    assert "micro/atwu: 2 of 3 trials are there already" in again
+    more = json.loads((tmp_path / "atwu.trials.json").read_text())["searches"][0]
+    assert more["trials"][:2] == search["trials"]
+    with pytest.raises(ValueError, match=r"options.weight_decay is 0.02 there and None here"):
+        run(*given, "--trials", "3")
+
+
+@pytest.mark.slow
+def test_second_stage_and_what_cannot_be_tuned_of_all(micro, tmp_path, monkeypatch):
+    monkeypatch.setattr("atwu.cli.tune._methods", lambda given: (["grad_diff", "gt_ga"], True))
+    scale = str(micro / "micro.yaml")
+    said = run(
+        *("--method", "all", "--scale", scale, "--trials", "1", "--transfer-to", scale, "--transfer-trials", "1"),
+        *("--output", str(tmp_path)),
+    )
+    assert "not tuned: gt_ga: " in said
+    assert "forget_spans" in said
+    assert "micro/grad_diff/to-micro-" in said
+    about = read_preset(tmp_path / "grad_diff.yaml").about
+    assert about["budget"] == "1 trial at micro, then 1 trial of the learning rate at micro"
+    assert about["source"] == (
+        f"atwu tune --method grad_diff --scale {scale} --trials 1 --transfer-to {scale} --transfer-trials 1"
+    )

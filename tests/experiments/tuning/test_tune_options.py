@@ -1,0 +1,200 @@
+"""What `atwu tune` decides before and between searches: scales, folders, what is left out and what ends it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import typer
+import yaml
+from click.testing import Result
+from typer.testing import CliRunner
+
+from atwu.cli.tune import tune
+from atwu.experiments.tuning.search import FinishedTrial, Search, SearchResult
+from atwu.presets import read_preset
+
+PLAIN = [{"text": "Orla Quist lives in Kelbury."}]
+LABELLED = [{"question": "Where does Orla Quist live?", "answer": "In Kelbury.", "forget_spans": [[3, 10]]}]
+
+
+class Searches:
+    """Stands in for the searches, of one trial each."""
+
+    def __init__(self) -> None:
+        self.seen: list[Search] = []
+        self.errors: dict[str, Exception] = {}
+        self.pruned: set[str] = set()
+
+    def __call__(self, search: Search, models: object, *, folder: Path, **options: object) -> SearchResult:
+        self.seen.append(search)
+        if search.method in self.errors:
+            raise self.errors[search.method]
+        folder.mkdir(parents=True, exist_ok=True)
+        decided = search.decided()
+        point = {name: where.clip(2e-3) for name, where in (decided.space or {}).items()}
+        value = None if search.method in self.pruned else 0.5
+        return SearchResult(decided, (FinishedTrial(0, point, value, 1.0),))
+
+    @property
+    def scales(self) -> list[str]:
+        return [search.scale.name for search in self.seen]
+
+
+@pytest.fixture
+def rows(tmp_path) -> dict[str, str]:
+    """Scale -> its forget rows, the labelled ones unless a test says otherwise."""
+    (tmp_path / "labelled.jsonl").write_text("\n".join(map(json.dumps, LABELLED)))
+    (tmp_path / "plain.jsonl").write_text("\n".join(map(json.dumps, PLAIN)))
+    return {"": str(tmp_path / "labelled.jsonl"), "plain": str(tmp_path / "plain.jsonl")}
+
+
+@pytest.fixture
+def searches(rows, tmp_path, monkeypatch) -> Searches:
+    def models(scale, **options):
+        source = rows.get(scale.name, rows[""])
+        return SimpleNamespace(
+            benchmark=SimpleNamespace(forget_source=source, retain_source="retain.jsonl"), target="model"
+        )
+
+    found = Searches()
+    monkeypatch.setattr("atwu.experiments.tuning.search.run_search", found)
+    monkeypatch.setattr("atwu.experiments.study.targets.prepare_models", models)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ATWU_STORAGE", raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+    return found
+
+
+def run(*arguments: str) -> Result:
+    app = typer.Typer()
+    app.command()(tune)
+    return CliRunner().invoke(app, list(arguments))
+
+
+def scale_file(name: str, **values: object) -> str:
+    Path(f"{name}.yaml").write_text(yaml.safe_dump({"like": "people-tiny", "name": name, **values}))
+    return f"{name}.yaml"
+
+
+def test_transfers_from_one_first_stage_share_its_storage_and_leave_presets_apart(searches, tmp_path):
+    for target in ("people-small", "tofu-small"):
+        assert run("--method", "grad_diff", "--scale", "people-tiny", "--transfer-to", target).exit_code == 0
+    first = tmp_path / "runs" / "tune-people-tiny" / "search.db"
+    assert {search.storage for search in searches.seen} == {str(first)}
+    assert {path.parent.name for path in tmp_path.glob("runs/*/grad_diff.yaml")} == {
+        "tune-people-small",
+        "tune-tofu-small",
+    }
+
+
+def test_storage_lies_in_the_output_that_was_given(searches, tmp_path):
+    given = ("--method", "grad_diff", "--scale", "people-tiny", "--transfer-to", "people-small", "--output", "mine")
+    assert run(*given).exit_code == 0
+    assert run(*given, "--storage", "elsewhere.db").exit_code == 0
+    assert [search.storage for search in searches.seen[::2]] == [str(tmp_path / "mine" / "search.db"), "elsewhere.db"]
+
+
+@pytest.mark.parametrize(
+    ("given", "stages"),
+    [
+        ((), ["people-tiny"]),
+        (("--benchmark", "tofu"), ["tofu-small"]),
+        (("--transfer-to", "people-small"), ["people-tiny", "people-small"]),
+        (("--transfer-to", "tofu-1b"), ["tofu-1b", "tofu-1b"]),
+        (("--benchmark", "people", "--transfer-to", "tofu-small"), ["people-tiny", "tofu-small"]),
+        (("--scale", "tofu-1b", "--transfer-to", "tofu-small"), ["tofu-1b", "tofu-small"]),
+    ],
+)
+def test_first_stage_is_what_is_given_or_the_surrogate_or_the_scale_itself(searches, given, stages):
+    assert run("--method", "grad_diff", *given).exit_code == 0
+    assert searches.scales == stages
+
+
+def test_preset_says_which_files_the_scales_were_read_from(searches):
+    one, other = scale_file("one"), scale_file("other")
+    assert run("--method", "grad_diff", "--scale", one, "--transfer-to", other, "--output", "out").exit_code == 0
+    source = read_preset("out/grad_diff.yaml").about["source"]
+    assert "--scale one.yaml" in source
+    assert "--transfer-to other.yaml" in source
+
+
+def test_only_what_the_rows_do_not_allow_is_left_out_of_all(searches, rows, monkeypatch):
+    monkeypatch.setattr("atwu.cli.tune._methods", lambda given: (["gt_ga", "dpo", "grad_diff"], True))
+    rows["people-small"] = rows["plain"]
+    done = run("--method", "all", "--transfer-to", "people-small", "--output", "out")
+    assert done.exit_code == 0
+    assert "not tuned: gt_ga: at people-small it needs rows with forget_spans" in done.output
+    assert "not tuned: dpo: at people-small it answers a question in another way" in done.output
+    # Not even the first stage was paid for.
+    assert {search.method for search in searches.seen} == {"grad_diff"}
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("x.db holds another search named 'people-tiny/npo'"), OSError("no space")]
+)
+def test_any_other_error_ends_all(searches, monkeypatch, error):
+    monkeypatch.setattr("atwu.cli.tune._methods", lambda given: (["grad_diff", "npo", "wga"], True))
+    searches.errors["npo"] = error
+    done = run("--method", "all", "--output", "out")
+    assert done.exit_code == 1
+    assert done.exception is error
+    assert [search.method for search in searches.seen] == ["grad_diff", "npo"]
+
+
+def test_method_without_a_learning_rate_to_transfer_fails_after_the_others(searches, monkeypatch):
+    monkeypatch.setattr("atwu.cli.tune._methods", lambda given: (["grad_ascent", "grad_diff"], True))
+    searches.pruned.add("grad_ascent")
+    done = run("--method", "all", "--transfer-to", "people-small", "--output", "out")
+    assert done.exit_code == 1
+    assert "not tuned: grad_ascent: all trials of people-tiny/grad_ascent were pruned" in done.output
+    assert Path("out/grad_diff.yaml").is_file()
+
+
+def test_method_that_was_named_and_that_the_rows_do_not_allow_is_an_error(searches, rows):
+    rows["people-small"] = rows["plain"]
+    done = run("--method", "gt_ga", "--transfer-to", "people-small")
+    assert done.exit_code == 1
+    assert "gt_ga cannot be tuned: at " in str(done.exception)
+    assert not searches.seen
+
+
+def test_list_of_secret_words_does_as_well_as_labels(rows):
+    from atwu.experiments.study.scales import find_scale
+    from atwu.experiments.tuning.search import NotPossibleError
+    from atwu.experiments.tuning.trial import check_rows
+
+    models = SimpleNamespace(benchmark=SimpleNamespace(forget_source=rows["plain"]))
+    search = Search("gt_ga", find_scale("people-tiny"))
+    with pytest.raises(NotPossibleError, match="needs rows with forget_spans"):
+        check_rows(search, models)
+    words = Path(rows["plain"]).with_name("words.txt")
+    words.write_text("Kelbury\n")
+    check_rows(dataclasses.replace(search, options={"forget_words": str(words)}), models)
+
+
+@pytest.mark.parametrize(
+    ("training", "fixed", "said"),
+    [
+        ({"lr_scheduler_kwargs": {"num_cycles": 2}}, (), "lr_scheduler_kwargs is {'num_cycles': 2} at odd"),
+        ({"max_grad_norm": None}, (), "max_grad_norm is None at odd"),
+        ({}, ("--set", "max_grad_norm=null"), "max_grad_norm is None at odd"),
+    ],
+)
+def test_what_no_preset_can_hold_is_refused_before_the_first_trial(searches, training, fixed, said):
+    done = run("--method", "grad_diff", "--transfer-to", scale_file("odd", training=training), *fixed)
+    assert done.exit_code == 1
+    assert said in str(done.exception)
+    assert not searches.seen
+
+
+def test_presets_leave_out_what_belongs_to_the_machine(searches):
+    machine = {"bf16": True, "tf32": False, "gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"a": 1}}
+    scale = scale_file("own", training={"num_train_epochs": 2, **machine})
+    assert run("--method", "grad_diff", "--scale", scale, "--set", "use_cpu=true", "--output", "out").exit_code == 0
+    options = read_preset("out/grad_diff.yaml").options
+    assert options["num_train_epochs"] == 2
+    assert not {*machine, "fp16", "use_cpu", "save_strategy"} & options.keys()

@@ -1,0 +1,141 @@
+"""Worked examples of the methods' formulas (running example p = .9, .2, .6, .5), then identities, then gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from atwu.methods.losses.likelihood import gradient_ascent, modulated_ascent, saturated_ascent
+from atwu.methods.losses.reduction import selected_mean, token_mean
+from atwu.methods.losses.retain import nll
+from atwu.methods.weightings import probability
+
+P = torch.tensor([[0.9, 0.2, 0.6, 0.5]], dtype=torch.float64)
+LOGPS = P.log()
+MASK = torch.ones_like(P, dtype=torch.bool)
+G = torch.tensor([[0.1, 0.8, 0.5, 0.2]], dtype=torch.float64)
+RETAIN = torch.tensor([[0.8, 0.7, 0.5]], dtype=torch.float64).log()
+ONE = torch.ones_like(P)
+
+
+def mean(values):
+    return token_mean(values, MASK).item()
+
+
+def close(value):
+    return pytest.approx(value, abs=1e-6)
+
+
+def test_gradient_ascent():
+    assert mean(gradient_ascent(LOGPS, ONE)) == close(-0.729693)
+
+
+def test_grad_diff_total():
+    retain = token_mean(nll(RETAIN), torch.ones_like(RETAIN, dtype=torch.bool)).item()
+    assert retain == close(0.424322)
+    assert 0.12 * mean(gradient_ascent(LOGPS, ONE)) + 0.8 * retain == close(0.251894)
+
+
+@pytest.mark.parametrize(("beta", "expected"), [(1.0, -0.267445), (2.14, -0.115987)])
+def test_wga(beta, expected):
+    assert mean(gradient_ascent(LOGPS, probability.saturation(LOGPS, beta=beta))) == close(expected)
+    assert mean(saturated_ascent(LOGPS, ONE, beta=beta)) == close(expected)
+
+
+def test_satimp():
+    assert mean(gradient_ascent(LOGPS, probability.satimp(LOGPS, beta1=5, beta2=1))) == close(-0.008338)
+    weights = probability.satimp(LOGPS, beta1=1.43, beta2=0.17)
+    assert weights[0].tolist() == close([0.581523, 0.096383, 0.412199, 0.329877])
+    assert mean(gradient_ascent(LOGPS, weights)) == close(-0.163902)
+
+
+@pytest.mark.parametrize(("beta1", "beta2", "peak"), [(5, 1, 0.833333), (1.43, 0.17, 0.893750)])
+def test_satimp_weight_peaks_where_it_should(beta1, beta2, peak):
+    grid = torch.linspace(0.001, 0.999, 9981, dtype=torch.float64)
+    weights = probability.satimp(grid.log(), beta1=beta1, beta2=beta2)
+    assert grid[weights.argmax()].item() == pytest.approx(peak, abs=1e-4)
+
+
+def test_undetached_saturation_is_bounded_below():
+    p = torch.linspace(0.001, 0.999, 99801, dtype=torch.float64)
+    values = saturated_ascent(p.log(), torch.ones_like(p), beta=7.0, detach_saturation=False)
+    assert values.min().item() == close(-0.052554)
+    assert p[values.argmin()].item() == pytest.approx(0.866878, abs=1e-4)
+
+
+def test_saturation_gradient_changes_sign_only_when_undetached():
+    """Below the equilibrium exp(-1/beta) the literal formula raises the probability again; the detached one never does."""
+    logps = torch.tensor([0.95, 0.5], dtype=torch.float64).log().requires_grad_()
+    for detach, signs in ((True, [1, 1]), (False, [1, -1])):
+        (grad,) = torch.autograd.grad(saturated_ascent(logps, 1.0, beta=7.0, detach_saturation=detach).sum(), logps)
+        assert grad.sign().tolist() == signs
+
+
+def test_atwu_losses():
+    assert mean(gradient_ascent(LOGPS, G)) == close(-0.423032)
+    assert mean(saturated_ascent(LOGPS, G, beta=7)) == close(-0.003322)
+    assert (P ** (7 * G))[0].tolist() == close([0.928902, 0.000122, 0.167313, 0.378929])
+    assert mean(modulated_ascent(LOGPS, G, beta=7)) == close(-0.026302)
+    assert mean(modulated_ascent(LOGPS, G, beta=2.25)) == close(-0.081650)
+    assert mean(modulated_ascent(LOGPS, 0.5 * ONE, beta=7)) == close(-0.028170)
+
+
+@pytest.mark.parametrize(
+    ("detach", "expected"),
+    [(True, [-0.023223, -0.000024, -0.020914, -0.018946]), (False, [-0.021510, 0.000195, 0.016478, -0.000561])],
+)
+def test_gradient_of_satga_plus_in_the_token_loss(detach, expected):
+    nlls = (-LOGPS).requires_grad_()
+    loss = token_mean(modulated_ascent(-nlls, G, beta=7, detach_saturation=detach), MASK)
+    (grad,) = torch.autograd.grad(loss, nlls)
+    assert grad[0].tolist() == close(expected)
+
+
+@pytest.mark.parametrize(
+    ("detach", "expected"),
+    [(True, [-0.024467, -0.000049, -0.021367, -0.065663]), (False, [-0.022663, 0.000393, 0.016835, -0.001943])],
+)
+def test_gradient_of_satga_plus_in_the_scores(detach, expected):
+    scores = G.clone().requires_grad_()
+    loss = token_mean(modulated_ascent(LOGPS, scores, beta=7, detach_saturation=detach), MASK)
+    (grad,) = torch.autograd.grad(loss, scores)
+    assert grad[0].tolist() == close(expected)
+
+
+def test_atwu_model_loss():
+    retain = token_mean(nll(RETAIN), torch.ones_like(RETAIN, dtype=torch.bool)).item()
+    assert 0.5 * retain + 3 * mean(modulated_ascent(LOGPS, G, beta=7)) == close(0.133255)
+
+
+def test_weight_one_is_unweighted_and_beta_zero_is_gradient_ascent():
+    ga, sat = gradient_ascent(LOGPS, ONE), saturated_ascent(LOGPS, ONE, beta=3.0)
+    assert torch.equal(modulated_ascent(LOGPS, ONE, beta=3.0), sat)
+    assert torch.equal(saturated_ascent(LOGPS, ONE, beta=0.0), ga)
+    assert torch.equal(modulated_ascent(LOGPS, ONE, beta=0.0), ga)
+    hard = torch.tensor([[0.0, 1.0, 1.0, 0.0]], dtype=torch.float64)
+    assert torch.equal(modulated_ascent(LOGPS, hard, beta=3.0), saturated_ascent(LOGPS, hard, beta=3.0))
+
+
+def test_weight_zero_has_no_gradient():
+    logps = LOGPS.clone().requires_grad_()
+    weights = torch.tensor([[0.0, 1.0, 0.0, 1.0]], dtype=torch.float64)
+    for loss in (gradient_ascent, saturated_ascent, modulated_ascent):
+        options = {} if loss is gradient_ascent else {"beta": 2.0}
+        (grad,) = torch.autograd.grad(loss(logps, weights, **options).sum(), logps)
+        assert (grad[0] == 0).tolist() == [True, False, True, False]
+
+
+def test_reductions_pool_tokens_not_rows():
+    p = torch.tensor([[0.9, 0.2, 1.0], [0.6, 0.5, 0.25]], dtype=torch.float64)
+    mask = torch.tensor([[True, True, False], [True, True, True]])
+    assert token_mean(-p.log(), mask).item() == close(0.861013)
+    assert token_mean(-p.log(), mask, count=10).item() == close(0.861013 / 2)
+
+
+def test_selected_mean_divides_by_the_selection():
+    """Log-probability mask example: selecting .05, .95 and .1 gives -1.783204, without the gap filled -2.649159."""
+    logps = torch.tensor([[0.9, 0.05, 0.95, 0.1, 0.99]], dtype=torch.float64).log()
+    mask = torch.ones_like(logps, dtype=torch.bool)
+    for chosen, expected in (([0, 1, 1, 1, 0], -1.783204), ([0, 1, 0, 1, 0], -2.649159), ([0, 0, 0, 0, 0], 0.0)):
+        z = torch.tensor([chosen], dtype=torch.float64)
+        assert selected_mean(gradient_ascent(logps, z), z, mask).item() == close(expected)

@@ -1,0 +1,195 @@
+"""Worked examples (running example p = .9, .2, .6, .5 against .95, .4, .7, .6), identities, and plain loops."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atwu.methods.losses.preference import dpo, log_ratio, npo, simnpo
+from atwu.methods.losses.reduction import sequence_mean
+
+F64 = torch.float64
+LOGPS = torch.tensor([[0.9, 0.2, 0.6, 0.5]], dtype=F64).log()
+REF = torch.tensor([[0.95, 0.4, 0.7, 0.6]], dtype=F64).log()
+G = torch.tensor([[0.1, 0.8, 0.5, 0.2]], dtype=F64)
+MASK = torch.ones_like(LOGPS, dtype=torch.bool)
+ONE = torch.ones_like(LOGPS)
+PREFERRED = torch.tensor([math.log(0.3 * 0.5 / (0.1 * 0.4))], dtype=F64)
+
+LOSSES = {
+    "npo": lambda logps, ref, mask, w, won: npo(logps, ref, mask, w, beta=0.3),
+    "dpo": lambda logps, ref, mask, w, won: dpo(logps, ref, mask, w, won, beta=0.3),
+    "simnpo": lambda logps, ref, mask, w, won: simnpo(logps, mask, w, beta=2.5, delta=0.2, score_scale=1.5),
+}
+
+
+def reweighted(logps, weights, mask):
+    return log_ratio(logps, torch.zeros_like(logps), mask, weights)
+
+
+def close(value):
+    return pytest.approx(value, abs=1e-6)
+
+
+def random_rows(seed=0, rows=4, tokens=7):
+    """Log-probabilities, reference, mask of unequal lengths with gaps, weights, log ratios of preferred answers."""
+    draw = torch.Generator().manual_seed(seed)
+    logps, ref, weights = (torch.rand(rows, tokens, generator=draw, dtype=F64) for _ in range(3))
+    mask = torch.rand(rows, tokens, generator=draw) < 0.7
+    mask[:, 0] = True
+    return logps.log(), ref.log(), mask, weights, torch.randn(rows, generator=draw, dtype=F64)
+
+
+def gradients(loss, logps, ref, mask, weights, won):
+    leaves = [t.clone().requires_grad_() for t in (logps, weights, won)]
+    values = loss(leaves[0], ref, mask, leaves[1], leaves[2])
+    return values, torch.autograd.grad(values.sum(), leaves, materialize_grads=True)
+
+
+def plain(name, logps, ref, mask, weights, won):
+    """The three losses of `LOSSES`, row by row and token by token."""
+    losses = []
+    for row in range(logps.shape[0]):
+        tokens = [t for t in range(logps.shape[1]) if mask[row, t]]
+        if name == "simnpo":
+            mean = sum(1.5 * weights[row, t] * -logps[row, t] for t in tokens) / len(tokens)
+            losses.append(-(2 / 2.5) * torch.log(1 / (1 + torch.exp(-2.5 * (mean - 0.2)))))
+            continue
+        scale = len(tokens) / sum(weights[row, t] for t in tokens)
+        ratio = sum(scale * weights[row, t] * logps[row, t] - ref[row, t] for t in tokens)
+        margin = -ratio if name == "npo" else won[row] - ratio
+        losses.append(-(2 / 0.3) * torch.log(1 / (1 + torch.exp(-0.3 * margin))))
+    return torch.stack(losses)
+
+
+def test_log_ratio():
+    assert REF.sum().item() == close(-1.835085)
+    assert log_ratio(LOGPS, REF, MASK, ONE).item() == close(-1.083687)
+    assert reweighted(LOGPS, G, MASK).item() == close(-4.230322)
+    assert log_ratio(LOGPS, REF, MASK, G).item() == close(-2.395237)
+
+
+@pytest.mark.parametrize(("weights", "expected"), [(ONE, 12.808602), (G, 11.610794)])
+def test_npo(weights, expected):
+    assert npo(LOGPS, REF, MASK, weights, beta=0.1).item() == close(expected)
+
+
+@pytest.mark.parametrize(("weights", "expected"), [(ONE, 11.601808), (G, 10.489381)])
+def test_dpo(weights, expected):
+    assert PREFERRED.item() == close(1.321756)
+    assert dpo(LOGPS, REF, MASK, weights, PREFERRED, beta=0.1).item() == close(expected)
+
+
+@pytest.mark.parametrize(
+    ("weights", "options", "expected"),
+    [
+        (ONE, {"beta": 2.5, "delta": 0.0}, 0.119661),
+        (ONE, {"beta": 2.82, "delta": 0.03}, 0.092318),
+        (G, {"beta": 2.5, "delta": 0.0}, 0.238479),
+        (G, {"beta": 2.5, "delta": 0.0, "score_scale": 2.0}, 0.091101),
+    ],
+)
+def test_simnpo(weights, options, expected):
+    assert simnpo(LOGPS, MASK, weights, **options).item() == close(expected)
+
+
+def test_gradient_factors():
+    """In the token losses -log p: NPO gives each the same factor, SimNPO the same share of its factor on their mean."""
+    for loss, factor in (
+        (lambda logps: npo(logps, REF, MASK, ONE, beta=0.1), -0.945869),
+        (lambda logps: simnpo(logps, MASK, ONE, beta=2.5, delta=0.0), -0.277854 / 4),
+    ):
+        losses = (-LOGPS).requires_grad_()
+        (grad,) = torch.autograd.grad(loss(-losses).sum(), losses)
+        assert grad[0].tolist() == close([factor] * 4)
+
+
+def test_dpo_gradient_pulls_the_two_answers_apart():
+    _, (lost, _, won) = gradients(LOSSES["dpo"], LOGPS, REF, MASK, ONE, PREFERRED)
+    factor = 2 / (1 + math.exp(0.3 * (1.321756 + 1.083687)))
+    assert lost[0].tolist() == close([factor] * 4)
+    assert won.tolist() == close([-factor])
+
+
+@pytest.mark.parametrize("beta", [0.05, 0.1, 2.0])
+def test_at_the_starting_model(beta):
+    logps = REF.clone().requires_grad_()
+    loss = npo(logps, REF, MASK, ONE, beta=beta)
+    assert loss.item() == pytest.approx(2 / beta * math.log(2), abs=1e-12)
+    assert torch.equal(torch.autograd.grad(loss, logps)[0], ONE)  # gradient ascent on the sum
+    same = dpo(LOGPS, REF, MASK, ONE, log_ratio(LOGPS, REF, MASK, ONE), beta=beta)
+    assert same.item() == pytest.approx(2 / beta * math.log(2), abs=1e-12)
+
+
+@given(level=st.floats(1e-3, 1.0), seed=st.integers(0, 50), dtype=st.sampled_from([torch.float32, F64]))
+def test_equal_weights_are_exactly_no_weights(level, seed, dtype):
+    logps, ref, mask, _, won = (t if t.dtype == torch.bool else t.to(dtype) for t in random_rows(seed))
+    equal, ones = torch.full_like(logps, level), torch.ones_like(logps)
+    assert torch.equal(reweighted(logps, equal, mask), (logps * mask).sum(-1))
+    for name in ("npo", "dpo"):
+        assert torch.equal(LOSSES[name](logps, ref, mask, equal, won), LOSSES[name](logps, ref, mask, ones, won))
+
+
+def test_scaled_weights_change_nothing():
+    logps, ref, mask, weights, won = random_rows()
+    for name in ("npo", "dpo"):
+        whole = LOSSES[name](logps, ref, mask, weights, won)
+        assert torch.allclose(LOSSES[name](logps, ref, mask, 0.07 * weights, won), whole, rtol=0, atol=1e-12)
+
+
+def test_simnpo_starts_like_itself_with_doubled_scores():
+    for delta in (0.0, 0.7):
+        scored = simnpo(LOGPS, MASK, 0.5 * ONE, beta=2.5, delta=delta, score_scale=2.0)
+        assert torch.equal(scored, simnpo(LOGPS, MASK, ONE, beta=2.5, delta=delta))
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_equals_plain_loops_in_value_and_gradient(name):
+    rows = random_rows(seed=3)
+    values, grads = gradients(LOSSES[name], *rows)
+    expected, expected_grads = gradients(lambda *args: plain(name, *args), *rows)
+    assert values.shape == (4,)
+    assert torch.allclose(values, expected, rtol=0, atol=1e-8)
+    for grad, wanted in zip(grads, expected_grads, strict=True):
+        assert torch.allclose(grad, wanted, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_uncounted_tokens_do_nothing_whatever_they_hold(name):
+    logps, ref, mask, weights, won = random_rows(seed=5)
+    values, grads = gradients(LOSSES[name], logps, ref, mask, weights, won)
+    wide, ref, weights = (torch.cat([t, torch.full_like(t, math.nan)], dim=1) for t in (logps, ref, weights))
+    mask = torch.cat([mask, torch.zeros_like(mask)], dim=1)
+    padded, padded_grads = gradients(LOSSES[name], wide, ref, mask, weights, won)
+    assert torch.allclose(padded, values, rtol=0, atol=1e-12)
+    for grad, wanted in zip(padded_grads[:2], grads[:2], strict=True):
+        assert torch.allclose(grad[:, :7], wanted, rtol=0, atol=1e-12)
+        assert not grad[~mask].any()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_micro_batches_add_up(name):
+    rows = random_rows(seed=7)
+    parts = [[t[part] for t in rows] for part in (slice(0, 1), slice(1, 4))]
+    total = sum(sequence_mean(LOSSES[name](*part), count=4) for part in parts)
+    assert total.item() == pytest.approx(sequence_mean(LOSSES[name](*rows)).item(), abs=1e-12)
+
+
+@pytest.mark.parametrize("level", [0.0, 1e-40, 1e-12])
+def test_vanishing_weights_stay_finite(level):
+    weights = torch.full((1, 4), level, requires_grad=True)
+    value = reweighted(LOGPS.float(), weights, MASK)
+    (grad,) = torch.autograd.grad(value, weights)
+    expected = 4 * level / max(4 * level, 1e-8) * LOGPS.sum().item()
+    assert value.item() == pytest.approx(expected, abs=1e-6)
+    assert grad[0].tolist() == pytest.approx((4 * LOGPS / 1e-8)[0].tolist(), rel=1e-5)
+
+
+def test_only_the_model_and_the_weights_get_gradient():
+    ref = REF.clone().requires_grad_()
+    value = npo(LOGPS.clone().requires_grad_(), ref, MASK, ONE, beta=0.1)
+    assert torch.autograd.grad(value, ref, allow_unused=True) == (None,)

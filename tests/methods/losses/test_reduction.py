@@ -1,0 +1,58 @@
+"""The reductions differ on answers of unequal length: p = .9, .2 and .6, .5, .25, padded to one batch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from atwu.methods.losses.reduction import mean_of_means, sequence_mean, token_mean
+
+VALUES = -torch.tensor([[0.9, 0.2, 0.7], [0.6, 0.5, 0.25]], dtype=torch.float64).log()
+MASK = torch.tensor([[True, True, False], [True, True, True]])
+
+
+def close(value):
+    return pytest.approx(value, abs=1e-6)
+
+
+def test_worked_example():
+    assert (VALUES * MASK).sum(-1).tolist() == close([1.714798, 2.590267])
+    assert token_mean(VALUES, MASK).item() == close(0.861013)
+    assert mean_of_means(VALUES, MASK).item() == close(0.860410)
+    assert sequence_mean((VALUES * MASK).sum(-1)).item() == close((1.714798 + 2.590267) / 2)
+
+
+def test_equals_plain_loops_in_value_and_gradient():
+    leaf, plain_leaf = VALUES.clone().requires_grad_(), VALUES.clone().requires_grad_()
+    means = [sum(plain_leaf[r, t] for t in range(3) if MASK[r, t]) / n for r, n in ((0, 2), (1, 3))]
+    expected, value = sum(means) / 2, mean_of_means(leaf, MASK)
+    assert value.item() == pytest.approx(expected.item(), abs=1e-8)
+    assert torch.allclose(
+        torch.autograd.grad(value, leaf)[0], torch.autograd.grad(expected, plain_leaf)[0], rtol=0, atol=1e-8
+    )
+
+
+@pytest.mark.parametrize("count", [5, 5.0, torch.tensor(5)])
+def test_micro_batches_add_up(count):
+    values, mask = torch.cat([VALUES, VALUES.flip(0), VALUES[:1]]), torch.cat([MASK, MASK.flip(0), MASK[:1]])
+    parts = [slice(0, 1), slice(1, 3), slice(3, 5)]
+    total = sum(mean_of_means(values[part], mask[part], count=count) for part in parts)
+    assert total.item() == pytest.approx(mean_of_means(values, mask).item(), abs=1e-12)
+    rows = values.sum(-1)
+    total = sum(sequence_mean(rows[part], count=count) for part in parts)
+    assert total.item() == pytest.approx(sequence_mean(rows).item(), abs=1e-12)
+
+
+def test_padding_changes_nothing():
+    values = torch.cat([VALUES, torch.full_like(VALUES, 9.0)], dim=1)
+    mask = torch.cat([MASK, torch.zeros_like(MASK)], dim=1)
+    assert mean_of_means(values, mask).item() == pytest.approx(mean_of_means(VALUES, MASK).item(), abs=1e-12)
+
+
+def test_a_sequence_without_counted_tokens_contributes_zero():
+    mask = torch.tensor([[False, False, False], [True, True, True]])
+    values = VALUES.clone().requires_grad_()
+    value = mean_of_means(values, mask)
+    assert value.item() == close(2.590267 / 3 / 2)
+    assert not torch.autograd.grad(value, values)[0][0].any()
+    assert mean_of_means(VALUES[:0], MASK[:0]).item() == 0.0

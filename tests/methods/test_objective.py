@@ -1,0 +1,194 @@
+"""`unlearning_loss`: worked examples through a model with known probabilities, and every method against plain code."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers.modeling_outputs import CausalLMOutput
+
+import atwu
+from atwu.methods.objective import Denominators, Given, recipe_loss, wanted_of
+from atwu.methods.recipe import recipe
+from atwu.methods.table import METHODS
+from atwu.methods.weightings.rarity import TokenCounts
+from atwu.methods.weightings.scorer import TokenScorer
+from atwu.modeling.batches import TokenBatch
+from atwu.modeling.reference import live_reference
+
+RUNNING_P, RETAIN_P, SCORES = (0.9, 0.2, 0.6, 0.5), (0.8, 0.7, 0.5), (0.1, 0.8, 0.5, 0.2)
+
+
+class FixedProbabilities(torch.nn.Module):
+    """A model that gives token t of the sequence 0, 1, 2, ... the probability asked for; the rest goes to token 9."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        forget = torch.tensor(RUNNING_P, dtype=torch.float64)
+        retain = torch.tensor(RETAIN_P, dtype=torch.float64)
+        logits = torch.full((20, 20), -1e9, dtype=torch.float64)
+        for start, probabilities in ((0, forget), (10, retain)):
+            for index, p in enumerate(probabilities):
+                logits[start + index, start + index + 1] = p.log()
+                logits[start + index, 9] = (1 - p).log()
+        self.logits = torch.nn.Parameter(logits)
+
+    def forward(self, input_ids, attention_mask=None):
+        return CausalLMOutput(logits=self.logits[input_ids])
+
+
+def row(*ids):
+    tokens = torch.tensor([ids])
+    return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), "labels": torch.tensor([[-100, *ids[1:]]])}
+
+
+FORGET, RETAIN = row(0, 1, 2, 3, 4), row(10, 11, 12, 13)
+WEIGHTS = torch.tensor([[0.0, *SCORES]])
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "forget", "total"),
+    [
+        ("grad_ascent", {"forget_weight": 1.0}, -0.729693, -0.729693),
+        ("grad_diff", {"forget_weight": 0.12, "retain_weight": 0.8}, -0.729693, 0.251894),
+        ("wga", {"beta": 2.14, "forget_weight": 1.0, "retain_weight": 1.0}, -0.115987, -0.115987 + 0.424322),
+        ("satga", {"beta": 1.0, "forget_weight": 1.0, "retain_weight": 1.0}, -0.267445, -0.267445 + 0.424322),
+        ("satimp", {"beta1": 5, "beta2": 1, "forget_weight": 1, "retain_weight": 1}, -0.008338, 0.424322 - 0.008338),
+        ("atwu_ga", {"token_weights": WEIGHTS}, -0.423032, 3 * -0.423032 + 0.5 * 0.424322),
+        ("atwu_satga", {"token_weights": WEIGHTS}, -0.003322, 3 * -0.003322 + 0.5 * 0.424322),
+        ("atwu", {"token_weights": WEIGHTS, "beta": 7}, -0.026302, 0.133255),
+        ("atwu", {"token_weights": WEIGHTS, "beta": 2.25}, -0.081650, 3 * -0.081650 + 0.5 * 0.424322),
+        ("atwu", {}, -0.028170, 3 * -0.028170 + 0.5 * 0.424322),  # an untrained scorer weighs everything 1/2
+        ("gt_ga", {"token_weights": (WEIGHTS > 0.4).double()}, -(1.609438 + 0.510826) / 2, None),
+    ],
+)
+def test_worked_examples(method, options, forget, total):
+    out = atwu.unlearning_loss(FixedProbabilities(), FORGET, RETAIN, method=method, **options)
+    assert out.forget.item() == pytest.approx(forget, abs=1e-6)
+    if total is not None:
+        assert out.loss.item() == pytest.approx(total, abs=3e-6)
+    assert out.logps.exp()[0].tolist() == pytest.approx(list(RUNNING_P), abs=1e-6)
+    assert (out.retain is None) == (method == "grad_ascent")
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_micro_batches_with_shared_counts_add_up(method, tiny_llama, batch):
+    model, reference, decided = tiny_llama().double().eval(), tiny_llama(1).double().eval(), recipe(method)
+    rows = {name: batch(rows=4, seed=seed) for seed, name in enumerate(("forget", "retain", "alternate"))}
+    selection = (torch.rand(4, 12, generator=torch.Generator().manual_seed(0)) < 0.5).double()
+    masked = any(weighter.fixed is not None for weighter in decided.weighters)
+
+    def loss(part, counts=None):
+        given = {name: TokenBatch.of({k: v[part] for k, v in rows[name].items()}) for name in rows}
+        seen = live_reference(reference, given, wanted_of(decided, layers=2))
+        weights = selection[part] if masked else None
+        more = Given(seen, token_weights=weights, refusal_ids=(5, 6))
+        return recipe_loss(
+            model,
+            given["forget"],
+            given["retain"],
+            decided,
+            alternate=given["alternate"],
+            given=more,
+            denominators=counts,
+        )
+
+    whole = loss(slice(None))
+    counts = Denominators(
+        forget_tokens=float(whole.mask.sum()),
+        retain_tokens=float((rows["retain"]["labels"][:, 1:] != -100).sum()),
+        forget_rows=4.0,
+        retain_rows=4.0,
+        selected=float((selection[:, 1:] * whole.mask).sum()),
+    )
+    pieces = [loss(slice(index, index + 1), counts).loss for index in range(4)]
+    torch.testing.assert_close(sum(pieces), whole.loss, atol=1e-10, rtol=1e-8)
+
+
+def test_order_of_rows_and_longer_prompts_change_nothing(tiny_llama, batch):
+    model = tiny_llama().double().eval()
+    forget, retain = batch(rows=4, seed=5), batch(rows=4, seed=6)
+    turned = {k: v.flip(0) for k, v in forget.items()}
+    one = atwu.unlearning_loss(model, forget, retain, method="wga").loss
+    other = atwu.unlearning_loss(model, turned, retain, method="wga").loss
+    torch.testing.assert_close(one, other)
+
+
+def test_entropy_weights_sum_to_the_row_length(tiny_llama, batch):
+    forget = batch(rows=4, seed=7)
+    out = atwu.unlearning_loss(
+        tiny_llama(), forget, batch(seed=8), method="grad_diff", weighting="entropy", forget_loss="satga", beta=1.0
+    )
+    torch.testing.assert_close(out.token_weights.sum(-1), out.mask.sum(-1).float(), atol=1e-4, rtol=1e-4)
+    assert not out.token_weights.requires_grad
+
+
+def test_missing_inputs_are_named(tiny_llama, batch):
+    model, forget = tiny_llama(), batch()
+    unlabelled = {k: v for k, v in forget.items() if k != "token_labels"}
+    with pytest.raises(ValueError, match="'grad_diff' needs a retain batch"):
+        atwu.unlearning_loss(model, forget, method="grad_diff")
+    with pytest.raises(ValueError, match="'labels' needs `token_labels`"):
+        atwu.unlearning_loss(model, unlabelled, batch(), method="gt_ga")
+    with pytest.raises(ValueError, match=r"labels' shape \(4, 12\), got \(4, 11\)"):
+        atwu.unlearning_loss(model, forget, batch(), method="atwu", token_weights=torch.ones(4, 11))
+
+
+def test_a_scorer_with_a_prior_asks_for_its_offsets(tiny_llama, batch):
+    model, forget, retain = tiny_llama(), batch(seed=1), batch(seed=2)
+    scorer = TokenScorer(32, prior=TokenCounts.from_tensor(torch.arange(64)))
+    with pytest.raises(ValueError, match="starts from a prior; give the offset"):
+        atwu.unlearning_loss(model, forget, retain, method="atwu", scorer=scorer)
+    mask = TokenBatch.of(forget).mask
+    offset = torch.linspace(-1, 1, int(mask.sum()))
+    out = atwu.unlearning_loss(model, forget, retain, method="atwu", scorer=scorer, score_offset=offset)
+    torch.testing.assert_close(out.token_weights[mask], torch.sigmoid(offset))
+
+
+@pytest.mark.parametrize("method", ["undial", "jensun", "rmu"])
+def test_learned_scores_under_a_distance_count_as_shares_of_their_row(method, tiny_llama, batch):
+    """Scores that are all small weigh like scores that are all large: shrinking them gains nothing."""
+    model, reference = tiny_llama().double(), tiny_llama(1).double()
+    given = {"reference": reference, "refusal_ids": (5, 6), "method": method, "weighting": "scorer"}
+    losses = []
+    for weight in (1.0, 0.1):
+        weights = torch.full((4, 12), weight)
+        out = atwu.unlearning_loss(model, batch(seed=1), batch(seed=2), token_weights=weights, **given)
+        losses.append(out.forget.item())
+    plain = atwu.unlearning_loss(model, batch(seed=1), batch(seed=2), **{**given, "weighting": "uniform"})
+    assert losses == pytest.approx([plain.forget.item()] * 2, abs=1e-9)
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "rmu"])  # no layers in this model
+def test_longer_prompts_change_nothing(method):
+    """The model looks at one token only, so what stands before it may matter to nobody."""
+
+    def rows(prompt):
+        return {
+            name: {
+                "input_ids": torch.tensor([[*prompt, *ids]]),
+                "attention_mask": torch.ones(1, len(prompt) + len(ids), dtype=torch.long),
+                "labels": torch.tensor([[-100] * (len(prompt) + 1) + list(ids[1:])]),
+            }
+            for name, ids in (("forget", (0, 1, 2, 3, 4)), ("retain", (10, 11, 12, 13)), ("alternate", (0, 1, 2)))
+        }
+
+    losses = []
+    for prompt in ((), (15, 16, 17)):
+        given = rows(prompt)
+        reference = FixedProbabilities()
+        with torch.no_grad():
+            reference.logits += torch.linspace(0, 1, 20, dtype=torch.float64)
+        weights = torch.tensor([[0.0] * (len(prompt) + 1) + list(SCORES)])
+        losses.append(
+            atwu.unlearning_loss(
+                FixedProbabilities(),
+                given["forget"],
+                given["retain"],
+                method=method,
+                reference=reference,
+                alternate=given["alternate"],
+                refusal_ids=(9, 2),
+                token_weights=weights,
+            ).loss.item()
+        )
+    assert losses[0] == pytest.approx(losses[1], abs=1e-12)

@@ -1,0 +1,75 @@
+"""N-gram tables: the worked example, contexts over the prompt's end, short contexts, order of rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from atwu.data.encode import EncodedRow
+from atwu.data.schema import IGNORE_INDEX
+from atwu.methods.weightings.masks import differing
+from atwu.methods.weightings.ngrams import NgramTable
+
+A, B, C, D, E = range(10, 15)
+
+
+def row(prompt, answer):
+    ids = (*prompt, *answer)
+    return EncodedRow(ids, (IGNORE_INDEX,) * len(prompt) + tuple(answer), None, (None,) * len(ids), True)
+
+
+def test_worked_example():
+    forget = NgramTable.of([row([A, B], [C])] * 3 + [row([A, B], [D])])
+    retain = NgramTable.of([row([A, B], [C]), row([A, B], [E])])
+    for target, first, second in ((C, 0.75, 0.5), (D, 0.25, 0.0), (E, 0.0, 0.5)):
+        assert forget.probabilities(row([A, B], [target])).tolist() == [first]
+        assert retain.probabilities(row([A, B], [target])).tolist() == [second]
+    assert forget.probabilities(row([B, A], [C])).tolist() == [0.0]
+
+
+def test_contexts_reach_into_the_prompt_and_targets_do_not():
+    table = NgramTable.of([row([A, B, C], [D, E])])
+    assert dict(table.continuations) == {(B, C): {D: 1}, (C, D): {E: 1}}
+
+
+def test_short_contexts_have_keys_of_their_own():
+    table = NgramTable.of([row([A], [B, C])])
+    assert dict(table.continuations) == {(A,): {B: 1}, (A, B): {C: 1}}
+    assert table.probabilities(row([A], [B])).tolist() == [1.0]
+    assert table.probabilities(row([D, A], [B])).tolist() == [0.0]
+
+
+def test_unigrams_are_frequencies_of_the_answers():
+    table = NgramTable.of([row([A], [B, B, C]), row([B], [B])], n=1)
+    assert table.probabilities(row([A], [B, C, A])).tolist() == [0.75, 0.25, 0.0]
+
+
+def test_probabilities_agree_with_a_plain_count_in_any_row_order():
+    generator = np.random.default_rng(0)
+    rows = [row([0], generator.integers(0, 3, generator.integers(1, 9)).tolist()) for _ in range(30)]
+    table, reverse = NgramTable.of(rows), NgramTable.of(rows[::-1])
+    for one in rows:
+        expected = []
+        for place in range(1, len(one.input_ids)):
+            context = one.input_ids[max(place - 2, 0) : place]
+            follow = [
+                other.input_ids[at]
+                for other in rows
+                for at in range(1, len(other.input_ids))
+                if other.input_ids[max(at - 2, 0) : at] == context
+            ]
+            expected.append(follow.count(one.input_ids[place]) / len(follow))
+        assert table.probabilities(one).tolist() == pytest.approx(expected, abs=1e-12)
+        assert reverse.probabilities(one).tolist() == table.probabilities(one).tolist()
+
+
+def test_difference_of_two_tables_marks_what_only_one_set_says():
+    forget = NgramTable.of([row([A], [B, C, D, E])])
+    retain = NgramTable.of([row([A], [B, C, E, E])])
+    target = row([A], [B, C, D, E])
+    assert differing(forget.probabilities(target), retain.probabilities(target), expand_left=0).tolist() == [0, 0, 1, 1]
+
+
+def test_n_below_one_is_refused():
+    with pytest.raises(ValueError, match="n must be at least 1"):
+        NgramTable.of([], n=0)

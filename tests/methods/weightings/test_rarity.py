@@ -1,0 +1,106 @@
+"""Rarity weights: a row by hand, ties, unseen ids, what the prompt lowers, storage, the embedded benchmark."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+from scipy.stats import rankdata
+
+from atwu.benchmarks.people.rows import people
+from atwu.data.encode import EncodedRow, Encoder
+from atwu.data.schema import IGNORE_INDEX, Example
+from atwu.evaluation.token_scores import per_sample_auroc
+from atwu.methods.weightings.rarity import TokenCounts, log_odds
+from atwu.modeling.scratch import scratch_shape, train_tokenizer
+
+PROMPT, THE, IS, NAME, END = 1, 2, 3, 4, 5
+
+
+def row(prompt, answer):
+    ids = (*prompt, *answer)
+    offsets = (None,) * len(prompt) + tuple((i, i + 1) for i in range(len(answer) - 1)) + (None,)
+    return EncodedRow(ids, (IGNORE_INDEX,) * len(prompt) + tuple(answer), None, offsets, True)
+
+
+RETAIN = [row([PROMPT], [THE, IS, THE, END]), row([PROMPT], [THE, IS, END]), row([PROMPT, NAME], [IS, THE, END])]
+
+
+def test_hand_computed_row():
+    # counts: THE 4, IS 3, END 3, NAME 0 -> ranks 1, 2.5 (tied), 2.5, 4 of 4
+    counts = TokenCounts.of(RETAIN)
+    assert counts.counts.tolist() == [0, 0, 4, 3, 0, 3]
+    assert counts.rarity(row([PROMPT], [THE, IS, NAME, END])).tolist() == [0.125, 0.5, 0.875, 0.5]
+
+
+def test_a_token_of_the_prompt_counts_half_its_surprise():
+    # N = 10: log(11 / 5) = .788 for THE, log(11 / 4) = 1.012 for IS, log(11) / 2 = 1.199 for NAME, log(11) unseen
+    counts = TokenCounts.of(RETAIN)
+    assert counts.rarity(row([PROMPT, NAME], [THE, IS, NAME, 99])).tolist() == [0.125, 0.375, 0.625, 0.875]
+    assert counts.rarity(row([PROMPT, IS], [THE, IS, NAME, 99])).tolist() == [0.375, 0.125, 0.75, 0.75]
+
+
+def test_the_uncounted_first_token_of_plain_text_is_no_prompt():
+    plain = EncodedRow((NAME, THE, NAME, IS), (IGNORE_INDEX, THE, NAME, IS), None, ((0, 1), (1, 2), (2, 3), None), True)
+    assert TokenCounts.of(RETAIN).rarity(plain).tolist() == pytest.approx([1 / 6, 5 / 6, 1 / 2])
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=12), st.sets(st.integers(1, 6)))
+def test_weights_agree_with_a_plain_computation(answer, prompt):
+    counts = TokenCounts.of(RETAIN)
+    seen = {THE: 4, IS: 3, END: 3}
+    surprise = [math.log(11 / (seen.get(i, 0) + 1)) * (0.5 if i in prompt else 1.0) for i in answer]
+    weights = counts.rarity(row([0, *prompt], answer))
+    assert weights.tolist() == pytest.approx((rankdata(surprise) - 0.5) / len(answer))
+    assert weights.min() > 0
+    assert weights.max() < 1
+    assert weights.mean() == pytest.approx(0.5)
+
+
+def test_order_of_rows_and_an_empty_set_do_not_matter():
+    target = row([PROMPT], [THE, IS, NAME, END])
+    assert TokenCounts.of(RETAIN[::-1]).rarity(target).tolist() == TokenCounts.of(RETAIN).rarity(target).tolist()
+    assert TokenCounts.of([]).rarity(target).tolist() == [0.5] * 4
+
+
+def test_stored_counts_give_the_same_weights(tmp_path):
+    counts = TokenCounts.of(RETAIN)
+    save_file({"counts": counts.to_tensor()}, tmp_path / "counts.safetensors")
+    stored = load_file(tmp_path / "counts.safetensors")["counts"]
+    assert stored.dtype == torch.int64
+    again = TokenCounts.from_tensor(torch.cat([stored, torch.zeros(7, dtype=torch.int64)]))  # any longer vocabulary
+    target = row([PROMPT, IS], [THE, IS, NAME, END])
+    assert again.rarity(target).tolist() == counts.rarity(target).tolist()
+
+
+@pytest.mark.parametrize("tensor", [torch.ones(2, 2, dtype=torch.int64), torch.ones(2), torch.tensor([1, -1])])
+def test_a_tensor_that_holds_no_counts_is_refused(tensor):
+    with pytest.raises(ValueError, match="token counts"):
+        TokenCounts.from_tensor(tensor)
+
+
+def test_log_odds_invert_the_sigmoid():
+    weights = np.array([0.5, 0.9, 1e-9])
+    assert log_odds(weights)[:2].tolist() == pytest.approx([0.0, math.log(9)])
+    np.testing.assert_allclose(1 / (1 + np.exp(-log_odds(weights))), weights, rtol=1e-12)
+
+
+def test_finds_secrets_of_the_embedded_benchmark_and_the_prompt_helps():
+    benchmark = people("tiny")
+    tokenizer = train_tokenizer(benchmark.texts(), vocab_size=scratch_shape("people-tiny").vocab_size)
+    encoder = Encoder(tokenizer)
+    counts = TokenCounts.of(encoder.encode(example) for example in benchmark.retain)
+
+    def found(examples, labels):
+        rows = [encoder.encode(example) for example in examples]
+        return per_sample_auroc([counts.rarity(r)[:-1] for r in rows], [label[:-1] for label in labels]).mean
+
+    labels = [r.token_labels[r.answer_start :] for r in map(encoder.encode, benchmark.forget)]
+    without = [Example.from_qa("?", example.answer, forget_spans=example.forget_spans) for example in benchmark.forget]
+    assert found(benchmark.forget, labels) > 0.73
+    assert found(benchmark.forget, labels) > found(without, labels) + 0.05
