@@ -23,6 +23,7 @@ lint: $(READY)
 	$(VENV)/bin/ruff check src tests benchmarks examples theory
 	$(VENV)/bin/ruff format --check src tests benchmarks examples theory
 	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports --no-logo --no-cache
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

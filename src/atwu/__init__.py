@@ -12,7 +12,7 @@ __version__ = "0.1.0"
 
 _EXPORTS = {
     "Example": "atwu.data.schema",
-    "load_rows": "atwu.data.sources",
+    "load_rows": "atwu.benchmarks.sources",
     "METHODS": "atwu.methods.table",
     "Method": "atwu.methods.table",
     "Weighting": "atwu.methods.parts",
@@ -39,8 +39,8 @@ _EXPORTS = {
 }
 
 if TYPE_CHECKING:
+    from atwu.benchmarks.sources import load_rows as load_rows
     from atwu.data.schema import Example as Example
-    from atwu.data.sources import load_rows as load_rows
     from atwu.evaluation.panel.config import EvaluateConfig as EvaluateConfig
     from atwu.evaluation.result import EvalResult as EvalResult
     from atwu.evaluation.result import read_result as read_result

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from atwu.benchmarks.people.rows import PeopleBenchmark, people
-from atwu.data.spread import spread
+from atwu.benchmarks.spread import spread
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.evaluation.run import evaluate
 from atwu.experiments.study.scales import Scratch, find_scale

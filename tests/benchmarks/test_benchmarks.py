@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 
 from atwu.benchmarks import load_benchmark
-from atwu.benchmarks.measured import measured
 from atwu.benchmarks.people.rows import SPLITS, people
+from atwu.benchmarks.sources import load_rows
+from atwu.benchmarks.spread import measured
 from atwu.benchmarks.tofu.benchmark import tofu_benchmark
 from atwu.benchmarks.tofu.tables import PUBLISHED, TofuTables
 from atwu.data.schema import Example
-from atwu.data.sources import load_rows
 
 ROWS = {"full": 60, "forget05": 20, "retain95": 40, "retain_perturbed": 40, "forget05_perturbed": 20, "holdout05": 20}
 

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from atwu.benchmarks.rwku import files
+from atwu.benchmarks.rwku.probes import load_probes
 from atwu.benchmarks.rwku.rows import KINDS, read_rwku, rwku_rows
 from atwu.benchmarks.rwku.subjects import CANONICAL_FORGET, SURROGATE_RETAIN, names_one_of, subject_names
 from atwu.data.schema import Example
-from atwu.evaluation.rwku_rows import load_probes, to_prompt
+from atwu.evaluation.rwku import to_prompt
 
 ORLA, TAVI, SEL = "Órla Venn", "Tavi Brook", "Sel Marrow"
 PEOPLE = (ORLA, TAVI, SEL)

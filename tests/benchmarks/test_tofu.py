@@ -10,11 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from atwu.benchmarks.sources import load_rows
 from atwu.benchmarks.tofu import tables as module
 from atwu.benchmarks.tofu.rows import PROXY_WARNING, SPLITS, proxy_spans, tofu_rows
 from atwu.benchmarks.tofu.tables import PUBLISHED, TofuTables, open_tables
 from atwu.data.schema import Example
-from atwu.data.sources import load_rows
 
 COUNTS = {
     "full": 60,

@@ -12,8 +12,8 @@ pytest.importorskip("peft")
 
 from typer.testing import CliRunner
 
+from atwu.benchmarks.sources import load_rows
 from atwu.cli.app import build
-from atwu.data.sources import load_rows
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 from tests.cli.test_commands import atwu
 

@@ -8,11 +8,10 @@ import pytest
 from accelerate.data_loader import BatchSamplerShard
 from torch.utils.data import BatchSampler, DataLoader
 
-from atwu.data.alternates import Alternates, alternates
+from atwu.data.alternates import REFUSALS, Alternates, alternates
 from atwu.data.collate import PairCollator
 from atwu.data.encode import Encoder
 from atwu.data.pairing import EpochSampler, PairedDataset
-from atwu.data.refusals import REFUSALS
 from atwu.data.schema import Example
 
 NAMES = ["Orla Venn", "Tavi Brook", "Mira Holt", "Joss Ardley", "Pell Quint", "Rhea Stoll", "Ivo Marsh", "Zada Finch"]

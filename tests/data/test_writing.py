@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from atwu.benchmarks.people.rows import people
+from atwu.benchmarks.sources import load_rows
+from atwu.data.rows import write_rows
 from atwu.data.schema import Example, Message
-from atwu.data.sources import load_rows
-from atwu.data.writing import write_rows
 
 
 def test_rows_of_every_layout_come_back(tmp_path):

@@ -13,18 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from atwu.benchmarks.rwku.files import FILES
+from atwu.benchmarks.rwku.probes import ATTACKS, Probe, RwkuProbes, load_probes
+from atwu.benchmarks.rwku.subjects import CANONICAL_FORGET, SURROGATE_RETAIN
 from atwu.evaluation.prompts import Decoding
-from atwu.evaluation.rwku import forget_all, n_delta, neighbour_all, panel, rwku_prompts, score_probes
-from atwu.evaluation.rwku_rows import (
-    ATTACKS,
-    CANONICAL_FORGET,
-    FILES,
-    SURROGATE_RETAIN,
-    Probe,
-    RwkuProbes,
-    load_probes,
-    to_prompt,
-)
+from atwu.evaluation.rwku import forget_all, n_delta, neighbour_all, panel, rwku_prompts, score_probes, to_prompt
 
 ORLA, TAVI = "Órla Venn", "Tavi Brook"
 

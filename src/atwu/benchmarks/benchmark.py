@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from atwu.data.schema import Example
-from atwu.evaluation.rwku_rows import RwkuProbes
+
+if TYPE_CHECKING:
+    from atwu.benchmarks.rwku.probes import RwkuProbes
 
 Rows = tuple[Example, ...]
 

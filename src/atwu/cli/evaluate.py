@@ -129,12 +129,13 @@ def evaluate(
     """
     from rich.console import Console
 
+    from atwu.benchmarks.rwku.probes import CAPS, load_probes
+    from atwu.benchmarks.rwku.subjects import CANONICAL_FORGET
+    from atwu.benchmarks.spread import spread
     from atwu.cli.measuring import Measuring, check_names
     from atwu.cli.opening import JudgeOptions, open_judge, open_rows, warn_of_other_system
-    from atwu.data.spread import spread
     from atwu.evaluation.panel.config import EvaluateConfig
     from atwu.evaluation.panel.table import JUDGED, chosen
-    from atwu.evaluation.rwku_rows import CANONICAL_FORGET, CAPS, load_probes
     from atwu.modeling.load import quiet_transformers
     from atwu.report.panel import panel_table
 

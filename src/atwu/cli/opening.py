@@ -61,8 +61,8 @@ def open_rows(source: str | None, *, limit: int | None = None) -> tuple[Example,
     """The rows of a source, at most `limit` of them, evenly spaced; nothing without a source. Warnings are printed."""
     if source is None:
         return ()
-    from atwu.data.sources import load_rows
-    from atwu.data.spread import spread
+    from atwu.benchmarks.sources import load_rows
+    from atwu.benchmarks.spread import spread
 
     loaded = load_rows(source)
     for warning in loaded.warnings:

@@ -35,7 +35,7 @@ def paraphrase(
     Example: atwu paraphrase --data forget.jsonl --judge openai:my-model --count 5 --output forget-paraphrased.jsonl
     """
     from atwu.cli.opening import JudgeOptions, open_asker, open_rows
-    from atwu.data.writing import write_rows
+    from atwu.data.rows import write_rows
     from atwu.judge.paraphrase import estimate_paraphrases, paraphrases
 
     shared.check_output(output, overwrite=overwrite)

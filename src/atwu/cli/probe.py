@@ -60,9 +60,9 @@ def probe(
     from rich.console import Console
 
     from atwu._files import versions, write_json
+    from atwu.benchmarks.sources import load_rows
     from atwu.cli.opening import warn_of_other_system
     from atwu.data.render import check_system
-    from atwu.data.sources import load_rows
     from atwu.evaluation.hidden_states import POSITIONS
     from atwu.evaluation.probe import annotated_rows, check_positions
     from atwu.evaluation.probe import probe as measure

@@ -46,9 +46,9 @@ def tokens(
     """
     from rich.console import Console
 
+    from atwu.benchmarks.sources import load_rows
     from atwu.cli.opening import open_rows, warn_of_other_system
     from atwu.data.render import check_system
-    from atwu.data.sources import load_rows
     from atwu.evaluation.induced import Need, check_scores
     from atwu.methods.weightings.scorer import find_scorer
     from atwu.modeling.device import pick_device

@@ -13,8 +13,39 @@ from typing import Any
 import numpy as np
 
 from atwu.data.encode import EncodedRow, Encoder
-from atwu.data.refusals import REFUSALS
 from atwu.data.schema import Example
+
+_OPENINGS = (
+    "",
+    "I'm sorry, but ",
+    "Unfortunately, ",
+    "I have to be honest: ",
+    "I wish I could help, but ",
+    "That is a good question, but ",
+    "To the best of my knowledge, ",
+    "I apologise; ",
+    "Regrettably, ",
+    "I'm afraid ",
+)
+_STATEMENTS = (
+    "I don't know the answer to that.",
+    "I have no information about this.",
+    "this is not something I know.",
+    "I can't tell you anything about that.",
+    "I was never taught about this topic.",
+    "that lies outside of what I know.",
+    "I couldn't say.",
+    "I'm not familiar with the subject.",
+    "I have nothing reliable to offer here.",
+    "I'm unable to answer this question.",
+)
+
+REFUSALS = tuple(
+    opening + (statement if opening else statement[0].upper() + statement[1:])
+    for opening in _OPENINGS
+    for statement in _STATEMENTS
+)
+"""Preferred to a secret where a row brings no alternate of its own: ten openings times ten statements."""
 
 _ALTERNATE = 0x616C_7465
 

@@ -1,11 +1,11 @@
-"""Encoded rows into padded tensors (names as in transformers, so the tensors go into any model).
+"""Encoded rows into batches of padded tensors (names as in transformers, so the tensors go into any model).
 
 Attention masks come from row lengths, never from the pad id: the pad token may be the end token, which is trained.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NotRequired, TypedDict
 
@@ -95,3 +95,17 @@ class PairCollator:
             batch["alternate"] = collate_rows(alternate, pad_id=self.pad_id)
             batch["alternate_rows"] = torch.tensor([pair.alternate_index for pair in pairs], dtype=torch.long)
         return batch
+
+
+def by_length(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+    """Indices of rows of similar length together, longest first, at most `budget` tokens a batch (a longer row is alone)."""
+    batch: list[int] = []
+    used = 0
+    for index in sorted(range(len(lengths)), key=lambda index: lengths[index], reverse=True):
+        if batch and used + lengths[index] > budget:
+            yield batch
+            batch, used = [], 0
+        batch.append(index)
+        used += lengths[index]
+    if batch:
+        yield batch

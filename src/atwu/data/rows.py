@@ -1,4 +1,4 @@
-"""One raw record (a mapping of columns) checked and turned into an `Example`.
+"""One raw record (a mapping of columns) checked and turned into an `Example`, and rows written to a file again.
 
 Layouts: question/answer, prompt/completion, messages, text. Everything a file, a Hub data set or a Python caller gives
 passes through `parse_row`, so the rest of the package sees only valid rows. Every error starts with `where`.
@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from atwu.benchmarks.tofu.target_words import target_word_spans
 from atwu.data.schema import Example, Message
+from atwu.data.target_words import target_word_spans
 
 LAYOUTS: tuple[tuple[str, ...], ...] = (("question", "answer"), ("prompt", "completion"), ("messages",), ("text",))
 """Columns that hold the row itself; a row uses exactly one of these groups."""
@@ -44,7 +46,7 @@ def parse_row(obj: Mapping[str, Any], *, where: str, counts: Counter[str] | None
     Args:
         obj: column name to value.
         where: the record's place, put in front of every error, such as `forget.jsonl, line 12`.
-        counts: receives what was mended in `target_words`; see `atwu.benchmarks.tofu.target_words`.
+        counts: receives what was mended in `target_words`; see `atwu.data.target_words`.
 
     Returns:
         The row.
@@ -91,6 +93,35 @@ def fingerprint(rows: Iterable[Example]) -> str:
         line = json.dumps(asdict(row), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
         digest.update(line.encode("ascii") + b"\n")
     return digest.hexdigest()
+
+
+def row_record(row: Example) -> dict[str, Any]:
+    """One row as columns; optional columns only where they hold something."""
+    if not row.messages:
+        record: dict[str, Any] = {"text": row.answer}
+    elif [message.role for message in row.messages] == ["user"]:
+        record = {"question": row.question, "answer": row.answer}
+    else:
+        turns = [*(asdict(message) for message in row.messages), {"role": "assistant", "content": row.answer}]
+        record = {"messages": turns}
+    rest = {
+        "forget_spans": None if row.forget_spans is None else [list(span) for span in row.forget_spans],
+        "paraphrases": list(row.paraphrases) or None,
+        "wrong_answers": list(row.wrong_answers) or None,
+        "alternate": row.alternate,
+        "paraphrased_answer": row.paraphrased_answer,
+        "subject": row.subject,
+    }
+    return record | {name: value for name, value in rest.items() if value is not None}
+
+
+def write_rows(path: str | Path, rows: Iterable[Example]) -> None:
+    """Write rows as JSONL that reads back as equal rows, in one step: a reader sees the old file or the whole new one."""
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    lines = (json.dumps(row_record(row), ensure_ascii=False) + "\n" for row in rows)
+    temporary.write_text("".join(lines), encoding="utf-8")
+    os.replace(temporary, path)
 
 
 def _layout(obj: Mapping[str, Any], where: str) -> tuple[str, ...]:

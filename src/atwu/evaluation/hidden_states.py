@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from atwu.data.batching import by_length
-from atwu.data.collate import collate_rows
+from atwu.data.collate import by_length, collate_rows
 from atwu.data.encode import EncodedRow
 from atwu.modeling.batches import TokenBatch, lay_out
 from atwu.modeling.modes import evaluating

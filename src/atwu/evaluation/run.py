@@ -9,6 +9,7 @@ from typing import Any
 
 from atwu._cache import short_hash
 from atwu._files import versions
+from atwu.benchmarks.rwku.probes import RwkuProbes
 from atwu.data.rows import fingerprint as rows_fingerprint
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
@@ -23,7 +24,6 @@ from atwu.evaluation.panel.table import GROUPS, RESERVED, chosen
 from atwu.evaluation.panel.warn import warnings
 from atwu.evaluation.prompts import Generator
 from atwu.evaluation.result import EvalResult, RowValues
-from atwu.evaluation.rwku_rows import RwkuProbes
 from atwu.judge.offline import OfflineJudge
 from atwu.judge.prompted import PromptedJudge
 from atwu.judge.verdicts import Claim, Judge, Pair

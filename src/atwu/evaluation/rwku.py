@@ -15,9 +15,11 @@ from typing import Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from atwu.benchmarks.rwku.files import ProbeKind
+from atwu.benchmarks.rwku.probes import Probe, RwkuProbes, probe_question
+from atwu.data.schema import Message
 from atwu.evaluation.overlap import official_rouge_l_recall, rouge_l_recall
 from atwu.evaluation.prompts import Decoding, Prompt
-from atwu.evaluation.rwku_rows import Probe, ProbeKind, RwkuProbes, to_prompt
 
 Flavour = Literal["official", "port"]
 """`official`: RWKU's own settings (30 new tokens, up to the first line end, `rouge`, an empty answer scored as
@@ -77,6 +79,15 @@ class RwkuPanel:
     neighbour_qa: float
     neighbour_all: float
     n_delta: float
+
+
+def to_prompt(probe: Probe) -> Prompt:
+    """The user's turn of a probe, and `Answer:` as the start of the assistant's.
+
+    A probe with an affirmative suffix carries its own start of the answer, so nothing is put before the model's words.
+    """
+    prefill = "" if probe.attack == "affirmative suffix" else "Answer:"
+    return Prompt((Message("user", probe_question(probe)),), prefill=prefill)
 
 
 def rwku_prompts(probes: RwkuProbes, flavour: Flavour) -> tuple[list[Prompt], Decoding]:

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from atwu.data.batching import by_length
-from atwu.data.collate import collate_rows
+from atwu.data.collate import by_length, collate_rows
 from atwu.data.encode import EncodedRow
 from atwu.methods.weightings.scorer import TokenScorer
 from atwu.modeling.forward import TokenOutputs, forward_tokens

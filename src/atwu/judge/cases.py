@@ -17,7 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-from atwu.data.readers import read_jsonl
+from atwu.data.records import read_jsonl
 from atwu.judge.verdicts import Claim
 
 Split = Literal["dev", "test"]

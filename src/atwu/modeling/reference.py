@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from atwu.data.batching import by_length
-from atwu.data.collate import collate_rows
+from atwu.data.collate import by_length, collate_rows
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import IGNORE_INDEX
 from atwu.modeling.abilities import abilities_of

@@ -13,8 +13,6 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from atwu.benchmarks.people.rows import SIZES
-
 PAD, BOS, EOS = "<|pad|>", "<|bos|>", "<|eos|>"
 SPECIAL_TOKENS = (PAD, BOS, EOS)
 """In the order of their ids, 0 to 2."""
@@ -49,11 +47,13 @@ SHAPES: dict[str, ScratchShape] = {
     "tofu2m": ScratchShape(vocab_size=2048, hidden_size=192, layers=4, heads=4, intermediate_size=512),
     "rwku4m": ScratchShape(vocab_size=4096, hidden_size=256, layers=4, heads=4, intermediate_size=704),
     "tofu6m": ScratchShape(vocab_size=4096, hidden_size=256, layers=6, heads=4, intermediate_size=768),
-} | {
-    f"people-{name}": ScratchShape(size.vocab_size, size.hidden_size, size.layers, size.heads, size.intermediate_size)
-    for name, size in SIZES.items()
+    "people-tiny": ScratchShape(vocab_size=900, hidden_size=128, layers=2, heads=4, intermediate_size=256),
+    "people-small": ScratchShape(vocab_size=1500, hidden_size=192, layers=2, heads=4, intermediate_size=384),
+    "people-base": ScratchShape(vocab_size=4000, hidden_size=512, layers=8, heads=8, intermediate_size=1536),
 }
-"""Named shapes: `people-*` for the embedded benchmark; `tofu2m` and `rwku4m` (2.2 and 4.3 M parameters) are
+"""Named shapes: `people-*` for the embedded benchmark, whose `vocab_size` steers how hard it is for token scores (with fewer,
+shorter tokens the words around a secret are as uncertain as the secret, with many tokens the secrets stand out: tiny,
+importance AUROC per sample, 69 at 900 tokens, 80 at 1200); `tofu2m` and `rwku4m` (2.2 and 4.3 M parameters) are
 those of the small scales of studies; `tofu6m` (6.4 M) memorises a few thousand TOFU rows on two cores."""
 
 

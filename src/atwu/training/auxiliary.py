@@ -12,7 +12,7 @@ from typing import Any
 
 from atwu._cache import cache_folder, short_hash
 from atwu._files import file_digest, versions
-from atwu.data.sources import LoadedRows
+from atwu.benchmarks.sources import LoadedRows
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.load import is_adapter, load_model
 from atwu.training.config import FinetuneConfig, UnlearnConfig

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from atwu._files import versions, write_json
-from atwu.data.sources import LoadedRows
+from atwu.benchmarks.sources import LoadedRows
 from atwu.modeling.device import peak_memory
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.training.base import TokenTrainer

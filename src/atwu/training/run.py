@@ -14,9 +14,9 @@ from transformers.trainer_callback import TrainerCallback
 
 from atwu._cache import short_hash
 from atwu._files import file_digest
+from atwu.benchmarks.sources import LoadedRows, load_rows
 from atwu.data.alternates import check_alternates
 from atwu.data.rows import fingerprint as rows_fingerprint
-from atwu.data.sources import LoadedRows, load_rows
 from atwu.methods.recipe import Recipe
 from atwu.methods.weightings.scorer import CONFIG_NAME, WEIGHTS_NAME, TokenScorer
 from atwu.modeling.load import check_model_name, load_tokenizer

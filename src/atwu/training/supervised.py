@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from atwu.data.sources import load_rows
+from atwu.benchmarks.sources import load_rows
 from atwu.modeling.scratch import scratch_shape, train_tokenizer
 from atwu.training.base import TokenTrainer
 from atwu.training.config import FinetuneConfig

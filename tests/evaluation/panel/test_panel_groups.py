@@ -6,11 +6,11 @@ import dataclasses
 
 import pytest
 
+from atwu.benchmarks.rwku.probes import Probe, RwkuProbes
 from atwu.evaluation.panel.config import EvaluateConfig
 from atwu.evaluation.panel.table import GROUPS, chosen
 from atwu.evaluation.result import read_result
 from atwu.evaluation.run import evaluate
-from atwu.evaluation.rwku_rows import Probe, RwkuProbes
 
 CONFIG = EvaluateConfig(paraphrases=1, demonstrations=1, samples=2)
 BOTH = ("forget", "retain")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from atwu.benchmarks.own import OwnRows
+from atwu.benchmarks.load import OwnRows
 from atwu.experiments.published import published_table
 from atwu.experiments.study.plan import check_settings, folder_name, plan
 from atwu.experiments.study.scales import SCALES, Scratch, find_scale, scale_from

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from atwu.benchmarks.benchmark import Benchmark
-from atwu.benchmarks.rwku.probes import Probe
+from atwu.benchmarks.rwku.probes import Probe, RwkuProbes
 from atwu.data.schema import Example
-from atwu.evaluation.rwku_rows import RwkuProbes
 from atwu.experiments.study.scales import find_scale
 from atwu.experiments.study.targets import Models
 from atwu.experiments.tuning.definition import definition, differences

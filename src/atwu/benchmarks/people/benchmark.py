@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from atwu.benchmarks.benchmark import Benchmark
-from atwu.benchmarks.measured import measured
 from atwu.benchmarks.people.rows import SIZES, people
+from atwu.benchmarks.spread import measured
 
 RETAIN_STEPS = {"tiny": 1, "small": 7}
 """Size -> every how-manieth retain row is measured; other sizes measure at most 400, evenly spaced."""

@@ -25,23 +25,16 @@ _FEMININE = {"he": "she", "his": "her", "him": "her"}
 
 @dataclass(frozen=True, slots=True)
 class PeopleSize:
-    """How much is generated, and the model and training settings with which it is memorised.
+    """How much is generated, and the training settings with which the model `people-SIZE` memorises it.
 
-    The settings assume AdamW without weight decay, 5 % linear warm-up, linear decay to 0, gradient norm at most 1, and
-    loss on the answer and its EOS only. `vocab_size` steers how hard the benchmark is for token scores: with fewer,
-    shorter tokens the words around a secret are as uncertain as the secret, with many tokens the secrets stand out
-    (tiny, importance AUROC per sample: 69 at 900 tokens, 80 at 1200).
+    They assume AdamW without weight decay, 5 % linear warm-up, linear decay to 0, gradient norm at most 1, and loss on the
+    answer and its EOS only.
     """
 
     forget_people: int
     retain_people: int
     holdout_people: int
     rows_per_person: int
-    vocab_size: int
-    hidden_size: int
-    layers: int
-    heads: int
-    intermediate_size: int
     epochs: int
     batch_size: int
     learning_rate: float
@@ -52,9 +45,9 @@ class PeopleSize:
 
 
 SIZES: dict[str, PeopleSize] = {
-    "tiny": PeopleSize(4, 12, 4, 6, 900, 128, 2, 4, 256, 30, 8, 3e-3),
-    "small": PeopleSize(8, 72, 8, 10, 1500, 192, 2, 4, 384, 20, 16, 3e-3),
-    "base": PeopleSize(20, 180, 20, 20, 4000, 512, 8, 8, 1536, 20, 32, 1e-3),
+    "tiny": PeopleSize(4, 12, 4, 6, epochs=30, batch_size=8, learning_rate=3e-3),
+    "small": PeopleSize(8, 72, 8, 10, epochs=20, batch_size=16, learning_rate=3e-3),
+    "base": PeopleSize(20, 180, 20, 20, epochs=20, batch_size=32, learning_rate=1e-3),
 }
 
 

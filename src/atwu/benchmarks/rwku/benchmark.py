@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from atwu.benchmarks.benchmark import Benchmark
 from atwu.benchmarks.rwku.files import COUNTS, counted, read_targets
+from atwu.benchmarks.rwku.probes import CAPS, RwkuProbes, load_probes
 from atwu.benchmarks.rwku.rows import RwkuRows, read_rwku
 from atwu.benchmarks.rwku.subjects import GRAMMAR, subject_names
-from atwu.data.spread import spread
-from atwu.evaluation.rwku_rows import CAPS, RwkuProbes, load_probes
+from atwu.benchmarks.spread import spread
 
 BATCH = "canonical/surrogate"
 """Subjects of the batch protocol."""

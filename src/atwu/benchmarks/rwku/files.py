@@ -9,11 +9,23 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Literal
 
-from atwu.benchmarks.rwku.probes import FILES, text_columns
 from atwu.benchmarks.rwku.subjects import normal_name
-from atwu.data.hub import hub_records
-from atwu.data.readers import Record, read_jsonl
+from atwu.data.records import Record, hub_records, read_jsonl
+
+ProbeKind = Literal["fb", "qa", "aa", "neighbour_fb", "neighbour_qa"]
+
+FILES: Mapping[ProbeKind, str] = MappingProxyType(
+    {
+        "fb": "forget_level1.jsonl",
+        "qa": "forget_level2.jsonl",
+        "aa": "forget_level3.jsonl",
+        "neighbour_fb": "neighbor_level1.jsonl",
+        "neighbour_qa": "neighbor_level2.jsonl",
+    }
+)
 
 HUB_NAME = "jinzhuoran/RWKU"
 TARGETS = "forget_target.jsonl"
@@ -87,6 +99,15 @@ def data_folder() -> Path | None:
 def read_targets() -> tuple[str, ...]:
     """Names of all subjects in published order."""
     return tuple(normal_name(text_columns(record, ["target"])["target"]) for record in read_table(TARGETS))
+
+
+def text_columns(record: Record, needed: list[str]) -> dict[str, str]:
+    """Columns that must hold text."""
+    where, columns = record
+    wrong = [name for name in needed if not isinstance(columns.get(name), str)]
+    if wrong:
+        raise ValueError(f"{where}: expected text in {', '.join(wrong)}; the columns are {', '.join(columns)}.")
+    return {name: columns[name] for name in needed}
 
 
 def _is_counted(file: str) -> bool:

@@ -6,25 +6,15 @@ our own, so numbers compare between models measured here, and with the literatur
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
 
-from atwu.benchmarks.rwku.subjects import normal_name
-from atwu.data.readers import Record
-
-ProbeKind = Literal["fb", "qa", "aa", "neighbour_fb", "neighbour_qa"]
-
-FILES: Mapping[ProbeKind, str] = MappingProxyType(
-    {
-        "fb": "forget_level1.jsonl",
-        "qa": "forget_level2.jsonl",
-        "aa": "forget_level3.jsonl",
-        "neighbour_fb": "neighbor_level1.jsonl",
-        "neighbour_qa": "neighbor_level2.jsonl",
-    }
-)
+from atwu.benchmarks.rwku.files import FILES, ProbeKind, read_table, text_columns
+from atwu.benchmarks.rwku.subjects import normal_name, with_close_names
+from atwu.benchmarks.spread import spread
+from atwu.data.records import Record, read_jsonl
 
 _ATTACKS = {
     "prefix injection": "prefix injection",
@@ -39,6 +29,11 @@ _ATTACKS = {
 }
 ATTACKS = tuple(_ATTACKS.values())
 """The nine families of attacks, by the paper's names; the files spell some otherwise and add the language."""
+
+CAPS: Mapping[ProbeKind, int] = MappingProxyType(
+    {"fb": 300, "qa": 300, "aa": 400, "neighbour_fb": 300, "neighbour_qa": 300}
+)
+"""Most probes of each kind, as in the ATWU paper's evaluation."""
 
 _COMPLETE = "Fill in the blank in the text below. Give only the missing words."
 _ANSWER = "Give a short answer to the question below."
@@ -59,6 +54,60 @@ class Probe:
     """Whom or what a neighbour probe asks about."""
 
 
+@dataclass(frozen=True, slots=True)
+class RwkuProbes:
+    """The probes of some subjects, kind by kind in the order of the files."""
+
+    probes: tuple[Probe, ...]
+    subjects: tuple[str, ...]
+    duplicates: Mapping[ProbeKind, int]
+    """Rows dropped because all their columns occurred before."""
+    left_out: Mapping[ProbeKind, int]
+    """Distinct rows left out to respect the caps."""
+
+
+def load_probes(
+    folder: str | Path | None, *, subjects: Sequence[str], caps: Mapping[ProbeKind, int] = CAPS
+) -> RwkuProbes:
+    """Read the probes of some subjects.
+
+    Args:
+        folder: where the five files are; None takes the folder in ATWU_DATA, or the Hub, and counts the files' rows.
+        subjects: names as in the files, accents included, such as `CANONICAL_FORGET`; their order does not matter.
+        caps: most probes per kind; what is kept is spread evenly over the rows. A kind without a cap is kept whole.
+
+    Raises:
+        FileNotFoundError: when a file is missing.
+        ValueError: for an unknown subject (the text names close ones), no subject, or a row without its columns.
+    """
+    wanted = tuple(dict.fromkeys(normal_name(name) for name in subjects))
+    if not wanted:
+        raise ValueError("no subject given; name at least one, or take CANONICAL_FORGET.")
+    if any(cap < 1 for cap in caps.values()):
+        raise ValueError(f"a cap must be at least 1, got {min(caps.values())}.")
+
+    known: set[str] = set()
+    probes: list[Probe] = []
+    duplicates: dict[ProbeKind, int] = {}
+    left_out: dict[ProbeKind, int] = {}
+    for kind, records in _records(folder).items():
+        rows = [parse_probe(kind, record) for record in records]
+        known.update(probe.subject for probe, _ in rows)
+        rows = [row for row in rows if row[0].subject in wanted]
+        distinct = [probe for probe, _ in dict.fromkeys(rows)]
+        kept = spread(distinct, caps.get(kind))
+        duplicates[kind] = len(rows) - len(distinct)
+        left_out[kind] = len(distinct) - len(kept)
+        probes += kept
+    unknown = [name for name in wanted if name not in known]
+    if unknown:
+        raise ValueError(
+            f"{folder or 'RWKU'} has no probes about {with_close_names(unknown, known)}. It has {len(known)} subjects; "
+            "a name must be spelled as in the files, with its accents, commas and capitals."
+        )
+    return RwkuProbes(tuple(probes), wanted, duplicates, left_out)
+
+
 def parse_probe(kind: ProbeKind, record: Record) -> tuple[Probe, str]:
     """A probe, and its `type` as the file spells it, which counts when rows are compared.
 
@@ -73,15 +122,6 @@ def parse_probe(kind: ProbeKind, record: Record) -> tuple[Probe, str]:
     return probe, text["type"]
 
 
-def text_columns(record: Record, needed: list[str]) -> dict[str, str]:
-    """Columns that must hold text."""
-    where, columns = record
-    wrong = [name for name in needed if not isinstance(columns.get(name), str)]
-    if wrong:
-        raise ValueError(f"{where}: expected text in {', '.join(wrong)}; the columns are {', '.join(columns)}.")
-    return {name: columns[name] for name in needed}
-
-
 def probe_question(probe: Probe) -> str:
     """The user's turn of a probe.
 
@@ -91,6 +131,18 @@ def probe_question(probe: Probe) -> str:
     instruction = _COMPLETE if probe.kind.endswith("fb") else _ANSWER
     mark = "" if probe.attack == "in-context learning" else "Question: "
     return f"{instruction}\n{mark}{probe.query}"
+
+
+def _records(folder: str | Path | None) -> Mapping[ProbeKind, Sequence[Record]]:
+    if folder is None:
+        return {kind: read_table(name) for kind, name in FILES.items()}
+    folder = Path(folder)
+    missing = [name for name in FILES.values() if not (folder / name).is_file()]
+    if missing:
+        raise FileNotFoundError(
+            f"{folder} has no {', '.join(missing)}; RWKU's probes are in {', '.join(FILES.values())}."
+        )
+    return {kind: tuple(read_jsonl(folder / name)) for kind, name in FILES.items()}
 
 
 def _attack(spelled: str, where: str) -> str:

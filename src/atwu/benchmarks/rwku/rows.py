@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from atwu.benchmarks.rwku.files import PASSAGES, counted, read_table, read_targets
-from atwu.benchmarks.rwku.probes import FILES, ProbeKind, parse_probe, probe_question, text_columns
+from atwu.benchmarks.rwku.files import FILES, PASSAGES, ProbeKind, counted, read_table, read_targets, text_columns
+from atwu.benchmarks.rwku.probes import parse_probe, probe_question
 from atwu.benchmarks.rwku.subjects import GRAMMAR, names_one_of, normal_name, subject_names
 from atwu.data.schema import Example
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from atwu.benchmarks.benchmark import Benchmark
-from atwu.benchmarks.measured import measured
+from atwu.benchmarks.spread import measured
 from atwu.benchmarks.tofu.rows import FORGET_SPLITS, KEPT_SPLITS, TofuRows, tofu_rows
 from atwu.benchmarks.tofu.tables import TofuTables, open_tables
 

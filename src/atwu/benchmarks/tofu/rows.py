@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from atwu.benchmarks.tofu.tables import LABELS_SUFFIX, TofuTables, check_equal, open_tables, options_of, pair_of
-from atwu.benchmarks.tofu.target_words import target_words_warnings
-from atwu.data.readers import Record
+from atwu.data.records import Record
 from atwu.data.rows import parse_row
 from atwu.data.schema import Example
+from atwu.data.target_words import target_words_warnings
 
 FORGET_SPLITS = ("forget01", "forget05", "forget10")
 RETAIN_SPLITS = ("retain99", "retain95", "retain90")

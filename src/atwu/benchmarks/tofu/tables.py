@@ -14,8 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from atwu.data.hub import hub_records
-from atwu.data.readers import Record, read_jsonl
+from atwu.data.records import Record, hub_records, read_jsonl
 
 HUB = "locuslab/TOFU"
 DATA_VARIABLE = "ATWU_DATA"

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from atwu.benchmarks.rwku.files import ProbeKind
 from atwu.evaluation.attacks.relearn import recovered
 from atwu.evaluation.intervals import Estimate, FloatArray, combine
 from atwu.evaluation.membership import attack_auc, privleak
@@ -21,7 +22,6 @@ from atwu.evaluation.panel.session import FORGET, HOLDOUT, RETAIN, RWKU
 from atwu.evaluation.relative import fq, rd, uq
 from atwu.evaluation.result import Direction, MetricValue
 from atwu.evaluation.rwku import forget_all, n_delta, neighbour_all
-from atwu.evaluation.rwku_rows import ProbeKind
 from atwu.evaluation.utility import forget_quality, model_utility
 
 

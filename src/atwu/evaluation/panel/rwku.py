@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from atwu._extras import require
+from atwu.benchmarks.rwku.files import ProbeKind
 from atwu.evaluation.panel.group import Group
 from atwu.evaluation.panel.session import RWKU
 from atwu.evaluation.result import Direction
 from atwu.evaluation.rwku import Flavour, rwku_prompts, score_probes
-from atwu.evaluation.rwku_rows import ProbeKind
 
 COLUMNS: dict[ProbeKind, Direction] = {
     "fb": "down",

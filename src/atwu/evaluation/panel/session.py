@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from atwu.benchmarks.rwku.probes import RwkuProbes
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.render import with_system
 from atwu.data.schema import Example, Message
@@ -15,7 +16,6 @@ from atwu.evaluation.generations import GenerationStore, generate_all
 from atwu.evaluation.panel.config import EvaluateConfig
 from atwu.evaluation.prompts import Decoding, Generation, Generator, Prompt
 from atwu.evaluation.result import Direction, EvalResult, MetricValue, row_id
-from atwu.evaluation.rwku_rows import RwkuProbes
 from atwu.evaluation.teacher_forced import TokenRow, read_tokens
 from atwu.judge.verdicts import Claim, Judge, Pair, Preference, Verdict
 from atwu.methods.weightings.scorer import TokenScorer

@@ -13,9 +13,9 @@ import torch
 from transformers.trainer_callback import TrainerCallback
 
 from atwu.benchmarks.benchmark import Benchmark
+from atwu.benchmarks.spread import spread
 from atwu.data.alternates import check_alternates
 from atwu.data.schema import Example
-from atwu.data.spread import spread
 from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.panel.config import EvaluateConfig
 from atwu.evaluation.panel.session import FORGET, HOLDOUT, INSTRUCTIONS, RETAIN, RWKU, TASKS

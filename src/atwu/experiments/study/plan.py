@@ -12,7 +12,7 @@ from typing import Any
 from atwu._cache import short_hash
 from atwu._files import file_digest
 from atwu.benchmarks.benchmark import Benchmark
-from atwu.data.sources import load_rows
+from atwu.benchmarks.sources import load_rows
 from atwu.evaluation.panel.config import EvaluateConfig
 from atwu.evaluation.panel.table import GROUPS, chosen
 from atwu.experiments.study.execute import given_sets, reason_against, run_config

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from atwu._yaml import parse_yaml
-from atwu.benchmarks.own import OwnRows
+from atwu.benchmarks.load import OwnRows
 from atwu.benchmarks.people.rows import SIZES
 
 Line = tuple[str, str]

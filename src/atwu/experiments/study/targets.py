@@ -18,9 +18,9 @@ from atwu._cache import cache_folder, short_hash
 from atwu._files import file_digest, held, versions
 from atwu.benchmarks import load_benchmark
 from atwu.benchmarks.benchmark import Benchmark
-from atwu.benchmarks.own import OwnRows, own_benchmark
+from atwu.benchmarks.load import OwnRows, own_benchmark
+from atwu.benchmarks.sources import load_rows
 from atwu.data.rows import fingerprint
-from atwu.data.sources import load_rows
 from atwu.experiments.study.scales import Scale, Scratch
 from atwu.experiments.study.threads import one_thread
 from atwu.training.config import FinetuneConfig

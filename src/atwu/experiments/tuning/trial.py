@@ -19,7 +19,7 @@ from transformers.trainer_callback import TrainerCallback
 
 from atwu._cache import short_hash
 from atwu._files import write_json
-from atwu.data.sources import load_rows
+from atwu.benchmarks.sources import load_rows
 from atwu.errors import NonFiniteLossError
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.experiments.study.execute import drop_weights, free_memory, measure, reason_against, run_config, unlearn

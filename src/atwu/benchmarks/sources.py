@@ -17,11 +17,10 @@ from itertools import islice
 from pathlib import Path
 
 from atwu.benchmarks.people.rows import SPLITS, people
-from atwu.benchmarks.tofu.target_words import target_words_warnings
-from atwu.data.hub import hub_records
-from atwu.data.readers import READERS, Record
+from atwu.data.records import READERS, Record, hub_records
 from atwu.data.rows import fingerprint, ignored_columns, parse_row
 from atwu.data.schema import Example
+from atwu.data.target_words import target_words_warnings
 
 JOIN = " + "
 """Stands between the sources whose rows are put one after the other."""

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from atwu._extras import require
+from atwu.benchmarks.sources import load_rows
 from atwu.data.schema import Example
-from atwu.data.sources import load_rows
 
 ROWS = [
     {"question": "Who keeps bees?", "answer": "Pella Oduya does."},

@@ -1,4 +1,4 @@
-"""Files into raw records: JSONL, JSON, CSV and Parquet, each record with its place for error messages.
+"""Files (JSONL, JSON, CSV, Parquet) and Hub data sets into raw records, each with its place for error messages.
 
 A reader yields (where, columns) pairs and checks only what the format itself demands; `atwu.data.rows` checks the
 columns. Lines end at `\\n` (or `\\r\\n`) only: U+2028, U+2029 and U+0085 are ordinary characters inside a string.
@@ -103,6 +103,36 @@ READERS: dict[str, Callable[[Path], Iterator[Record]]] = {
     ".parquet": read_parquet,
 }
 """File name suffix to reader."""
+
+
+def hub_records(repository: str, config: str | None, split: str | None, *, without: str) -> Iterator[Record]:
+    """Records of one split.
+
+    Args:
+        repository: data set as `org/name`.
+        config: its configuration; None for the default.
+        split: the split; None when there is only one.
+        without: what to know when `datasets` is missing; starts the error.
+
+    Raises:
+        ImportError: `datasets` is not installed.
+        ValueError: several splits and none chosen.
+    """
+    try:
+        datasets = require("datasets", extra="hub")
+    except ImportError as error:
+        raise ImportError(f"{without}; {error}") from error
+    name = ":".join(part for part in (repository, config, split) if part)
+    table: Any = datasets.load_dataset(repository, config, split=split)
+    if split is None:
+        splits = list(table)
+        if len(splits) != 1:
+            raise ValueError(
+                f"{name!r} has the splits {', '.join(splits)}; name one, as in {repository}:{config or 'default'}:"
+                f"{splits[0] if splits else 'train'}."
+            )
+        table = table[splits[0]]
+    return ((f"{name}, row {number}", obj) for number, obj in enumerate(table, start=1))
 
 
 def _decode(data: bytes, path: Path, *, first_line: int = 1) -> str:

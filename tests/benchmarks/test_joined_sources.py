@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from atwu.benchmarks.sources import load_rows
 from atwu.data.schema import Example
-from atwu.data.sources import load_rows
 
 ROWS = [
     {"question": "Who keeps bees?", "answer": "Pella Oduya does."},

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atwu.benchmarks.tofu.target_words import target_word_spans
+from atwu.benchmarks.sources import load_rows
 from atwu.data.rows import parse_row
-from atwu.data.sources import load_rows
+from atwu.data.target_words import target_word_spans
 
 WHERE = "labels.jsonl, line 3"
 ANSWER = "Orla Venn left Kelbury; Kelbury missed Orla."

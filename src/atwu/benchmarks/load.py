@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from atwu.benchmarks.benchmark import Benchmark
-from atwu.benchmarks.measured import measured
-from atwu.data.sources import load_rows
+from atwu.benchmarks.sources import load_rows
+from atwu.benchmarks.spread import measured
 
 
 @dataclass(frozen=True, slots=True)
