@@ -15,7 +15,8 @@ from atwu import FinetuneConfig, UnlearnConfig, evaluate, load_rows
 from atwu.methods.weightings.scorer import find_scorer
 from atwu.modeling.device import pick_device
 from atwu.modeling.load import load_model, load_tokenizer, quiet_transformers
-from atwu.report.tables import markdown_table
+from atwu.report.markdown import models_markdown
+from atwu.report.table import table_of
 from atwu.training.run import ModelSource, run_finetune, run_unlearn
 
 TOFU = Path(os.environ["ATWU_DATA"]) / "tofu"
@@ -68,7 +69,7 @@ for name, options in METHODS.items():
             ModelSource(model=str(target)), config, forget=forget, retain=retain, output=models[name], say=print
         )
 sets = {"forget": load_rows(forget).rows, "retain": load_rows(retain, limit=400).rows}
-table = {}
+results = {}
 for name, folder in models.items():
     result = evaluate(
         load_model(str(folder)).to(pick_device()),
@@ -78,5 +79,5 @@ for name, folder in models.items():
         name=name,
     )
     result.write(RUNS / f"eval_{folder.name}.json")
-    table[name] = {f"{split} {key}": value for split, values in result.sets.items() for key, value in values.items()}
-print(markdown_table(table))
+    results[name] = result
+print(models_markdown(table_of(results)))

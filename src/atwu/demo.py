@@ -11,7 +11,7 @@ from pathlib import Path
 
 from atwu.benchmarks.people.rows import PeopleBenchmark, people
 from atwu.benchmarks.spread import spread
-from atwu.evaluation.result import EvalResult, MetricValue
+from atwu.evaluation.result import EvalResult
 from atwu.evaluation.run import evaluate
 from atwu.experiments.study.scales import Scratch, find_scale
 from atwu.experiments.study.targets import train_once
@@ -112,28 +112,16 @@ def measure(targets: Targets, folders: Mapping[str, Path], *, rows: int = 100) -
     return results
 
 
-COLUMNS: Mapping[str, tuple[str, str]] = {
-    "forget ES": ("forget", "extraction_strength"),
-    "forget prob.": ("forget", "probability"),
-    "forget ROUGE": ("forget", "rouge_l_recall"),
-    "retain ES": ("retain", "extraction_strength"),
-    "retain prob.": ("retain", "probability"),
-    "retain ROUGE": ("retain", "rouge_l_recall"),
-    "score AUROC": ("forget", "auroc_scorer"),
+COLUMNS: Mapping[tuple[str, str], str] = {
+    ("forget", "extraction_strength"): "forget\nES",
+    ("forget", "probability"): "forget\nprob.",
+    ("forget", "rouge_l_recall"): "forget\nROUGE",
+    ("retain", "extraction_strength"): "retain\nES",
+    ("retain", "probability"): "retain\nprob.",
+    ("retain", "rouge_l_recall"): "retain\nROUGE",
+    ("forget", "auroc_scorer"): "score\nAUROC",
 }
-"""Column of the demo's table -> (set, metric)."""
-
-
-def table(results: Mapping[str, EvalResult]) -> dict[str, dict[str, MetricValue]]:
-    """The demo's table: model -> column -> value."""
-    return {
-        name: {
-            column: result.sets[split][metric]
-            for column, (split, metric) in COLUMNS.items()
-            if metric in result.sets[split]
-        }
-        for name, result in results.items()
-    }
+"""The demo's table: set and metric -> head of its column."""
 
 
 def heat_map(targets: Targets, folders: Mapping[str, Path], *, rows: int = 40) -> list[ScoredRow]:

@@ -13,20 +13,12 @@ import pytest
 from rich.console import Console
 
 from atwu.evaluation.result import MetricValue
-from atwu.report.formats import (
-    REPORT_SCHEMA,
-    WRITERS,
-    headline_lines,
-    headline_table,
-    tex,
-    to_csv,
-    to_json,
-    to_latex,
-    to_markdown,
-)
-from atwu.report.method_table import method_table
+from atwu.report.formats import REPORT_SCHEMA, WRITERS, to_csv, to_json
+from atwu.report.latex import tex, to_latex
+from atwu.report.markdown import escaped, to_markdown
 from atwu.report.records import Records, read_records
-from atwu.report.tables import escaped
+from atwu.report.table import headline_lines, notes_of, report_table
+from atwu.report.terminal import headline_table
 
 BUDGET = "20 trials per method, learning rate and forget weight searched"
 
@@ -125,20 +117,15 @@ def test_printed_numbers_are_those_of_the_json(records) -> None:
 
 
 def test_marks(records) -> None:
-    table = method_table(records)
-    marks = {
-        (row.name, column.line[1]): cell.mark
-        for row in table.rows
-        for column, cell in zip(table.columns, row.cells, strict=True)
-        if column.line[0] in ("instructions", "overall")
-    }
-    assert [row.name for row in table.rows] == ["original", "retain-only", "atwu", "wga", "npo"]
+    table = report_table(records)
+    marks = {(row.label, row.metric): row.mark for row in table.frame.itertuples()}
+    assert table.labels == ["original", "retain-only", "atwu", "wga", "npo"]
     assert marks["npo", "win_rate"] == "degraded"
     assert marks["atwu", "FQ"] == "best"
     assert marks["wga", "FQ"] == "second"
-    assert marks["atwu", "mia_auc_loss"] is None  # neither way is better
-    assert marks["original", "win_rate"] is None
-    assert table.notes == ("npo: win rate 40.0 is below 45: generation degraded.",)
+    assert marks["atwu", "mia_auc_loss"] == ""  # neither way is better
+    assert marks["original", "win_rate"] == ""
+    assert notes_of(records, table) == ["npo: win rate 40.0 is below 45: generation degraded."]
     markdown = markdown_rows(to_markdown(records))
     column = [name for _, name in headline_lines(records)].index("win_rate")
     assert markdown["npo"][column].startswith("40.0 (!) ± 0.0")

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from atwu.report.colour_scale import contrast
-from atwu.report.method_table import headline_lines
+from atwu.report.frame import lines_of, tidy
+from atwu.report.names import definition, short_name
 from atwu.report.page import render_page, write_page
-from atwu.report.page.glossary import definition, short_name
 from atwu.report.page.reproduce import shared_settings
 from atwu.report.page.results import subscripted
-from atwu.report.panel import cell_of, lines_of
 from atwu.report.records import Records
-from atwu.report.tables import known, shown_number
+from atwu.report.table import headline_lines
+from atwu.report.values import cell_of, shown_number
 from tests.report.conftest import Page
 
 
@@ -56,12 +56,12 @@ def test_nothing_is_fetched_and_the_policy_names_what_runs(page: Page) -> None:
 
 def test_table_has_the_numbers_of_the_records(page: Page, records: Records) -> None:
     headline = headline_lines(records)
-    lines = [*headline, *(line for line in lines_of(records.results) if line not in headline)]
+    lines = [*headline, *(line for line in lines_of(tidy(records.results)) if line not in headline)]
     found = page.values("headline")
     assert list(found) == ["original", "retain-only", "atwu", "wga", "npo"]
     for label, values in found.items():
         cells = [cell_of(records.results[label], line) for line in lines]
-        assert values == [repr(cell.value) if cell is not None and known(cell) else "" for cell in cells]
+        assert values == [repr(cell.value) if cell is not None else "" for cell in cells]
         for cell in cells:
             if cell is not None and cell.value is not None and cell.low is not None and cell.high is not None:
                 low, high = (shown_number(end, cell.digits) for end in (cell.low, cell.high))
@@ -159,7 +159,7 @@ def test_commands_settings_and_versions(page: Page) -> None:
 
 
 def test_every_metric_is_explained(page: Page, records: Records) -> None:
-    for _, metric in lines_of(records.results):
+    for _, metric in lines_of(tidy(records.results)):
         assert definition(metric), metric
         assert str(definition(metric)).replace("J_", "J").replace("ES Δ", "ESΔ") in page.visible
     assert short_name("recovered_J_P@int4") == "recovered J_P after rounding to 4 bits"

@@ -14,7 +14,7 @@ from atwu.report.page.html import Html
 from atwu.report.page.results import metric_table
 from atwu.report.page.summary import difference, leading_line, order, summary
 from atwu.report.records import Records
-from atwu.report.tables import shown_number
+from atwu.report.values import shown_number
 from tests.report.conftest import Page
 
 

@@ -17,7 +17,11 @@ from atwu.evaluation.panel.derive import Sides, overall
 from atwu.evaluation.panel.numbers import Numbers, set_values
 from atwu.evaluation.panel.session import Recorded
 from atwu.evaluation.result import EvalResult, MetricValue, RowValues
-from atwu.report.panel import HEADLINE, differences_table, lines_of, panel_markdown, panel_table
+from atwu.report.frame import lines_of, tidy
+from atwu.report.markdown import models_markdown, panel_markdown
+from atwu.report.names import PANEL
+from atwu.report.table import table_of
+from atwu.report.terminal import differences_table, models_table, panel_table
 
 NONE = MetricValue(None, 0, "up", skipped=40)
 
@@ -81,7 +85,7 @@ def test_degraded_wins_over_best() -> None:
     results = {"npo": result("npo", down(1.0), rate=44.0), "wga": result("wga", down(2.0), rate=40.0)}
     shown = cells(panel_table(results))
     assert {cell["win_rate ↑"].style for cell in shown.values()} == {"red"}
-    assert "**44.0**" not in panel_markdown(results)
+    assert "**44.0**" not in panel_markdown(table_of(results))
 
 
 def test_terminal_layout_and_caption() -> None:
@@ -102,7 +106,7 @@ def test_caption_explains_the_marks_that_are_shown_and_no_others() -> None:
 
 def test_markdown() -> None:
     lines = [("forget", "J_W"), ("instructions", "win_rate"), ("overall", "UQ")]
-    assert panel_markdown(RESULTS, lines=lines) == (
+    assert panel_markdown(table_of(RESULTS, lines)) == (
         "| metric | n | original | retain-only | npo | wga | atwu |\n"
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n"
         "| forget J\\_W ↓ | 38–40 | 93.1 [90.0, 96.0] | 2.0 | *30.0* [20.0, 41.2] | *30.0* [20.0, 41.2] "
@@ -110,11 +114,11 @@ def test_markdown() -> None:
         "| instructions win\\_rate ↑ | 100 | – | – | 44.0 (!) | **55.0** | *50.0* |\n"
         "| overall UQ ↑ | 40 | – | – | *50.0* | 40.0 | **78.1** |\n"
     )
-    assert "[" not in panel_markdown(RESULTS, lines=lines, intervals=False)
+    assert "[" not in panel_markdown(table_of(RESULTS, lines), intervals=False)
 
 
 def test_own_references_are_not_ranked() -> None:
-    text = panel_markdown(RESULTS, lines=[("forget", "J_W")], references=["atwu", "original"])
+    text = panel_markdown(table_of(RESULTS, [("forget", "J_W")], references=["atwu", "original"]))
     assert "| **2.0** |" in text
     assert "| 14.5 [9.9, 20.0] |" in text
 
@@ -135,7 +139,7 @@ def test_lines_go_set_by_set_and_leave_out_what_nobody_has() -> None:
     odd = dataclasses.replace(
         RESULTS["npo"], sets={"retain": {"J_AVG": up(1.0), "J_P": NONE}, "forget": {"ES": up(0.0)}}
     )
-    assert lines_of({"atwu": RESULTS["atwu"], "odd": odd}) == [
+    assert lines_of(tidy({"atwu": RESULTS["atwu"], "odd": odd})) == [
         ("forget", "J_W"),
         ("forget", "ES"),
         ("instructions", "repetitiveness"),
@@ -143,7 +147,47 @@ def test_lines_go_set_by_set_and_leave_out_what_nobody_has() -> None:
         ("retain", "J_AVG"),
         ("overall", "UQ"),
     ]
-    assert set(lines_of(RESULTS)) < set(HEADLINE)
+    assert set(table_of(RESULTS).lines) < set(PANEL)
+
+
+def shown(table, width: int = 100) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(table)
+    return console.file.getvalue()
+
+
+def test_one_model_or_equal_values_are_not_ranked() -> None:
+    alone = {"original": result("original", down(0.9)), "atwu": result("atwu", down(0.1))}
+    equal = {name: result(name, down(0.1)) for name in ("wga", "atwu")}
+    for results in (alone, equal):
+        assert set(tidy(results)["mark"]) == {""}
+
+
+def test_of_two_models_only_the_better_is_marked() -> None:
+    two = {name: result(name, down(left)) for name, left in (("wga", 0.1), ("atwu", 0.2))}
+    assert list(tidy(two).query("metric == 'J_W'")["mark"]) == ["best", ""]
+
+
+def test_odd_values() -> None:
+    nan = MetricValue(float("nan"), 1, "up")
+    found = {"a": {"x": up(-0.0001), "y|z": nan}, "b": {"x": up(-0.25), "[b]y|z": up(1.0)}}
+    odd = {name: EvalResult(name, "", {"s": metrics}, {}, {}, {}, {}) for name, metrics in found.items()}
+    assert models_markdown(table_of(odd)) == (
+        "| method | s x ↑ | s [b]y\\|z ↑ |\n| --- | ---: | ---: |\n| a | **0.0** | – |\n| b | -0.2 | 1.0 |\n"
+    )
+    assert models_markdown(table_of({})) == "| method |\n| --- |\n"
+    assert "[b]y|z ↑" in shown(panel_table(odd))  # not markup of the terminal's
+    assert shown(panel_table({}))
+
+
+def test_some_lines_under_names_of_ones_own() -> None:
+    text = shown(models_table(RESULTS, {("forget", "J_W"): "what\nleaks", ("overall", "UQ"): "UQ"}))
+    first, second = (line.split() for line in text.splitlines()[1:3])
+    assert [first, second] == [["what"], ["method", "leaks", "↓", "UQ", "↑"]]
+    rows = [line.split() for line in text.splitlines() if line.split()[:1] and line.split()[0] in RESULTS]
+    assert rows[0] == ["original", "93.1", "–"]
+    assert rows[-1] == ["atwu", "14.5", "78.1"]
+    assert "Green: best, italic: second." in text
 
 
 SUBJECTS = tuple(f"person {index // 4}" for index in range(40))

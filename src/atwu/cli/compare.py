@@ -11,7 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from atwu.evaluation.result import EvalResult
-    from atwu.report.panel import Line
+    from atwu.report.values import Line
 
 
 def compare(
@@ -33,18 +33,21 @@ def compare(
     from rich.console import Console
 
     from atwu.evaluation.result import read_result
-    from atwu.report.panel import HEADLINE, differences_table, lines_of, panel_markdown, panel_table
+    from atwu.report.markdown import panel_markdown
+    from atwu.report.names import PANEL
+    from atwu.report.table import table_of
+    from atwu.report.terminal import differences_table, panel_table
 
     if form not in ("table", "markdown"):
         raise typer.BadParameter(f"--format must be table or markdown, got {form!r}.")
     if len(results) < 2:
         raise typer.BadParameter("give two results or more; atwu evaluate --output writes them.")
     loaded = _named([(path, read_result(path)) for path in results])
-    known = lines_of(loaded)
+    known = table_of(loaded).lines
     if metrics:
         lines = [_line(text, known) for text in metrics.split(",")]
     else:
-        lines = known if everything else [line for line in HEADLINE if line in known] or known
+        lines = known if everything else [line for line in PANEL if line in known] or known
     _same_settings(loaded)
     given = {result.fingerprint for result in loaded.values()}
     if to is not None:
@@ -58,7 +61,7 @@ def compare(
                 err=True,
             )
     elif form == "markdown":
-        typer.echo(panel_markdown(loaded, lines=lines), nl=False)
+        typer.echo(panel_markdown(table_of(loaded, lines)), nl=False)
     else:
         Console().print(panel_table(loaded, lines=None if everything and not metrics else lines))
     said: dict[str, list[str]] = {}

@@ -29,7 +29,7 @@ def demo(
     from atwu import demo as steps
     from atwu.modeling.load import quiet_transformers
     from atwu.report.heatmap import render_terminal, write_html
-    from atwu.report.tables import results_table
+    from atwu.report.terminal import models_table
 
     start = time.perf_counter()
     quiet_transformers()
@@ -49,12 +49,9 @@ def demo(
     page = write_html(output / "tokens.html", rows, title="Which words carry the secret?")
     console.print()
     counts = next(iter(results.values())).rows
-    console.print(
-        results_table(
-            steps.table(results),
-            title=f"people:{size}, {counts['forget']} forget rows and {counts['retain']} retain rows, seed {seed}",
-        )
-    )
+    told = ", ".join(f"{len(counts[split].ids)} {split} rows" for split in ("forget", "retain"))
+    console.print(f"people:{size}, {told}, seed {seed}", highlight=False)
+    console.print(models_table(results, steps.COLUMNS))
     console.print()
     render_terminal(rows[:3], console)
     console.print()

@@ -137,7 +137,7 @@ def evaluate(
     from atwu.evaluation.panel.config import EvaluateConfig
     from atwu.evaluation.panel.table import JUDGED, chosen
     from atwu.modeling.load import quiet_transformers
-    from atwu.report.panel import panel_table
+    from atwu.report.terminal import panel_table
 
     quiet_transformers()
     if forget is None and retain is None and rwku is None and not task:

@@ -86,12 +86,14 @@ def _forms(given: Sequence[str], output: Path | None) -> list[str]:
 
 
 def _print(records: Records, forms: Sequence[str]) -> None:
-    from atwu.report.formats import WRITERS, headline_table
+    from atwu.report.formats import WRITERS
 
     for form in forms:
         typer.echo(WRITERS[form](records), nl=False)
     if not forms:
         from rich.console import Console
+
+        from atwu.report.terminal import headline_table
 
         Console().print(headline_table(records))
 

@@ -262,7 +262,7 @@ def _duration(seconds: float) -> str:
 def _print_results(records: Records) -> None:
     from rich.console import Console
 
-    from atwu.report.formats import headline_table
+    from atwu.report.terminal import headline_table
 
     Console().print(headline_table(records))
 

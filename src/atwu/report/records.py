@@ -17,12 +17,12 @@ from atwu.evaluation.panel.seeds import over_seeds
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.evaluation.trace import TRACE_NAME, Trace, read_trace
 from atwu.report.studies import StudyRuns, merged, reasons
+from atwu.report.values import REFERENCES
 from atwu.training.card import public_text
 
 EVAL_NAME = "eval.json"
 RUN_NAME = "run.json"
 STUDY_NAME = "study.json"
-ROLES = ("original", "retain-only")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Records:
     @cached_property
     def results(self) -> dict[str, EvalResult]:
         """References, then every label averaged over its seeds: what tables print."""
-        found = dict(self.references)
+        found = {role: self.references[role] for role in REFERENCES if role in self.references}
         for label in self.labels:
             runs = self.of(label)
             found[label] = (
@@ -120,7 +120,7 @@ def _study(path: Path, references: dict[str, EvalResult]) -> StudyRuns:
         FileNotFoundError: none is finished.
     """
     about = _json(path / STUDY_NAME)
-    for role in ROLES:
+    for role in REFERENCES:
         if (path / "references" / role / EVAL_NAME).is_file():
             _refer(role, read_result(path / "references" / role / EVAL_NAME), references, path)
     # Folders that the study does not name are of other settings, or of seeds that were left out since.
@@ -139,7 +139,7 @@ def _study(path: Path, references: dict[str, EvalResult]) -> StudyRuns:
 
 
 def _add(run: RunRecord, runs: list[RunRecord | StudyRuns], references: dict[str, EvalResult]) -> None:
-    if run.label in ROLES:
+    if run.label in REFERENCES:
         _refer(run.label, run.result, references, run.folder)
     else:
         runs.append(run)

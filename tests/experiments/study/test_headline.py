@@ -14,7 +14,7 @@ import pytest
 
 from atwu.methods.table import METHODS
 from atwu.report.records import read_records
-from atwu.report.tables import shown_number
+from atwu.report.values import shown_number
 
 REFERENCES = ("original", "retain-only")
 

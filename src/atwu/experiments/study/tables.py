@@ -9,7 +9,7 @@ from atwu.experiments.published import PublishedTable
 from atwu.experiments.study.orderings import Ordering, Orderings
 from atwu.experiments.study.summary import METRICS, value_of
 from atwu.report.records import Records
-from atwu.report.tables import ARROWS, MISSING, shown_number
+from atwu.report.values import ARROWS, MISSING, shown_interval, shown_number
 
 
 def side_by_side_table(records: Records, published: PublishedTable) -> Table:
@@ -39,10 +39,7 @@ def _ours(records: Records, label: str, metric: str) -> str:
     cell = value_of(records, metric, label)
     if cell is None:
         return MISSING
-    interval = ""
-    if cell.low is not None and cell.high is not None:
-        interval = f" [{shown_number(cell.low, cell.digits)}, {shown_number(cell.high, cell.digits)}]"
-    return f"{shown_number(cell.value, cell.digits)}{interval}"
+    return f"{shown_number(cell.value, cell.digits)} {shown_interval(cell)}".strip()
 
 
 def ordering_table(metric: str, found: Orderings) -> Table:

@@ -28,7 +28,7 @@ from atwu.report.figures.style import (
     styled,
 )
 from atwu.report.records import Records, RunRecord
-from atwu.report.tables import known, shown_number
+from atwu.report.values import cell_of, shown_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -139,8 +139,9 @@ def _known(run: RunRecord, metric: str) -> int:
 
 def _metrics(records: Records) -> list[str]:
     """Forget metrics that any label has a value of."""
-    found = (records.results[label].sets.get(FORGET, {}) for label in records.labels)
-    return list(dict.fromkeys(name for metrics in found for name, cell in metrics.items() if known(cell)))
+    results = (records.results[label] for label in records.labels)
+    found = ((name, cell_of(result, (FORGET, name))) for result in results for name in result.sets.get(FORGET, {}))
+    return list(dict.fromkeys(name for name, cell in found if cell is not None))
 
 
 def _spoken(name: str) -> str:
@@ -236,8 +237,7 @@ def _panel(
 
 
 def _after(result: EvalResult, panel: Panel) -> MetricValue | None:
-    cell = result.sets.get(FORGET, {}).get(panel.after)
-    return cell if known(cell) else None
+    return cell_of(result, (FORGET, panel.after))
 
 
 def _row(
@@ -286,6 +286,6 @@ def _row(
 
 def _references(axes: Axes, records: Records, panel: Panel) -> None:
     for role, result in records.references.items():
-        cell = result.sets.get(FORGET, {}).get(panel.before)
-        if cell is not None and known(cell):
+        cell = cell_of(result, (FORGET, panel.before))
+        if cell is not None:
             axes.axvline(cell.value, color=INK, alpha=0.6, linewidth=0.9, linestyle=REFERENCE_DASHES[role], zorder=1)  # type: ignore[arg-type]

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from atwu._extras import require
 from atwu.report.figures.drawn import slug
-from atwu.report.records import ROLES, Records
+from atwu.report.records import Records
 from atwu.report.scored_row import printable
+from atwu.report.values import REFERENCES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -114,7 +115,9 @@ class Series:
 
 def series_of(records: Records, focus: str | None) -> dict[str, Series]:
     """The look of every label and reference."""
-    found = {role: Series(role, INK, REFERENCE_MARKERS[role], REFERENCE_DASHES[role], reference=True) for role in ROLES}
+    found = {
+        role: Series(role, INK, REFERENCE_MARKERS[role], REFERENCE_DASHES[role], reference=True) for role in REFERENCES
+    }
     others = [label for label in records.labels if label != focus]
     for place, label in enumerate(others):
         found[label] = Series(

@@ -10,9 +10,8 @@ from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.report.figures.drawn import Drawn
 from atwu.report.figures.labels import Name, place_names
 from atwu.report.figures.style import INK, MUTED, WIDTH, Series, grid, new_figure, series_of, styled
-from atwu.report.panel import OVERALL, Line, cell_of
 from atwu.report.records import Records
-from atwu.report.tables import known, shown_number
+from atwu.report.values import OVERALL, Line, cell_of, shown_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -168,7 +167,7 @@ def _faint(seeds: Sequence[object]) -> str:
 
 def _point(result: EvalResult, plane: Plane) -> Point | None:
     x, y = cell_of(result, plane.x), cell_of(result, plane.y)
-    return (x, y) if x is not None and y is not None and known(x) and known(y) else None
+    return (x, y) if x is not None and y is not None else None
 
 
 def _xy(point: Point) -> tuple[float, float]:

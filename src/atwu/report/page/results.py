@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 
 from atwu.evaluation.result import Direction, EvalResult, MetricValue
-from atwu.report.page.glossary import definition, line_name, short_name
+from atwu.report.frame import tidy
+from atwu.report.names import definition, line_name, short_name
 from atwu.report.page.html import Html, join, tag
 from atwu.report.page.sortable import BETTER, Cell, Column, Row, sortable
-from atwu.report.panel import OVERALL, Line, cell_of, marks_of, seeds_told
-from atwu.report.records import ROLES, Records
-from atwu.report.tables import ARROWS, MISSING, known, shown_number
+from atwu.report.records import Records
+from atwu.report.values import ARROWS, MISSING, OVERALL, REFERENCES, Line, cell_of, seeds_told, shown_number
 
 REFERENCE_NOTES = {"original": "starting model", "retain-only": "never saw forget rows"}
 _WIDTH = 72
@@ -40,7 +40,7 @@ def metric_table(
     results = records.results
     every = [*lines, *more]
     runs = _runs(records)
-    marks = marks_of(results, every, runs=runs)
+    marks = _marks(records)
     ends = {line: _ends(results, line) for line in lines}
     columns = [_column(results, line, more=line not in lines) for line in every]
 
@@ -57,7 +57,7 @@ def metric_table(
         [row(label, tag("span", None, label)) for label in records.labels],
         references=[
             row(role, join((tag("span", None, role), tag("span", {"class": "below"}, REFERENCE_NOTES[role]))))
-            for role in ROLES
+            for role in REFERENCES
             if role in results
         ],
         caption=caption,
@@ -68,7 +68,7 @@ def lines_table(records: Records, lines: Sequence[Line], *, name: str, caption: 
     """The same the other way round, for many lines: one row per line, one column per model."""
     results = records.results
     runs = _runs(records)
-    marks = marks_of(results, lines, runs=runs)
+    marks = _marks(records)
     rows = []
     for line in lines:
         cells = [
@@ -111,7 +111,7 @@ def subscripted(words: str) -> Html:
 def legend(records: Records, lines: Sequence[Line]) -> Html:
     """What the marks and the small numbers mean, as far as they are in use."""
     results = records.results
-    used = set(marks_of(results, lines, runs=_runs(records)).values())
+    used = {mark for (_, line), mark in _marks(records).items() if line in lines}
     cells = [cell for result in results.values() for line in lines if (cell := cell_of(result, line)) is not None]
     parts: list[Html] = []
     for mark, meaning in (
@@ -134,7 +134,7 @@ def legend(records: Records, lines: Sequence[Line]) -> Html:
 
 def _column(results: Mapping[str, EvalResult], line: Line, *, more: bool) -> Column:
     split, metric = line
-    cells = [cell for result in results.values() if known(cell := cell_of(result, line))]
+    cells = [cell for result in results.values() if (cell := cell_of(result, line)) is not None]
     meaning = definition(metric)
     return Column(
         name=name_html(metric),
@@ -148,10 +148,14 @@ def _column(results: Mapping[str, EvalResult], line: Line, *, more: bool) -> Col
 
 def _count(results: Mapping[str, EvalResult], line: Line) -> str:
     """Rows that a line was measured on."""
-    counts = [cell.n for result in results.values() if (cell := cell_of(result, line)) is not None and known(cell)] or [
-        0
-    ]
+    counts = [cell.n for result in results.values() if (cell := cell_of(result, line)) is not None] or [0]
     return f"n = {min(counts)}" + (f"–{max(counts)}" if max(counts) > min(counts) else "")
+
+
+def _marks(records: Records) -> dict[tuple[str, Line], str]:
+    """What is best, second or degraded, by label and line."""
+    frame = tidy(records.results, runs=_runs(records))
+    return {(row.label, (row.set, row.metric)): row.mark for row in frame[frame["mark"] != ""].itertuples()}
 
 
 def _runs(records: Records) -> dict[str, int]:
@@ -172,7 +176,7 @@ def _ends(results: Mapping[str, EvalResult], line: Line) -> tuple[float, float] 
 
 
 def _cell(cell: MetricValue | None, mark: str | None, ends: tuple[float, float] | None, runs: int) -> Cell:
-    if cell is None or cell.value is None or not known(cell):
+    if cell is None or cell.value is None:
         return Cell(join((Html('<span class="v" aria-label="not measured">'), MISSING, Html("</span>"))))
     shown = shown_number(cell.value, cell.digits)
     parts = [tag("span", {"class": f"v {mark}" if mark else "v"}, _icon(mark) if mark else None, shown)]

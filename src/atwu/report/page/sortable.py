@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from atwu.evaluation.result import Direction
 from atwu.report.page.html import Html, join, tag, text
-from atwu.report.tables import ARROWS
+from atwu.report.values import ARROWS
 
 BETTER = {"up": "higher is better", "down": "lower is better", "none": ""}
 

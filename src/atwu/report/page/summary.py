@@ -11,14 +11,13 @@ from atwu.evaluation.intervals import Estimate
 from atwu.evaluation.panel.seeds import seed_differences
 from atwu.evaluation.panel.warn import degraded
 from atwu.evaluation.result import EvalResult, MetricValue
-from atwu.report.method_table import left_out, spoken
-from atwu.report.page.glossary import line_name
+from atwu.report.names import PANEL, line_name
 from atwu.report.page.html import Html, join, tag
-from atwu.report.panel import HEADLINE, OVERALL, Line, cell_of, seeds_told
 from atwu.report.records import Records
-from atwu.report.tables import known, shown_number
+from atwu.report.table import left_out, spoken
+from atwu.report.values import OVERALL, Line, cell_of, seeds_told, shown_number
 
-FIRST = ((OVERALL, "UQ"), (OVERALL, "ES_delta"), (OVERALL, "N_delta_official"), (OVERALL, "N_delta_port"), *HEADLINE)
+FIRST = ((OVERALL, "UQ"), (OVERALL, "ES_delta"), (OVERALL, "N_delta_official"), (OVERALL, "N_delta_port"), *PANEL)
 """Lines by which methods are compared in words; the first that at least one of them has a value on."""
 _TOLD = 2
 """Methods that share a place and each get a sentence."""
@@ -28,7 +27,7 @@ def leading_line(records: Records) -> Line | None:
     """The line of the summary; None when nothing with a direction was measured."""
     for line in FIRST:
         cells = [cell_of(records.results[label], line) for label in records.labels]
-        if any(cell is not None and known(cell) and cell.direction != "none" for cell in cells):
+        if any(cell is not None and cell.direction != "none" for cell in cells):
             return line
     return None
 
@@ -36,7 +35,7 @@ def leading_line(records: Records) -> Line | None:
 def order(records: Records, line: Line) -> list[str]:
     """Labels from best to worst printed value; those without a value, or with one for some seeds only, are left out."""
     found = {label: cell_of(records.results[label], line) for label in records.labels}
-    there = {label: cell for label, cell in found.items() if cell is not None and known(cell)}
+    there = {label: cell for label, cell in found.items() if cell is not None}
     whole = [label for label, cell in there.items() if not seeds_told(cell, len(records.of(label)))]
     sign = -1 if any(cell.direction == "up" for cell in there.values()) else 1
     return sorted(whole, key=lambda label: sign * float(_printed(there[label])))
@@ -181,7 +180,7 @@ def _printed(cell: MetricValue) -> str:
 
 def _seeds_told(records: Records, label: str, line: Line) -> str:
     cell = cell_of(records.results[label], line)
-    return seeds_told(cell, len(records.of(label))) if cell is not None and known(cell) else ""
+    return seeds_told(cell, len(records.of(label))) if cell is not None else ""
 
 
 def _told(cell: MetricValue) -> str:

@@ -12,17 +12,17 @@ from importlib.resources import files
 from pathlib import Path
 
 from atwu.evaluation.result import EvalResult
-from atwu.report.method_table import headline_lines, left_out
+from atwu.report.frame import lines_of, tidy
+from atwu.report.names import definition, is_attack
 from atwu.report.page.answers import answers_section
 from atwu.report.page.drawings import Drawings, grid
-from atwu.report.page.glossary import definition, is_attack
 from atwu.report.page.html import Html, join, tag
 from atwu.report.page.reproduce import reproduce_section
 from atwu.report.page.results import legend, lines_table, metric_table, name_html, subscripted
 from atwu.report.page.summary import facts, summary
 from atwu.report.page.words import level_css, words_section
-from atwu.report.panel import lines_of
 from atwu.report.records import Records
+from atwu.report.table import headline_lines, left_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def _shown(section: Section) -> Html:
 
 def _results(records: Records, focus: str) -> Html:
     lines = headline_lines(records)
-    more = [line for line in lines_of(records.results) if line not in lines]
+    more = [line for line in lines_of(tidy(records.results)) if line not in lines]
     caption = "Methods, and above them the models they are compared with. Column heads sort."
     table = metric_table(records, lines, name="headline", caption=caption, more=more, focus=focus)
     every = f" All {len(lines) + len(more)} metrics"
@@ -122,7 +122,7 @@ def _results(records: Records, focus: str) -> Html:
 
 def _attacks(records: Records, drawings: Drawings) -> Html:
     figures = grid(drawings.show("attacks", "attack_families"))
-    lines = [line for line in lines_of(records.results) if is_attack(line)]
+    lines = [line for line in lines_of(tidy(records.results)) if is_attack(line)]
     if not lines:
         return figures
     table = lines_table(records, lines, name="attack-table", caption="Every probe and attack. Column heads sort.")
@@ -160,7 +160,7 @@ def _warnings(records: Records) -> Html:
 def _reading(records: Records) -> Html:
     headline = headline_lines(records)
     first = list(dict.fromkeys(metric for _, metric in headline))
-    others = dict.fromkeys(metric for _, metric in lines_of(records.results) if metric not in first)
+    others = dict.fromkeys(metric for _, metric in lines_of(tidy(records.results)) if metric not in first)
     further = [metric for metric in others if definition(metric) is not None]
     rest = tag("summary", None, f"{len(further)} further metrics"), _definitions(further)
     return join((tag("p", None, _ADVICE), _definitions(first), tag("details", None, *rest) if further else ""))

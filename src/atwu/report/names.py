@@ -1,9 +1,57 @@
-"""Names and definitions of metrics, short enough for the head of a column and for the box that explains them."""
+"""Which lines the headline table shows, and names and definitions of metrics that fit the head of a column and a glossary."""
 
 from __future__ import annotations
 
-from atwu.report.panel import OVERALL, Line
+import re
 
+from atwu.report.values import OVERALL, Line
+
+PANEL: tuple[Line, ...] = (
+    ("forget", "extraction_strength"),
+    ("retain", "extraction_strength"),
+    (OVERALL, "ES_delta"),
+    ("forget", "J_P"),
+    ("forget", "J_ICR"),
+    ("forget", "J_W"),
+    ("retain", "J_AVG"),
+    (OVERALL, "FQ"),
+    (OVERALL, "RD"),
+    (OVERALL, "UQ"),
+    ("instructions", "repetitiveness"),
+    ("instructions", "win_rate"),
+)
+"""The lines of the paper's panel."""
+HEADLINE: tuple[tuple[Line, ...], ...] = (
+    *((line,) for line in PANEL),
+    ((OVERALL, "model_utility"),),
+    ((OVERALL, "mia_auc_min_k"), (OVERALL, "mia_auc_loss")),
+    (("forget", "auroc_scorer"),),
+    ((OVERALL, "forget_all_official"), (OVERALL, "forget_all_port")),
+    ((OVERALL, "neighbour_all_official"), (OVERALL, "neighbour_all_port")),
+    ((OVERALL, "N_delta_official"), (OVERALL, "N_delta_port")),
+)
+"""The headline table: the panel and what follows it; of each group the first that was measured."""
+
+SUBSCRIPT = re.compile(r"\b(J|ES|N)[_ ](F|R|P|ICR|W|AVG|Δ)(?!\w)")
+"""Names of which a part stands below the line: J_W, ES Δ."""
+
+_HEADS: dict[Line, str] = {
+    ("forget", "extraction_strength"): "ES_F",
+    ("retain", "extraction_strength"): "ES_R",
+    (OVERALL, "ES_delta"): "ES_Δ",
+    ("instructions", "repetitiveness"): "Rep.",
+    ("instructions", "win_rate"): "WR",
+    (OVERALL, "model_utility"): "MU",
+    (OVERALL, "mia_auc_min_k"): "MIA min-k",
+    (OVERALL, "mia_auc_loss"): "MIA loss",
+    ("forget", "auroc_scorer"): "AUROC scorer",
+    (OVERALL, "forget_all_official"): "targets (official)",
+    (OVERALL, "forget_all_port"): "targets (port)",
+    (OVERALL, "neighbour_all_official"): "neighbours (official)",
+    (OVERALL, "neighbour_all_port"): "neighbours (port)",
+    (OVERALL, "N_delta_official"): "N_Δ (official)",
+    (OVERALL, "N_delta_port"): "N_Δ (port)",
+} | {(split, metric): metric for split, metric in PANEL if metric.isupper() or metric.startswith("J_")}
 _NAMES = {
     "extraction_strength": "ES",
     "extraction_strength_floored": "ES floored",
@@ -75,6 +123,11 @@ _PREFIXES = (
     ("forget_all", "targets", _DEFINITIONS["forget_all"]),
     ("neighbour_all", "neighbours", _DEFINITIONS["neighbour_all"]),
 )
+
+
+def head_name(line: Line) -> str:
+    """How a line is called in the headline table; J_W means J with a W below it."""
+    return _HEADS.get(line) or line_name(line)
 
 
 def short_name(metric: str) -> str:

@@ -1,0 +1,106 @@
+r"""The table of a report for a paper: a `table` environment that needs the packages booktabs and xcolor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from atwu.report.names import SUBSCRIPT
+from atwu.report.records import Records
+from atwu.report.table import notes_of, report_table, said_of
+from atwu.report.values import REFERENCES, Line, Mark
+
+_TEX: Mapping[int, str] = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "&": r"\&",
+        "%": r"\%",
+        "$": r"\$",
+        "#": r"\#",
+        "_": r"\_",
+        "{": r"\{",
+        "}": r"\}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "±": r"$\pm$",
+        "×": r"$\times$",
+        "–": "--",
+        "−": "$-$",
+        "Δ": r"$\Delta$",
+        "↑": r"$\uparrow$",
+        "↓": r"$\downarrow$",
+        "½": r"$\tfrac12$",
+        "…": r"\ldots{}",
+    }
+)
+_MARKS: Mapping[Mark, str] = {"best": "bold: best", "second": "underlined: second", "degraded": "red: degraded"}
+_CELLS = {"best": r"\textbf{%s}", "second": r"\underline{%s}", "degraded": r"\textcolor{red}{%s}", "": "%s"}
+
+
+def to_latex(records: Records, lines: Sequence[Line] | None = None, *, intervals: bool = True) -> str:
+    """Best bold, second underlined, degraded red, spread over seeds as subscript, intervals below.
+
+    Args:
+        records: finished runs.
+        lines: columns; those of `headline_lines` by default.
+        intervals: whether to print them.
+    """
+    table = report_table(records, lines)
+    numbers = table.cells(_cell, "--")
+    small = table.cells(lambda cell: cell.interval and rf"{{\tiny {_number(cell.interval)}}}")
+    body: list[str] = []
+    for label, following in zip(table.labels, [*table.labels[1:], None], strict=True):
+        body.append(_row(tex(label), *numbers.loc[label]))
+        if intervals and any(small.loc[label]):
+            body.append(_row("", *small.loc[label]))
+        if label in REFERENCES and following not in (*REFERENCES, None):
+            body.append(r"    \midrule")
+    caption = [*said_of(records, table, _MARKS, intervals=intervals), *notes_of(records, table)]
+    return "\n".join(
+        [
+            r"% needs \usepackage{booktabs} and \usepackage{xcolor}",
+            r"\begin{table}[t]",
+            r"  \centering",
+            r"  \footnotesize",
+            r"  \setlength{\tabcolsep}{3pt}",
+            rf"  \caption{{{' '.join(tex(part.rstrip('.')) + '.' for part in caption)}}}",
+            rf"  \begin{{tabular}}{{l{'r' * len(table.lines)}}}",
+            r"    \toprule",
+            _row("method", *(_head(head.text) for head in table.heads)),
+            r"    \midrule",
+            *body,
+            r"    \bottomrule",
+            r"  \end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def tex(text: str) -> str:
+    """Text that LaTeX prints as it is."""
+    return text.replace("\n", " ").translate(_TEX)
+
+
+def _row(*cells: str) -> str:
+    return rf"    {' & '.join(cells)} \\"
+
+
+def _head(name: str) -> str:
+    """A name and its arrow, with the subscripts of metrics."""
+    parts = SUBSCRIPT.split(name)
+    lows = [rf"$_{{{low}}}$".replace("Δ", r"\Delta") for low in parts[2::3]]
+    named = zip(parts[::3], [*parts[1::3], ""], [*lows, ""], strict=True)
+    return "".join(tex(before) + base + low for before, base, low in named)
+
+
+def _cell(cell: Any) -> str:
+    text = _CELLS[cell.mark] % _number(cell.number)
+    text += rf"$_{{\pm {cell.spread}}}$" if cell.spread else ""
+    return text + (rf" {{\tiny ({cell.told})}}" if cell.told else "")
+
+
+def _number(number: str) -> str:
+    return number.replace("-", "$-$")

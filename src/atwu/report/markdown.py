@@ -1,0 +1,59 @@
+"""Tables as GitHub Markdown: best **bold**, second *italic*, degraded (!)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from atwu.report.records import Records
+from atwu.report.table import Table, notes_of, report_table, said_of
+from atwu.report.values import MISSING, Line, Mark
+
+_CELLS: Mapping[str, str] = {"best": "**{}**", "second": "*{}*", "degraded": "{} (!)", "": "{}"}
+_MARKS: Mapping[Mark, str] = {"best": "bold: best", "second": "italic: second", "degraded": "(!): degraded"}
+
+
+def to_markdown(records: Records, lines: Sequence[Line] | None = None, *, intervals: bool = True) -> str:
+    """The table of a report; the last lines say what is what.
+
+    Args:
+        records: finished runs.
+        lines: columns; those of `headline_lines` by default.
+        intervals: whether to print them.
+    """
+    table = report_table(records, lines)
+    caption = " ".join(f"{part}." for part in said_of(records, table, _MARKS, intervals=intervals))
+    notes = "".join(f"- {escaped(note)}\n" for note in notes_of(records, table))
+    return f"{models_markdown(table, intervals=intervals)}\n{escaped(caption)}\n" + (f"\n{notes}" if notes else "")
+
+
+def models_markdown(table: Table, *, intervals: bool = False) -> str:
+    """One row per model, one column per line."""
+    cells = table.cells(lambda cell: _markdown_cell(cell, intervals), MISSING)
+    return _markdown("method", [head.text for head in table.heads], zip(table.labels, cells.values, strict=True))
+
+
+def panel_markdown(table: Table, *, intervals: bool = True) -> str:
+    """One row per line, one column per model."""
+    cells = table.cells(lambda cell: _markdown_cell(cell, intervals), MISSING)
+    rows = ((head.full, [head.count, *cells[head.line]]) for head in table.heads)
+    return _markdown("metric", ["n", *table.labels], rows)
+
+
+def _markdown(first: str, heads: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]]) -> str:
+    """A table; its cells are Markdown, its heads and names are text."""
+    text = [[first, *map(escaped, heads)], ["---", *["---:"] * len(heads)]]
+    text += [[escaped(name), *cells] for name, cells in rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in text)
+
+
+def _markdown_cell(cell: Any, intervals: bool) -> str:
+    spread, told = cell.spread and f"± {cell.spread}", cell.told and f"({cell.told})"
+    parts = [_CELLS[cell.mark].format(cell.number), spread, intervals and cell.interval, told]
+    return " ".join(part for part in parts if part)
+
+
+def escaped(text: str) -> str:
+    """Text that Markdown leaves as it is, on one line."""
+    return re.sub(r"([\\|*_<])", r"\\\1", text.replace("\n", " "))
