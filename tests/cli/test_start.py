@@ -22,8 +22,8 @@ print("imported:", *(name for name in {names!r} if name in sys.modules))
 @pytest.mark.parametrize(
     ("arguments", "kept_out"),
     [
-        (["--help"], ("torch", "transformers", "numpy", "nltk", "optuna", "matplotlib")),
-        (["compare", "--help"], ("torch", "transformers", "numpy", "nltk")),
+        (["--help"], ("torch", "transformers", "numpy", "nltk", "optuna", "matplotlib", "pandas")),
+        (["compare", "--help"], ("torch", "transformers", "numpy", "nltk", "pandas")),
         (["tune", "--help"], ("torch", "transformers", "numpy", "optuna")),
         (["methods", "atwu"], ("transformers", "nltk", "scipy")),
     ],
