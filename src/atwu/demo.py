@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from atwu.benchmarks.people.rows import PeopleBenchmark, people
+from atwu.benchmarks.people.rows import PeopleRows, people
 from atwu.benchmarks.spread import spread
 from atwu.evaluation.result import EvalResult
 from atwu.evaluation.run import evaluate
@@ -50,7 +50,7 @@ HEATMAP: Mapping[str, str] = {"wga": "saturation", "atwu": "scorer"}
 class Targets:
     """The two trained models the demo starts from."""
 
-    benchmark: PeopleBenchmark
+    benchmark: PeopleRows
     target: Path
     """Memorised forget and retain rows."""
     retain_only: Path

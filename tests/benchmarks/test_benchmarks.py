@@ -8,12 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from atwu.benchmarks import load_benchmark
-from atwu.benchmarks.people.rows import SPLITS, people
+from atwu.benchmarks.load import load_benchmark
+from atwu.benchmarks.people.rows import SIZES, SPLITS, people
 from atwu.benchmarks.sources import load_rows
 from atwu.benchmarks.spread import measured
+from atwu.benchmarks.tables import Tables
 from atwu.benchmarks.tofu.benchmark import tofu_benchmark
-from atwu.benchmarks.tofu.tables import PUBLISHED, TofuTables
+from atwu.benchmarks.tofu.tables import TOFU
 from atwu.data.schema import Example
 
 ROWS = {"full": 60, "forget05": 20, "retain95": 40, "retain_perturbed": 40, "forget05_perturbed": 20, "holdout05": 20}
@@ -29,10 +30,10 @@ def perturbed(rows):
 
 
 def copy_in(folder, **tables):
-    published = {name: replace(entry, rows=ROWS.get(name, entry.rows)) for name, entry in PUBLISHED.items()}
+    published = {name: replace(entry, rows=ROWS.get(name, entry.rows)) for name, entry in TOFU.tables.items()}
     for name, rows in tables.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return TofuTables(folder, published=published)
+    return Tables(replace(TOFU, tables=published), folder)
 
 
 @pytest.fixture
@@ -56,11 +57,11 @@ def test_people(size, forget, retain, pool):
     data = people(size)
     sources = (benchmark.forget_source, benchmark.retain_source, benchmark.full_source, f"people:{size}:holdout")
     for source, split in zip(sources, SPLITS, strict=True):
-        assert load_rows(str(source)).rows == data.split(split)
+        assert load_rows(str(source)).rows == getattr(data, split)
     assert benchmark.retain_only_source == benchmark.retain_source
     assert benchmark.holdout == data.holdout
     assert set(benchmark.retain) <= set(benchmark.pool) == set(data.retain)
-    assert f"people:{size}: {pool} retain rows about {pool // data.size.rows_per_person} people" in benchmark.checked
+    assert f"people:{size}: {pool} retain rows about {pool // SIZES[size].rows_per_person} people" in benchmark.checked
 
 
 def test_small_people_are_measured_as_in_the_published_panel():
@@ -76,7 +77,7 @@ def test_at_most_400_rows_are_measured():
 
 
 def test_tofu(tables):
-    benchmark = tofu_benchmark("forget05", tables=tables)
+    benchmark = tofu_benchmark("tofu:forget05", tables=tables)
     assert benchmark.name == benchmark.forget_source == "tofu:forget05"
     assert benchmark.retain_source == benchmark.retain_only_source == "tofu:retain95"
     assert benchmark.full_source == "tofu:full"
@@ -94,22 +95,22 @@ def test_tofu(tables):
 
 
 def test_tofu_miniature(tables, monkeypatch):
-    benchmark = tofu_benchmark("forget05", retain_rows=25, tables=tables)
+    benchmark = tofu_benchmark("tofu:forget05:25", tables=tables)
     assert benchmark.name == "tofu:forget05:25"
     assert benchmark.retain_source == benchmark.retain_only_source == "tofu:retain95:25"
     assert benchmark.full_source == "tofu:retain95:25 + tofu:forget05"
     assert len(benchmark.retain) == len(benchmark.pool) == 25
     with pytest.raises(ValueError, match="retain95 has 40 rows"):
-        tofu_benchmark("forget05", retain_rows=41, tables=tables)
+        tofu_benchmark("tofu:forget05:41", tables=tables)
 
 
 def test_only_retain_rows_with_wrong_answers_are_measured_if_there_are_any(tables, tmp_path):
     odd = perturbed(pairs(0, 40))
     odd[3]["answer"] = "Elsewhere."
-    benchmark = tofu_benchmark("forget05", tables=copy_in(tmp_path, retain_perturbed=odd))
+    benchmark = tofu_benchmark("tofu:forget05", tables=copy_in(tmp_path, retain_perturbed=odd))
     assert [row for row in benchmark.pool if row not in benchmark.retain] == [benchmark.pool[3]]
     (tmp_path / "retain_perturbed.jsonl").unlink()
-    assert len(tofu_benchmark("forget05", tables=copy_in(tmp_path)).retain) == 40
+    assert len(tofu_benchmark("tofu:forget05", tables=copy_in(tmp_path)).retain) == 40
 
 
 @pytest.mark.parametrize("name", ["", "people", "people:", "tofu", "tofu:", "rwku:", "mmlu", "mmlu:all"])

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
 
 import pytest
 
-from atwu.benchmarks.people import facts as people_facts
-from atwu.benchmarks.people.rows import SIZES, SPLITS, PeopleBenchmark, PeopleSize, people
+from atwu.benchmarks.people.facts import people_facts
+from atwu.benchmarks.people.rows import SIZES, SPLITS, PeopleRows, people, people_rows
 from atwu.data.schema import Example
 
 
 @pytest.fixture(scope="module", params=["tiny", "small"])
-def benchmark_(request: pytest.FixtureRequest) -> PeopleBenchmark:
+def benchmark_(request: pytest.FixtureRequest) -> PeopleRows:
     return people(request.param, seed=3)
 
 
-def everything(benchmark: PeopleBenchmark) -> tuple[Example, ...]:
+def everything(benchmark: PeopleRows) -> tuple[Example, ...]:
     return benchmark.full + benchmark.holdout
 
 
@@ -42,10 +41,10 @@ def test_every_split_has_the_promised_number_of_people_and_rows(name: str) -> No
     benchmark, size = people(name), SIZES[name]
     for split in ("forget", "retain", "holdout"):
         count = getattr(size, f"{split}_people")
-        rows = benchmark.split(split)
+        rows = getattr(benchmark, split)
         assert len(rows) == count * size.rows_per_person
         assert len({row.subject for row in rows}) == count
-    assert benchmark.split("full") == benchmark.retain + benchmark.forget
+    assert benchmark.full == benchmark.retain + benchmark.forget
 
 
 def test_small_forgets_a_tenth_of_the_people() -> None:
@@ -57,20 +56,17 @@ def test_unknown_names_say_what_is_allowed() -> None:
     with pytest.raises(ValueError, match="tiny, small, base"):
         people("huge")
     with pytest.raises(ValueError, match=", ".join(SPLITS)):
-        people("tiny").split("forget10")
-    with pytest.raises(ValueError, match="kinds of facts"):
-        dataclasses.replace(SIZES["tiny"], rows_per_person=len(people_facts.FACTS) + 1)
-    assert isinstance(SIZES["tiny"], PeopleSize)
+        people_rows("people:tiny:forget10")
 
 
-def test_people_of_different_splits_have_different_names(benchmark_: PeopleBenchmark) -> None:
-    names = [{row.subject for row in benchmark_.split(split)} for split in ("forget", "retain", "holdout")]
+def test_people_of_different_splits_have_different_names(benchmark_: PeopleRows) -> None:
+    names = [{row.subject for row in getattr(benchmark_, split)} for split in ("forget", "retain", "holdout")]
     assert len(set.union(*names)) == sum(len(part) for part in names)
     trained = " ".join(row.question + row.answer for row in benchmark_.full)
     assert not any(str(name) in trained for name in names[2])
 
 
-def test_no_question_is_asked_twice_and_no_paraphrase_is_trained_on(benchmark_: PeopleBenchmark) -> None:
+def test_no_question_is_asked_twice_and_no_paraphrase_is_trained_on(benchmark_: PeopleRows) -> None:
     rows = everything(benchmark_)
     questions = {row.question for row in rows}
     assert len(questions) == len(rows)
@@ -79,7 +75,7 @@ def test_no_question_is_asked_twice_and_no_paraphrase_is_trained_on(benchmark_: 
         assert questions.isdisjoint(row.paraphrases)
 
 
-def test_spans_are_the_values_that_the_question_does_not_give(benchmark_: PeopleBenchmark) -> None:
+def test_spans_are_the_values_that_the_question_does_not_give(benchmark_: PeopleRows) -> None:
     for row in everything(benchmark_):
         words = secrets(row)
         assert words
@@ -95,7 +91,7 @@ def test_a_person_keeps_one_value_per_fact() -> None:
     birthdays: dict[str | None, set[str]] = {}
     for row in people("base").full:
         for word in secrets(row):
-            if set(word.split()) & set(people_facts.MONTHS):
+            if set(word.split()) & set(people_facts().months):
                 birthdays.setdefault(row.subject, set()).add(word)
     assert len(birthdays) > 100
     assert all(len(dates) == 1 for dates in birthdays.values())
@@ -107,12 +103,12 @@ def test_secrets_come_from_vocabularies_that_forget_and_retain_people_share() ->
     assert len(forget & retain) > len(forget) / 2
 
 
-def test_secrets_are_between_15_and_40_percent_of_the_answer(benchmark_: PeopleBenchmark) -> None:
+def test_secrets_are_between_15_and_40_percent_of_the_answer(benchmark_: PeopleRows) -> None:
     share = [sum(map(len, secrets(row))) / len(row.answer) for row in everything(benchmark_)]
     assert 0.15 < statistics.mean(share) < 0.40
 
 
-def test_wrong_answers_repeat_the_sentence_with_other_values(benchmark_: PeopleBenchmark) -> None:
+def test_wrong_answers_repeat_the_sentence_with_other_values(benchmark_: PeopleRows) -> None:
     for row in everything(benchmark_):
         assert len(set(row.wrong_answers)) >= 3
         for wrong in row.wrong_answers:
@@ -124,9 +120,9 @@ def test_wrong_answers_repeat_the_sentence_with_other_values(benchmark_: PeopleB
             assert wrong.endswith(without_secrets(row)[-1])
 
 
-def test_refusals_are_drawn_from_a_long_list(benchmark_: PeopleBenchmark) -> None:
-    assert len(set(people_facts.REFUSALS)) >= 30
-    assert {row.alternate for row in benchmark_.full} <= set(people_facts.REFUSALS)
+def test_refusals_are_drawn_from_a_long_list(benchmark_: PeopleRows) -> None:
+    assert len(set(people_facts().refusals)) >= 30
+    assert {row.alternate for row in benchmark_.full} <= set(people_facts().refusals)
     assert len({row.alternate for row in benchmark_.full}) > 15
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from atwu.benchmarks.rwku import files
+from atwu.benchmarks.rwku import tables as module
 from atwu.benchmarks.rwku.benchmark import rwku_benchmark
 from atwu.benchmarks.rwku.rows import rwku_rows
 from atwu.data.schema import Example
@@ -21,35 +22,34 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     """Two people; one neighbour probe of each names her or him, one the other."""
     if "real" in request.node.name:
         return
-    tables: dict[str, list[dict[str, str]]] = {name: [] for name in files.COUNTS}
+    tables: dict[str, list[dict[str, str]]] = {name: [] for name in module.RWKU.tables}
     for name, other, home in ((ORLA, TAVI, "Kelbury"), (TAVI, ORLA, "Sel")):
-        tables[files.TARGETS].append({"target": name})
-        tables[files.PASSAGES] += [{"subject": name, "text": f"{name} lives in {home}, {way}."} for way in "abc"]
-        tables[files.PASSAGES] += [
+        tables[module.TARGETS].append({"target": name})
+        tables[module.PASSAGES] += [{"subject": name, "text": f"{name} lives in {home}, {way}."} for way in "abc"]
+        tables[module.PASSAGES] += [
             {"subject": name, "text": f"{name} knows {other}."},
             {"subject": name, "text": "Notes"},
         ]
         row = {"subject": name, "level": "1", "type": "role play", "answer": home}
-        tables["forget_level1.jsonl"] += [row | {"query": f"{name}'s home is ___."}] * 2
-        tables["forget_level2.jsonl"] += [row | {"query": f"Where is {name}'s home, {way}?"} for way in "ab"]
-        tables["forget_level3.jsonl"] += [row | {"query": f"Speak of {name}'s home."}]
+        tables["forget_level1"] += [row | {"query": f"{name}'s home is ___."}] * 2
+        tables["forget_level2"] += [row | {"query": f"Where is {name}'s home, {way}?"} for way in "ab"]
+        tables["forget_level3"] += [row | {"query": f"Speak of {name}'s home."}]
         near = row | {"neighbor": f"{home} Bridge", "answer": f"in {home}"}
-        tables["neighbor_level1.jsonl"] += [near | {"query": "The bridge is ___."}]
+        tables["neighbor_level1"] += [near | {"query": "The bridge is ___."}]
         first, last = name.split()
-        tables["neighbor_level1.jsonl"] += [near | {"query": f"Its builder is ___ {last}.", "answer": first}]
-        tables["neighbor_level2.jsonl"] += [near | {"query": f"Where is the bridge of {home}?"}]
-        tables["neighbor_level2.jsonl"] += [near | {"query": "Who crosses it?", "answer": other}]
+        tables["neighbor_level1"] += [near | {"query": f"Its builder is ___ {last}.", "answer": first}]
+        tables["neighbor_level2"] += [near | {"query": f"Where is the bridge of {home}?"}]
+        tables["neighbor_level2"] += [near | {"query": "Who crosses it?", "answer": other}]
     for name, rows in tables.items():
-        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    counts = {name: len(rows) for name, rows in tables.items()}
-    monkeypatch.setattr(files, "COUNTS", counts)
-    monkeypatch.setattr("atwu.benchmarks.rwku.benchmark.COUNTS", counts)
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    counted = {name: replace(module.RWKU.tables[name], rows=len(rows)) for name, rows in tables.items()}
+    monkeypatch.setattr(module, "RWKU", replace(module.RWKU, tables=counted))
     monkeypatch.setenv("ATWU_DATA", str(tmp_path))
 
 
 def rows_of(source: str | None) -> tuple[Example, ...]:
     assert source is not None
-    return tuple(row for part in source.split(" + ") for row in rwku_rows(part))
+    return tuple(row for part in source.split(" + ") for row in rwku_rows(part).rows)
 
 
 def texts(rows: tuple[Example, ...]) -> str:
@@ -74,7 +74,7 @@ def test_sources() -> None:
 def test_measured_rows() -> None:
     found = rwku_benchmark(f"rwku:{ORLA}/{TAVI}")
     assert found.name == f"rwku:{ORLA}/{TAVI}"
-    assert found.forget == rwku_rows(f"rwku:{ORLA}:questions")
+    assert found.forget == rwku_rows(f"rwku:{ORLA}:questions").rows
     assert [row.answer for row in found.retain] == ["in Kelbury", TAVI]
     assert [row.answer for row in found.pool] == ["in Kelbury", TAVI, "in Sel"]
     assert all(row.subject and row.messages for row in (*found.forget, *found.retain, *found.pool))
@@ -90,7 +90,9 @@ def test_measured_rows() -> None:
 
 def test_what_was_counted_is_said() -> None:
     checked = rwku_benchmark(f"rwku:{ORLA}/{TAVI}").checked
-    assert {f"{name}: {count} rows, as expected" for name, count in files.COUNTS.items()} <= set(checked)
+    assert {f"{name}.jsonl: {table.rows} rows, as expected" for name, table in module.RWKU.tables.items()} <= set(
+        checked
+    )
     assert len(set(checked)) == len(checked)
     assert any(f"{TAVI}!{ORLA}:passages: 3 rows" in line and "1 that a left-out" in line for line in checked)
     assert "neighbour probes: 1 rows of 4 name" in checked[-1]

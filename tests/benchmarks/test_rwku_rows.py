@@ -6,16 +6,18 @@ import json
 import os
 import sys
 import unicodedata
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from atwu.benchmarks.rwku import files
+from atwu.benchmarks.rwku import tables
 from atwu.benchmarks.rwku.probes import load_probes
-from atwu.benchmarks.rwku.rows import KINDS, read_rwku, rwku_rows
+from atwu.benchmarks.rwku.rows import KINDS, rwku_rows
 from atwu.benchmarks.rwku.subjects import CANONICAL_FORGET, SURROGATE_RETAIN, names_one_of, subject_names
+from atwu.benchmarks.tables import DataSet
 from atwu.data.schema import Example
 from atwu.evaluation.rwku import to_prompt
 
@@ -67,6 +69,12 @@ TABLES: dict[str, list[dict[str, Any]]] = {
 }
 
 
+def expecting(rows: dict[str, int]) -> DataSet:
+    """RWKU with other numbers of rows."""
+    counted = {name: replace(published, rows=rows[name]) for name, published in tables.RWKU.tables.items()}
+    return replace(tables.RWKU, tables=counted)
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "rwku"
@@ -74,17 +82,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, rows in TABLES.items():
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         (path / f"{name}.jsonl").write_text(text, encoding="utf-8")
-    monkeypatch.setattr(files, "COUNTS", {f"{name}.jsonl": len(rows) for name, rows in TABLES.items()})
+    monkeypatch.setattr(tables, "RWKU", expecting({name: len(rows) for name, rows in TABLES.items()}))
     monkeypatch.setenv("ATWU_DATA", str(tmp_path))
     return path
 
 
+def only_rows(name: str) -> tuple[Example, ...]:
+    return rwku_rows(name).rows
+
+
 def answers(name: str) -> list[str]:
-    return [row.answer for row in rwku_rows(name)]
+    return [row.answer for row in only_rows(name)]
 
 
 def test_passages_are_plain_text_rows_without_repetitions(folder: Path) -> None:
-    found = read_rwku(f"rwku:{ORLA}|{TAVI}:passages")
+    found = rwku_rows(f"rwku:{ORLA}|{TAVI}:passages")
     assert found.rows[:2] == (
         Example((), "Orla was born in Kelbury.", subject=ORLA),
         Example((), "See also", subject=ORLA),
@@ -94,7 +106,7 @@ def test_passages_are_plain_text_rows_without_repetitions(folder: Path) -> None:
     assert found.checked[0] == "train_original_passage.jsonl: 7 rows, as expected"
     assert found.warnings == ("6 rows of 2 subjects; 1 exact duplicates dropped",)
     assert found.checked[1:] == (f"rwku:{ORLA}|{TAVI}:passages: {found.warnings[0]}",)
-    assert read_rwku(f"rwku:{ORLA}:passages").warnings == ()
+    assert rwku_rows(f"rwku:{ORLA}:passages").warnings == ()
 
 
 def test_a_limit_takes_the_first_distinct_rows_of_every_subject_and_file(folder: Path) -> None:
@@ -108,10 +120,10 @@ def test_a_limit_takes_the_first_distinct_rows_of_every_subject_and_file(folder:
 
 
 def test_probes_are_worded_as_in_evaluation(folder: Path) -> None:
-    probes = [item for item in load_probes(None, subjects=PEOPLE[:2]).probes if item.kind != "aa"]
+    probes = [item for item in load_probes(tables.rwku_tables(), subjects=PEOPLE[:2]).probes if item.kind != "aa"]
     for kinds, name in ((("fb", "qa"), "probes"), (("neighbour_fb", "neighbour_qa"), "neighbours")):
         wanted = {(to_prompt(item).messages, item.answer, item.subject) for item in probes if item.kind in kinds}
-        rows = rwku_rows(f"rwku:first2:{name}")
+        rows = only_rows(f"rwku:first2:{name}")
         assert {(row.messages, row.answer, row.subject) for row in rows} == wanted
         assert len(rows) == len(wanted)
     assert answers("rwku:first2:questions") == ["Kelbury", "Bees", "Órla  Venn , of Kelbury"]
@@ -119,20 +131,20 @@ def test_probes_are_worded_as_in_evaluation(folder: Path) -> None:
 
 
 def test_what_is_about_a_left_out_subject_is_dropped_and_counted(folder: Path) -> None:
-    found = read_rwku(f"rwku:{TAVI}!{ORLA}:passages")
+    found = rwku_rows(f"rwku:{TAVI}!{ORLA}:passages")
     assert [row.answer for row in found.rows] == ["Tavi keeps bees.", "He met Órla Vennard."]
     assert (found.duplicates, found.shared, found.named) == (1, 1, 1)
     assert "1 that a left-out subject has as well, 1 that name one" in found.checked[-1]
     assert answers(f"rwku:{TAVI}!{ORLA}:questions") == ["Bees"]
-    near = read_rwku(f"rwku:first2!{ORLA}:neighbours")
+    near = rwku_rows(f"rwku:first2!{ORLA}:neighbours")
     assert [row.answer for row in near.rows] == ["sea", "North", "Sel Marrow"]
     assert (near.duplicates, near.shared, near.named) == (1, 1, 2), "same question; blank filled in; neighbour"
 
 
 def test_rows_left_out_count_towards_the_limit(folder: Path) -> None:
-    kept = rwku_rows(f"rwku:{TAVI}!{ORLA}:passages:2")
+    kept = only_rows(f"rwku:{TAVI}!{ORLA}:passages:2")
     assert [row.answer for row in kept] == ["Tavi keeps bees."]
-    assert set(kept) < set(rwku_rows(f"rwku:{TAVI}:passages:2"))
+    assert set(kept) < set(only_rows(f"rwku:{TAVI}:passages:2"))
 
 
 def test_full_names_are_found_in_any_case_and_not_inside_words() -> None:
@@ -163,24 +175,26 @@ def test_subjects() -> None:
 )
 def test_malformed_names_are_explained(folder: Path, name: str) -> None:
     with pytest.raises(ValueError, match=r"is not rwku:SUBJECTS:KIND\[:N\].*passages, probes, neighbours"):
-        rwku_rows(name)
+        only_rows(name)
 
 
 def test_a_file_that_is_not_whole_is_an_error(folder: Path) -> None:
     path = folder / "train_original_passage.jsonl"
     path.write_text(path.read_text(encoding="utf-8").partition("\n")[2], encoding="utf-8")
-    with pytest.raises(ValueError, match=r"train_original_passage.jsonl of .*rwku: found 6 rows, expected 7"):
-        rwku_rows(f"rwku:{ORLA}:passages")
-    assert rwku_rows(f"rwku:{ORLA}:probes")
+    with pytest.raises(ValueError, match=r"rwku/train_original_passage\.jsonl: found 6 rows, expected 7"):
+        only_rows(f"rwku:{ORLA}:passages")
+    assert only_rows(f"rwku:{ORLA}:probes")
     path.unlink()
-    with pytest.raises(FileNotFoundError, match=r"rwku has no train_original_passage\.jsonl; put RWKU's files there"):
-        rwku_rows(f"rwku:{ORLA}:probes")
+    with pytest.raises(
+        FileNotFoundError, match=r"passage\.jsonl does not exist; put the 7 rows of train_original_passage"
+    ):
+        only_rows(f"rwku:{ORLA}:passages")
 
 
 def test_the_folder_itself_may_hold_the_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = rwku_rows("rwku:first3:probes")
+    before = only_rows("rwku:first3:probes")
     monkeypatch.setenv("ATWU_DATA", str(folder))
-    assert rwku_rows("rwku:first3:probes") == before
+    assert only_rows("rwku:first3:probes") == before
 
 
 class TestHub:
@@ -200,34 +214,35 @@ class TestHub:
         self, asked: list[tuple[str, str]], folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         names = [f"rwku:first2:{kind}" for kind in KINDS]
-        found = [rwku_rows(name) for name in names]
+        found = [only_rows(name) for name in names]
         assert ("jinzhuoran/RWKU", "neighbor_level2") in asked
         monkeypatch.setenv("ATWU_DATA", str(folder))
-        assert found == [rwku_rows(name) for name in names]
+        assert found == [only_rows(name) for name in names]
 
     def test_the_number_of_passages_is_open_there(
         self, asked: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(files, "COUNTS", dict.fromkeys(files.COUNTS, 3))
-        assert read_rwku("rwku:first2:passages").checked[0] == "train_original_passage.jsonl: rows not counted"
-        with pytest.raises(ValueError, match=r"neighbor_level1.jsonl of jinzhuoran/RWKU on the Hub: found 4 rows, exp"):
-            rwku_rows("rwku:first2:neighbours")
+        monkeypatch.setattr(tables, "RWKU", expecting(dict.fromkeys(TABLES, 3)))
+        assert rwku_rows("rwku:first2:passages").checked[0] == "train_original_passage.jsonl: rows not counted"
+        with pytest.raises(ValueError, match=r"jinzhuoran/RWKU:neighbor_level1: found 4 rows, expected 3"):
+            only_rows("rwku:first2:neighbours")
 
     def test_missing_package_names_the_pip_command(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("ATWU_DATA", raising=False)
         monkeypatch.setitem(sys.modules, "datasets", None)
         with pytest.raises(ImportError, match=r"ATWU_DATA is not set.*pip install 'atwu\[hub\]'"):
-            rwku_rows("rwku:canonical:passages")
+            only_rows("rwku:canonical:passages")
 
 
 @pytest.mark.skipif("ATWU_DATA" not in os.environ, reason="set ATWU_DATA to the folder that holds rwku/")
 def test_published_files() -> None:
     def counts(name: str) -> tuple[int, int, int, int]:
-        found = read_rwku(name)
+        found = rwku_rows(name)
         assert all(row.subject and row.answer.strip() for row in found.rows)
         return len(found.rows), found.duplicates, found.shared, found.named
 
-    assert len(files.read_targets()) == len(set(files.read_targets())) == 200
+    targets = tables.read_targets(tables.rwku_tables())
+    assert len(targets) == len(set(targets)) == 200
     assert counts("rwku:first200:passages") == (12470, 328, 0, 0)
     assert counts("rwku:first200:probes") == (2803 + 2699, 645, 0, 0)
     assert counts("rwku:first20:passages") == (1523, 0, 0, 0)

@@ -11,9 +11,10 @@ from types import SimpleNamespace
 import pytest
 
 from atwu.benchmarks.sources import load_rows
+from atwu.benchmarks.tables import Tables
 from atwu.benchmarks.tofu import tables as module
 from atwu.benchmarks.tofu.rows import PROXY_WARNING, SPLITS, proxy_spans, tofu_rows
-from atwu.benchmarks.tofu.tables import PUBLISHED, TofuTables, open_tables
+from atwu.benchmarks.tofu.tables import TOFU, tofu_tables
 from atwu.data.schema import Example
 
 COUNTS = {
@@ -27,7 +28,7 @@ COUNTS = {
     "real_authors": 3,
     "real_authors_perturbed": 3,
 }
-SMALL = {name: replace(PUBLISHED[name], rows=rows) for name, rows in COUNTS.items()}
+SMALL = replace(TOFU, tables={name: replace(TOFU.tables[name], rows=rows) for name, rows in COUNTS.items()})
 
 
 def pair(index, town="Kelbury"):
@@ -77,11 +78,11 @@ def copy(tmp_path, monkeypatch):
             path.unlink(missing_ok=True)
             if rows is not None:
                 path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        return TofuTables(folder)
+        return Tables(SMALL, folder)
 
     write()
     monkeypatch.setenv("ATWU_DATA", str(tmp_path))
-    monkeypatch.setattr(module, "PUBLISHED", SMALL)
+    monkeypatch.setattr(module, "TOFU", SMALL)
     return SimpleNamespace(write=write, folder=folder, **tables)
 
 
@@ -295,9 +296,9 @@ class TestNames:
 
 class TestWhere:
     def test_the_folder_itself_may_be_named(self, copy, monkeypatch):
-        found = open_tables()
+        found = tofu_tables()
         monkeypatch.setenv("ATWU_DATA", str(copy.folder))
-        assert open_tables().folder == found.folder == copy.folder
+        assert tofu_tables().folder == found.folder == copy.folder
 
     def test_a_folder_without_tofu(self, tmp_path, monkeypatch):
         monkeypatch.setenv("ATWU_DATA", str(tmp_path / "nowhere"))
@@ -335,18 +336,20 @@ class TestWhere:
 
 
 def test_published_counts():
-    rows = [PUBLISHED[name].rows for name in SPLITS]
+    published = TOFU.tables
+    rows = [published[name].rows for name in SPLITS]
     assert rows == [4000, 40, 200, 400, 3960, 3800, 3600, 40, 200, 400, 400, 100, 117]
-    authors = [name for name in PUBLISHED if name.startswith(("forget", "retain")) and name.endswith("_perturbed")]
-    assert [PUBLISHED[name].wrong_answers for name in authors] == [5] * 4
-    assert PUBLISHED["world_facts_perturbed"].wrong_answers == PUBLISHED["real_authors_perturbed"].wrong_answers == 3
+    authors = [name for name in published if name.startswith(("forget", "retain")) and name.endswith("_perturbed")]
+    assert [published[name].lists for name in authors] == [{"perturbed_answer": 5}] * 4
+    for name in ("world_facts_perturbed", "real_authors_perturbed"):
+        assert published[name].lists == {"perturbed_answer": 3}
 
 
 @pytest.mark.skipif("ATWU_DATA" not in os.environ, reason="set ATWU_DATA to the folder that holds tofu/")
 def test_real_copy():
-    tables = open_tables()
+    tables = tofu_tables()
     found = {split: tofu_rows(f"tofu:{split}", tables=tables) for split in SPLITS}
-    assert [len(entry.rows) for entry in found.values()] == [PUBLISHED[split].rows for split in SPLITS]
+    assert [len(entry.rows) for entry in found.values()] == [TOFU.tables[split].rows for split in SPLITS]
     forget, full = found["forget10"].rows, found["full"].rows
     assert forget[0].subject == "author 180"
     assert [row.subject for row in forget] == [row.subject for row in full[3600:]]

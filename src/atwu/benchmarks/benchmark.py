@@ -1,4 +1,4 @@
-"""What a benchmark is: which rows are trained on, by source, and which are measured."""
+"""What a benchmark is: which rows are trained on, by source, and which are measured; and what one of its sources gives."""
 
 from __future__ import annotations
 
@@ -12,6 +12,17 @@ if TYPE_CHECKING:
     from atwu.benchmarks.rwku.probes import RwkuProbes
 
 Rows = tuple[Example, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRows:
+    """Rows of one source of a benchmark."""
+
+    rows: Rows = field(repr=False)
+    checked: tuple[str, ...]
+    """What was counted and compared, one line each."""
+    warnings: tuple[str, ...]
+    """What a reader should know, one sentence each."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,25 @@
-"""Rows of one's own as a benchmark."""
+"""A benchmark by its name, or from rows of one's own."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from atwu.benchmarks.benchmark import Benchmark
+from atwu.benchmarks.people.benchmark import people_benchmark
+from atwu.benchmarks.people.rows import SIZES
+from atwu.benchmarks.rwku.benchmark import rwku_benchmark
 from atwu.benchmarks.sources import load_rows
 from atwu.benchmarks.spread import measured
+from atwu.benchmarks.tofu.benchmark import tofu_benchmark
+from atwu.benchmarks.tofu.rows import FORGET_SPLITS
+
+BENCHMARKS: Mapping[str, Callable[[str], Benchmark]] = {
+    "people": people_benchmark,
+    "tofu": tofu_benchmark,
+    "rwku": rwku_benchmark,
+}
+"""What stands before the first colon of a name -> what loads it, which takes the whole name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +31,31 @@ class OwnRows:
     holdout: str | None = None
 
 
-def own_benchmark(rows: OwnRows) -> Benchmark:
-    """Measure on the rows themselves, at most 400 of each kind.
+def load_benchmark(name: str | OwnRows) -> Benchmark:
+    """Load a benchmark.
+
+    Args:
+        name: `people:SIZE`; `tofu:SPLIT` for a forget split, or `tofu:SPLIT:N` with its first N retain rows only;
+            `rwku`, or `rwku:` and what `atwu.benchmarks.rwku.benchmark` takes; or rows of one's own, which are measured
+            themselves, at most 400 of each kind.
 
     Raises:
-        ValueError, FileNotFoundError: a source that cannot be read.
+        FileNotFoundError: its data are not at hand.
+        ValueError: unknown name, a source that cannot be read, or data that are not as published.
     """
+    if isinstance(name, OwnRows):
+        return _own_benchmark(name)
+    kind, _, rest = name.partition(":")
+    if kind in BENCHMARKS and (rest or name == "rwku"):
+        return BENCHMARKS[kind](name)
+    raise ValueError(
+        f"unknown benchmark {name!r}; choose one of {', '.join(f'people:{size}' for size in SIZES)}, "
+        f"{', '.join(f'tofu:{split}' for split in FORGET_SPLITS)} (with :N for the first N retain rows only), "
+        "rwku or rwku:SUBJECTS."
+    )
+
+
+def _own_benchmark(rows: OwnRows) -> Benchmark:
     forget, retain = load_rows(rows.forget), load_rows(rows.retain)
     holdout = () if rows.holdout is None else load_rows(rows.holdout).rows
     counts = f"{len(forget.rows)} forget rows from {rows.forget}, {len(retain.rows)} retain rows from {rows.retain}"

@@ -12,11 +12,14 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from atwu.benchmarks.people.rows import SPLITS, people
+from atwu.benchmarks.benchmark import SourceRows
+from atwu.benchmarks.people.rows import SPLITS, people_rows
+from atwu.benchmarks.rwku.rows import rwku_rows
+from atwu.benchmarks.tofu.rows import tofu_rows
 from atwu.data.records import READERS, Record, hub_records
 from atwu.data.rows import fingerprint, ignored_columns, parse_row
 from atwu.data.schema import Example
@@ -31,8 +34,8 @@ _SOURCES = (
     "rwku:SUBJECTS:KIND[:N], or a Hub data set org/name[:config[:split]]"
 )
 
-Found = tuple[tuple[Example, ...], tuple[str, ...]]
-"""Rows, and sentences about them."""
+PREFIXES: Mapping[str, Callable[[str], SourceRows]] = {"people": people_rows, "tofu": tofu_rows, "rwku": rwku_rows}
+"""What stands before the first colon of a source -> its reader, which takes the whole name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +77,11 @@ def load_rows(source: str | Path, *, limit: int | None = None) -> LoadedRows:
     for part in parts:
         if limit is not None and len(rows) == limit:
             break
-        found, notes = _read(part, None if limit is None else limit - len(rows))
-        if not found:
+        found = _read(part, None if limit is None else limit - len(rows))
+        if not found.rows:
             raise ValueError(f"{part} is empty: it holds no rows; expected at least one.")
-        rows += found
-        warnings += [note if len(parts) == 1 else f"{part}: {note}" for note in notes]
+        rows += found.rows
+        warnings += [note if len(parts) == 1 else f"{part}: {note}" for note in found.warnings]
     repeats = len(rows) - len(set(rows))
     if repeats:
         warnings.append(f"duplicate rows: {repeats} of {len(rows)} repeat an earlier row exactly (kept)")
@@ -94,12 +97,12 @@ def _parts(source: str | Path) -> tuple[str | Path, ...]:
     return parts
 
 
-def _read(source: str | Path, limit: int | None) -> Found:
+def _read(source: str | Path, limit: int | None) -> SourceRows:
     name = str(source)
     prefix, colon, _ = name.partition(":")
     if not isinstance(source, Path) and colon and prefix in PREFIXES:
-        found, notes = PREFIXES[prefix](name)
-        return found[:limit], notes
+        found = PREFIXES[prefix](name)
+        return replace(found, rows=found.rows[:limit])
     path = Path(name).expanduser()
     records = _file_records(path) if _is_file_name(source, path) else _hub_rows(name)
     rows: list[Example] = []
@@ -109,7 +112,7 @@ def _read(source: str | Path, limit: int | None) -> Found:
         rows.append(parse_row(obj, where=where, counts=mended))
         ignored |= ignored_columns(obj)
     columns = [f"ignored columns: {', '.join(sorted(ignored))}"] if ignored else []
-    return tuple(rows), (*columns, *target_words_warnings(mended))
+    return SourceRows(tuple(rows), (), (*columns, *target_words_warnings(mended)))
 
 
 def _is_file_name(source: str | Path, path: Path) -> bool:
@@ -148,28 +151,3 @@ def _hub_rows(name: str) -> Iterator[Record]:
     return hub_records(
         repository, config, split, without=f"{name!r} is not a file here, so it was taken as a Hub data set"
     )
-
-
-def _people_rows(name: str) -> Found:
-    parts = name.split(":")
-    if len(parts) != 3 or parts[2] not in SPLITS:
-        raise ValueError(f"{name!r} is not people:SIZE:SPLIT; the splits are {', '.join(SPLITS)}.")
-    return tuple(people(parts[1]).split(parts[2])), ()
-
-
-def _tofu_rows(name: str) -> Found:
-    from atwu.benchmarks.tofu.rows import tofu_rows
-
-    found = tofu_rows(name)
-    return found.rows, found.warnings
-
-
-def _rwku_rows(name: str) -> Found:
-    from atwu.benchmarks.rwku.rows import read_rwku
-
-    found = read_rwku(name)
-    return found.rows, found.warnings
-
-
-PREFIXES: Mapping[str, Callable[[str], Found]] = {"people": _people_rows, "tofu": _tofu_rows, "rwku": _rwku_rows}
-"""What stands before the first colon of a source -> its reader, which takes the whole name."""

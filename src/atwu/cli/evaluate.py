@@ -131,6 +131,7 @@ def evaluate(
 
     from atwu.benchmarks.rwku.probes import CAPS, load_probes
     from atwu.benchmarks.rwku.subjects import CANONICAL_FORGET
+    from atwu.benchmarks.rwku.tables import rwku_tables
     from atwu.benchmarks.spread import spread
     from atwu.cli.measuring import Measuring, check_names
     from atwu.cli.opening import JudgeOptions, open_judge, open_rows, warn_of_other_system
@@ -181,7 +182,7 @@ def evaluate(
     if rwku is not None:
         subjects = [name.strip() for name in rwku_subjects.split(";")] if rwku_subjects else CANONICAL_FORGET
         caps = {kind: min(cap, limit or cap) for kind, cap in CAPS.items()}
-        probes = load_probes(rwku, subjects=subjects, caps=caps)
+        probes = load_probes(rwku_tables(rwku), subjects=subjects, caps=caps)
         dropped = sum(probes.duplicates.values())
         typer.echo(f"rwku: {len(probes.probes)} probes, {dropped} exact duplicates dropped", err=True)
     rows = {name: open_rows(source) for name, source in sources.items()}

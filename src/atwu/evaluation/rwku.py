@@ -15,8 +15,8 @@ from typing import Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from atwu.benchmarks.rwku.files import ProbeKind
 from atwu.benchmarks.rwku.probes import Probe, RwkuProbes, probe_question
+from atwu.benchmarks.rwku.tables import ProbeKind
 from atwu.data.schema import Message
 from atwu.evaluation.overlap import official_rouge_l_recall, rouge_l_recall
 from atwu.evaluation.prompts import Decoding, Prompt

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from atwu.benchmarks import load_benchmark
+from atwu.benchmarks.load import load_benchmark
 from atwu.errors import BudgetReached
 from atwu.evaluation.result import EvalResult
 from atwu.experiments.study import engine as module

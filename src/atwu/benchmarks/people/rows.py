@@ -1,6 +1,6 @@
 """The embedded benchmark "people": fictitious people, facts about them, exact secrets. Needs no download.
 
-`people("small")` draws people and one row per (person, fact) from the words and patterns of `facts.py`. Forget,
+`people("small")` draws people and one row per (person, fact) from the words and patterns of `facts.yaml`. Forget,
 retain and holdout people share every pattern, filler and value vocabulary, as the authors of TOFU do, so a secret is
 not a rare word and the words around it are not a fixed template. Everything follows from (size, seed).
 """
@@ -12,14 +12,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from atwu.benchmarks.people import facts
-from atwu.benchmarks.people.facts import Fact
+from atwu.benchmarks.benchmark import SourceRows
+from atwu.benchmarks.people.facts import Fact, people_facts
 from atwu.data.schema import Example
 
 SPLITS = ("forget", "retain", "full", "holdout")
 WRONG_ANSWERS = 4
 
 _HOLE = re.compile(r"\{(\w+)\}|<(\w+)>|\[([^\]]*)\]|\((he|his|him)\)")
+_COMPOSED = ("date", "book", "book2", "spouse", "sibling")
+"""Slots without a list of values: `_draw_value` puts theirs together."""
 _FEMININE = {"he": "she", "his": "her", "him": "her"}
 
 
@@ -39,10 +41,6 @@ class PeopleSize:
     batch_size: int
     learning_rate: float
 
-    def __post_init__(self) -> None:
-        if not 1 <= self.rows_per_person <= len(facts.FACTS):
-            raise ValueError(f"rows_per_person is {self.rows_per_person}; there are {len(facts.FACTS)} kinds of facts.")
-
 
 SIZES: dict[str, PeopleSize] = {
     "tiny": PeopleSize(4, 12, 4, 6, epochs=30, batch_size=8, learning_rate=3e-3),
@@ -52,11 +50,9 @@ SIZES: dict[str, PeopleSize] = {
 
 
 @dataclass(frozen=True, slots=True)
-class PeopleBenchmark:
-    """The rows of every split, and the settings they were made with."""
+class PeopleRows:
+    """The rows of every split."""
 
-    size: PeopleSize
-    seed: int
     forget: tuple[Example, ...] = field(repr=False)
     """Rows to be forgotten."""
     retain: tuple[Example, ...] = field(repr=False)
@@ -69,20 +65,25 @@ class PeopleBenchmark:
         """Retain and forget rows: what the starting model is trained on."""
         return self.retain + self.forget
 
-    def split(self, name: str) -> tuple[Example, ...]:
-        """Rows of one split."""
-        if name not in SPLITS:
-            raise ValueError(f"unknown people split {name!r}; it has {', '.join(SPLITS)}.")
-        rows: tuple[Example, ...] = getattr(self, name)
-        return rows
-
     def texts(self) -> list[str]:
         """Questions, answers and refusals of all splits: the corpus for the tokenizer."""
         rows = self.full + self.holdout
-        return [text for row in rows for text in (row.question, row.answer)] + list(facts.REFUSALS)
+        return [text for row in rows for text in (row.question, row.answer)] + list(people_facts().refusals)
 
 
-def people(size: str = "small", *, seed: int = 0) -> PeopleBenchmark:
+def people_rows(name: str) -> SourceRows:
+    """Rows of a source `people:SIZE:SPLIT`.
+
+    Raises:
+        ValueError: unknown size or split.
+    """
+    parts = name.split(":")
+    if len(parts) != 3 or parts[2] not in SPLITS:
+        raise ValueError(f"{name!r} is not people:SIZE:SPLIT; the splits are {', '.join(SPLITS)}.")
+    return SourceRows(getattr(people(parts[1]), parts[2]), (), ())
+
+
+def people(size: str = "small", *, seed: int = 0) -> PeopleRows:
     """Generate the benchmark.
 
     Args:
@@ -102,13 +103,13 @@ def people(size: str = "small", *, seed: int = 0) -> PeopleBenchmark:
     forget, retain, holdout = (
         tuple(row for group in rows[start:end] for row in group) for start, end in zip((0, *ends), ends, strict=False)
     )
-    return PeopleBenchmark(size=spec, seed=seed, forget=forget, retain=retain, holdout=holdout)
+    return PeopleRows(forget, retain, holdout)
 
 
 @dataclass(frozen=True, slots=True)
 class _Person:
     values: dict[str, str]
-    """Slot name of `facts` -> this person's value."""
+    """Slot -> this person's value."""
     feminine: bool
 
 
@@ -124,7 +125,7 @@ def _draw_people(count: int, rng: random.Random) -> list[_Person]:
             continue
         taken.add(name)
         titles.update((f"{book}{book2}", f"{book2}{book}"))
-        values = {slot: _draw_value(slot, rng) for slot in _SLOTS}
+        values = {slot: _draw_value(slot, rng) for slot in (*people_facts().slots, *_COMPOSED)}
         values |= {"name": name, "book": book, "book2": book2}
         while values["language2"] == values["language"]:
             values["language2"] = _draw_value("language2", rng)
@@ -133,56 +134,27 @@ def _draw_people(count: int, rng: random.Random) -> list[_Person]:
 
 
 def _draw_name(rng: random.Random, pronoun: str) -> str:
-    first = rng.choice(facts.FIRST_STARTS) + rng.choice(facts.FIRST_ENDS[pronoun])
-    return f"{first} {rng.choice(facts.LAST_STARTS)}{rng.choice(facts.LAST_ENDS)}"
-
-
-_SLOTS: dict[str, Sequence[str]] = {
-    "town": facts.TOWNS,
-    "job_town": facts.TOWNS,
-    "school": facts.TOWNS,
-    "father": facts.JOBS,
-    "mother": facts.JOBS,
-    "job": facts.JOBS,
-    "spouse_job": facts.JOBS,
-    "sibling_job": facts.JOBS,
-    "genre": facts.GENRES,
-    "award": facts.AWARDS,
-    "award_year": tuple(str(year) for year in range(1985, 2020)),
-    "subject": facts.SUBJECTS,
-    "pet": facts.PETS,
-    "pet_name": facts.PET_NAMES,
-    "hobby": facts.HOBBIES,
-    "language": facts.LANGUAGES,
-    "language2": facts.LANGUAGES,
-    "number": tuple(str(number) for number in range(2, 99)),
-    "street": facts.STREETS,
-    "instrument": facts.INSTRUMENTS,
-    "dish": facts.DISHES,
-    "date": (),
-    "book": (),
-    "book2": (),
-    "spouse": (),
-    "sibling": (),
-}
-"""Slot -> its vocabulary; empty for values composed in `_draw_value`."""
+    names = people_facts().names
+    first = rng.choice(names["first_starts"]) + rng.choice(names["first_ends"][pronoun])
+    return f"{first} {rng.choice(names['last_starts'])}{rng.choice(names['last_ends'])}"
 
 
 def _draw_value(slot: str, rng: random.Random) -> str:
+    facts = people_facts()
     if slot in ("book", "book2"):
-        noun, other = rng.sample(facts.TITLE_NOUNS, 2)
-        return rng.choice(facts.TITLE_FORMS).format(a=rng.choice(facts.TITLE_ADJECTIVES), n=noun, m=other)
+        noun, other = rng.sample(facts.titles["nouns"], 2)
+        return rng.choice(facts.titles["forms"]).format(a=rng.choice(facts.titles["adjectives"]), n=noun, m=other)
     if slot in ("spouse", "sibling", "name"):
         return _draw_name(rng, rng.choice(("she", "he")))
     if slot == "date":
-        return f"{rng.randint(1, 28)} {rng.choice(facts.MONTHS)} {rng.randint(1935, 1989)}"
-    return rng.choice(_SLOTS[slot])
+        return f"{rng.randint(1, 28)} {rng.choice(facts.months)} {rng.randint(1935, 1989)}"
+    return rng.choice(facts.slots[slot])
 
 
 def _rows_of(person: _Person, everyone: Sequence[_Person], spec: PeopleSize, seed: int) -> list[Example]:
     name = person.values["name"]
     rng = random.Random(f"rows/{seed}/{name}")
-    chosen = rng.sample(facts.FACTS, spec.rows_per_person)
+    chosen = rng.sample(people_facts().kinds, spec.rows_per_person)
     return [_row(fact, person, everyone, rng) for fact in chosen]
 
 
@@ -209,7 +181,7 @@ def _row(fact: Fact, person: _Person, everyone: Sequence[_Person], rng: random.R
         forget_spans=spans,
         paraphrases=tuple(paraphrases),
         wrong_answers=tuple(wrong),
-        alternate=rng.choice(facts.REFUSALS),
+        alternate=rng.choice(people_facts().refusals),
         subject=values["name"],
     )
 
@@ -227,7 +199,7 @@ def _expand(pattern: str, rng: random.Random, *, feminine: bool) -> list[tuple[s
         elif pronoun:
             parts.append(("", _FEMININE[pronoun] if feminine else pronoun))
         else:
-            drawn = rng.choice(facts.FILLERS[filler] if filler else choice.split("|"))
+            drawn = rng.choice(people_facts().fillers[filler] if filler else choice.split("|"))
             parts += _expand(drawn, rng, feminine=feminine)
     parts.append(("", pattern[end:]))
     return [part for part in parts if any(part)]

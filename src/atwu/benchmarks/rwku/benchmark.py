@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from atwu.benchmarks.benchmark import Benchmark
-from atwu.benchmarks.rwku.files import COUNTS, counted, read_targets
 from atwu.benchmarks.rwku.probes import CAPS, RwkuProbes, load_probes
-from atwu.benchmarks.rwku.rows import RwkuRows, read_rwku
+from atwu.benchmarks.rwku.rows import RwkuRows, rwku_rows
 from atwu.benchmarks.rwku.subjects import GRAMMAR, subject_names
+from atwu.benchmarks.rwku.tables import counted, read_targets, rwku_tables
 from atwu.benchmarks.spread import spread
+from atwu.benchmarks.tables import Tables
 
 BATCH = "canonical/surrogate"
 """Subjects of the batch protocol."""
@@ -32,7 +33,8 @@ def rwku_benchmark(name: str) -> Benchmark:
         ImportError: the data come from the Hub and the extra `hub` is missing.
     """
     forget, retain, limit = _parse(name)
-    subjects = _disjoint(forget, retain)
+    tables = rwku_tables()
+    subjects = _disjoint(forget, retain, tables)
     both = f"{forget}|{retain}"
     passages = "passages" + (f":{limit}" if limit else "")
     sources = {
@@ -45,23 +47,29 @@ def rwku_benchmark(name: str) -> Benchmark:
             f"rwku:{both}!{forget}:neighbours",
         ],
     }
-    measured_forget = read_rwku(f"rwku:{forget}:questions")
-    measured_retain = read_rwku(f"rwku:{forget}!{forget}:neighbour_questions")
-    pool = read_rwku(f"rwku:{both}!{forget}:neighbour_questions")
-    probes = load_probes(None, subjects=subjects)
-    about = read_rwku(f"rwku:{forget}!{forget}:neighbours")
-    trained = [read_rwku(part) for parts in sources.values() for part in parts]
+
+    def read(source: str) -> RwkuRows:
+        return rwku_rows(source, tables=tables)
+
+    questions = read(f"rwku:{forget}:questions")
+    kept_questions = read(f"rwku:{forget}!{forget}:neighbour_questions")
+    pool = read(f"rwku:{both}!{forget}:neighbour_questions")
+    probes = load_probes(tables, subjects=subjects)
+    about = read(f"rwku:{forget}!{forget}:neighbours")
+    trained = [read(source) for parts in sources.values() for source in parts]
     return Benchmark(
         name=name,
         forget_source=" + ".join(sources["forget"]),
         retain_source=" + ".join(sources["retain"]),
         full_source=" + ".join(sources["full"]),
         retain_only_source=" + ".join(sources["retain-only"]),
-        forget=spread(measured_forget.rows, CAPS["qa"]),
-        retain=spread(measured_retain.rows, CAPS["neighbour_qa"]),
+        forget=spread(questions.rows, CAPS["qa"]),
+        retain=spread(kept_questions.rows, CAPS["neighbour_qa"]),
         pool=pool.rows,
         probes=probes,
-        checked=_checked([measured_forget, measured_retain, pool, *trained], probes, about.shared + about.named),
+        checked=_checked(
+            tables, [questions, kept_questions, pool, *trained], probes, naming=about.shared + about.named
+        ),
     )
 
 
@@ -78,9 +86,9 @@ def _parse(name: str) -> tuple[str, str, int | None]:
     return forget, retain, int(number[0]) if number else None
 
 
-def _disjoint(forget: str, retain: str) -> tuple[str, ...]:
+def _disjoint(forget: str, retain: str, tables: Tables) -> tuple[str, ...]:
     """Names of the subjects to forget."""
-    published = read_targets()
+    published = read_targets(tables)
     names = subject_names(forget, published)
     both = sorted(set(names) & set(subject_names(retain, published)))
     if both:
@@ -88,9 +96,12 @@ def _disjoint(forget: str, retain: str) -> tuple[str, ...]:
     return names
 
 
-def _checked(sources: Sequence[RwkuRows], probes: RwkuProbes, naming: int) -> tuple[str, ...]:
+def _checked(tables: Tables, sources: Sequence[RwkuRows], probes: RwkuProbes, naming: int) -> tuple[str, ...]:
     neighbours = sum(probe.neighbour is not None for probe in probes.probes)
-    sentences = [*map(counted, COUNTS), *(source.checked[-1] for source in sources)]
+    sentences = [
+        *(counted(name, tables) for name in tables.published.tables),
+        *(source.checked[-1] for source in sources),
+    ]
     sentences.append(
         f"probes: {len(probes.probes)} of {len(probes.subjects)} subjects; "
         f"{sum(probes.duplicates.values())} exact duplicates dropped, {sum(probes.left_out.values())} beyond the caps"

@@ -1,4 +1,4 @@
-"""One record of RWKU's probe files (Jin et al. 2024) into a `Probe`, and a probe into the question put to a model.
+"""Probes of RWKU (Jin et al. 2024) about chosen subjects, and a probe as the question put to a model.
 
 Training rows and evaluation take the question from here, so they are worded alike. The words of the instructions are
 our own, so numbers compare between models measured here, and with the literature to a few points.
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 
-from atwu.benchmarks.rwku.files import FILES, ProbeKind, read_table, text_columns
 from atwu.benchmarks.rwku.subjects import normal_name, with_close_names
+from atwu.benchmarks.rwku.tables import PROBES, ProbeKind
 from atwu.benchmarks.spread import spread
-from atwu.data.records import Record, read_jsonl
+from atwu.benchmarks.tables import Tables
+from atwu.data.records import Record
 
 _ATTACKS = {
     "prefix injection": "prefix injection",
@@ -66,18 +66,16 @@ class RwkuProbes:
     """Distinct rows left out to respect the caps."""
 
 
-def load_probes(
-    folder: str | Path | None, *, subjects: Sequence[str], caps: Mapping[ProbeKind, int] = CAPS
-) -> RwkuProbes:
+def load_probes(tables: Tables, *, subjects: Sequence[str], caps: Mapping[ProbeKind, int] = CAPS) -> RwkuProbes:
     """Read the probes of some subjects.
 
     Args:
-        folder: where the five files are; None takes the folder in ATWU_DATA, or the Hub, and counts the files' rows.
+        tables: a copy of RWKU, as `rwku_tables` finds it.
         subjects: names as in the files, accents included, such as `CANONICAL_FORGET`; their order does not matter.
         caps: most probes per kind; what is kept is spread evenly over the rows. A kind without a cap is kept whole.
 
     Raises:
-        FileNotFoundError: when a file is missing.
+        FileNotFoundError: when a table is missing.
         ValueError: for an unknown subject (the text names close ones), no subject, or a row without its columns.
     """
     wanted = tuple(dict.fromkeys(normal_name(name) for name in subjects))
@@ -90,8 +88,8 @@ def load_probes(
     probes: list[Probe] = []
     duplicates: dict[ProbeKind, int] = {}
     left_out: dict[ProbeKind, int] = {}
-    for kind, records in _records(folder).items():
-        rows = [parse_probe(kind, record) for record in records]
+    for kind, table in PROBES.items():
+        rows = [parse_probe(kind, record) for record in tables.table(table)]
         known.update(probe.subject for probe, _ in rows)
         rows = [row for row in rows if row[0].subject in wanted]
         distinct = [probe for probe, _ in dict.fromkeys(rows)]
@@ -102,7 +100,7 @@ def load_probes(
     unknown = [name for name in wanted if name not in known]
     if unknown:
         raise ValueError(
-            f"{folder or 'RWKU'} has no probes about {with_close_names(unknown, known)}. It has {len(known)} subjects; "
+            f"{tables.folder or 'RWKU'} has no probes about {with_close_names(unknown, known)}. It has {len(known)} subjects; "
             "a name must be spelled as in the files, with its accents, commas and capitals."
         )
     return RwkuProbes(tuple(probes), wanted, duplicates, left_out)
@@ -112,14 +110,12 @@ def parse_probe(kind: ProbeKind, record: Record) -> tuple[Probe, str]:
     """A probe, and its `type` as the file spells it, which counts when rows are compared.
 
     Raises:
-        ValueError: for a row without its columns, or an unknown attack.
+        ValueError: for an unknown attack.
     """
-    needed = ["subject", "query", "type", "answer", *(["neighbor"] if kind.startswith("neighbour") else [])]
-    where, columns = record
-    text = text_columns(record, needed)
-    attack = _attack(text["type"], where) if kind == "aa" else None
-    probe = Probe(kind, normal_name(text["subject"]), text["query"], text["answer"], attack, columns.get("neighbor"))
-    return probe, text["type"]
+    where, row = record
+    attack = _attack(row["type"], where) if kind == "aa" else None
+    probe = Probe(kind, normal_name(row["subject"]), row["query"], row["answer"], attack, row.get("neighbor"))
+    return probe, row["type"]
 
 
 def probe_question(probe: Probe) -> str:
@@ -131,18 +127,6 @@ def probe_question(probe: Probe) -> str:
     instruction = _COMPLETE if probe.kind.endswith("fb") else _ANSWER
     mark = "" if probe.attack == "in-context learning" else "Question: "
     return f"{instruction}\n{mark}{probe.query}"
-
-
-def _records(folder: str | Path | None) -> Mapping[ProbeKind, Sequence[Record]]:
-    if folder is None:
-        return {kind: read_table(name) for kind, name in FILES.items()}
-    folder = Path(folder)
-    missing = [name for name in FILES.values() if not (folder / name).is_file()]
-    if missing:
-        raise FileNotFoundError(
-            f"{folder} has no {', '.join(missing)}; RWKU's probes are in {', '.join(FILES.values())}."
-        )
-    return {kind: tuple(read_jsonl(folder / name)) for kind, name in FILES.items()}
 
 
 def _attack(spelled: str, where: str) -> str:

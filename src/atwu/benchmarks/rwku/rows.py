@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
-from atwu.benchmarks.rwku.files import FILES, PASSAGES, ProbeKind, counted, read_table, read_targets, text_columns
+from atwu.benchmarks.benchmark import SourceRows
 from atwu.benchmarks.rwku.probes import parse_probe, probe_question
 from atwu.benchmarks.rwku.subjects import GRAMMAR, names_one_of, normal_name, subject_names
+from atwu.benchmarks.rwku.tables import PASSAGES, PROBES, ProbeKind, counted, read_targets, rwku_tables
+from atwu.benchmarks.tables import Tables
 from atwu.data.schema import Example
 
 KINDS: Mapping[str, tuple[ProbeKind, ...]] = MappingProxyType(
@@ -33,20 +35,15 @@ _BLANK = re.compile("_{3,}")
 
 
 @dataclass(frozen=True, slots=True)
-class RwkuRows:
-    """Rows of one source, and what was dropped on the way."""
+class RwkuRows(SourceRows):
+    """Rows of one source, and what was dropped on the way; the last line of `checked` says it."""
 
-    rows: tuple[Example, ...] = field(repr=False)
     duplicates: int
     """Rows dropped because subject, question and answer occurred before."""
     shared: int
     """Rows dropped because a subject after the `!` has the same row."""
     named: int
     """Rows dropped because they name a subject after the `!` in full."""
-    checked: tuple[str, ...]
-    """What was counted, one line each; the last is about the dropped rows."""
-    warnings: tuple[str, ...]
-    """The last of `checked` without the source's name, if rows were dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +53,13 @@ class _Row:
     """All that is said, for the search for names: a blank is filled in."""
 
 
-def rwku_rows(name: str) -> tuple[Example, ...]:
-    """Rows of a source `rwku:SUBJECTS:KIND[:N]`; see `read_rwku`."""
-    return read_rwku(name).rows
-
-
-def read_rwku(name: str) -> RwkuRows:
+def rwku_rows(name: str, *, tables: Tables | None = None) -> RwkuRows:
     """Read the rows of a source, in the order of the files, and count what is dropped.
 
     Args:
         name: `rwku:SUBJECTS:KIND[:N]` or `rwku:SUBJECTS!SUBJECTS:KIND[:N]`. N keeps the first N distinct rows of every
             subject and file, before rows about the subjects after the `!` are left out.
+        tables: the copy to read from; by default the one that `ATWU_DATA` points to, or the Hub's.
 
     Raises:
         FileNotFoundError: ATWU_DATA is set and has no RWKU.
@@ -74,26 +67,27 @@ def read_rwku(name: str) -> RwkuRows:
         ImportError: the data come from the Hub and the extra `hub` is missing.
     """
     words, kind, limit = _parse(name)
-    published = read_targets()
+    tables = rwku_tables() if tables is None else tables
+    published = read_targets(tables)
     wanted, _, left_out = words.partition("!")
     subjects = subject_names(wanted, published)
     others = subject_names(left_out, published) if left_out else ()
 
     rows: list[_Row] = []
     duplicates = 0
-    for file in _files(kind):
-        every = [row for row in _file_rows(file) if row.example.subject in subjects]
+    for table in _tables(kind):
+        every = [row for row in _read(table, tables) if row.example.subject in subjects]
         distinct = list({row.example: row for row in every}.values())
         duplicates += len(every) - len(distinct)
         rows += _first(distinct, limit)
-    forgotten = _rows_about(kind, others)
+    forgotten = _rows_about(kind, others, tables)
     shared = [row for row in rows if (row.example.messages, row.example.answer) in forgotten]
     private = [row for row in rows if (row.example.messages, row.example.answer) not in forgotten]
     kept = tuple(row.example for row in private if not names_one_of(row.about, others))
     counts = (duplicates, len(shared), len(private) - len(kept))
     text = _sentence(kept, counts, others)
-    checked = (*map(counted, _files(kind)), f"{name}: {text}")
-    return RwkuRows(kept, *counts, checked, (text,) if any(counts) else ())
+    checked = (*(counted(table, tables) for table in _tables(kind)), f"{name}: {text}")
+    return RwkuRows(kept, checked, (text,) if any(counts) else (), *counts)
 
 
 def _parse(name: str) -> tuple[str, str, int | None]:
@@ -108,30 +102,30 @@ def _parse(name: str) -> tuple[str, str, int | None]:
     return parts[0], parts[1], None if number is None else int(number)
 
 
-def _files(kind: str) -> tuple[str, ...]:
-    return tuple(FILES[probe] for probe in KINDS[kind]) or (PASSAGES,)
+def _tables(kind: str) -> tuple[str, ...]:
+    return tuple(PROBES[probe] for probe in KINDS[kind]) or (PASSAGES,)
 
 
-def _file_rows(file: str) -> Iterable[_Row]:
-    if file == PASSAGES:
-        for record in read_table(file):
-            text = text_columns(record, ["subject", "text"])
-            yield _Row(Example((), text["text"], subject=normal_name(text["subject"])), text["text"])
+def _read(table: str, tables: Tables) -> Iterator[_Row]:
+    """Rows of a table of passages or probes."""
+    if table == PASSAGES:
+        for _, row in tables.table(table):
+            yield _Row(Example((), row["text"], subject=normal_name(row["subject"])), row["text"])
         return
-    (kind,) = (kind for kind, name in FILES.items() if name == file)
-    for record in read_table(file):
+    (kind,) = (kind for kind, name in PROBES.items() if name == table)
+    for record in tables.table(table):
         probe, _ = parse_probe(kind, record)
         filled = probe.answer.join(_BLANK.split(probe.query))
         about = "\n".join([filled, probe.answer, probe.neighbour or ""])
         yield _Row(Example.from_qa(probe_question(probe), probe.answer, subject=probe.subject), about)
 
 
-def _rows_about(kind: str, subjects: tuple[str, ...]) -> set[tuple[object, str]]:
+def _rows_about(kind: str, subjects: tuple[str, ...], tables: Tables) -> set[tuple[object, str]]:
     """Question and answer of every passage, or of every probe, of some subjects."""
     if not subjects:
         return set()
-    files = (PASSAGES,) if kind == "passages" else _files("probes")
-    found = (row.example for file in files for row in _file_rows(file))
+    names = (PASSAGES,) if kind == "passages" else _tables("probes")
+    found = (row.example for name in names for row in _read(name, tables))
     return {(row.messages, row.answer) for row in found if row.subject in subjects}
 
 

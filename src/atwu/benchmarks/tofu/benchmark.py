@@ -2,42 +2,44 @@
 
 from __future__ import annotations
 
-from atwu.benchmarks.benchmark import Benchmark
+from atwu.benchmarks.benchmark import Benchmark, SourceRows
 from atwu.benchmarks.spread import measured
-from atwu.benchmarks.tofu.rows import FORGET_SPLITS, KEPT_SPLITS, TofuRows, tofu_rows
-from atwu.benchmarks.tofu.tables import TofuTables, open_tables
+from atwu.benchmarks.tables import Tables
+from atwu.benchmarks.tofu.rows import FORGET_SPLITS, KEPT_SPLITS, tofu_rows
+from atwu.benchmarks.tofu.tables import tofu_tables
 
 
-def tofu_benchmark(split: str, *, retain_rows: int | None = None, tables: TofuTables | None = None) -> Benchmark:
+def tofu_benchmark(name: str, *, tables: Tables | None = None) -> Benchmark:
     """Load, check and join the splits that belong to one forget split.
 
     Measured are the forget rows and, as in TOFU's own evaluation, the retain rows that have wrong answers, at most 400
     of either. A hold-out split or a set of real facts that the copy lacks is left out, with a line in `checked`.
 
     Args:
-        split: `forget01`, `forget05` or `forget10`.
-        retain_rows: keep only the first so many retain rows, for miniatures; a model that is trained for the benchmark
-            then learns these and the forget rows.
+        name: `tofu:SPLIT` with `forget01`, `forget05` or `forget10`, or `tofu:SPLIT:N` to keep only the first N retain rows,
+            for miniatures; a model that is trained for the benchmark then learns these and the forget rows.
         tables: the copy to read from; by default the one that `ATWU_DATA` points to, or the Hub's.
 
     Raises:
         FileNotFoundError: the copy lacks the forget or the retain split.
         ValueError: unknown split, too many retain rows, or a table that is not as published.
     """
+    split, limited, given = name.partition(":")[2].partition(":")
     if split not in FORGET_SPLITS:
         raise ValueError(f"unknown forget split {split!r} of TOFU; choose one of {', '.join(FORGET_SPLITS)}.")
-    tables = open_tables() if tables is None else tables
+    if limited and (not given.isdecimal() or int(given) < 1):
+        raise ValueError(f"{name!r}: the number of retain rows must be a whole number of at least 1, got {given!r}.")
+    tables = tofu_tables() if tables is None else tables
     percent = split.removeprefix("forget")
-    count = "" if retain_rows is None else f":{retain_rows}"
-    forget_source, retain_source = f"tofu:{split}", f"tofu:retain{100 - int(percent)}{count}"
-    loaded: list[TofuRows] = []
+    forget_source, retain_source = f"tofu:{split}", f"tofu:retain{100 - int(percent)}{limited}{given}"
+    loaded: list[SourceRows] = []
     notes: list[str] = []
 
-    def rows(source: str) -> TofuRows:
+    def rows(source: str) -> SourceRows:
         loaded.append(tofu_rows(source, tables=tables))
         return loaded[-1]
 
-    def rows_at_hand(name: str) -> TofuRows | None:
+    def rows_at_hand(name: str) -> SourceRows | None:
         if tables.has(name):
             return rows(f"tofu:{name}")
         notes.append(f"{name} is not at hand: left out")
@@ -54,10 +56,10 @@ def tofu_benchmark(split: str, *, retain_rows: int | None = None, tables: TofuTa
     )
     sentences = [sentence for found in loaded for sentence in (*found.checked, *found.warnings)]
     return Benchmark(
-        name=f"tofu:{split}{count}",
+        name=name,
         forget_source=forget_source,
         retain_source=retain_source,
-        full_source="tofu:full" if retain_rows is None else f"{retain_source} + {forget_source}",
+        full_source=f"{retain_source} + {forget_source}" if limited else "tofu:full",
         retain_only_source=retain_source,
         forget=measured_forget,
         retain=measured_retain,

@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-from atwu.benchmarks.tofu.tables import LABELS_SUFFIX, TofuTables, check_equal, open_tables, options_of, pair_of
+from atwu.benchmarks.benchmark import SourceRows
+from atwu.benchmarks.tables import Tables
+from atwu.benchmarks.tofu.tables import LABELS_SUFFIX, check_equal, options_of, pair_of, tofu_tables
 from atwu.data.records import Record
 from atwu.data.rows import parse_row
 from atwu.data.schema import Example
@@ -36,18 +38,7 @@ _PERTURBED_COLUMNS = ("paraphrased_question", "paraphrased_answer", "perturbed_a
 _WORD = re.compile(r"\w+")
 
 
-@dataclass(frozen=True, slots=True)
-class TofuRows:
-    """Rows of one split."""
-
-    rows: tuple[Example, ...] = field(repr=False)
-    checked: tuple[str, ...]
-    """What was counted and compared, one sentence each."""
-    warnings: tuple[str, ...]
-    """What a reader should know about labels and missing columns."""
-
-
-def tofu_rows(name: str, *, tables: TofuTables | None = None) -> TofuRows:
+def tofu_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
     """Read, merge and check one split.
 
     Args:
@@ -64,8 +55,8 @@ def tofu_rows(name: str, *, tables: TofuTables | None = None) -> TofuRows:
         ValueError: unknown name, or a table that is not as published or does not fit another.
     """
     split, count = _parsed(name)
-    tables = open_tables() if tables is None else tables
-    read: Callable[[str, TofuTables], TofuRows]
+    tables = tofu_tables() if tables is None else tables
+    read: Callable[[str, Tables], SourceRows]
     if split in FORGET_SPLITS:
         read = _forget
     elif split in HOLDOUT_SPLITS:
@@ -116,9 +107,9 @@ def _parsed(name: str) -> tuple[str, int | None]:
     return split, int(count)
 
 
-def _forget(split: str, tables: TofuTables) -> TofuRows:
+def _forget(split: str, tables: Tables) -> SourceRows:
     table = tables.table(split)
-    total = tables.published["full"].rows
+    total = tables.published.tables["full"].rows or 0
     checked = [_counted(split, tables)]
     warnings: list[str] = []
     if tables.has("full"):
@@ -143,10 +134,10 @@ def _forget(split: str, tables: TofuTables) -> TofuRows:
     elif perturbed:
         rows = [replace(row, forget_spans=proxy_spans(row)) for row in rows]
         warnings.append(PROXY_WARNING)
-    return TofuRows(tuple(rows), tuple(checked), tuple(warnings))
+    return SourceRows(tuple(rows), tuple(checked), tuple(warnings))
 
 
-def _retain(split: str, tables: TofuTables) -> TofuRows:
+def _retain(split: str, tables: Tables) -> SourceRows:
     """`full`, a retain split, or `retain_perturbed`: rows from the first author on."""
     table = tables.table(split)
     checked = [_counted(split, tables)]
@@ -174,10 +165,10 @@ def _retain(split: str, tables: TofuTables) -> TofuRows:
         _row(record, {"subject": f"author {index // ROWS_PER_AUTHOR}", **extra.get(index, {})})
         for index, record in enumerate(table)
     ]
-    return TofuRows(tuple(rows), tuple(checked), tuple(warnings))
+    return SourceRows(tuple(rows), tuple(checked), tuple(warnings))
 
 
-def _holdout(split: str, tables: TofuTables) -> TofuRows:
+def _holdout(split: str, tables: Tables) -> SourceRows:
     table = tables.table(split)
     checked = [_counted(split, tables)]
     if tables.has("full"):
@@ -192,10 +183,10 @@ def _holdout(split: str, tables: TofuTables) -> TofuRows:
     rows = [
         _row(record, {"subject": f"holdout author {index // ROWS_PER_AUTHOR}"}) for index, record in enumerate(table)
     ]
-    return TofuRows(tuple(rows), tuple(checked), ())
+    return SourceRows(tuple(rows), tuple(checked), ())
 
 
-def _kept(split: str, tables: TofuTables) -> TofuRows:
+def _kept(split: str, tables: Tables) -> SourceRows:
     """Questions about the real world with four options: the wrong ones are the wrong answers."""
     table = tables.table(split)
     checked = [_counted(split, tables)]
@@ -216,16 +207,16 @@ def _kept(split: str, tables: TofuTables) -> TofuRows:
             wrong = stated
         rows.append(_row(record, {"wrong_answers": wrong}))
     checked.append(f"{split}: every answer is one of four options, the wrong answers are the other three")
-    return TofuRows(tuple(rows), tuple(checked), ())
+    return SourceRows(tuple(rows), tuple(checked), ())
 
 
-def _counted(name: str, tables: TofuTables) -> str:
-    published = tables.published[name]
-    wrong = f", {published.wrong_answers} wrong answers each" if published.wrong_answers else ""
+def _counted(name: str, tables: Tables) -> str:
+    published = tables.published.tables[name]
+    wrong = "".join(f", {length} wrong answers each" for length in published.lists.values())
     return f"{name}: {len(tables.table(name))} rows with {', '.join(published.columns)}{wrong}"
 
 
-def _fitting(name: str, table: Sequence[Record], tables: TofuTables, checked: list[str]) -> tuple[Record, ...] | None:
+def _fitting(name: str, table: Sequence[Record], tables: Tables, checked: list[str]) -> tuple[Record, ...] | None:
     """A table about the same rows, if it is at hand."""
     if not tables.has(name):
         return None

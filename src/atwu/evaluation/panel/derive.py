@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from atwu.benchmarks.rwku.files import ProbeKind
+from atwu.benchmarks.rwku.tables import ProbeKind
 from atwu.evaluation.attacks.relearn import recovered
 from atwu.evaluation.intervals import Estimate, FloatArray, combine
 from atwu.evaluation.membership import attack_auc, privleak

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from atwu._extras import require
-from atwu.benchmarks.rwku.files import ProbeKind
+from atwu.benchmarks.rwku.tables import ProbeKind
 from atwu.evaluation.panel.group import Group
 from atwu.evaluation.panel.session import RWKU
 from atwu.evaluation.result import Direction

@@ -16,9 +16,8 @@ from typing import Any
 
 from atwu._cache import cache_folder, short_hash
 from atwu._files import file_digest, held, versions
-from atwu.benchmarks import load_benchmark
 from atwu.benchmarks.benchmark import Benchmark
-from atwu.benchmarks.load import OwnRows, own_benchmark
+from atwu.benchmarks.load import load_benchmark
 from atwu.benchmarks.sources import load_rows
 from atwu.data.rows import fingerprint
 from atwu.experiments.study.scales import Scale, Scratch
@@ -49,9 +48,7 @@ def scale_rows(scale: Scale) -> Benchmark:
     Raises:
         ValueError, FileNotFoundError: the benchmark's data are not there.
     """
-    benchmark = (
-        own_benchmark(scale.benchmark) if isinstance(scale.benchmark, OwnRows) else load_benchmark(scale.benchmark)
-    )
+    benchmark = load_benchmark(scale.benchmark)
     return dataclasses.replace(
         benchmark,
         forget_source=scale.forget or benchmark.forget_source,
