@@ -16,7 +16,7 @@ from atwu.data.schema import Message
 from atwu.judge import client
 from atwu.judge.ask import Asker
 from atwu.judge.cache import ReplyCache
-from atwu.judge.chat import ChatRequest, Reply
+from atwu.judge.chat import ChatRequest, OnReply, Reply
 from atwu.judge.client import OpenAIChat
 from atwu.judge.prompted import PromptedJudge
 from atwu.judge.verdicts import Claim
@@ -48,6 +48,13 @@ def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "_FIRST_DELAY", 0.01)
 
 
+@pytest.fixture
+def cache(tmp_path: Path) -> Iterator[ReplyCache]:
+    opened = ReplyCache(tmp_path / "judge.sqlite")
+    yield opened
+    opened.close()
+
+
 def make_request(text: str = "Was Orla Venn born in Kelbury?") -> ChatRequest:
     return ChatRequest((Message("system", "You check answers."), Message("user", text)), max_tokens=20)
 
@@ -77,19 +84,21 @@ def stats(server: str, behaviour: str) -> tuple[int, int, list[float]]:
 
 
 class Fake:
-    """Answers with `reply(request)`; an exception instance becomes a failed call."""
+    """Answers with `reply(request)`, a text at 100 and 10 tokens; an exception instance becomes a failed call."""
 
     identity = {"kind": "fake"}  # noqa: RUF012
+    concurrency = 1
 
-    def __init__(self, reply: Callable[[ChatRequest], str | Exception] = lambda request: YES) -> None:
+    def __init__(self, reply: Callable[[ChatRequest], str | Exception | Reply] = lambda request: YES) -> None:
         self.reply = reply
         self.asked: list[ChatRequest] = []
 
-    def complete(self, requests: Sequence[ChatRequest], on_reply: Callable[[int, Reply], None]) -> None:
+    def complete(self, requests: Sequence[ChatRequest], on_reply: OnReply, on_waste: object) -> None:
         for index, request in enumerate(requests):
             self.asked.append(request)
-            reply = self.reply(request)
-            on_reply(index, Reply(error=str(reply)) if isinstance(reply, Exception) else Reply(reply, None, 100, 10))
+            said = self.reply(request)
+            reply = Reply(error=str(said)) if isinstance(said, Exception) else said
+            on_reply(index, Reply(reply, None, 100, 10) if isinstance(reply, str) else reply)
 
 
 def claim(answer: str = "She was born in Kelbury.", question: str = "Where was Orla Venn born?") -> Claim:

@@ -119,7 +119,7 @@ class Handler(BaseHTTPRequestHandler):
                     self.wfile.write(b" ")
                     time.sleep(0.05)
             case "stuck":
-                time.sleep(20)
+                time.sleep(30)
                 self.reply(text)
             case "named":
                 self.send(200, completion(VERDICT) | {"model": "tiny-2025", "system_fingerprint": "fp_1"})

@@ -3,58 +3,26 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
-import urllib.request
-from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import pytest
 
 from atwu.data.schema import Message
 from atwu.errors import BudgetReached
-from atwu.judge import client
-from atwu.judge.answers import CUT
 from atwu.judge.ask import FIRST_REPLIES, SLICE, Asker, Unscored
 from atwu.judge.budget import Budget, Prices
 from atwu.judge.cache import CacheError, ReplyCache, reply_key
-from atwu.judge.chat import ChatRequest, Reply
+from atwu.judge.chat import CUT, ChatRequest, Reply
 from atwu.judge.client import ChatServerError, OpenAIChat
+from tests.judge.conftest import Fake, stats
 
 pytest.importorskip("openai")
+
+pytestmark = pytest.mark.usefixtures("surroundings")
 
 PRICES = Prices(1, 10)
 CALL = 1e-6 * (100 + 10 * 20)
 """USD for what the server bills for a failed try, and what a request reserves."""
-
-
-@pytest.fixture(scope="module")
-def server():
-    script = Path(__file__).with_name("misbehaving_server.py")
-    process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
-    yield f"http://127.0.0.1:{int(process.stdout.readline())}"
-    process.kill()
-    process.wait()
-
-
-@pytest.fixture(autouse=True)
-def surroundings(monkeypatch):
-    for name in ("OPENAI_BASE_URL", "OPENAI_CUSTOM_HEADERS", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(client, "_FIRST_DELAY", 0.01)
-
-
-@pytest.fixture
-def cache(tmp_path):
-    opened = ReplyCache(tmp_path / "judge.sqlite")
-    yield opened
-    opened.close()
-
-
-def calls(server: str, behaviour: str) -> int:
-    with urllib.request.urlopen(f"{server}/stats", timeout=5) as response:
-        return json.load(response)["counts"].get(behaviour, 0)
 
 
 def requests(count: int, lead: str = "") -> list[ChatRequest]:
@@ -68,18 +36,6 @@ def asker(chat, cache, budget: Budget | None = None) -> Asker:
     return Asker(chat, cache, budget=budget, progress=False)
 
 
-class Fake:
-    identity = {"kind": "fake"}  # noqa: RUF012
-
-    def __init__(self, answer: Callable[[ChatRequest], Reply]) -> None:
-        self.answer, self.asked = answer, []
-
-    def complete(self, requests: Sequence[ChatRequest], on_reply: Callable[[int, Reply], None]) -> None:
-        for index, request in enumerate(requests):
-            self.asked.append(request)
-            on_reply(index, self.answer(request))
-
-
 def test_prices_of_prompt_and_reply_are_not_mixed_up(cache):
     asking = asker(Fake(lambda request: Reply("1", None, 1000, 1)), cache, Budget(None, PRICES))
     asking.ask(requests(1), json.loads, version="v")
@@ -91,7 +47,7 @@ def test_useless_tries_are_booked_and_the_limit_holds(server, cache):
     asking = asker(OpenAIChat("tiny", base_url=f"{server}/always-null-billed/v1"), cache, budget)
     with pytest.raises(BudgetReached, match="8 answers still unjudged"):
         asking.ask(requests(8), json.loads, version="v")
-    assert calls(server, "always-null-billed") == 10
+    assert stats(server, "always-null-billed")[0] == 10
     assert (budget.spent, asking.usage.usd) == pytest.approx((10 * CALL, 10 * CALL))
     assert cache.count() == 0
 
@@ -111,7 +67,7 @@ def test_tries_without_a_bill_count_as_much_as_they_can_have_cost(server, cache)
     asking = asker(chat, cache, budget)
     with pytest.raises(BudgetReached):
         asking.ask(requests(1), json.loads, version="v")
-    assert calls(server, "always-timeout") == 2
+    assert stats(server, "always-timeout")[0] == 2
     assert (budget.spent, asking.usage.usd) == pytest.approx((2 * CALL, 2 * CALL))
 
 
@@ -119,7 +75,7 @@ def test_failures_that_cost_nothing_are_not_booked(server, cache):
     budget = Budget(CALL, PRICES)
     chat = OpenAIChat("tiny", base_url=f"{server}/always-error-503/v1", max_retries=3)
     assert isinstance(asker(chat, cache, budget).ask(requests(1), json.loads, version="v")[0], Unscored)
-    assert (calls(server, "always-error-503"), budget.spent) == (4, 0.0)
+    assert (stats(server, "always-error-503")[0], budget.spent) == (4, 0.0)
 
 
 def test_a_reply_cut_before_any_text_is_stored_and_not_asked_for_again(server, cache):
@@ -127,7 +83,7 @@ def test_a_reply_cut_before_any_text_is_stored_and_not_asked_for_again(server, c
     for turn in range(2):
         asking = asker(chat, cache, Budget(None, PRICES))
         assert asking.ask(requests(3), json.loads, version="v") == [Unscored(f"no reply: {CUT}")] * 3
-        assert calls(server, "cut-billed") == 3
+        assert stats(server, "cut-billed")[0] == 3
         assert asking.usage.usd == pytest.approx(3 * CALL)
         assert asking.budget.spent == pytest.approx(0 if turn else 3 * CALL)
         assert asking.estimate(requests(3), json.loads, version="v").calls == 0
@@ -143,13 +99,13 @@ def test_a_run_whose_first_replies_are_all_useless_is_stopped(server, cache, tex
 
 
 def test_one_readable_reply_among_the_first_is_enough(cache):
-    model = Fake(lambda request: Reply("1" if "0010" in request.messages[0].content else "?"))
+    model = Fake(lambda request: "1" if "0010" in request.messages[0].content else "?")
     assert len(asker(model, cache).ask(requests(60), json.loads, version="v")) == 60
 
 
-def test_a_cap_of_the_model_goes_into_key_and_estimate(server, cache):
-    chat = OpenAIChat("tiny", base_url=f"{server}/echo/v1", max_tokens=700)
-    asking = asker(chat, cache)
+def test_a_cap_goes_into_key_and_estimate(server, cache):
+    asking = Asker(OpenAIChat("tiny", base_url=f"{server}/echo/v1"), cache, progress=False, max_tokens=700)
+    assert asking.identity["max_tokens"] == 700
     assert asking.estimate(requests(2), json.loads, version="v").completion_tokens == 1400
     sent = asking.ask(requests(1), json.loads, version="v")[0]
     assert sent["body"]["max_tokens"] == 700
@@ -165,13 +121,13 @@ def test_what_the_server_called_itself_is_stored(server, cache):
 
 def test_the_store_is_looked_at_again_before_every_slice(cache):
     """While one process waits for its first reply, another one does all the work."""
-    other = Fake(lambda request: Reply("1"))
+    other = Fake(lambda request: "1")
     asked = requests(5 * SLICE)
 
-    def answer(request: ChatRequest) -> Reply:
+    def answer(request: ChatRequest) -> str:
         if len(model.asked) == 1:
             asker(other, cache).ask(asked, json.loads, version="v")
-        return Reply("2")
+        return "2"
 
     model = Fake(answer)
     found = asker(model, cache).ask(asked, json.loads, version="v")
@@ -180,7 +136,7 @@ def test_the_store_is_looked_at_again_before_every_slice(cache):
 
 
 def test_two_processes_share_most_of_the_calls(server, tmp_path):
-    asked = requests(20 * SLICE)
+    asked = requests(8 * SLICE)
 
     def work() -> None:
         store = ReplyCache(tmp_path / "judge.sqlite")
@@ -192,7 +148,7 @@ def test_two_processes_share_most_of_the_calls(server, tmp_path):
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(asked) <= calls(server, "shared") < 1.6 * len(asked)
+    assert len(asked) <= stats(server, "shared")[0] < 1.6 * len(asked)
 
 
 def test_nothing_is_sent_that_cannot_be_stored(cache, monkeypatch):
@@ -200,7 +156,7 @@ def test_nothing_is_sent_that_cannot_be_stored(cache, monkeypatch):
         raise CacheError("full")
 
     monkeypatch.setattr(cache, "check", full)
-    model = Fake(lambda request: Reply("1"))
+    model = Fake(lambda request: "1")
     with pytest.raises(CacheError, match="full"):
         asker(model, cache).ask(requests(2), json.loads, version="v")
     assert model.asked == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +14,7 @@ from atwu.errors import BudgetReached
 from atwu.judge.ask import SLICE, Asker, Unscored
 from atwu.judge.budget import Budget, Estimate, Prices, estimate, prompt_tokens, text_tokens
 from atwu.judge.cache import ReplyCache
-from atwu.judge.chat import ChatRequest, Reply
+from atwu.judge.chat import ChatRequest, OnReply, Reply
 
 PRICES = Prices(input=0.25, output=2.0)
 
@@ -23,12 +23,13 @@ class Bill:
     """A model that bills given tokens and remembers what it was asked, slice by slice."""
 
     identity = {"kind": "bill"}  # noqa: RUF012
+    concurrency = 1
 
     def __init__(self, prompt: int, completion: int) -> None:
         self.tokens = (prompt, completion)
         self.slices: list[list[ChatRequest]] = []
 
-    def complete(self, requests: Sequence[ChatRequest], on_reply: Callable[[int, Reply], None]) -> None:
+    def complete(self, requests: Sequence[ChatRequest], on_reply: OnReply, on_waste: object) -> None:
         self.slices.append(list(requests))
         for index in reversed(range(len(requests))):
             on_reply(index, Reply(json.dumps(requests[index].messages[0].content), None, *self.tokens))
@@ -167,14 +168,14 @@ def test_a_server_without_token_counts_is_booked_with_the_estimate(tmp_path):
     assert (asker.usage.prompt_tokens, asker.usage.completion_tokens) == (26, 23)
 
 
-@settings(max_examples=30, deadline=None)
-@given(st.floats(0, 0.02), st.integers(1, 26), st.integers(0, 100))
+@settings(max_examples=12, deadline=None)
+@given(st.floats(0, 0.003), st.integers(1, 26), st.integers(0, 100))
 def test_the_limit_is_never_passed(tmp_path_factory, limit, prompt, completion):
     budget = Budget(limit, PRICES)
     cache = ReplyCache(tmp_path_factory.mktemp("cache") / "a.sqlite")
     model = Bill(prompt, completion)
     try:
-        Asker(model, cache, budget=budget, progress=False).ask(requests(30), json.loads, version="v")
+        Asker(model, cache, budget=budget, progress=False).ask(requests(10), json.loads, version="v")
     except BudgetReached:
         assert budget.spent + 0.0002065 > limit * (1 - 1e-9)
     assert budget.spent <= limit * (1 + 1e-9)

@@ -171,10 +171,10 @@ def test_only_the_user_may_read(tmp_path):
 def test_a_full_disk_is_found_out_before(tmp_path):
     cache = ReplyCache(tmp_path / "judge.sqlite")
     cache.check()
-    pages = cache._execute("PRAGMA page_count", [])[0][0]
-    while cache._execute("PRAGMA freelist_count", [])[0][0]:
+    pages = cache._execute("PRAGMA page_count")[0][0]
+    while cache._execute("PRAGMA freelist_count")[0][0]:
         cache.put(str(cache.count()), {"text": "x" * 4000})
-    cache._execute(f"PRAGMA max_page_count={pages}", [])
+    cache._execute(f"PRAGMA max_page_count={pages}")
     with pytest.raises(CacheError, match="the disk is not full"):
         cache.check()
 
@@ -183,7 +183,7 @@ def test_a_check_leaves_nothing_behind(tmp_path):
     cache = ReplyCache(tmp_path / "judge.sqlite")
     cache.check()
     assert cache.count() == 0
-    assert cache._execute("SELECT count(*) FROM checks", []) == [(0,)]
+    assert cache._execute("SELECT count(*) FROM checks") == [(0,)]
 
 
 def test_damaged_file_is_named_and_kept(tmp_path):

@@ -9,9 +9,9 @@ from email.utils import formatdate
 import pytest
 
 from atwu.judge import client
-from atwu.judge.answers import retry_after
-from atwu.judge.chat import Reply
+from atwu.judge.chat import Reply, Waste
 from atwu.judge.client import ChatServerError, OpenAIChat
+from atwu.judge.outcomes import retry_after
 from tests.judge.conftest import VERDICT, ask, make_request, stats
 
 pytest.importorskip("openai")
@@ -109,7 +109,7 @@ def test_a_server_that_is_not_there_is_raised() -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     chat = OpenAIChat("tiny", base_url=f"http://127.0.0.1:{port}/v1", max_retries=1)
-    with pytest.raises(ChatServerError, match="in 2 tries; is the server running"):
+    with pytest.raises(ChatServerError, match=r"is the server running\? \(tried 2 times\)"):
         chat.complete([make_request()] * 5, lambda index, reply: None)
 
 
@@ -138,11 +138,18 @@ def test_retry_after_is_read_as_seconds_or_date(value: str, seconds: float | Non
     assert retry_after({"retry-after": value}) == seconds
 
 
-def test_tokens_of_failed_tries_are_counted(server: str) -> None:
+def test_tries_that_gave_nothing_are_told_with_what_the_server_billed(server: str) -> None:
     chat = OpenAIChat("tiny", base_url=f"{server}/v1", max_retries=2)
-    reply, failed = ask(chat, [make_request("BEHAVE:null-billed question"), make_request("BEHAVE:always-null-billed")])
-    assert (reply.prompt_tokens, reply.completion_tokens) == (2 * 100 + 5, 2 * 20 + 4)
-    assert (failed.text, failed.prompt_tokens, failed.completion_tokens) == (None, 300, 60)
+    told: list[Waste] = []
+
+    def on_waste(index: int, waste: Waste) -> bool:
+        told.append(waste)
+        return True
+
+    replies: list[Reply] = []
+    chat.complete([make_request("BEHAVE:always-null-billed")], lambda _, reply: replies.append(reply), on_waste)
+    assert told == [Waste(100, 20, again=True), Waste(100, 20, again=True), Waste(100, 20, again=False)]
+    assert replies == [Reply(error="the reply has no content (tried 3 times)")]
 
 
 def test_a_server_that_drips_is_given_up(server: str) -> None:

@@ -114,9 +114,7 @@ def test_the_first_interrupt_waits_and_says_so_and_the_second_does_not(server: s
             time.sleep(0.5)
             assert child.poll() is None
             os.kill(child.pid, signal.SIGINT)
-            start = time.monotonic()
-            assert child.wait(10) != 0
-            assert time.monotonic() - start < 2
+            assert child.wait(15) != 0, "before the server would have answered"
         finally:
             child.kill()
     assert stats(server, "stuck")[0] == 2

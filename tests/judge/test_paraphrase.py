@@ -12,7 +12,7 @@ from atwu.judge import paraphrase
 from atwu.judge.ask import Asker
 from atwu.judge.budget import Prices
 from atwu.judge.cache import ReplyCache
-from atwu.judge.chat import ChatRequest, Reply
+from atwu.judge.chat import ChatRequest, OnReply, Reply
 from atwu.judge.paraphrase import estimate_paraphrases, paraphrases, problem
 
 QUESTION = "In which town was Orla Venn, the harpist, born on 3 March 1961?"
@@ -31,11 +31,12 @@ class Writer:
     """Answers a paraphrase request with given wordings, and a comparison by looking for a word."""
 
     identity = {"kind": "writer"}  # noqa: RUF012
+    concurrency = 1
 
     def __init__(self, wordings: dict[str, str], same: Callable[[str], str] = lambda text: '{"same": "YES"}') -> None:
         self.wordings, self.same, self.asked = wordings, same, []
 
-    def complete(self, requests: Sequence[ChatRequest], on_reply: Callable[[int, Reply], None]) -> None:
+    def complete(self, requests: Sequence[ChatRequest], on_reply: OnReply, on_waste: object) -> None:
         for index, request in enumerate(requests):
             user = request.messages[1].content
             self.asked.append(user)

@@ -20,6 +20,7 @@ from atwu.judge.ask import Asker
 from atwu.judge.budget import Budget, Prices
 from atwu.judge.cache import ReplyCache, reply_key
 from atwu.judge.chat import ChatRequest
+from atwu.judge.client import OpenAIChat
 from atwu.judge.prompted import PromptedJudge
 from atwu.judge.rubrics import CORRECTNESS, PREFERENCE
 from atwu.judge.verdicts import Pair, Verdict
@@ -29,13 +30,6 @@ FORK = multiprocessing.get_context("fork")
 
 
 BROKEN = "I would say it is right, more or less, but " + "hm " * 100
-
-
-@pytest.fixture
-def cache(tmp_path):
-    opened = ReplyCache(tmp_path / "judge.sqlite")
-    yield opened
-    opened.close()
 
 
 def test_second_evaluation_costs_no_call_and_counts_the_same(cache):
@@ -56,10 +50,7 @@ def test_unreadable_replies_are_asked_for_again_with_other_seeds(cache):
     assert judge(model, cache).judge([claim()]) == [Verdict(True, "stated")]
     assert [request.seed for request in model.asked] == [42, 43, 44]
     assert judge(Fake(), cache).judge([claim()]) == [Verdict(True, "stated")]
-    values = cache.get_many(
-        reply_key(request, identity=Fake.identity, version=CORRECTNESS.version) for request in model.asked
-    )
-    assert [value["readable"] for value in values.values()].count(False) == 2
+    assert cache.count() == 3
 
 
 def test_never_readable_is_unscored_and_not_wrong(cache):
@@ -84,8 +75,8 @@ def test_failed_calls_are_unscored_and_not_stored(cache):
 
 def test_a_model_that_leaves_out_a_request_is_unscored():
     class Forgetful(Fake):
-        def complete(self, requests, on_reply):
-            super().complete(requests[1:], lambda index, reply: on_reply(index + 1, reply))
+        def complete(self, requests, on_reply, on_waste):
+            super().complete(requests[1:], lambda index, reply: on_reply(index + 1, reply), on_waste)
 
     assert [verdict.correct for verdict in judge(Forgetful()).judge([claim(), claim("No.")])] == [None, True]
 
@@ -184,13 +175,8 @@ def test_killed_at_random_moments_nothing_is_paid_twice(tmp_path):
     assert parts.stored == len(paid)
 
 
-def test_over_http_with_a_server_that_misbehaves(server, cache, monkeypatch):
-    from atwu.judge import client
-
-    for name in ("OPENAI_BASE_URL", "OPENAI_CUSTOM_HEADERS", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(client, "_FIRST_DELAY", 0.01)
-
+@pytest.mark.usefixtures("surroundings")
+def test_over_http_with_a_server_that_misbehaves(server, cache):
     def calls() -> int:
         with urllib.request.urlopen(f"{server}/stats", timeout=5) as response:
             return sum(json.load(response)["counts"].values())
@@ -205,7 +191,7 @@ def test_over_http_with_a_server_that_misbehaves(server, cache, monkeypatch):
         "BEHAVE:always-error-500 question?": None,
     }
     claims = [claim(question=question) for question in questions]
-    chat = client.OpenAIChat("tiny", base_url=f"{server}/v1", max_retries=2)
+    chat = OpenAIChat("tiny", base_url=f"{server}/v1", max_retries=2)
     first = PromptedJudge(Asker(chat, cache, progress=False))
     verdicts = first.judge(claims)
     assert [verdict.correct for verdict in verdicts] == list(questions.values())

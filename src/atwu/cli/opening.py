@@ -140,7 +140,6 @@ def open_asker(name: str, options: JudgeOptions, *, what: str) -> Asker:
             api_key_env=options.key,
             concurrency=options.concurrency,
             timeout=options.timeout,
-            max_tokens=options.reply,
         )
     else:
         from atwu.judge.local import LocalChat
@@ -149,7 +148,8 @@ def open_asker(name: str, options: JudgeOptions, *, what: str) -> Asker:
             raise ValueError("--judge-url goes with openai:MODEL; local:FOLDER runs in this process.")
         chat = LocalChat(model)
     # A local model decodes greedily: asked again it says the same.
-    return Asker(chat, ReplyCache(default_path()), budget=budget, attempts=3 if kind == "openai" else 1)
+    attempts = 3 if kind == "openai" else 1
+    return Asker(chat, ReplyCache(default_path()), budget=budget, attempts=attempts, max_tokens=options.reply)
 
 
 def result_beside(output: Path, role: str) -> Path:

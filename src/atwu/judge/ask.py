@@ -10,18 +10,16 @@ at once is paid for twice.
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from tqdm.auto import tqdm
 
 from atwu.errors import BudgetReached
-from atwu.judge.answers import CUT, Answer, Failure, Metered
-from atwu.judge.budget import Budget, Estimate, Tally, Usage, estimate, prompt_tokens, text_tokens
+from atwu.judge.budget import Budget, Estimate, Usage, estimate, prompt_tokens, text_tokens
 from atwu.judge.cache import ReplyCache, reply_key
-from atwu.judge.chat import ChatModel, ChatRequest, Reply
+from atwu.judge.chat import CUT, ChatModel, ChatRequest, Reply, Waste
 from atwu.judge.client import ChatServerError
 
 T = TypeVar("T")
@@ -52,6 +50,7 @@ class Asker:
         budget: Budget | None = None,
         progress: bool = True,
         attempts: int = 3,
+        max_tokens: int | None = None,
     ) -> None:
         """Ask nothing yet.
 
@@ -61,12 +60,13 @@ class Asker:
             budget: prices and limit.
             progress: whether to show a tqdm bar while calls are made.
             attempts: how often a question is put until its reply can be read, at least 1.
+            max_tokens: cap on every reply in place of the requests' own; a reasoning model needs some thousands.
 
         Raises:
-            ValueError: attempts below 1, or a limit without a store.
+            ValueError: attempts or max_tokens below 1, or a limit without a store.
         """
-        if attempts < 1:
-            raise ValueError(f"attempts must be at least 1, got {attempts}.")
+        if attempts < 1 or (max_tokens is not None and max_tokens < 1):
+            raise ValueError(f"attempts and max_tokens must be at least 1, got {attempts} and {max_tokens}.")
         self.budget = budget or Budget()
         if cache is None and self.budget.max_cost is not None:
             raise ValueError("max_cost needs a cache, or what was paid for is lost when the limit is reached.")
@@ -74,20 +74,18 @@ class Asker:
         self.cache = cache
         self.progress = progress
         self.attempts = attempts
-        self._identity = dict(model.identity)
-        self._metered = model if isinstance(model, Metered) else None
-        self._tally = Tally(self.budget)
-        self._heard = 0
-        self._ever_readable = self._stopped = False
+        self.max_tokens = max_tokens
+        self.usage = Usage(self.budget)
 
     def afresh(self) -> Asker:
         """The same model, store and budget with the counters at zero."""
-        return Asker(self.model, self.cache, budget=self.budget, progress=self.progress, attempts=self.attempts)
+        settings = {"progress": self.progress, "attempts": self.attempts, "max_tokens": self.max_tokens}
+        return Asker(self.model, self.cache, budget=self.budget, **settings)  # type: ignore[arg-type]
 
     @property
-    def usage(self) -> Usage:
-        """Counters since the start."""
-        return self._tally.usage
+    def identity(self) -> Mapping[str, Any]:
+        """The model's, and the cap on replies if there is one."""
+        return {**self.model.identity, **({} if self.max_tokens is None else {"max_tokens": self.max_tokens})}
 
     def ask(
         self,
@@ -113,187 +111,162 @@ class Asker:
             ChatServerError: none of the first replies could be read, or what the model raises.
             CacheError: replies could not be stored; found out before anything is sent.
         """
-        counts = Counter(requests)
-        answers: dict[ChatRequest, T | Unscored] = {}
-        pending = list(counts)
-        for attempt in range(self.attempts):
-            tries = {request: self._put(request, attempt) for request in pending}
-            replies = self._look_up(list(tries.values()), version)
-            missing = [put for put in tries.values() if put not in replies]
-            whole = self._send(missing, replies, parse, version, description)
-            answers |= {request: _read(replies[put], parse) for request, put in tries.items() if put in replies}
-            if not whole:
-                judged = sum(counts[request] for request, answer in answers.items() if not isinstance(answer, Unscored))
-                raise BudgetReached(
-                    spent=self.budget.spent, limit=self.budget.max_cost or 0.0, unjudged=len(requests) - judged
-                )
-            pending = [
-                request
-                for request, put in tries.items()
-                if isinstance(answers[request], Unscored) and replies[put].error is None
-            ]
-            if not pending:
-                break
-        return [answers[request] for request in requests]
+        questions = _Questions(self, requests, parse, version)
+        while missing := questions.missing():
+            if not questions.send(missing, description):
+                unjudged = sum(isinstance(answer, Unscored) for answer in questions.answers())
+                raise BudgetReached(spent=self.budget.spent, limit=self.budget.max_cost or 0.0, unjudged=unjudged)
+        return questions.answers()
 
     def stored(self, requests: Sequence[ChatRequest], parse: Callable[[str], T], *, version: str) -> list[T | None]:
         """Answers as far as they can be had from the store; None for the others. Sends and counts nothing."""
-        answers, _ = self._from_store(requests, parse, version)
-        return [answers.get(request) for request in requests]
+        questions = _Questions(self.afresh(), requests, parse, version)
+        questions.missing()
+        return [None if isinstance(answer, Unscored) else answer for answer in questions.answers()]
 
     def estimate(self, requests: Sequence[ChatRequest], parse: Callable[[str], T], *, version: str) -> Estimate:
         """What `ask` would send now, if every reply can be read. Sends and counts nothing."""
-        _, missing = self._from_store(requests, parse, version)
-        return self.price(missing)
+        return estimate(_Questions(self.afresh(), requests, parse, version).missing(), self.budget.prices)
 
     def price(self, requests: Sequence[ChatRequest]) -> Estimate:
         """What it takes to send all of these once."""
-        return estimate([self._put(request, 0) for request in requests], self.budget.prices)
+        return estimate([self.put(request, 0) for request in requests], self.budget.prices)
 
-    def _from_store(
-        self, requests: Sequence[ChatRequest], parse: Callable[[str], T], version: str
-    ) -> tuple[dict[ChatRequest, T], list[ChatRequest]]:
-        """Readable answers in the store, and what would have to be sent next for the others."""
-        answers: dict[ChatRequest, T] = {}
+    def put(self, request: ChatRequest, attempt: int) -> ChatRequest:
+        """The request as it is sent: our cap, and a seed for each attempt."""
+        return replace(request, seed=request.seed + attempt, max_tokens=self.max_tokens or request.max_tokens)
+
+
+class _Questions(Generic[T]):
+    """The requests of one call of `ask`, and what is known of their replies."""
+
+    def __init__(self, asker: Asker, requests: Sequence[ChatRequest], parse: Callable[[str], T], version: str) -> None:
+        self._asker, self._requests, self._parse, self._version = asker, requests, parse, version
+        self._identity = asker.identity
+        self._known: dict[ChatRequest, Reply] = {}
+        self._heard, self._ever_readable = 0, False
+
+    def answers(self) -> list[T | Unscored]:
+        """One per request, by the replies known so far."""
+        answers: dict[ChatRequest, T | Unscored] = {}
+        for request in dict.fromkeys(self._requests):
+            answers[request] = Unscored("not asked")
+            for attempt in range(self._asker.attempts):
+                reply = self._known.get(self._asker.put(request, attempt))
+                if reply is None:
+                    break
+                answers[request] = answer = self._read(reply)
+                if not isinstance(answer, Unscored):
+                    break
+        return [answers[request] for request in self._requests]
+
+    def missing(self) -> list[ChatRequest]:
+        """What has to be sent next, by the store and the replies known so far."""
         missing: dict[ChatRequest, None] = {}
-        pending = list(dict.fromkeys(requests))
-        for attempt in range(self.attempts):
-            tries = {request: self._put(request, attempt) for request in pending}
-            replies = self._look_up(list(tries.values()), version, count=False)
-            missing |= dict.fromkeys(put for put in tries.values() if put not in replies)
-            read = {request: _read(replies[put], parse) for request, put in tries.items() if put in replies}
-            answers |= {request: answer for request, answer in read.items() if not isinstance(answer, Unscored)}
-            pending = [request for request in read if request not in answers and replies[tries[request]].error is None]
-        return answers, list(missing)
+        pending = list(dict.fromkeys(self._requests))
+        for attempt in range(self._asker.attempts):
+            puts = {request: self._asker.put(request, attempt) for request in pending}
+            missing |= dict.fromkeys(self._look_up(list(puts.values())))
+            replies = {request: self._known[put] for request, put in puts.items() if put in self._known}
+            pending = [
+                request
+                for request, reply in replies.items()
+                if reply.error is None and isinstance(self._read(reply), Unscored)
+            ]
+        return list(missing)
 
-    def _put(self, request: ChatRequest, attempt: int) -> ChatRequest:
-        """The request as it is sent: the model's own cap, and a seed for each attempt."""
-        cap = self._metered.max_tokens if self._metered else None
-        return replace(request, seed=request.seed + attempt, max_tokens=cap or request.max_tokens)
-
-    def _key(self, request: ChatRequest, version: str) -> str:
-        return reply_key(request, identity=self._identity, version=version)
-
-    def _look_up(
-        self, requests: Sequence[ChatRequest], version: str, *, count: bool = True
-    ) -> dict[ChatRequest, Reply]:
-        """Stored replies."""
-        if self.cache is None:
-            return {}
-        keys = {request: self._key(request, version) for request in requests}
-        values = self.cache.get_many(keys.values())
-        replies = {}
-        for request, key in keys.items():
-            if key in values:
-                reply = replies[request] = _from_value(values[key])
-                if count:
-                    self._tally.found(key, reply.prompt_tokens, reply.completion_tokens)
-        return replies
-
-    def _send(
-        self,
-        requests: Sequence[ChatRequest],
-        replies: dict[ChatRequest, Reply],
-        parse: Callable[[str], T],
-        version: str,
-        description: str,
-    ) -> bool:
-        """Put the requests to the model and their replies into `replies`; False if the budget ended before the last."""
-        if self.cache is not None and requests:
-            self.cache.check()
-        size = max(SLICE, 4 * self._metered.concurrency) if self._metered else SLICE
+    def send(self, requests: Sequence[ChatRequest], description: str) -> bool:
+        """Get replies to requests; False if the budget ended before the last."""
+        asker = self._asker
+        if asker.cache is not None:
+            asker.cache.check()
+        size = max(SLICE, 4 * asker.model.concurrency)
         slices = [requests[start : start + size] for start in range(0, len(requests), size)]
         random.Random().shuffle(slices)
-        hidden = not (self.progress and requests)
-        with tqdm(total=len(requests), desc=description, unit="call", disable=hidden) as bar:
+        with tqdm(total=len(requests), desc=description, unit="call", disable=not asker.progress) as bar:
             for part in slices:
-                found = self._look_up(part, version)
-                replies |= found
-                bar.update(len(found))
-                part = [request for request in part if request not in found]
-                while part:
-                    fitting = self.budget.fitting(part)
-                    if not fitting:
+                still_open = self._look_up(part)
+                bar.update(len(part) - len(still_open))
+                while still_open:
+                    fitting = asker.budget.fitting(still_open)
+                    if not fitting or not self._complete(still_open[:fitting], bar):
                         return False
-                    self._complete(part[:fitting], replies, parse, version, bar)
-                    if self._stopped:
-                        return False
-                    part = part[fitting:]
+                    still_open = still_open[fitting:]
         return True
 
-    def _complete(
-        self,
-        part: Sequence[ChatRequest],
-        replies: dict[ChatRequest, Reply],
-        parse: Callable[[str], T],
-        version: str,
-        bar: Any,
-    ) -> None:
-        """Send requests that fit the budget."""
+    def _look_up(self, requests: Sequence[ChatRequest]) -> list[ChatRequest]:
+        """Take replies from the store; what comes back are the requests whose reply is not known yet."""
+        unknown = [request for request in requests if request not in self._known]
+        if self._asker.cache is None:
+            return unknown
+        keys = {request: self._key(request) for request in unknown}
+        values = self._asker.cache.get_many(keys.values())
+        for request, key in keys.items():
+            if key in values:
+                self._learn(request, values[key], stored=True)
+        return [request for request in unknown if request not in self._known]
 
-        def on_answer(index: int, answer: Answer) -> None:
-            self._tally.sent += 1
-            replies[part[index]] = self._keep(part[index], answer, parse, version)
+    def _complete(self, requests: Sequence[ChatRequest], bar: Any) -> bool:
+        """Send requests that fit the budget; False if it would not bear the tries that are still needed."""
+        asker, stopped = self._asker, False
+
+        def on_reply(index: int, reply: Reply) -> None:
+            asker.usage.sent += 1
+            if reply.text is None and not reply.cut:
+                self._known[requests[index]] = reply if reply.error else replace(reply, error="the model gave no text")
+            else:
+                self._keep(requests[index], reply)
             bar.update()
 
-        def on_waste(index: int, failure: Failure) -> bool:
-            self._tally.waste(part[index], failure.prompt_tokens, failure.completion_tokens)
-            still_open = [request for request in part if request not in replies]
-            if failure.again and self.budget.fitting(still_open) < len(still_open):
-                self._stopped = True
-                return False
-            return True
+        def on_waste(index: int, waste: Waste) -> bool:
+            nonlocal stopped
+            asker.budget.add(requests[index], prompt=waste.prompt_tokens, completion=waste.completion_tokens)
+            asker.usage.waste(requests[index], waste.prompt_tokens, waste.completion_tokens)
+            still_open = [request for request in requests if request not in self._known]
+            stopped |= waste.again and asker.budget.fitting(still_open) < len(still_open)
+            return not stopped
 
-        self._stopped = False
-        if self._metered is not None:
-            self._metered.complete_metered(part, on_answer, on_waste)
-        else:
-            self.model.complete(part, lambda index, reply: on_answer(index, Answer(reply)))
-        for request in part:
-            replies.setdefault(request, Reply(error="the model gave no reply"))
+        asker.model.complete(requests, on_reply, on_waste)
+        for request in requests:
+            self._known.setdefault(request, Reply(error="the model gave no reply"))
+        return not stopped
 
-    def _keep(self, request: ChatRequest, answer: Answer, parse: Callable[[str], T], version: str) -> Reply:
-        """Book and store a reply; what comes back is the stored one."""
-        reply, cut = answer.reply, answer.failure is not None and answer.failure.cut
-        if reply.text is None and not cut:
-            if reply.prompt_tokens or reply.completion_tokens:
-                self._tally.waste(request, reply.prompt_tokens, reply.completion_tokens)
-            return reply if reply.error else replace(reply, error="the model gave no text")
+    def _keep(self, request: ChatRequest, reply: Reply) -> None:
+        """Book and store a reply."""
         # A server that does not report tokens is booked with the estimate.
         prompt = reply.prompt_tokens or prompt_tokens(request)
-        completion = reply.completion_tokens or (request.max_tokens if cut else text_tokens(reply.text or ""))
-        self.budget.add(request, prompt=prompt, completion=completion)
-        text = reply.text or ""
-        reply = Reply(None if cut else text, CUT if cut else None, prompt, completion)
-        read, key = _read(reply, parse), self._key(request, version)
-        if self.cache is not None:
-            value = {"text": text, "prompt_tokens": prompt, "completion_tokens": completion}
-            marks = {"readable": not isinstance(read, Unscored)} | ({"cut": True} if cut else {})
-            served = {"served": dict(answer.served)} if answer.served else {}
-            reply = _from_value(self.cache.put(key, value | marks | served))
-        self._tally.tokens[key] = (reply.prompt_tokens, reply.completion_tokens)
+        completion = reply.completion_tokens or (request.max_tokens if reply.cut else text_tokens(reply.text or ""))
+        self._asker.budget.add(request, prompt=prompt, completion=completion)
+        value: dict[str, Any] = {"text": reply.text or "", "prompt_tokens": prompt, "completion_tokens": completion}
+        value |= ({"cut": True} if reply.cut else {}) | ({"served": dict(reply.served)} if reply.served else {})
+        if self._asker.cache is not None:
+            value = self._asker.cache.put(self._key(request), value)
+        answer = self._learn(request, value, stored=False)
         self._heard += 1
-        self._ever_readable |= not isinstance(read, Unscored)
+        self._ever_readable |= not isinstance(answer, Unscored)
         if self._heard >= FIRST_REPLIES and not self._ever_readable:
-            assert isinstance(read, Unscored)
+            assert isinstance(answer, Unscored)
             raise ChatServerError(
-                f"none of the first {self._heard} replies could be read, the last: {read.reason}. A reasoning model needs a "
-                f"higher cap on its replies; another one may be too small to follow the instructions. Raise the cap or "
+                f"none of the first {self._heard} replies could be read, the last: {answer.reason}. A reasoning model needs "
+                f"a higher cap on its replies; another one may be too small to follow the instructions. Raise the cap or "
                 f"take another model."
             )
-        return reply
 
+    def _learn(self, request: ChatRequest, value: Mapping[str, Any], *, stored: bool) -> T | Unscored:
+        """Count a stored reply and read it."""
+        prompt, completion = value["prompt_tokens"], value["completion_tokens"]
+        text, error = (None, CUT) if value.get("cut") else (value["text"], None)
+        self._known[request] = reply = Reply(text, error, prompt, completion)
+        self._asker.usage.use(self._key(request), prompt, completion, stored=stored)
+        return self._read(reply)
 
-def _from_value(value: Mapping[str, Any]) -> Reply:
-    cut = value.get("cut", False)
-    text, error = (None, CUT) if cut else (value["text"], None)
-    return Reply(text, error, value["prompt_tokens"], value["completion_tokens"])
+    def _key(self, request: ChatRequest) -> str:
+        return reply_key(request, identity=self._identity, version=self._version)
 
-
-def _read(reply: Reply, parse: Callable[[str], T]) -> T | Unscored:
-    if reply.text is None:
-        return Unscored(f"no reply: {reply.error}")
-    try:
-        return parse(reply.text)
-    except ValueError as error:
-        return Unscored(f"unreadable reply, {error}: {' '.join(reply.text.split())[:QUOTED]!r}")
+    def _read(self, reply: Reply) -> T | Unscored:
+        if reply.text is None:
+            return Unscored(f"no reply: {reply.error}")
+        try:
+            return self._parse(reply.text)
+        except ValueError as error:
+            return Unscored(f"unreadable reply, {error}: {' '.join(reply.text.split())[:QUOTED]!r}")

@@ -101,7 +101,7 @@ class Budget:
 
     def fitting(self, requests: Sequence[ChatRequest]) -> int:
         """How many of the requests, from the first on, can be sent and fit for sure."""
-        if self.max_cost is None or self.prices is None:
+        if self.max_cost is None:
             return len(requests)
         total = self.spent
         for number, request in enumerate(requests):
@@ -111,16 +111,15 @@ class Budget:
         return len(requests)
 
     def add(self, request: ChatRequest, *, prompt: int, completion: int) -> None:
-        """Book the tokens that were billed for a request."""
+        """Book what was billed for a request; without token counts, what it can have cost at most."""
+        if not prompt and not completion:
+            self.spent += self._most(request)
+            return
         if prompt:
             self._estimated += prompt_tokens(request)
             self._billed += prompt
         if self.prices is not None:
             self.spent += self.prices.cost(prompt, completion)
-
-    def add_unreported(self, request: ChatRequest) -> None:
-        """Book a try that may have been billed, of which nothing is known: as much as it can have cost."""
-        self.spent += self._most(request)
 
     def _most(self, request: ChatRequest) -> float:
         if self.prices is None:
@@ -130,53 +129,48 @@ class Budget:
         return self.prices.cost(scale * prompt_tokens(request), request.max_tokens)
 
 
-@dataclass(frozen=True, slots=True)
 class Usage:
     """Calls and tokens, the same however often the work was interrupted, but for `sent` against `stored` and for tries that
     gave no reply: they count where they were made, and in full if the server does not say what they cost."""
 
-    sent: int
-    """Calls made now, failed ones included."""
-    stored: int
-    """Calls answered from the store."""
-    replies: int
-    """Distinct replies used, sent now or stored."""
-    prompt_tokens: int
-    """Of all replies used, sent now or stored, each counted once, and of tries that may have been billed for nothing."""
-    completion_tokens: int
-    usd: float | None
-    """Price of these tokens; None: no prices were given."""
-
-
-class Tally:
-    """What an asker has sent, found and used so far."""
-
     def __init__(self, budget: Budget) -> None:
-        self.sent = self.stored = 0
-        self.tokens: dict[str, tuple[int, int]] = {}
-        """Of the prompt and the reply, by the reply's key."""
+        self.sent = 0
+        """Calls made now, failed ones included."""
+        self.stored = 0
+        """Calls answered from the store."""
         self._budget = budget
+        self._used: dict[str, tuple[int, int]] = {}
+        """Tokens of prompt and reply, by the reply's key."""
         self._wasted: list[tuple[int, int]] = []
 
-    def found(self, key: str, prompt: int, completion: int) -> None:
-        """Count a reply from the store, once."""
-        if key not in self.tokens:
-            self.stored += 1
-            self.tokens[key] = (prompt, completion)
+    def use(self, key: str, prompt: int, completion: int, *, stored: bool) -> None:
+        """Count a reply, once."""
+        if key not in self._used:
+            self.stored += stored
+            self._used[key] = (prompt, completion)
 
     def waste(self, request: ChatRequest, prompt: int, completion: int) -> None:
-        """Book a try that gave nothing; without token counts, what it costs at most."""
-        if prompt or completion:
-            self._budget.add(request, prompt=prompt, completion=completion)
-            self._wasted.append((prompt, completion))
-        else:
-            self._budget.add_unreported(request)
-            self._wasted.append((prompt_tokens(request), request.max_tokens))
+        """Count a try that gave nothing; without token counts, as much as it can have used."""
+        known = prompt or completion
+        self._wasted.append((prompt, completion) if known else (prompt_tokens(request), request.max_tokens))
 
     @property
-    def usage(self) -> Usage:
-        """Counters since the start."""
-        prompt, completion = (sum(counts[side] for counts in (*self.tokens.values(), *self._wasted)) for side in (0, 1))
+    def replies(self) -> int:
+        """Distinct replies used, sent now or stored."""
+        return len(self._used)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Of all replies used, sent now or stored, each counted once, and of tries that may have been billed for nothing."""
+        return sum(prompt for prompt, _ in (*self._used.values(), *self._wasted))
+
+    @property
+    def completion_tokens(self) -> int:
+        """The same for the replies."""
+        return sum(completion for _, completion in (*self._used.values(), *self._wasted))
+
+    @property
+    def usd(self) -> float | None:
+        """Price of these tokens; None: no prices were given."""
         prices = self._budget.prices
-        usd = prices.cost(prompt, completion) if prices else None
-        return Usage(self.sent, self.stored, len(self.tokens), prompt, completion, usd)
+        return prices.cost(self.prompt_tokens, self.completion_tokens) if prices else None

@@ -13,15 +13,13 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from atwu._cache import cache_folder, short_hash
 from atwu.judge.chat import ChatRequest
-
-T = TypeVar("T")
 
 _PATIENCE = 60.0
 """Seconds to wait for other writers."""
@@ -29,7 +27,6 @@ _TEST_BYTES = 1 << 16
 """Size of the test row; the space stays reserved for replies."""
 _LOOK_UP = 500
 """Keys per query; SQLite limits the number of parameters."""
-_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
@@ -74,7 +71,27 @@ class ReplyCache:
         self.path = Path(path)
         self._lock = threading.Lock()
         self._process = os.getpid()
-        self._connect()
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with suppress(FileExistsError):  # SQLite's -wal and -shm files take over the mode
+                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o600))
+            self._connection = sqlite3.connect(
+                self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
+            )
+        except (OSError, sqlite3.Error) as error:
+            raise self._failure(error) from error
+        try:
+            self._execute("PRAGMA journal_mode=WAL")
+            self._execute("PRAGMA synchronous=NORMAL")
+            self._execute(
+                "CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, value TEXT NOT NULL, created REAL NOT NULL)"
+            )
+            self._execute("SELECT key, value, created FROM replies LIMIT 1")
+            self._execute("CREATE TABLE IF NOT EXISTS checks (id INTEGER PRIMARY KEY, content BLOB)")
+            self.check()
+        except CacheError:
+            self._connection.close()
+            raise
 
     def get_many(self, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
         """Values of those keys that are stored."""
@@ -88,7 +105,7 @@ class ReplyCache:
         return found
 
     def put(self, key: str, value: Mapping[str, Any]) -> dict[str, Any]:
-        """Store a value; it is on disk when this returns.
+        """Store a value; a kill does not lose it once this has returned.
 
         Returns:
             What is stored under the key. The first value stays, so that two processes which asked the same at the
@@ -102,7 +119,7 @@ class ReplyCache:
 
     def count(self) -> int:
         """Number of stored replies."""
-        return int(self._execute("SELECT count(*) FROM replies", [])[0][0])
+        return int(self._execute("SELECT count(*) FROM replies")[0][0])
 
     def check(self) -> None:
         """Write something and take it back, so that nothing is paid for that cannot be stored.
@@ -118,38 +135,20 @@ class ReplyCache:
         with self._lock:
             self._connection.close()
 
-    def _connect(self) -> None:
-        try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with suppress(FileExistsError):  # SQLite's -wal and -shm files take over the mode
-                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o600))
-            self._connection = sqlite3.connect(
-                self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
-            )
-        except (OSError, sqlite3.Error) as error:
-            raise self._failure(error) from error
-        try:
-            self._execute("PRAGMA journal_mode=WAL", [])
-            self._execute(
-                "CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, value TEXT NOT NULL, created REAL NOT NULL)",
-                [],
-            )
-            self._execute("SELECT key, value, created FROM replies LIMIT 1", [])
-            self._execute("CREATE TABLE IF NOT EXISTS checks (id INTEGER PRIMARY KEY, content BLOB)", [])
-            self.check()
-        except CacheError:
-            self._connection.close()
-            raise
-
-    def _execute(self, statement: str, values: list[Any]) -> list[Any]:
+    def _execute(self, statement: str, values: list[Any] | None = None) -> list[Any]:
         """Run one statement in a transaction of its own."""
         if self._process != os.getpid():  # SQLite's locks do not survive a fork, and the file could be damaged
             raise CacheError(f"{self.path}: opened before a fork; open the store in the process that uses it.")
+        deadline = time.monotonic() + _PATIENCE
         with self._lock:
-            try:
-                return _patiently(lambda: self._connection.execute(statement, values).fetchall())
-            except sqlite3.Error as error:
-                raise self._failure(error) from error
+            while True:
+                try:
+                    return self._connection.execute(statement, values or []).fetchall()
+                except sqlite3.Error as error:
+                    # SQLite's own timeout does not cover the switch to WAL and its recovery.
+                    if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                        raise self._failure(error) from error
+                time.sleep(0.01)
 
     def _failure(self, error: Exception) -> CacheError:
         if _code(error) in _DAMAGED:
@@ -162,18 +161,6 @@ class ReplyCache:
             f"{self.path}: cannot be used as a store of replies ({error}). Check that it is a store made here, that "
             f"you may write to its folder and that the disk is not full, or name another file."
         )
-
-
-def _patiently(action: Callable[[], T]) -> T:
-    """Retry while others hold the file: SQLite's own timeout does not cover the switch to WAL and its recovery."""
-    deadline = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            return action()
-        except sqlite3.OperationalError as error:
-            if _code(error) not in _BUSY or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
 
 
 def _code(error: Exception) -> int:

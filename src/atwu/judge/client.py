@@ -1,30 +1,31 @@
 """A chat model behind an OpenAI-compatible server: a hosted one, vLLM, llama.cpp, `transformers serve`.
 
-Each try has a thread of its own; all decisions are taken in the calling thread. Retrying is done here: one budget also
-covers replies that arrive but cannot be used, a rate limit holds back everything, and no try is waited for longer than its
-time. The key comes from the environment and is in nothing that is logged, raised or returned.
+The openai package sends; asyncio limits how many are in flight and for how long, and sees to interrupts. Retrying is done
+here, because one budget also covers replies that arrive but cannot be used, and because a rate limit holds back everything.
+The key comes from the environment and is in nothing that is logged, raised or returned: whatever goes wrong in a try is
+returned as a `Failure`, so that no exception holds the package's own, and with it the headers.
 """
 
 from __future__ import annotations
 
+import asyncio
 import itertools
-import math
+import logging
 import random
 import sys
-import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tqdm.auto import tqdm
 
-from atwu.judge.answers import Answer, Failure
-from atwu.judge.chat import ChatRequest, Reply
-from atwu.judge.endpoint import find_endpoint
-from atwu.judge.flights import Flights, Job
-from atwu.judge.transport import Transport, quiet
+from atwu._extras import require
+from atwu.judge.chat import ChatRequest, OnReply, OnWaste, Reply, Waste
+from atwu.judge.endpoint import find_endpoint, quiet
+from atwu.judge.outcomes import Failure, read_completion, read_status, refused_parameter
+
+logger = logging.getLogger(__name__)
 
 _FIRST_DELAY = 0.5
 _LONGEST_DELAY = 8.0
@@ -32,11 +33,26 @@ _CROWDED_PATIENCE = 60.0
 """Seconds over which the tries are spread at least when a server limits the rate without saying for how long."""
 _HOPELESS = 20
 """Requests that failed one after the other until no more are tried."""
-_JITTER = random.Random()
 
 
 class ChatServerError(ConnectionError):
     """Something would fail every request alike, so the rest was not tried."""
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call of `complete`."""
+
+    todo: Iterator[tuple[int, ChatRequest]]
+    on_reply: OnReply
+    on_waste: OnWaste
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when nothing more may be sent; what is in flight has been paid for and is still waited for."""
+    error: BaseException | None = None
+    """Why it stopped."""
+    held_until: float = 0.0
+    """Moment before which nothing is sent."""
+    flying: int = 0
 
 
 class OpenAIChat:
@@ -51,7 +67,6 @@ class OpenAIChat:
         concurrency: int = 8,
         timeout: float = 60,
         max_retries: int = 5,
-        max_tokens: int | None = None,
     ) -> None:
         """Set up a client; nothing is sent yet.
 
@@ -64,7 +79,6 @@ class OpenAIChat:
             timeout: seconds that a try may take from sending to the end of its reply.
             max_retries: tries after the first, with growing pauses, for rate limits, timeouts, server errors, cut
                 connections and unusable replies.
-            max_tokens: cap on every reply in place of the requests' own; a reasoning model needs some thousands.
 
         Raises:
             ValueError: a setting out of range, an address that is none, or no usable key for the hosted API.
@@ -72,27 +86,29 @@ class OpenAIChat:
         """
         if not model:
             raise ValueError("model is empty; name a model of the server.")
-        if concurrency < 1 or max_retries < 0 or timeout <= 0 or (max_tokens is not None and max_tokens < 1):
+        if concurrency < 1 or max_retries < 0 or timeout <= 0:
             raise ValueError(
-                "concurrency must be at least 1, max_retries 0 or more, timeout above 0 and max_tokens at least 1, got "
-                f"{concurrency}, {max_retries}, {timeout} and {max_tokens}."
+                "concurrency must be at least 1, max_retries 0 or more and timeout above 0, got "
+                f"{concurrency}, {max_retries} and {timeout}."
             )
+        self._openai = require("openai", extra="judge")
         self._endpoint = find_endpoint(base_url, api_key_env)
-        self.concurrency, self.max_tokens = concurrency, max_tokens
+        self.concurrency = concurrency
         self._model, self._timeout, self._max_retries = model, timeout, max_retries
+        self._refused: frozenset[str] = frozenset()
         self._answered, self._failed_in_a_row = False, 0
-        self._transport = Transport(model, self._endpoint, timeout)
 
     def __repr__(self) -> str:
         return f"OpenAIChat({self._model!r}, base_url={self._endpoint.url!r})"
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Kind, model, address without user and password, and the cap if it is set here."""
-        cap = {} if self.max_tokens is None else {"max_tokens": self.max_tokens}
-        return {"kind": "openai", "model": self._model, **self._endpoint.identity, **cap}
+        """Kind, model, and address without user and password."""
+        return {"kind": "openai", "model": self._model, **self._endpoint.identity}
 
-    def complete(self, requests: Sequence[ChatRequest], on_reply: Callable[[int, Reply], None]) -> None:
+    def complete(
+        self, requests: Sequence[ChatRequest], on_reply: OnReply, on_waste: OnWaste = lambda index, waste: True
+    ) -> None:
         """Answer all requests, in any order, several at a time.
 
         An interrupt or an exception of `on_reply` starts no more requests; those in flight have been paid for, so their
@@ -100,117 +116,167 @@ class OpenAIChat:
 
         Args:
             requests: the conversations.
-            on_reply: called once per request with its index and reply, in the calling thread, as soon as it is there.
-                Its tokens are those of all tries as far as the server reports them.
+            on_reply: called once per request with its index and reply, as soon as it is there, in the calling thread (in
+                another one if that runs an event loop, as a notebook does).
+            on_waste: see `ChatModel.complete`.
 
         Raises:
             ChatServerError: no request can succeed: refused key, unknown model, no server, no quota left; or many
                 failed one after the other.
         """
-        wasted: dict[int, list[Failure]] = defaultdict(list)
+        with quiet():
+            if not _in_an_event_loop():
+                asyncio.run(self._answer_all(requests, on_reply, on_waste))
+                return
+            from anyio.from_thread import start_blocking_portal
 
-        def on_waste(index: int, failure: Failure) -> bool:
-            wasted[index].append(failure)
-            return True
+            with start_blocking_portal() as portal:
+                portal.call(self._answer_all, requests, on_reply, on_waste)
 
-        def on_answer(index: int, answer: Answer) -> None:
-            reply = answer.reply
-            prompt = reply.prompt_tokens + sum(failure.prompt_tokens for failure in wasted[index])
-            completion = reply.completion_tokens + sum(failure.completion_tokens for failure in wasted[index])
-            on_reply(index, replace(reply, prompt_tokens=prompt, completion_tokens=completion))
-
-        self.complete_metered(requests, on_answer, on_waste)
-
-    def complete_metered(
-        self,
-        requests: Sequence[ChatRequest],
-        on_answer: Callable[[int, Answer], None],
-        on_waste: Callable[[int, Failure], bool],
-    ) -> None:
-        """See `Metered.complete_metered`; otherwise as `complete`."""
-        if self.max_tokens is not None:
-            requests = [replace(request, max_tokens=self.max_tokens) for request in requests]
-        self._complete(requests, on_answer, on_waste)
-
-    def _complete(
-        self,
-        requests: Sequence[ChatRequest],
-        on_answer: Callable[[int, Answer], None],
-        on_waste: Callable[[int, Failure], bool],
-    ) -> None:
-        flights = Flights(self._transport.send, self._timeout)
-        todo = (Job(index, request) for index, request in enumerate(requests))
-        waiting: list[Job] = []
-        held_until = 0.0
-        with flights.interruptible(), quiet():
+    async def _answer_all(self, requests: Sequence[ChatRequest], on_reply: OnReply, on_waste: OnWaste) -> None:
+        call = _Call(iter(enumerate(requests)), on_reply, on_waste)
+        async with self._client() as client:
+            workers = [asyncio.create_task(self._work(client, call)) for _ in range(self.concurrency)]
             try:
-                while True:
-                    waiting += itertools.islice(todo, self.concurrency - len(waiting) - len(flights.jobs))
-                    now = time.monotonic()
-                    for job in [job for job in waiting if max(job.due, held_until) <= now]:
-                        waiting.remove(job)
-                        flights.start(job)
-                    if not waiting and not flights.jobs:
-                        return
-                    moments = [max(job.due, held_until) for job in waiting]
-                    landed = flights.land(min(moments, default=math.inf))
-                    if landed is None:
-                        continue
-                    job, outcome = landed
-                    if isinstance(outcome, Answer):
-                        self._answered, self._failed_in_a_row = True, 0
-                        on_answer(job.index, outcome)
-                    elif self._again(job, outcome, on_waste):
-                        delay = self._delay(job, outcome)
-                        job.due = time.monotonic() + delay * _JITTER.uniform(1, 1.25)
-                        waiting.append(job)
-                        if outcome.crowded:
-                            held_until = max(held_until, time.monotonic() + delay)
-                    else:
-                        self._give_up(job, outcome, on_answer)
-            except BaseException as error:
-                if isinstance(error, KeyboardInterrupt) and flights.jobs:
-                    note = f"stopping: {len(flights.jobs)} calls in flight are waited for; Ctrl-C again drops them"
+                await asyncio.wait(workers)
+            except asyncio.CancelledError:  # Ctrl-C
+                if call.flying:
+                    note = f"stopping: {call.flying} calls in flight are waited for; Ctrl-C again drops them"
                     tqdm.write(note, file=sys.stderr)
-                while flights.jobs:
-                    if (landed := flights.land()) is not None:
-                        job, outcome = landed
-                        with suppress(Exception):
-                            if isinstance(outcome, Answer):
-                                on_answer(job.index, outcome)
-                            elif outcome.billed:
-                                on_waste(job.index, replace(outcome, again=False))
+                call.stop.set()
+                await asyncio.wait(workers)
                 raise
+        if call.error is not None:
+            raise call.error
 
-    def _again(self, job: Job, failure: Failure, on_waste: Callable[[int, Failure], bool]) -> bool:
-        """Whether to send once more."""
-        again = failure.again and not failure.fatal and job.tries <= self._max_retries
-        allowed = on_waste(job.index, replace(failure, again=again)) if failure.billed else True
-        return again and allowed
+    def _client(self) -> Any:
+        # A key must not follow a redirect. The timeout is for the connection alone: all of a try has its own.
+        settings = {"timeout": self._openai.Timeout(None, connect=self._timeout / 2), "follow_redirects": False}
+        return self._openai.AsyncOpenAI(
+            api_key=self._endpoint.key or "none",
+            base_url=self._endpoint.url,
+            default_headers=self._endpoint.headers,
+            default_query=self._endpoint.query,
+            max_retries=0,
+            http_client=self._openai.DefaultAsyncHttpxClient(**settings),
+            timeout=settings["timeout"],
+        )
 
-    def _delay(self, job: Job, failure: Failure) -> float:
+    async def _work(self, client: Any, call: _Call) -> None:
+        """Answer one request after the other until there is none left or something ends the call."""
+        for index, request in call.todo:
+            if call.stop.is_set():
+                return
+            try:
+                reply = await self._answer(client, call, index, request)
+                if reply is not None:
+                    self._hand_over(call, index, reply)
+            except BaseException as error:
+                call.error = call.error or error
+                call.stop.set()
+
+    async def _answer(self, client: Any, call: _Call, index: int, request: ChatRequest) -> Reply | None:
+        """Send one request until it is answered or given up; None if the call was stopped before."""
+        clock, due = asyncio.get_running_loop().time, 0.0
+        for tries in itertools.count(1):
+            while (pause := max(due, call.held_until) - clock()) > 0 and not call.stop.is_set():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(call.stop.wait(), pause)
+            if call.stop.is_set():
+                break
+            call.flying += 1
+            try:
+                outcome = await self._try(client, request)
+            finally:
+                call.flying -= 1
+            if isinstance(outcome, Reply):
+                return outcome
+            again = outcome.again and tries <= self._max_retries and not call.stop.is_set()
+            if outcome.billed:
+                again &= call.on_waste(index, Waste(outcome.prompt_tokens, outcome.completion_tokens, again))
+            if call.stop.is_set():
+                break
+            if not again:
+                words = outcome.words + (f" (tried {tries} times)" if tries > 1 else "")
+                if outcome.fatal or (outcome.suspect and not self._answered):
+                    raise ChatServerError(words)
+                return Reply(None, words)
+            delay = self._delay(outcome, tries)
+            due = clock() + delay * random.uniform(1, 1.25)
+            if outcome.crowded:
+                call.held_until = max(call.held_until, clock() + delay)
+        return None
+
+    def _hand_over(self, call: _Call, index: int, reply: Reply) -> None:
+        """Give a reply to the caller, and stop if too many have failed one after the other."""
+        self._answered |= reply.text is not None
+        self._failed_in_a_row = 0 if reply.text is not None else self._failed_in_a_row + 1
+        call.on_reply(index, reply)
+        if self._failed_in_a_row >= _HOPELESS:
+            self._failed_in_a_row = 0
+            raise ChatServerError(
+                f"{_HOPELESS} requests in a row failed at {self._endpoint.url}, the last one: {reply.error}. The rest was "
+                f"not sent. If the server is overloaded, run again later, with fewer requests at once or a longer timeout."
+            )
+
+    def _delay(self, failure: Failure, tries: int) -> float:
         """Seconds until the next try."""
         if failure.wait is not None:
             return failure.wait
-        doubled: int = 2 ** (job.tries - 1)
+        doubled: int = 2 ** (tries - 1)
         # All pauses of a crowded server add up to the patience.
         share = _CROWDED_PATIENCE * doubled / (2**self._max_retries - 1) if failure.crowded else 0.0
         return max(share, min(_LONGEST_DELAY, _FIRST_DELAY * doubled))
 
-    def _give_up(self, job: Job, failure: Failure, on_answer: Callable[[int, Answer], None]) -> None:
-        """Hand over an error, or raise what concerns every request."""
-        if failure.fatal or (failure.suspect and not self._answered):
-            raise ChatServerError(failure.words)
-        url = self._endpoint.url
-        if failure.unreachable:
-            raise ChatServerError(f"no connection to {url} in {job.tries} tries; is the server running?")
-        words = failure.words + (f" (tried {job.tries} times)" if job.tries > 1 else "")
-        prompt, completion = (failure.prompt_tokens, failure.completion_tokens) if failure.cut else (0, 0)
-        on_answer(job.index, Answer(Reply(None, words, prompt, completion), failure))
-        self._failed_in_a_row += 1
-        if self._failed_in_a_row >= _HOPELESS:
-            self._failed_in_a_row = 0
-            raise ChatServerError(
-                f"{_HOPELESS} requests in a row failed at {url}, the last one: {words}. The rest was not sent. If the "
-                f"server is overloaded, run again later, with fewer requests at once or a longer timeout."
-            )
+    async def _try(self, client: Any, request: ChatRequest) -> Reply | Failure:
+        """Send once, or again without the parameters that this server refuses."""
+        try:
+            async with asyncio.timeout(self._timeout):
+                while True:
+                    body = self._body(request)
+                    try:
+                        response = await client.chat.completions.with_raw_response.create(**body)
+                        break
+                    except self._openai.APIStatusError as error:
+                        if not self._adapt(error, body):
+                            return read_status(error, self._endpoint, self._model)
+        except TimeoutError:
+            return Failure(f"no reply within {self._timeout:g} seconds", billed=True)
+        except self._openai.APIConnectionError as error:
+            cause = type(error.__cause__).__name__
+            if cause in ("ConnectError", "ConnectTimeout"):
+                return Failure(f"no connection to {self._endpoint.url}; is the server running?", fatal=True)
+            return Failure(f"the connection was cut ({cause})", billed=True)
+        except (ValueError, TypeError) as error:
+            return Failure(f"the request cannot be sent ({type(error).__name__})", again=False)
+        outcome = read_completion(response.content, self._model, self._endpoint)
+        left_out = [name for name in ("temperature", "seed") if name not in body]
+        if isinstance(outcome, Reply) and left_out:
+            return replace(outcome, served={**outcome.served, "left_out": left_out})
+        return outcome
+
+    def _body(self, request: ChatRequest) -> dict[str, Any]:
+        settings = {"max_tokens": request.max_tokens, "temperature": request.temperature, "seed": request.seed}
+        kept: dict[str, Any] = {name: value for name, value in settings.items() if name not in self._refused}
+        if "max_tokens" not in kept:
+            kept["max_completion_tokens"] = request.max_tokens
+        turns = [{"role": message.role, "content": message.content} for message in request.messages]
+        return {"model": self._model, "messages": turns, **kept}
+
+    def _adapt(self, error: Any, sent: Mapping[str, Any]) -> bool:
+        """Stop sending a parameter that the server refuses; False when it is something else that it minds."""
+        name = refused_parameter(error, self._endpoint, sent)
+        if name is None:
+            return False
+        if name not in self._refused and name != "max_tokens":
+            logger.warning("%s does not take %s, which is left out from now on; replies may vary.", self._model, name)
+        self._refused |= {name}
+        return True
+
+
+def _in_an_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -7,9 +7,11 @@ An address may carry a user and password, or a query; they are sent, and shown n
 from __future__ import annotations
 
 import base64
+import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
 
@@ -18,6 +20,7 @@ from atwu._cache import short_hash
 HOSTED = "https://api.openai.com/v1"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _SECRET_NAME = re.compile(r"key|token|secret|sig|pass|auth|credential|code", re.IGNORECASE)
+_PACKAGES = ("openai", "httpx", "httpx2", "httpcore", "httpcore2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +65,19 @@ def find_endpoint(base_url: str | None, key_name: str) -> Endpoint:
     Raises:
         ValueError: not an address, or no usable key; neither is shown.
     """
-    url, userinfo, query = _split(base_url or os.environ.get("OPENAI_BASE_URL") or HOSTED)
-    key = _key(key_name, needed=not userinfo and (urlsplit(url).hostname or "").endswith("api.openai.com"))
+    try:
+        parts = urlsplit((base_url or os.environ.get("OPENAI_BASE_URL") or HOSTED).strip())
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid:
+        raise ValueError(
+            "base_url must look like http://127.0.0.1:8000/v1, and what was given does not (it may hold a password and "
+            "is not repeated here)."
+        )
+    userinfo, _, host = parts.netloc.rpartition("@")
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    key = _key(key_name, needed=not userinfo and str(parts.hostname).endswith("api.openai.com"))
     secrets = [value for value in query.values() if len(value) > 5]  # shorter ones are version numbers and flags
     secrets += [line.partition(":")[2].strip() for line in os.environ.get("OPENAI_CUSTOM_HEADERS", "").splitlines()]
     headers = {}
@@ -74,25 +88,9 @@ def find_endpoint(base_url: str | None, key_name: str) -> Endpoint:
         secrets += [token, userinfo, user, password, unquote(user), unquote(password)]
     if key is not None:
         secrets += [key, quote(key, safe="")]
+    url = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
     found = sorted({secret for secret in secrets if secret}, key=len, reverse=True)
     return Endpoint(url, key_name, key, headers, query, tuple(found))
-
-
-def _split(url: str) -> tuple[str, str, dict[str, str]]:
-    """Address, user and password, query."""
-    try:
-        parts = urlsplit(url.strip())
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        valid = False
-    if not valid:
-        raise ValueError(
-            "base_url must look like http://127.0.0.1:8000/v1, and what was given does not (it may hold a password and "
-            "is not repeated here)."
-        )
-    userinfo, _, host = parts.netloc.rpartition("@")
-    clean = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
-    return clean, userinfo, dict(parse_qsl(parts.query, keep_blank_values=True))
 
 
 def _key(name: str, *, needed: bool) -> str | None:
@@ -107,3 +105,21 @@ def _key(name: str, *, needed: bool) -> str | None:
     if not key.isascii() or not key.isprintable() or " " in key:
         raise ValueError(f"the key in {name} holds white space or other characters that keys do not have; set it anew.")
     return key
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep what the HTTP packages note about requests (addresses, headers, in older versions bodies) out of all logs."""
+
+    def only_warnings(record: logging.LogRecord) -> bool:
+        return record.levelno >= logging.WARNING
+
+    names = [name for name in list(logging.root.manager.loggerDict) if name.split(".")[0] in _PACKAGES]
+    loggers = [logging.getLogger(name) for name in names]
+    for each in loggers:
+        each.addFilter(only_warnings)
+    try:
+        yield
+    finally:
+        for each in loggers:
+            each.removeFilter(only_warnings)

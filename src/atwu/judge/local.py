@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example, Message
 from atwu.evaluation.generate import generate
-from atwu.judge.chat import ChatRequest, Reply
+from atwu.judge.chat import ChatRequest, OnReply, OnWaste, Reply
 from atwu.modeling.device import pick_device
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.load import check_model_name, check_vocabulary, load_model, load_tokenizer
@@ -20,6 +20,8 @@ _NO_LIMIT = 1 << 20
 
 class LocalChat:
     """Answers chats with a model in this process; a `ChatModel`. Temperature 0 only, so the seed has no effect."""
+
+    concurrency = 1
 
     def __init__(
         self,
@@ -64,7 +66,9 @@ class LocalChat:
         """Kind, and hashes of the weights and of the tokenizer with its chat template."""
         return self._identity
 
-    def complete(self, requests: Sequence[ChatRequest], on_reply: Callable[[int, Reply], None]) -> None:
+    def complete(
+        self, requests: Sequence[ChatRequest], on_reply: OnReply, on_waste: OnWaste = lambda index, waste: True
+    ) -> None:
         """Answer all requests, longest first, batch by batch.
 
         A prompt that does not fit the model gets an error; a reply is cut where the model's positions end.
@@ -72,6 +76,7 @@ class LocalChat:
         Args:
             requests: the conversations.
             on_reply: called once per request with its index and reply, after its batch.
+            on_waste: never called; nothing is sent twice.
 
         Raises:
             ValueError: a temperature above 0; nothing was generated.

@@ -41,7 +41,7 @@ class PromptedJudge:
         return {
             "kind": "prompted",
             "rubrics": [CORRECTNESS.version, PREFERENCE.version],
-            "model": dict(self.asker.model.identity),
+            "model": dict(self.asker.identity),
             "attempts": self.asker.attempts,
         }
 

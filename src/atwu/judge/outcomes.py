@@ -7,17 +7,16 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
-from atwu.judge.chat import ChatRequest, Reply
+from atwu.judge.chat import CUT, Reply
 from atwu.judge.endpoint import Endpoint
 
 LONGEST_WAIT = 120.0
 """Seconds a server may ask to wait; more ends the run."""
-CUT = "the reply reached max_tokens before any text (a reasoning model? raise the cap on the reply)"
 _NO_SUCH_MODEL = re.compile(r"not exist|not found|unknown|invalid|not a valid|no such|pinned", re.IGNORECASE)
 _FLAGGED = re.compile(r"flagged|moderation|content policy", re.IGNORECASE)
 _UNSUPPORTED = re.compile(
@@ -36,76 +35,56 @@ class Failure:
     """Whether all other requests would fail in the same way."""
     suspect: bool = False
     """Whether they would unless one was answered before; then it is this request's own failure."""
-    unreachable: bool = False
-    """Whether no connection could be made."""
     wait: float | None = None
     """Seconds the server asks to wait."""
     crowded: bool = False
-    """Whether all workers should wait."""
+    """Whether all requests should wait."""
     billed: bool = False
     """Whether the try may have been charged for although it gave nothing."""
-    cut: bool = False
-    """Whether the reply ended before any text: paid for, and no better if asked for again."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What is known about a request in the end."""
-
-    reply: Reply
-    """Tokens are those of the last try alone."""
-    failure: Failure | None = None
-    """Of the last try, if there is no text."""
-    served: Mapping[str, Any] = field(default_factory=dict)
-    """What the server named otherwise than it was asked: model, system_fingerprint, parameters it did not take."""
-
-
-@runtime_checkable
-class Metered(Protocol):
-    """A chat model that tells what failed tries cost, and asks before it sends again."""
-
-    max_tokens: int | None
-    """Cap on every reply in place of the request's own."""
-    concurrency: int
-    """Most requests in flight at once."""
-
-    def complete_metered(
-        self,
-        requests: Sequence[ChatRequest],
-        on_answer: Callable[[int, Answer], None],
-        on_waste: Callable[[int, Failure], bool],
-    ) -> None:
-        """Answer all requests, in any order.
-
-        Args:
-            requests: the conversations.
-            on_answer: called once per request, in the calling thread.
-            on_waste: called after every try that may have been charged for and gave nothing, in the calling thread, with
-                `again` saying whether it would be sent again; returns whether it may.
-        """
-
-
-def read_completion(body: Any, model: str, endpoint: Endpoint) -> Answer | Failure:
+def read_completion(content: bytes, model: str, endpoint: Endpoint) -> Reply | Failure:
     """The text, the token counts and the server's own names in a completion, whose shape is not to be relied on.
 
     Args:
-        body: the JSON of an answer with status 200.
+        content: of an answer with status 200.
         model: what was asked for.
         endpoint: where it comes from.
     """
+    try:
+        body = json.loads(content)
+    except (ValueError, RecursionError):
+        return Failure("the reply is not valid JSON", billed=True)
     body = body if isinstance(body, dict) else {}
     usage = body.get("usage")
     counts = [usage.get(name) if isinstance(usage, dict) else 0 for name in ("prompt_tokens", "completion_tokens")]
-    prompt_tokens, completion_tokens = (count if type(count) is int and count > 0 else 0 for count in counts)
-    found = _text(body, endpoint)
-    if isinstance(found, Failure):
-        billed = found.billed or bool((prompt_tokens or completion_tokens) and not found.cut)
-        return replace(found, billed=billed, prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)
-    named = {name: body[name] for name in ("model", "system_fingerprint") if isinstance(body.get(name), str)}
-    served = {name: value for name, value in named.items() if value and value != model}
-    return Answer(Reply(found, None, prompt_tokens, completion_tokens), served=served)
+    prompt, completion = (count if type(count) is int and count > 0 else 0 for count in counts)
+
+    def useless(words: str, *, again: bool = True, billed: bool = True) -> Failure:
+        told = bool(prompt or completion)
+        return Failure(words, again, billed=billed or told, prompt_tokens=prompt, completion_tokens=completion)
+
+    try:
+        choice = body["choices"][0]
+        message, finish = choice["message"], choice.get("finish_reason")
+        text = message.get("content") or message.get("refusal") or message.get("content")
+    except (AttributeError, IndexError, KeyError, TypeError):
+        if body.get("error"):
+            return useless(f"the server answered with an error: {_said(body['error'], endpoint)}", billed=False)
+        return useless("the reply has no message")
+    if text is not None and not isinstance(text, str):
+        return useless("the reply's content is not text")
+    if text or (text == "" and finish not in ("length", "content_filter")):
+        named = {name: body[name] for name in ("model", "system_fingerprint") if isinstance(body.get(name), str)}
+        served = {name: value for name, value in named.items() if value and value != model}
+        return Reply(text, None, prompt, completion, served=served)
+    if finish == "length":
+        return Reply(None, CUT, prompt, completion, cut=True)
+    if finish == "content_filter":
+        return useless("the server's content filter held the reply back", again=False, billed=False)
+    return useless("the reply has no content")
 
 
 def read_status(error: Any, endpoint: Endpoint, model: str) -> Failure:
@@ -116,16 +95,16 @@ def read_status(error: Any, endpoint: Endpoint, model: str) -> Failure:
         endpoint: where it comes from.
         model: what was asked for.
     """
-    status, said = error.status_code, server_words(error, endpoint)
+    status, headers, said = error.status_code, error.response.headers, _said(error.body, endpoint)
     words = f"the server answered {status}" + (f": {said}" if said else "")
     if status == 401:
         # The text of the server is left out: it may hold parts of the key.
         name = endpoint.key_name
         problem = "needs a key" if endpoint.key is None else f"does not accept the key in {name}"
-        return Failure(f"{endpoint.url} {problem} (401); set {name} to a valid one.", fatal=True)
+        return Failure(f"{endpoint.url} {problem} (401); set {name} to a valid one.", again=False, fatal=True)
     if 300 <= status < 400:
-        target = endpoint.scrub(str(error.response.headers.get("location", "elsewhere")).partition("?")[0])
-        return Failure(f"{endpoint.url} redirects to {target}; give the final address.", fatal=True)
+        target = endpoint.scrub(str(headers.get("location", "elsewhere")).partition("?")[0])
+        return Failure(f"{endpoint.url} redirects to {target}; give the final address.", again=False, fatal=True)
     if status == 403 and not _FLAGGED.search(said):
         hint = f"check that {endpoint.key_name} may use model {model!r}"
         return Failure(f"{endpoint.url} refuses access; {words}; {hint}.", again=False, suspect=True)
@@ -133,29 +112,23 @@ def read_status(error: Any, endpoint: Endpoint, model: str) -> Failure:
         hint = f"check the model's name, {model!r}, and the address, which usually ends in /v1"
         return Failure(f"{endpoint.url} cannot answer; {words}; {hint}.", again=False, suspect=True)
     if status == 402 or str(error.code) == "insufficient_quota":
-        return Failure(f"{endpoint.url} has no quota left for this key; {words}", fatal=True)
-    headers = error.response.headers
-    asked = retry_after(headers)
-    wish = headers.get("x-should-retry")
+        return Failure(f"{endpoint.url} has no quota left for this key; {words}", again=False, fatal=True)
+    asked, wish = retry_after(headers), headers.get("x-should-retry")
     again = wish == "true" or (wish != "false" and (status in (408, 409, 429) or status >= 500))
     if again and asked is not None and asked > LONGEST_WAIT:
-        return Failure(f"{endpoint.url} asks to wait {asked:.0f} seconds; run again then ({words}).", fatal=True)
+        wait = f"{endpoint.url} asks to wait {asked:.0f} seconds; run again then ({words})."
+        return Failure(wait, again=False, fatal=True)
     return Failure(words, again=again, wait=asked, crowded=status == 429 or asked is not None)
 
 
 def refused_parameter(error: Any, endpoint: Endpoint, sent: Mapping[str, Any]) -> str | None:
     """The parameter a server refuses, of those that were sent and that it can do without."""
-    said = server_words(error, endpoint)
+    said = _said(error.body, endpoint)
     if error.status_code not in (400, 422) or not _UNSUPPORTED.search(said):
         return None
     if "max_tokens" in sent and "max_completion_tokens" in said:
         return "max_tokens"
     return next((name for name in ("temperature", "seed") if name in sent and re.search(rf"\b{name}\b", said)), None)
-
-
-def server_words(error: Any, endpoint: Endpoint) -> str:
-    """The server's own words in an HTTP error, without secrets, on one short line."""
-    return _said(error.body, endpoint)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -173,30 +146,10 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def _said(body: Any, endpoint: Endpoint) -> str:
+    """The server's own words, without secrets, on one short line."""
     message = body.get("message") if isinstance(body, dict) else None
     text = message if isinstance(message, str) else body if isinstance(body, str) else json.dumps(body or "")
     return " ".join(endpoint.scrub(text).split()).strip('"')[:300]
-
-
-def _text(body: Mapping[str, Any], endpoint: Endpoint) -> str | Failure:
-    try:
-        choice = body["choices"][0]
-        message, finish = choice["message"], choice.get("finish_reason")
-        content, refusal = message.get("content"), message.get("refusal")
-    except (AttributeError, IndexError, KeyError, TypeError):
-        if body.get("error"):
-            return Failure(f"the server answered with an error: {_said(body['error'], endpoint)}")
-        return Failure("the reply has no message", billed=True)
-    text = content or refusal or content
-    if text is not None and not isinstance(text, str):
-        return Failure("the reply's content is not text", billed=True)
-    if text or (text == "" and finish not in ("length", "content_filter")):
-        return str(text)
-    if finish == "length":
-        return Failure(CUT, again=False, cut=True)
-    if finish == "content_filter":
-        return Failure("the server's content filter held the reply back", again=False)
-    return Failure("the reply has no content", billed=True)
 
 
 def _model_is_unknown(error: Any, said: str, model: str) -> bool:
