@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
-import subprocess
-import sys
-import textwrap
+import multiprocessing
+import time
 from pathlib import Path
 
 import pytest
@@ -150,29 +148,27 @@ def test_nothing_is_left_behind_when_building_or_writing_fails(there_before, tmp
     assert equal(cached_tensors(tmp_path, KEY, some_tensors), some_tensors())
 
 
+def _write_together(folder, other, own):
+    torch.set_num_threads(1)  # a fork has none of its parent's threads
+
+    def build():
+        own.touch()
+        while not other.exists():  # both are past the look-up before either writes
+            time.sleep(0.001)
+        return {"x": torch.arange(200_000.0)}
+
+    assert torch.equal(cached_tensors(folder, {"k": 1}, build)["x"], torch.arange(200_000.0))
+
+
 def test_two_processes_writing_at_once_both_get_the_whole_and_leave_one_file(tmp_path):
-    program = textwrap.dedent(
-        """
-        import sys, time
-        from pathlib import Path
-        import torch
-        from atwu._cache import cached_tensors
-        folder, other = Path(sys.argv[1]), Path(sys.argv[2])
-        def build():
-            Path(sys.argv[3]).touch()
-            while not other.exists():  # both are past the look-up before either writes
-                time.sleep(0.001)
-            return {"x": torch.arange(200_000.0)}
-        assert torch.equal(cached_tensors(folder, {"k": 1}, build)["x"], torch.arange(200_000.0))
-        """
-    )
     folder, signs = tmp_path / "cache", [tmp_path / "a", tmp_path / "b"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    running = [
-        subprocess.Popen([sys.executable, "-c", program, folder, signs[1 - index], signs[index]], env=environment)
-        for index in range(2)
-    ]
-    assert [process.wait(timeout=120) for process in running] == [0, 0]
+    fork = multiprocessing.get_context("fork")
+    running = [fork.Process(target=_write_together, args=(folder, signs[1 - index], signs[index])) for index in (0, 1)]
+    for process in running:
+        process.start()
+    for process in running:
+        process.join(timeout=120)
+    assert [process.exitcode for process in running] == [0, 0]
     assert the_file(folder).suffix == ".safetensors"
     assert torch.equal(cached_tensors(folder, {"k": 1}, never)["x"], torch.arange(200_000.0))
 

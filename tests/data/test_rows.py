@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from atwu.data.rows import fingerprint, parse_row
+from atwu.data.records import read_jsonl
+from atwu.data.rows import fingerprint, parse_row, write_rows
 from atwu.data.schema import Example, Message
 
 WHERE = "forget.jsonl, line 12"
@@ -141,3 +142,24 @@ def test_fingerprint_sees_every_field_and_the_order():
     assert fingerprint([first, second]) == fingerprint((first, second))
     assert len({fingerprint(rows) for rows in ([first], [second], [first, second], [second, first])}) == 4
     assert fingerprint([parse(forget_spans=[])]) != fingerprint([first])
+
+
+def test_rows_of_every_layout_come_back_from_a_file(tmp_path):
+    turns = (Message("system", "Be brief."), Message("user", "Who lives in Kelbury?"))
+    rows = [
+        Example.from_qa(
+            "Who?",
+            "Orla Venn does.",
+            forget_spans=((0, 9),),
+            paraphrases=("Who then?",),
+            wrong_answers=("Tavi Brook does.", "Sel Marrow does."),
+            alternate="I cannot say.",
+            subject="Orla Venn",
+        ),
+        Example.from_qa("Who?", "Orla Venn.", forget_spans=(), paraphrased_answer="It is Orla Venn."),
+        Example(messages=turns, answer="Tavi Brook does."),
+        Example(messages=(), answer="Orla Venn lives in Kelbury."),
+    ]
+    write_rows(tmp_path / "rows.jsonl", rows)
+    assert [parse_row(obj, where=where) for where, obj in read_jsonl(tmp_path / "rows.jsonl")] == rows
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]

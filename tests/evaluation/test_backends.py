@@ -21,7 +21,7 @@ from atwu.evaluation.backends import EndpointGenerator, TransformersGenerator, V
 from atwu.evaluation.generations import GenerationStore, Spent, generate_all
 from atwu.evaluation.prompts import Decoding, Generation, Prompt
 from atwu.judge.chat import ChatRequest, Reply
-from atwu.modeling.scratch import SHAPES, scratch_model, train_tokenizer
+from atwu.modeling.scratch import MAX_POSITIONS, SHAPES, scratch_model, train_tokenizer
 
 # The small tokenizers of the encoder's tests.
 _spec = importlib.util.spec_from_file_location("encoder_fixtures", Path(__file__).parents[1] / "data" / "conftest.py")
@@ -129,7 +129,7 @@ def test_prompt_and_text_keep_to_the_limit(small: TransformersGenerator) -> None
     tight = TransformersGenerator(small.model, tokenizer, max_length=size + 4)
     with pytest.raises(ValueError, match=r"prompt 1 of this call.*prompt and prefill leave no room"):
         generate_all(tight, [ask(question, prefill="in the south of Karsund")], Decoding())
-    assert small.identity.endswith(f"/{SHAPES['micro'].max_positions}")
+    assert small.identity.endswith(f"/{MAX_POSITIONS}")
 
 
 def _endless(tokenizer: Any) -> Any:

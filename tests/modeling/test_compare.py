@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from atwu.methods.losses.divergence import jensen_shannon, js_to_tokens, kl, self_distillation
 from atwu.modeling import head as head_module
-from atwu.modeling.compare import Comparison, Teacher, compare, compare_logits
+from atwu.modeling.compare import Comparison, Comparisons, Teacher, compare, compare_logits
 from atwu.modeling.head import OutputHead
 
 TOKENS, HIDDEN, VOCAB = 7, 5, 13
@@ -53,6 +53,11 @@ def comparison_of(name, teacher, tokens=TOKENS):
     return Comparison(distance, teacher if needs_teacher else None, ids)
 
 
+def distances(hidden, head, comparison, **options):
+    targets = torch.zeros(len(hidden), dtype=torch.long)
+    return compare(hidden, head, Comparisons(targets, ((slice(0, len(hidden)), comparison),)), **options)[:, 1]
+
+
 def value_and_gradient(values, leaves):
     upstream = torch.linspace(-1.0, 2.0, values.shape[0]).to(values)
     return values, *torch.autograd.grad((values * upstream).sum(), leaves)
@@ -68,7 +73,7 @@ def test_equals_full_logits_in_value_and_every_gradient(name, bias, scale, softc
     logps = plain_logits(leaves[0], head).log_softmax(-1)
     ref = plain_logits(teacher.states, teacher.head).log_softmax(-1) if needs_teacher else None
     wanted = value_and_gradient(distance(logps, ref, comparison.ids), leaves)
-    got = value_and_gradient(compare(leaves[0], head, comparison, block_elements=block), leaves)
+    got = value_and_gradient(distances(leaves[0], head, comparison, block_elements=block), leaves)
     for left, right in zip(got, wanted, strict=True):
         torch.testing.assert_close(left, right, atol=1e-12, rtol=1e-10)
 
@@ -77,7 +82,7 @@ def test_kl_by_hand():
     # p0 = (3/4, 1/4), p = (1/2, 1/2): KL(p0 || p) = 3/4 ln(3/2) + 1/4 ln(1/2).
     weight = torch.tensor([[1.0], [0.0]], dtype=torch.float64)
     teacher = Teacher(torch.tensor([[3.0]], dtype=torch.float64).log(), OutputHead(weight))
-    value = compare(torch.zeros(1, 1, dtype=torch.float64), OutputHead(weight), comparison_of("kl", teacher, 1))
+    value = distances(torch.zeros(1, 1, dtype=torch.float64), OutputHead(weight), comparison_of("kl", teacher, 1))
     assert value.item() == pytest.approx(0.1308120, abs=1e-6)
 
 
@@ -86,8 +91,8 @@ def test_kl_by_hand():
 def test_any_block_size_gives_the_same_numbers(tokens, block, name):
     leaves, head, teacher = problem(tokens=tokens)
     comparison = comparison_of(name, teacher, tokens)
-    whole = value_and_gradient(compare(leaves[0], head, comparison), leaves)
-    parts = value_and_gradient(compare(leaves[0], head, comparison, block_elements=block), leaves)
+    whole = value_and_gradient(distances(leaves[0], head, comparison), leaves)
+    parts = value_and_gradient(distances(leaves[0], head, comparison, block_elements=block), leaves)
     for left, right in zip(parts, whole, strict=True):
         torch.testing.assert_close(left, right, atol=1e-13, rtol=1e-11)
 
@@ -97,7 +102,7 @@ def test_a_teacher_given_as_logits_is_the_same_teacher(name):
     leaves, head, teacher = problem(softcap=2.0)
     as_logits = Teacher(plain_logits(teacher.states, teacher.head), None)
     results = [
-        value_and_gradient(compare(leaves[0], head, comparison_of(name, one), block_elements=2 * VOCAB), leaves)
+        value_and_gradient(distances(leaves[0], head, comparison_of(name, one), block_elements=2 * VOCAB), leaves)
         for one in (teacher, as_logits)
     ]
     results.append(
@@ -112,7 +117,7 @@ def test_logits_get_no_gradient_from_the_teacher():
     leaves, head, teacher = problem()
     states = teacher.states.clone().requires_grad_()
     watched = Teacher(states, OutputHead(teacher.head.weight.clone().requires_grad_(), teacher.head.bias))
-    compare(leaves[0], head, comparison_of("kl", watched)).sum().backward()
+    distances(leaves[0], head, comparison_of("kl", watched)).sum().backward()
     compare_logits(plain_logits(leaves[0], head), comparison_of("kl", watched)).sum().backward()
     assert states.grad is None
     assert watched.head.weight.grad is None
@@ -122,11 +127,11 @@ def test_logits_get_no_gradient_from_the_teacher():
 def test_frozen_parts_get_no_gradient_and_the_others_the_same(frozen):
     leaves, head, teacher = problem()
     comparison = comparison_of("js", teacher)
-    everything = value_and_gradient(compare(leaves[0], head, comparison, block_elements=30), leaves)[1:]
+    everything = value_and_gradient(distances(leaves[0], head, comparison, block_elements=30), leaves)[1:]
     for index in frozen:
         leaves[index].requires_grad_(False)
     rest = [index for index in range(3) if index not in frozen]
-    values = compare(leaves[0], head, comparison, block_elements=30)
+    values = distances(leaves[0], head, comparison, block_elements=30)
     got = value_and_gradient(values, [leaves[index] for index in rest])[1:]
     for index, gradient in zip(rest, got, strict=True):
         assert torch.equal(gradient, everything[index])
@@ -135,7 +140,7 @@ def test_frozen_parts_get_no_gradient_and_the_others_the_same(frozen):
 @pytest.mark.parametrize("name", DISTANCES)
 def test_no_tokens_give_no_values_and_zero_gradients(name):
     leaves, head, teacher = problem(tokens=0)
-    values = compare(leaves[0], head, comparison_of(name, teacher, 0))
+    values = distances(leaves[0], head, comparison_of(name, teacher, 0))
     assert values.shape == (0,)
     values.sum().backward()
     assert not leaves[1].grad.any()
@@ -147,7 +152,7 @@ def test_equal_models_are_at_no_distance_in_any_precision():
         leaves, head, _ = problem(dtype=dtype)
         teacher = Teacher(leaves[0].detach(), head.frozen())
         for name in ("kl", "js"):
-            values = compare(leaves[0], head, comparison_of(name, teacher))
+            values = distances(leaves[0], head, comparison_of(name, teacher))
             assert values.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
             torch.testing.assert_close(values, torch.zeros_like(values), atol=1e-7, rtol=0.0)
 
@@ -158,8 +163,8 @@ def test_half_precision_weights_get_half_precision_gradients_close_to_exact_ones
     exact_teacher = Teacher(
         teacher.states.double(), OutputHead(teacher.head.weight.double(), teacher.head.bias.double())
     )
-    got = value_and_gradient(compare(leaves[0], head, comparison_of("js", teacher), block_elements=20), leaves)
-    wanted = value_and_gradient(compare(exact[0], exact_head, comparison_of("js", exact_teacher)), exact)
+    got = value_and_gradient(distances(leaves[0], head, comparison_of("js", teacher), block_elements=20), leaves)
+    wanted = value_and_gradient(distances(exact[0], exact_head, comparison_of("js", exact_teacher)), exact)
     assert [part.dtype for part in got] == [torch.float32, *[torch.bfloat16] * 3]
     for left, right in zip(got, wanted, strict=True):
         assert (left.double() - right).norm() < 0.03 * right.norm()
@@ -179,7 +184,7 @@ def test_autocast_multiplies_the_same_numbers_forward_and_backward(name, monkeyp
     monkeypatch.setattr(head_module.OutputHead, "product", spy)
     comparison = comparison_of(name, teacher)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        values = compare(leaves[0], head, comparison, block_elements=2 * VOCAB)
+        values = distances(leaves[0], head, comparison, block_elements=2 * VOCAB)
     stage = "backward"
     got = value_and_gradient(values, leaves)
     assert len(seen["forward"]) == len(seen["backward"]) == 4 * (1 + (comparison.teacher is not None))
@@ -204,6 +209,6 @@ def test_holds_one_block_of_logits_at_a_time(monkeypatch):
     rows = []
     original = OutputHead.product
     monkeypatch.setattr(head_module.OutputHead, "product", lambda *a: rows.append(original(*a)) or rows[-1])
-    compare(leaves[0], head, comparison_of("kl", teacher, 40), block_elements=4 * VOCAB).sum().backward()
+    distances(leaves[0], head, comparison_of("kl", teacher, 40), block_elements=4 * VOCAB).sum().backward()
     assert {part.shape for part in rows} == {(4, VOCAB)}
     assert len(rows) == 2 * 2 * 10

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 
 import pytest
 
 SCRIPT = """
+import multiprocessing
 import os
+import sys
 
 import torch
 import torch.distributed as dist
@@ -21,8 +22,6 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from atwu.modeling.abilities import abilities_of
 from atwu.modeling.forward import forward_tokens
 
-dist.init_process_group("gloo")
-
 
 def build():
     torch.manual_seed(0)
@@ -30,45 +29,51 @@ def build():
     return LlamaForCausalLM(LlamaConfig(vocab_size=64, **sizes))
 
 
-ids = torch.randint(3, 64, (3, 10), generator=torch.Generator().manual_seed(dist.get_rank()))
-mask = torch.ones_like(ids)
-mask[1, 7:] = 0
-labels = ids.masked_fill(mask == 0, -100)
-labels[:, :3] = -100
-rows = {"input_ids": ids, "attention_mask": mask, "labels": labels}
+def check(rank):
+    dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=rank, world_size=2)
+    ids = torch.randint(3, 64, (3, 10), generator=torch.Generator().manual_seed(rank))
+    mask = torch.ones_like(ids)
+    mask[1, 7:] = 0
+    labels = ids.masked_fill(mask == 0, -100)
+    labels[:, :3] = -100
+    rows = {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
-whole = build()
-(expected,) = forward_tokens(whole, [rows])
-expected.logps.sum().backward()
-sharded, mesh = build(), init_device_mesh("cpu", (2,))
-for layer in sharded.model.layers:
-    fully_shard(layer, mesh=mesh)
-fully_shard(sharded, mesh=mesh)
-(got,) = forward_tokens(sharded, [rows])
-abilities = abilities_of(sharded, torch.device("cpu"))
-assert abilities.fused_head and abilities.packed and abilities.last_mlp, abilities
-torch.testing.assert_close(got.logps, expected.logps)
-got.logps.sum().backward()
-for (name, one), two in zip(whole.named_parameters(), sharded.parameters(), strict=True):
-    dist.all_reduce(one.grad)
-    torch.testing.assert_close(two.grad.full_tensor(), one.grad / 2, msg=name)
-dist.barrier()
-os._exit(0)  # every check is done; gloo's threads may abort an orderly exit
+    whole = build()
+    (expected,) = forward_tokens(whole, [rows])
+    expected.logps.sum().backward()
+    sharded, mesh = build(), init_device_mesh("cpu", (2,))
+    for layer in sharded.model.layers:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(sharded, mesh=mesh)
+    (got,) = forward_tokens(sharded, [rows])
+    abilities = abilities_of(sharded, torch.device("cpu"))
+    assert abilities.fused_head and abilities.packed and abilities.last_mlp, abilities
+    torch.testing.assert_close(got.logps, expected.logps)
+    got.logps.sum().backward()
+    for (name, one), two in zip(whole.named_parameters(), sharded.parameters(), strict=True):
+        dist.all_reduce(one.grad)
+        torch.testing.assert_close(two.grad.full_tensor(), one.grad / 2, msg=name)
+    dist.barrier()
+    os._exit(0)  # every check is done; gloo's threads may abort an orderly exit
+
+
+processes = [multiprocessing.get_context("fork").Process(target=check, args=(rank,)) for rank in range(2)]
+for process in processes:
+    process.start()
+for process in processes:
+    process.join()
+sys.exit(max(abs(process.exitcode) for process in processes))
 """
 
 
 @pytest.mark.slow
 def test_sharded_equals_whole(tmp_path):
-    script = tmp_path / "sharded.py"
-    script.write_text(SCRIPT)
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
     done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={port}", str(script)],
+        [sys.executable, "-c", SCRIPT, str(tmp_path / "meeting")],
         env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
         text=True,
         check=False,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr[-3000:]

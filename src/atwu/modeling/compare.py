@@ -74,7 +74,7 @@ class Comparisons:
     """The tokens of each batch, and what to measure there."""
 
     def of(self, logps: Tensor, span: slice, dtype: torch.dtype) -> Tensor:
-        """Of the tokens in `span`: log-probability of the target and distance (0 without one), (tokens, 2)."""
+        """Of the tokens in `span`, what `compare` gives."""
         own = logps.gather(1, self.targets[span][:, None]).squeeze(1)
         pieces = []
         for place, comparison in self.parts:
@@ -92,24 +92,22 @@ class Comparisons:
         return dataclasses.replace(self, parts=parts)
 
 
-def compare(
-    hidden: Tensor, head: OutputHead, comparison: Comparison | Comparisons, *, block_elements: int | None = None
-) -> Tensor:
-    """Distance at every token, differentiable in the hidden states and the output layer.
+def compare(hidden: Tensor, head: OutputHead, comparisons: Comparisons, *, block_elements: int | None = None) -> Tensor:
+    """Log-probability and distance at every token, differentiable in the hidden states and the output layer.
 
     Args:
         hidden: states that predict the tokens, shape (tokens, hidden).
         head: the current output layer.
-        comparison: what to measure, over the same tokens.
+        comparisons: what to measure, over the same tokens.
         block_elements: upper bound on the logits of one block; by default that of the device.
 
     Returns:
-        Shape (tokens,), or (tokens, 2) for the comparisons of several batches; float32 or better.
+        Shape (tokens, 2): log-probability of the target, and distance (0 without one); float32 or better.
     """
     device = hidden.device.type
     block = max(1, (block_elements or BLOCK_ELEMENTS.get(device, 1 << 24)) // head.weight.shape[0])
     dtype = head.product_dtype(device)
-    values: Tensor = _Compare.apply(hidden, head.weight, head.bias, comparison, head.scale, head.softcap, dtype, block)
+    values: Tensor = _Compare.apply(hidden, head.weight, head.bias, comparisons, head.scale, head.softcap, dtype, block)
     return values
 
 
@@ -125,20 +123,20 @@ class _Compare(torch.autograd.Function):
         hidden: Tensor,
         weight: Tensor,
         bias: Tensor | None,
-        comparison: Comparison | Comparisons,
+        comparisons: Comparisons,
         scale: float,
         softcap: float | None,
         dtype: torch.dtype,
         block: int,
     ) -> Tensor:
-        head, ready = _cast(OutputHead(weight, bias, scale, softcap), dtype), comparison.ready(dtype)
+        head, ready = _cast(OutputHead(weight, bias, scale, softcap), dtype), comparisons.ready(dtype)
         values = [
             ready.of(_log_softmax(head.finish(head.product(hidden[span], dtype))), span, dtype)
             for span in _spans(hidden.shape[0], block)
         ]
         ctx.save_for_backward(hidden, weight, bias)
-        ctx.comparison, ctx.scale, ctx.softcap, ctx.dtype, ctx.block = comparison, scale, softcap, dtype, block
-        return torch.cat(values) if values else hidden.new_zeros(0, dtype=_accumulate(hidden.dtype))
+        ctx.comparisons, ctx.scale, ctx.softcap, ctx.dtype, ctx.block = comparisons, scale, softcap, dtype, block
+        return torch.cat(values) if values else hidden.new_zeros(0, 2, dtype=_accumulate(hidden.dtype))
 
     @staticmethod
     @once_differentiable
@@ -146,7 +144,7 @@ class _Compare(torch.autograd.Function):
         hidden, weight, bias = ctx.saved_tensors
         need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]
         head = _cast(OutputHead(weight, bias, ctx.scale, ctx.softcap), ctx.dtype)
-        comparison = ctx.comparison.ready(ctx.dtype)
+        comparisons = ctx.comparisons.ready(ctx.dtype)
         wide = _accumulate(hidden.dtype)
         d_hidden = torch.empty_like(hidden) if need_hidden else None
         d_weight = torch.zeros_like(weight, dtype=wide) if need_weight else None
@@ -155,8 +153,8 @@ class _Compare(torch.autograd.Function):
             product = head.product(hidden[span], ctx.dtype)
             with torch.enable_grad():
                 product.requires_grad_()
-                distances = comparison.of(_log_softmax(head.finish(product)), span, ctx.dtype)
-                (d_product,) = torch.autograd.grad(distances, product, grad[span].to(distances.dtype))
+                values = comparisons.of(_log_softmax(head.finish(product)), span, ctx.dtype)
+                (d_product,) = torch.autograd.grad(values, product, grad[span].to(values.dtype))
             if d_bias is not None:
                 d_bias += d_product.sum(dim=0)
             d_product = d_product.to(ctx.dtype)

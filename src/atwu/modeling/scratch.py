@@ -1,7 +1,8 @@
 """A tokenizer and a small Llama built from nothing, for benchmarks that must run without a download.
 
 The tokenizer is byte-level BPE without a chat template, so prompts take the plain `Question: ...` form. The model is a
-randomly initialised `LlamaForCausalLM` with tied embeddings; training it is the trainer's job.
+randomly initialised `LlamaForCausalLM` with tied embeddings (fewer parameters, and small models memorise in fewer epochs);
+training it is the trainer's job.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ SPECIAL_TOKENS = (PAD, BOS, EOS)
 """In the order of their ids, 0 to 2."""
 
 MIN_VOCAB_SIZE = 256 + len(SPECIAL_TOKENS)
+MAX_POSITIONS = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +31,8 @@ class ScratchShape:
     layers: int
     heads: int
     intermediate_size: int
-    max_positions: int = 512
-    tie_embeddings: bool = True
-    """Share input and output embeddings: fewer parameters, and small models memorise in fewer epochs."""
 
     def __post_init__(self) -> None:
-        if self.vocab_size < MIN_VOCAB_SIZE:
-            raise ValueError(f"vocab_size is {self.vocab_size}; byte-level BPE needs at least {MIN_VOCAB_SIZE}.")
         if self.hidden_size % (2 * self.heads):
             raise ValueError(
                 f"hidden_size {self.hidden_size} must be a multiple of twice the {self.heads} heads (rotary positions)."
@@ -97,8 +94,8 @@ def scratch_config(shape: str | ScratchShape) -> LlamaConfig:
         num_attention_heads=numbers.heads,
         num_key_value_heads=numbers.heads,
         intermediate_size=numbers.intermediate_size,
-        max_position_embeddings=numbers.max_positions,
-        tie_word_embeddings=numbers.tie_embeddings,
+        max_position_embeddings=MAX_POSITIONS,
+        tie_word_embeddings=True,
         pad_token_id=SPECIAL_TOKENS.index(PAD),
         bos_token_id=SPECIAL_TOKENS.index(BOS),
         eos_token_id=SPECIAL_TOKENS.index(EOS),
