@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from atwu import METHODS, evaluate
-from atwu.demo import UNLEARNING, epochs, prepare
+from atwu.experiments.demo import UNLEARNING, epochs, prepare
 from atwu.methods.recipe import recipe
 from atwu.methods.weightings.scorer import find_scorer
 from atwu.modeling.load import load_model, load_tokenizer, quiet_transformers

@@ -9,7 +9,7 @@ annotated secret words. The target is the demo's, from the cache or trained firs
 import statistics
 
 from atwu import UnlearnConfig, UnlearnTrainer, evaluate
-from atwu.demo import UNLEARNING, epochs, prepare, spread
+from atwu.experiments.demo import UNLEARNING, epochs, prepare, spread
 from atwu.modeling.load import load_model, load_tokenizer, quiet_transformers
 
 SIZE, SEEDS = "small", (0, 1, 2)

@@ -11,7 +11,7 @@ import statistics
 from pathlib import Path
 
 from atwu import UnlearnConfig, UnlearnTrainer, evaluate, load_rows
-from atwu.demo import prepare, spread
+from atwu.experiments.demo import prepare, spread
 from atwu.modeling.load import load_model, load_tokenizer, quiet_transformers
 
 SEEDS = range(3 if "ATWU_DATA" in os.environ else 5)

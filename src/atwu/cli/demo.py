@@ -26,7 +26,7 @@ def demo(
 
     from rich.console import Console
 
-    from atwu import demo as steps
+    from atwu.experiments import demo as steps
     from atwu.modeling.load import quiet_transformers
     from atwu.report.heatmap import render_terminal, write_html
     from atwu.report.terminal import models_table
