@@ -85,18 +85,16 @@ def plain_step(model, optimizer):
 
 
 def our_step(model, optimizer, method: str, layout: str):
+    from atwu.methods.alternation import ScorerAlternation
     from atwu.methods.objective import recipe_loss
     from atwu.methods.recipe import recipe
     from atwu.methods.weightings.scorer import TokenScorer
-    from atwu.training.alternate import ScorerAlternation
-    from atwu.training.config import UnlearnConfig
 
-    decided = recipe(method)
+    decided = recipe(method, scorer_every=SCORER_EVERY)
     alternation = None
-    if decided.needs_scorer:
+    if decided.scores is not None:
         device = next(model.parameters()).device
-        config = UnlearnConfig(output_dir="unused", method=method, scorer_every=SCORER_EVERY)
-        alternation = ScorerAlternation(TokenScorer(512).to(device), decided, config)
+        alternation = ScorerAlternation(TokenScorer(512).to(device), decided)
     done = 0
 
     def step(forget, retain):
@@ -125,7 +123,7 @@ def worker(pipe, side: str, vocabulary: int, device: str, dtype: str, layout: st
     """Builds one side, then runs one timed step each time it is told to; ends with its peak memory in bytes."""
     import torch
 
-    import atwu.training.alternate  # noqa: F401  (both sides load the same libraries)
+    import atwu.methods.alternation  # noqa: F401  (both sides load the same libraries)
 
     baseline = resident_peak()
     model = build_model(vocabulary, device, dtype, tied)

@@ -19,7 +19,7 @@ VARIANTS = {
     "wga (no scorer)": {"method": "wga"},
     "rarity (no scorer)": {"weighting": "rarity"},
     "headline": {},
-    "headline, preset authors": {"preset": "authors"},
+    "headline, as the authors": {"configuration": "authors"},
     "scorer at every step": {"scorer_every": 1},
     "at least 25 updates": {"scorer_min_updates": 25},
     "at least 100 updates": {"scorer_min_updates": 100},

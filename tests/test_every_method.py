@@ -93,7 +93,7 @@ def plain_loss(method, forget, retain, alternate, reference, numbers, scorer, gi
             else:
                 total = total - 2 / beta * logsigmoid(-beta * ratio) / len(forget)
         elif method in ("simnpo", "atwu_simnpo"):
-            mean = sum(-numbers["score_scale"] * g * lp for g, lp in zip(w, lps, strict=True)) / n
+            mean = sum(-numbers.get("score_scale", 1) * g * lp for g, lp in zip(w, lps, strict=True)) / n
             total = total - 2 / beta * logsigmoid(beta * (mean - numbers["delta"])) / len(forget)
         elif method == "jensun":
             for t in range(n):

@@ -15,10 +15,16 @@ _EXPORTS = {
     "load_rows": "atwu.benchmarks.sources",
     "METHODS": "atwu.methods.table",
     "Method": "atwu.methods.table",
-    "Weighting": "atwu.methods.parts",
-    "ForgetLoss": "atwu.methods.parts",
-    "RetainLoss": "atwu.methods.parts",
-    "LossTerms": "atwu.methods.parts",
+    "Weighting": "atwu.methods.part",
+    "FixedWeighting": "atwu.methods.part",
+    "ForgetLoss": "atwu.methods.part",
+    "RetainLoss": "atwu.methods.part",
+    "LossTerms": "atwu.methods.seen",
+    "TokensSeen": "atwu.methods.seen",
+    "BeforeTraining": "atwu.methods.seen",
+    "Range": "atwu.methods.options",
+    "number": "atwu.methods.options",
+    "setting": "atwu.methods.options",
     "register_method": "atwu.methods.registry",
     "register_weighting": "atwu.methods.registry",
     "register_forget_loss": "atwu.methods.registry",
@@ -47,14 +53,20 @@ if TYPE_CHECKING:
     from atwu.evaluation.run import evaluate as evaluate
     from atwu.methods.objective import UnlearningLoss as UnlearningLoss
     from atwu.methods.objective import unlearning_loss as unlearning_loss
-    from atwu.methods.parts import ForgetLoss as ForgetLoss
-    from atwu.methods.parts import LossTerms as LossTerms
-    from atwu.methods.parts import RetainLoss as RetainLoss
-    from atwu.methods.parts import Weighting as Weighting
+    from atwu.methods.options import Range as Range
+    from atwu.methods.options import number as number
+    from atwu.methods.options import setting as setting
+    from atwu.methods.part import FixedWeighting as FixedWeighting
+    from atwu.methods.part import ForgetLoss as ForgetLoss
+    from atwu.methods.part import RetainLoss as RetainLoss
+    from atwu.methods.part import Weighting as Weighting
     from atwu.methods.registry import register_forget_loss as register_forget_loss
     from atwu.methods.registry import register_method as register_method
     from atwu.methods.registry import register_retain_loss as register_retain_loss
     from atwu.methods.registry import register_weighting as register_weighting
+    from atwu.methods.seen import BeforeTraining as BeforeTraining
+    from atwu.methods.seen import LossTerms as LossTerms
+    from atwu.methods.seen import TokensSeen as TokensSeen
     from atwu.methods.table import METHODS as METHODS
     from atwu.methods.table import Method as Method
     from atwu.methods.weightings.scorer import TokenScorer as TokenScorer

@@ -13,11 +13,10 @@ from atwu.cli import train
 from atwu.cli.app import run
 from atwu.cli.methods import methods
 from atwu.methods.citations import CITATIONS
-from atwu.methods.hyperparameters import HYPERPARAMETERS
-from atwu.methods.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS
+from atwu.methods.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, part_options
+from atwu.methods.presets import PUBLISHED, find_preset
 from atwu.methods.recipe import recipe
 from atwu.methods.table import METHODS
-from atwu.presets import PUBLISHED, find_preset
 from atwu.training.config import UnlearnConfig
 
 
@@ -43,10 +42,10 @@ def test_the_list_fits_the_terminal_and_has_a_line_for_everything(printed, width
         (line,) = [line for line in unbroken if line.startswith(f"{start} ") or line == start]
         assert ("γ=" in line, line.endswith(row.cite)) == (values, source)
     for loss in FORGET_LOSSES.values():
-        assert any(loss.summary.split(", mean over")[0] in line for line in unbroken)
+        assert any(loss.formula.split(", mean over")[0] in line for line in unbroken)
     for name in (*WEIGHTINGS, *FORGET_LOSSES, *RETAIN_LOSSES):
         assert any(re.match(rf"{name} \S", line) for line in unbroken)
-    for name in HYPERPARAMETERS:
+    for name in (name for name, option in part_options().items() if option.number):
         assert any(line.startswith("--" + name.replace("_", "-")) for line in lines)
 
 
@@ -58,15 +57,13 @@ def test_one_method_explained(printed, name):
     assert lines[0] == f"{row.title} ({name})"
     assert max(map(len, lines)) <= 80
     assert CITATIONS[row.cite] in folded
-    assert decided.weighters[0].summary in folded
-    assert decided.forgetter.summary in folded
-    assert decided.retainer is None or decided.retainer.summary in folded
+    assert decided.weighters[0].formula in folded
+    assert decided.forgetter.formula in folded
+    assert decided.retainer is None or decided.retainer.formula in folded
     assert ("No values were published" in folded) == row.borrowed
     presets = [[p for scale in scales if (p := find_preset(scale, name))] for scales in PUBLISHED.values()]
     for key, value in decided.values.items():
-        if key == "score_scale" and not decided.needs_scorer:
-            continue
-        where = row.search.get(key, HYPERPARAMETERS[key].search)
+        where = row.search.get(key, decided.options[key].search)
         searched = f"{where.low:g} to {where.high:g}" if where else ""
         published = " ".join(f"{same[0].values[key]:g}" for same in presets if same)
         flag = "--" + key.replace("_", "-")

@@ -11,12 +11,14 @@ import torch
 
 import atwu
 from atwu.methods.citations import CITATIONS
-from atwu.methods.hyperparameters import HYPERPARAMETERS, Range
 from atwu.methods.losses import divergence, likelihood
-from atwu.methods.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, ForgetLoss, RetainLoss, Weighting
+from atwu.methods.options import Range, number, options_of
+from atwu.methods.part import FixedWeighting, ForgetLoss, Weighting
+from atwu.methods.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, part_options
 from atwu.methods.recipe import recipe, split_weighting
 from atwu.methods.table import METHODS, Method
-from atwu.methods.weightings import probability
+from atwu.methods.weightings import live
+from atwu.training.config import UnlearnConfig
 
 NAMES = {
     *("grad_ascent", "grad_diff", "dpo", "npo", "simnpo", "jensun", "rmu", "undial", "fundial", "wga", "satimp", "etw"),
@@ -27,7 +29,7 @@ PUBLISHED = {
     "grad_diff": {"forget_weight": 0.12, "retain_weight": 0.80},
     "dpo": {"forget_weight": 3.80, "retain_weight": 0.15, "beta": 0.21},
     "npo": {"forget_weight": 0.12, "retain_weight": 4.10, "beta": 0.10},
-    "simnpo": {"forget_weight": 1.49, "retain_weight": 1.28, "beta": 2.82, "delta": 0.03, "score_scale": 1.0},
+    "simnpo": {"forget_weight": 1.49, "retain_weight": 1.28, "beta": 2.82, "delta": 0.03},
     "jensun": {"forget_weight": 0.82, "retain_weight": 0.79},
     "rmu": {"forget_weight": 0.66, "retain_weight": 1.27, "steering_coeff": 4.39, "layer": 4.0},
     "fundial": {"forget_weight": 0.157, "retain_weight": 0.626, "beta": 11.6},
@@ -45,7 +47,7 @@ BORROWED = {
     "atwu_satga": PUBLISHED["atwu"],
     "atwu_dpo": PUBLISHED["dpo"],
     "atwu_npo": PUBLISHED["npo"],
-    "atwu_simnpo": PUBLISHED["simnpo"],
+    "atwu_simnpo": PUBLISHED["simnpo"] | {"score_scale": 1.0},
 }
 
 
@@ -71,13 +73,13 @@ def test_every_row_is_made_of_known_parts_numbers_and_references(name):
         assert part in WEIGHTINGS
     assert row.forget_loss in FORGET_LOSSES
     assert row.retain_loss in RETAIN_LOSSES
-    assert set(decided.values) <= set(HYPERPARAMETERS)
+    assert set(decided.values) <= {name for name, option in part_options().items() if option.number}
     assert set(row.defaults) <= set(decided.values)
     assert set(row.search) <= set(decided.values)
     assert decided.name == name
     assert len(CITATIONS[row.cite]) > 30
     for key, value in decided.values.items():
-        where = row.search.get(key, HYPERPARAMETERS[key].search)
+        where = row.search.get(key, decided.options[key].search)
         # ETW's forget weight was published, and lies outside the range that was published for it.
         assert where is None or where.low <= value <= where.high or (name, key) == ("etw", "forget_weight"), (
             key,
@@ -85,13 +87,13 @@ def test_every_row_is_made_of_known_parts_numbers_and_references(name):
         )
 
 
-def test_parts_say_one_thing_about_themselves():
-    for weighting in WEIGHTINGS.values():
-        assert (weighting.of is not None) + (weighting.fixed is not None) + weighting.needs_scorer == 1
-        assert set(weighting.hyperparameters) <= set(HYPERPARAMETERS)
-    for loss in FORGET_LOSSES.values():
-        assert (loss.of is not None) + (loss.distance is not None) + loss.steers == 1
-        assert set(loss.hyperparameters) <= set(HYPERPARAMETERS)
+def test_parts_tell_what_they_are_and_what_they_take():
+    for part in (*WEIGHTINGS.values(), *FORGET_LOSSES.values(), *filter(None, RETAIN_LOSSES.values())):
+        assert part.formula
+        for option in options_of(part):
+            assert option.help
+            assert option.checked(option.default) == option.default
+            assert option.kind is part_options()[option.name].kind
     assert set(CITATIONS) == {row.cite for row in METHODS.values()}
 
 
@@ -106,7 +108,7 @@ def test_published_searches():
         (name, key)
         for name, row in METHODS.items()
         for key in recipe(name).values
-        if (where := row.search.get(key, HYPERPARAMETERS[key].search)) is not None and not where.log
+        if (where := row.search.get(key, recipe(name).options[key].search)) is not None and not where.log
     }
     assert linear == {
         *((name, key) for name in ("simnpo", "atwu_simnpo") for key in ("beta", "delta")),
@@ -114,7 +116,9 @@ def test_published_searches():
         ("satimp", "beta1"),
         ("rmu", "layer"),
     }
-    assert METHODS["fundial"].search == {"beta": Range(1.0, 30.0)}
+    assert recipe("fundial").options["beta"].search == Range(1.0, 30.0)
+    assert recipe("npo").options["beta"].search == recipe("atwu_npo").options["beta"].search == Range(0.05, 0.2)
+    assert METHODS["gt_satga"].search == {"beta": recipe("atwu").options["beta"].search}
     assert {name: row.first for name, row in METHODS.items() if row.first} == {
         "grad_diff": {"forget_weight": 0.5, "retain_weight": 1.0},
         "dpo": {"beta": 0.4},
@@ -144,13 +148,14 @@ def test_the_table_loads_without_torch():
 def test_any_weighting_goes_under_any_loss_that_can_use_it():
     for weighting, weighter in WEIGHTINGS.items():
         for forget_loss, loss in FORGET_LOSSES.items():
-            if loss.reduction == "selected" and weighter.fixed is None:
+            if loss.reduction == "selected" and not issubclass(weighter, FixedWeighting):
                 continue
-            if loss.on_alternate and weighting != "uniform":
+            if loss.learns == "alternate" and weighting != "uniform":
                 continue
             decided = recipe("grad_diff", weighting=weighting, forget_loss=forget_loss)
-            wanted = {"forget_weight", "retain_weight", *weighter.hyperparameters, *loss.hyperparameters}
-            assert set(decided.values) == wanted
+            taken = [option for part in (weighter, loss) for option in options_of(part) if option.number]
+            wanted = {option.name for option in taken if weighting == "scorer" or not option.learned}
+            assert set(decided.values) == {"forget_weight", "retain_weight"} | wanted
 
 
 def test_given_numbers_win_over_published_ones():
@@ -172,14 +177,15 @@ def test_given_numbers_win_over_published_ones():
 def test_two_weightings_make_one(text, names, combination):
     decided = recipe("atwu", weighting=text)
     assert (decided.weighting_names, decided.combination) == (names, combination)
-    assert decided.needs_scorer == ("scorer" in names)
-    assert set(decided.values) >= {name for weighter in decided.weighters for name in weighter.hyperparameters}
+    assert (decided.scores is not None) == ("scorer" in names)
 
 
 def test_a_weighting_may_need_retain_rows_that_the_loss_does_not():
     decided = recipe("grad_ascent", weighting="importance*rarity")
-    assert (decided.needs_retain, decided.needs_retain_rows) == (False, True)
-    assert not recipe("grad_ascent").needs_retain_rows
+    assert decided.retainer is None
+    assert "retain" in decided.needs
+    assert "retain" not in recipe("grad_ascent").needs
+    assert "retain" in recipe("atwu", retain_loss="none", scorer_prior="rarity").needs
 
 
 def test_the_layer_of_a_small_model_is_its_last_unless_it_was_asked_for():
@@ -200,7 +206,7 @@ def test_the_layer_of_a_small_model_is_its_last_unless_it_was_asked_for():
         ({"method": "atwu", "retain_loss": "nil"}, r"unknown retain loss .* Did you mean 'nll'\?"),
         ({"method": "grad_diff", "beta": 1.0}, "has no 'beta'; it takes forget_weight, retain_weight"),
         ({"method": "grad_ascent", "retain_weight": 1.0}, "has no 'retain_weight'; it takes forget_weight"),
-        ({"method": "atwu", "betta": 1.0}, r"unknown hyperparameter 'betta'; .* Did you mean 'beta'\?"),
+        ({"method": "atwu", "betta": 1.0}, r"unknown option 'betta'; .* Did you mean 'beta'\?"),
         ({"method": "wga", "beta": -1.0}, "beta must be a finite number >= 0, got -1.0"),
         ({"method": "wga", "beta": float("nan")}, "beta must be a finite number"),
         ({"method": "wga", "beta": float("inf")}, "beta must be a finite number"),
@@ -225,12 +231,32 @@ def test_wrong_choices_say_what_is_allowed(arguments, message):
         recipe(arguments.pop("method"), **arguments)
 
 
+class Half(Weighting):
+    formula = "1/2"
+
+    def weights(self, seen):
+        return torch.full_like(seen.logps, 0.5)
+
+
+class DoubleAscent(ForgetLoss):
+    formula = "s w log p"
+    scale: float = number(2.0, help="factor on everything", search=Range(1.0, 4.0))
+
+    def values(self, terms, weights):
+        return self.scale * likelihood.gradient_ascent(terms.logps, weights)
+
+
+class TwiceKL(divergence.KL):
+    formula = "2 KL"
+
+    def values(self, out, reference):
+        return 2 * super().values(out, reference)
+
+
 def test_parts_and_methods_from_outside(tables, tiny_llama, batch):
-    half = Weighting("1/2", lambda logps: torch.full_like(logps, 0.5))
-    ascent = ForgetLoss("2 w log p", lambda terms, weights: 2 * likelihood.gradient_ascent(terms.logps, weights))
-    atwu.register_weighting("half", half)
-    atwu.register_forget_loss("double_ga", ascent)
-    atwu.register_retain_loss("twice", RetainLoss("2 KL", lambda logps, ref, ids: 2 * divergence.kl(logps, ref)))
+    atwu.register_weighting("half", Half)
+    atwu.register_forget_loss("double_ga", DoubleAscent)
+    atwu.register_retain_loss("twice", TwiceKL)
     atwu.register_method(
         "half_of_double", Method("Half", "half", "double_ga", "nll", "nobody", {"forget_weight": 0.12})
     )
@@ -238,6 +264,8 @@ def test_parts_and_methods_from_outside(tables, tiny_llama, batch):
     ours = atwu.unlearning_loss(model, forget, retain, method="half_of_double", retain_weight=0.8)
     plain = atwu.unlearning_loss(model, forget, retain, method="grad_diff")
     assert ours.loss.item() == pytest.approx(plain.loss.item(), abs=1e-6)
+    tripled = atwu.unlearning_loss(model, forget, retain, method="half_of_double", retain_weight=0.8, scale=6.0)
+    assert tripled.forget.item() == pytest.approx(3 * plain.forget.item(), abs=1e-6)
     once, twice = (
         atwu.unlearning_loss(model, forget, retain, method="grad_diff", retain_loss=name, reference=reference).retain
         for name in ("kl", "twice")
@@ -246,28 +274,71 @@ def test_parts_and_methods_from_outside(tables, tiny_llama, batch):
     assert recipe("atwu", weighting="half*rarity").weighting_names == ("half", "rarity")
 
 
+def test_a_number_of_ones_own_works_like_any_other(tables, tmp_path):
+    atwu.register_forget_loss("double_ga", DoubleAscent)
+    config = UnlearnConfig(output_dir=str(tmp_path), method="grad_diff", forget_loss="double_ga", scale=3)
+    assert config.recipe().values["scale"] == 3.0
+    assert config.as_plain()["scale"] == 3
+    assert part_options()["scale"].search == Range(1.0, 4.0)
+    with pytest.raises(ValueError, match="scale must be a finite number >= 0"):
+        UnlearnConfig(output_dir=str(tmp_path), method="grad_diff", forget_loss="double_ga", scale=-1)
+    with pytest.raises(
+        ValueError, match=r"method 'wga' .* has no 'scale'; it takes forget_weight, retain_weight, beta"
+    ):
+        UnlearnConfig(output_dir=str(tmp_path), method="wga", scale=1.0)
+
+
+def surprising(logps, mask, *, tau=2.0):
+    """1 - p^tau"""
+    return (1 - (tau * logps).exp()) * mask
+
+
+def bounded(logps, weights, *, cap=3.0):
+    return (weights * logps).clamp(min=-cap)
+
+
+def test_plain_functions_are_parts(tables, tiny_llama, batch, tmp_path):
+    model, forget, retain = tiny_llama(), batch(seed=1), batch(seed=2)
+    found = atwu.unlearning_loss(
+        model, forget, retain, method="grad_diff", weighting=surprising, forget_loss=bounded, tau=1.0, cap=100.0
+    )
+    expected = (1 - found.logps.exp()) * found.mask
+    torch.testing.assert_close(found.token_weights, expected)
+    assert found.forget.item() == pytest.approx(float((expected * found.logps).sum() / found.mask.sum()))
+    config = UnlearnConfig(output_dir=str(tmp_path), method="grad_diff", weighting=surprising, tau=0.5)
+    assert config.weighting.startswith(f"{surprising.__module__}.surprising#")
+    assert config.recipe().values == {"forget_weight": 0.12, "retain_weight": 0.8, "tau": 0.5}
+    assert config.recipe().weighters[0].formula == "1 - p^tau"
+    with pytest.raises(ValueError, match="takes 'hidden'; a function may take logps, mask"):
+        recipe("grad_diff", weighting=lambda hidden: hidden)
+
+
+class Unhelpful(Weighting):
+    formula = "1"
+    beta: bool = number(0, help="another thing elsewhere")
+
+
 @pytest.mark.parametrize(
     ("register", "name", "entry", "message"),
     [
-        (atwu.register_weighting, "uniform", Weighting("1", probability.uniform), "is a weighting 'uniform' already"),
-        (atwu.register_forget_loss, "npo", ForgetLoss("0"), "is a forget loss 'npo' already"),
-        (atwu.register_retain_loss, "none", RetainLoss("0"), "is a retain loss 'none' already"),
+        (atwu.register_weighting, "uniform", live.Uniform, "is a weighting 'uniform' already"),
+        (atwu.register_forget_loss, "npo", DoubleAscent, "is a forget loss 'npo' already"),
+        (atwu.register_retain_loss, "none", TwiceKL, "is a retain loss 'none' already"),
         (atwu.register_method, "atwu", METHODS["atwu"], "is a method 'atwu' already"),
-        (
-            atwu.register_weighting,
-            "a*b",
-            Weighting("1", probability.uniform),
-            "made of letters, digits and underscores",
-        ),
+        (atwu.register_weighting, "a*b", Half, "made of letters, digits and underscores"),
+        (atwu.register_weighting, "new", DoubleAscent, "a weighting is a subclass of atwu.Weighting"),
+        (atwu.register_retain_loss, "new", Half, "a retain loss is a subclass of atwu.RetainLoss"),
+        (atwu.register_weighting, "new", Unhelpful, "'beta' is a float elsewhere; choose another name"),
         (atwu.register_method, "new", Method("", "uniform", "gaa", "nll", ""), "unknown forget loss 'gaa'"),
         (atwu.register_method, "new", Method("", "scorer", "masked_ga", "nll", ""), "weighting 'scorer' has none"),
+        (atwu.register_method, "new", Method("", "uniform", "ga", "nll", "", {"tau": 1.0}), "unknown option 'tau'"),
     ],
 )
 def test_a_taken_name_or_an_unusable_entry_is_refused(tables, register, name, entry, message):
-    before = dict(METHODS)
+    before = [dict(table) for table in (METHODS, WEIGHTINGS, FORGET_LOSSES, RETAIN_LOSSES)]
     with pytest.raises(ValueError, match=message):
         register(name, entry)
-    assert before == METHODS
+    assert before == [METHODS, WEIGHTINGS, FORGET_LOSSES, RETAIN_LOSSES]
 
 
 PLUGIN = """

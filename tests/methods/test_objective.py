@@ -7,8 +7,10 @@ import torch
 from transformers.modeling_outputs import CausalLMOutput
 
 import atwu
-from atwu.methods.objective import Denominators, Given, recipe_loss, wanted_of
+from atwu.methods.objective import recipe_loss
+from atwu.methods.part import FixedWeighting
 from atwu.methods.recipe import recipe
+from atwu.methods.seen import Denominators, Given
 from atwu.methods.table import METHODS
 from atwu.methods.weightings.rarity import TokenCounts
 from atwu.methods.weightings.scorer import TokenScorer
@@ -75,11 +77,11 @@ def test_micro_batches_with_shared_counts_add_up(method, tiny_llama, batch):
     model, reference, decided = tiny_llama().double().eval(), tiny_llama(1).double().eval(), recipe(method)
     rows = {name: batch(rows=4, seed=seed) for seed, name in enumerate(("forget", "retain", "alternate"))}
     selection = (torch.rand(4, 12, generator=torch.Generator().manual_seed(0)) < 0.5).double()
-    masked = any(weighter.fixed is not None for weighter in decided.weighters)
+    masked = any(isinstance(weighter, FixedWeighting) for weighter in decided.weighters)
 
     def loss(part, counts=None):
         given = {name: TokenBatch.of({k: v[part] for k, v in rows[name].items()}) for name in rows}
-        seen = live_reference(reference, given, wanted_of(decided, layers=2))
+        seen = live_reference(reference, given, decided.wanted(2))
         weights = selection[part] if masked else None
         more = Given(seen, token_weights=weights, refusal_ids=(5, 6))
         return recipe_loss(

@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from atwu import UnlearnConfig
+from atwu.methods.recipe import recipe
 
 
-def test_presets_fill_only_what_is_unset():
-    paper = UnlearnConfig(output_dir="x", preset="paper")
-    assert (paper.hidden_position, paper.scorer_bias, paper.detach_saturation) == ("own", False, False)
-    assert (paper.budget, paper.lambda_budget, paper.scorer_schedule) == ("soft", 15.0, "constant")
-    assert paper.scorer_factor() == 3.0  # the forget weight of the method
-    assert not paper.recipe().detach_saturation
-    authors = UnlearnConfig(output_dir="x", preset="authors", budget="soft")
-    assert (authors.hidden_position, authors.budget, authors.scorer_factor()) == ("own", "soft", 1.0)
-    assert UnlearnConfig(output_dir="x", preset="paper", forget_weight=0.5).scorer_factor() == 0.5
+def test_configurations_fill_only_what_is_unset():
+    paper = UnlearnConfig(output_dir="x", configuration="paper").recipe()
+    scores = paper.scores
+    assert (scores.hidden_position, scores.scorer_bias, paper.forgetter.detach_saturation) == ("own", False, False)
+    assert (scores.budget, scores.lambda_budget, scores.scorer_schedule) == ("soft", 15.0, "constant")
+    assert scores.gamma(paper.factors.forget_weight) == 3.0  # the forget weight of the method
+    authors = UnlearnConfig(output_dir="x", configuration="authors", budget="soft").recipe().scores
+    assert (authors.hidden_position, authors.budget, authors.gamma(3.0)) == ("own", "soft", 1.0)
+    assert UnlearnConfig(output_dir="x").recipe().scores.hidden_position == "pred"
+
+
+def test_options_may_be_given_as_a_mapping_too():
+    one = UnlearnConfig(output_dir="x", method="wga", beta=2.0, scorer_every=None)
+    other = UnlearnConfig(output_dir="x", method="wga", part_options={"beta": 2.0})
+    assert one.part_options == other.part_options == {"beta": 2.0}
+    assert one.recipe() == other.recipe()
+    assert dataclasses.replace(one, seed=1).recipe() == one.recipe()
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"method": "atwoo"}, "Did you mean 'atwu'"),
-        ({"preset": "papers"}, "Did you mean 'paper'"),
+        ({"configuration": "papers"}, "configuration must be one of ours, authors, paper"),
         ({"hidden_position": "next"}, "hidden_position must be one of own, pred, got 'next'"),
         ({"budget": "hard"}, "budget must be one of ste, soft"),
         ({"rho": 1.5}, "rho is a share of tokens, between 0 and 1, got 1.5"),
-        ({"scorer_every": 0}, "scorer_every counts optimizer steps"),
+        ({"scorer_every": 0}, "scorer_every must be a finite number >= 1, got 0"),
         ({"scorer_gamma": "much"}, "scorer_gamma must be a finite number >= 0 or 'forget_weight'"),
         ({"lambda_entropy": float("nan")}, "lambda_entropy must be a finite number"),
         ({"scorer_gamma": "nan"}, "scorer_gamma must be a finite number"),
@@ -35,6 +46,7 @@ def test_presets_fill_only_what_is_unset():
         ({"max_length": 2}, "max_length must be at least 8"),
         ({"system": " "}, "system is empty"),
         ({"method": "grad_diff", "beta": 2.0}, "has no 'beta'"),
+        ({"lerning_rate": 1e-5}, "Did you mean 'learning_rate'"),
     ],
 )
 def test_wrong_values_are_refused(changes, message):
@@ -47,12 +59,12 @@ def test_wrong_values_are_refused(changes, message):
     [
         (
             {"method": "npo", "scorer_prior": "rarity"},
-            "scorer_prior is for methods with learned weights; 'npo' has none",
+            "scorer_prior is for methods with learned weights; method 'npo' .* has none",
         ),
         ({"method": "wga", "scorer_min_updates": 5}, "scorer_min_updates is for methods with learned weights"),
         (
             {"method": "simnpo", "score_scale": 2.0},
-            "score_scale multiplies learned scores in SimNPO; .* 'simnpo' has none",
+            "method 'simnpo' .* has no 'score_scale'; it takes",
         ),
         ({"method": "atwu_simnpo", "score_scale": -3.0}, "score_scale must be a finite number > 0, got -3.0"),
         ({"method": "atwu_simnpo", "score_scale": 0.0}, "score_scale must be a finite number > 0, got 0.0"),
@@ -68,19 +80,11 @@ def test_options_without_effect_are_refused(settings, message, tmp_path):
         UnlearnConfig(output_dir=str(tmp_path), use_cpu=True, **settings)
 
 
-def test_presets_scale_scores_only_where_there_are_some(tmp_path):
-    values = {
-        (method, preset): UnlearnConfig(output_dir=str(tmp_path), use_cpu=True, method=method, preset=preset)
-        .recipe()
-        .values["score_scale"]
-        for method in ("simnpo", "atwu_simnpo")
-        for preset in ("default", "authors", "paper")
-    }
-    assert values == {
-        ("simnpo", "default"): 1.0,
-        ("simnpo", "authors"): 1.0,
-        ("simnpo", "paper"): 1.0,
-        ("atwu_simnpo", "default"): 1.0,
-        ("atwu_simnpo", "authors"): 2.0,
-        ("atwu_simnpo", "paper"): 1.0,
-    }
+def test_configurations_scale_scores_only_where_there_are_some(tmp_path):
+    def values(method, configuration):
+        return recipe(method, configuration=configuration).values
+
+    assert "score_scale" not in values("simnpo", "authors")
+    scales = [values("atwu_simnpo", name)["score_scale"] for name in ("ours", "authors", "paper")]
+    assert scales == [1.0, 2.0, 1.0]
+    assert UnlearnConfig(output_dir=str(tmp_path), use_cpu=True, method="simnpo", configuration="authors")

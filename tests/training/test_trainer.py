@@ -53,8 +53,8 @@ def test_every_method_takes_two_steps(method, model_folder, tmp_path):
     assert len(logs) == 2
     assert all(torch.isfinite(torch.tensor(entry["loss"])) for entry in logs)
     recipe = trainer.recipe
-    assert ("retain_loss" in logs[0]) == recipe.needs_retain
-    assert (trainer.scorer is not None) == recipe.needs_scorer
+    assert ("retain_loss" in logs[0]) == (recipe.retainer is not None)
+    assert (trainer.scorer is not None) == (recipe.scores is not None)
     if trainer.scorer is not None:
         assert trainer.alternation.updates == 1
         assert "scorer_loss" not in logs[0]

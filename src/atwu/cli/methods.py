@@ -8,19 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from atwu.cli.about_method import (
-    NEEDS,
+from atwu.methods.about import (
     TARGET_COMMAND,
     as_plain,
     example,
-    forget_formula,
+    formula,
     in_full,
     in_words,
     lenders_of,
-    needs_of,
-    numbers_of,
     published_of,
-    retain_formula,
     search_of,
     trained,
 )
@@ -28,20 +24,9 @@ from atwu.cli.about_method import (
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from atwu.methods.recipe import Recipe
     from atwu.methods.table import Method
 
-_SYMBOLS = {
-    "forget_weight": "γ",
-    "retain_weight": "α",
-    "beta": "β",
-    "beta1": "β1",
-    "beta2": "β2",
-    "delta": "δ",
-    "score_scale": "s",
-    "temperature": "τ",
-    "steering_coeff": "c",
-    "layer": "ℓ",
-}
 _LEGEND = (
     "w weight, p probability of the token, π model, π0 starting model, z0 its logits, h hidden state, u random vector, "
     "H entropy, n tokens of the answer, σ sigmoid"
@@ -59,8 +44,8 @@ def methods(
 
     Example: atwu methods atwu
     """
+    from atwu.methods.plugins import load_plugins
     from atwu.methods.recipe import lookup
-    from atwu.methods.registry import load_plugins
     from atwu.methods.table import METHODS
 
     load_plugins()
@@ -103,8 +88,9 @@ def _print_table(
     console.print()
 
 
-def _settings(values: Iterable[tuple[str, float]]) -> str:
-    return " ".join(f"{_SYMBOLS.get(key, key)}={value:g}" for key, value in values)
+def _settings(decided: Recipe) -> str:
+    options = decided.options
+    return " ".join(f"{options[key].symbol or key}={value:g}" for key, value in decided.values.items())
 
 
 def _flag(name: str) -> str:
@@ -116,8 +102,7 @@ def _in_short(formula: str, mean: str) -> list[str]:
 
 
 def _list() -> None:
-    from atwu.methods.hyperparameters import HYPERPARAMETERS
-    from atwu.methods.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS
+    from atwu.methods.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, part_options
     from atwu.methods.recipe import recipe
     from atwu.methods.table import METHODS
 
@@ -132,7 +117,7 @@ def _list() -> None:
                 row.weighting,
                 row.forget_loss,
                 row.retain_loss,
-                _settings(numbers_of(recipe(name)).items()),
+                _settings(recipe(name)),
                 row.cite,
             ]
             for name, row in METHODS.items()
@@ -144,27 +129,28 @@ def _list() -> None:
         console,
         f"Token weightings (--weighting); {_COMBINED}",
         ["", "weight of a token"],
-        [[name, weighting.summary] for name, weighting in WEIGHTINGS.items()],
+        [[name, weighting.formula] for name, weighting in WEIGHTINGS.items()],
     )
     _print_table(
         console,
         "Forget losses (--forget-loss)",
         ["", "loss", "mean over"],
-        [[name, *_in_short(*forget_formula(loss))] for name, loss in FORGET_LOSSES.items()],
+        [[name, *_in_short(*formula(loss))] for name, loss in FORGET_LOSSES.items()],
     )
     _print_table(
         console,
         "Retain losses (--retain-loss)",
         ["", "loss", "mean over"],
-        [[name, *_in_short(*retain_formula(loss))] for name, loss in RETAIN_LOSSES.items()],
+        [[name, *_in_short(*formula(loss))] for name, loss in RETAIN_LOSSES.items()],
     )
     _print_table(
         console,
         "Hyperparameters, and where to search",
         ["", "", "range", "meaning"],
         [
-            [_flag(name), _SYMBOLS.get(name, ""), in_words(number.search), number.help]
-            for name, number in HYPERPARAMETERS.items()
+            [_flag(name), option.symbol, in_words(option.search), option.help]
+            for name, option in part_options().items()
+            if option.number
         ],
     )
     console.print(f"{_LEGEND}\n\n{_MEANS_LEGEND}")
@@ -174,21 +160,22 @@ def _explain(name: str, row: Method) -> None:
     from rich.table import Table
 
     from atwu.methods.citations import CITATIONS
+    from atwu.methods.needs import NEEDS
     from atwu.methods.recipe import recipe
 
     console, decided, tuned = _console(), recipe(name), published_of(name)
-    needs = needs_of(decided)
+    needs = decided.needs
     console.print(f"{row.title} ({name})", style="bold")
     console.print(f"{CITATIONS.get(row.cite, row.cite)}\n")
     facts = Table.grid(padding=(0, 2, 0, 0))
     facts.add_column(no_wrap=True, style="bold")
-    weights = [weighter.summary for weighter in decided.weighters]
+    weights = [weighter.formula for weighter in decided.weighters]
     joint = " times " if decided.combination == "product" else ", mean of ranks with "
     total = "γ forget" if decided.retainer is None else "γ forget + α retain"
     facts.add_row("loss", total)
-    facts.add_row("forget", in_full(*forget_formula(decided.forgetter)))
+    facts.add_row("forget", in_full(*formula(decided.forgetter)))
     facts.add_row("w", joint.join(weights))
-    facts.add_row("retain", in_full(*retain_formula(decided.retainer)))
+    facts.add_row("retain", in_full(*formula(decided.retainer)))
     facts.add_row("trains", trained(decided))
     for index, need in enumerate([NEEDS[need] for need in needs] or ["nothing but forget rows"]):
         facts.add_row("" if index else "needs", need)
@@ -199,9 +186,9 @@ def _explain(name: str, row: Method) -> None:
         "Hyperparameters",
         ["", "", "default", "search", *(f"published, {setting}" for setting in tuned)],
         [
-            [_flag(key), _SYMBOLS.get(key, ""), f"{value:g}", in_words(where)]
+            [_flag(key), decided.options[key].symbol, f"{value:g}", in_words(where)]
             + [f"{setting.values[key]:g}" if key in setting.values else "" for setting in tuned.values()]
-            for (key, value), where in zip(numbers_of(decided).items(), search_of(row, decided).values(), strict=True)
+            for (key, value), where in zip(decided.values.items(), search_of(row, decided).values(), strict=True)
         ],
     )
     if row.borrowed:

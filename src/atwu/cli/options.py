@@ -9,11 +9,14 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from atwu._yaml import parse_yaml
+
+if TYPE_CHECKING:
+    from atwu.methods.options import Option
 
 _COMMON = [
     "learning_rate",
@@ -81,8 +84,20 @@ def with_config_options(command: Callable[..., None], config: type) -> Callable[
         )
         added.insert(sum(parameter.name not in inherited for parameter in added) if mine else len(added), parameter)
 
+    parts = _part_options(config)
+    for name, part in parts.items():
+        note = "" if part.default in (None, "", False) else f" (default {part.default})"
+        option = typer.Option(
+            f"--{name.replace('_', '-')}" + (f"/--no-{name.replace('_', '-')}" if part.default is True else ""),
+            help=part.help.capitalize() + "." + note,
+            rich_help_panel="Method and scorer",
+            show_default=False,
+        )
+        kind = Annotated[part.kind | None, option]
+        added.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind))
+
     def wrapped(**given: Any) -> None:
-        settings = {name: value for name, value in given.items() if name in fields and name not in taken}
+        settings = {n: value for n, value in given.items() if (n in fields or n in parts) and n not in taken}
         rest = {name: value for name, value in given.items() if name not in settings}
         command(**rest, settings={name: value for name, value in settings.items() if value is not None})
 
@@ -91,6 +106,15 @@ def with_config_options(command: Callable[..., None], config: type) -> Callable[
     wrapped.__doc__ = command.__doc__
     wrapped.__name__ = command.__name__
     return wrapped
+
+
+def _part_options(config: type) -> dict[str, Option]:
+    """The numbers and settings of the method's parts, if the config takes them."""
+    from atwu.methods.parts import part_options
+    from atwu.methods.plugins import load_plugins
+
+    load_plugins()
+    return part_options() if "part_options" in {field.name for field in dataclasses.fields(config)} else {}
 
 
 def _inherited_names() -> set[str]:
@@ -146,7 +170,8 @@ def read_yaml(path: Path | None, *, inputs: tuple[str, ...], config: type, prese
         raise ValueError(f"{path} must hold one 'key: value' per line, got {type(values).__name__}.")
     hints = typing.get_type_hints(config)
     fields = [field.name for field in dataclasses.fields(config) if field.init and field.name not in _RUN_KEYS]
-    known = [*inputs, *fields, _ABOUT]
+    parts = _part_options(config)
+    known = [*inputs, *fields, *parts, _ABOUT]
     values.pop(_ABOUT, None)
     for key in values:
         if key not in known:
@@ -154,6 +179,7 @@ def read_yaml(path: Path | None, *, inputs: tuple[str, ...], config: type, prese
             hint = f" Did you mean {close[0]!r}?" if close else f" Known keys start with {', '.join(known[:8])}, ..."
             raise ValueError(f"{path}: unknown key {key!r}.{hint}")
     kinds = {name: bool if name == "trust_remote_code" else str for name in inputs}
+    kinds |= {name: part.kind for name, part in parts.items()}
     return {
         key: _typed(value, kinds.get(key) or _plain_type(hints[key]), where=f"{path}: {key}")
         for key, value in values.items()
@@ -163,7 +189,7 @@ def read_yaml(path: Path | None, *, inputs: tuple[str, ...], config: type, prese
 
 def _preset_file(path: Path) -> Path:
     """File of the preset of that name."""
-    from atwu.presets import named_preset
+    from atwu.methods.presets import named_preset
 
     name = path.as_posix()
     if path.suffix or path.is_absolute() or name.count("/") != 1:

@@ -160,8 +160,8 @@ def _first_scale(benchmark: str | None, scale: str | None, transfer_to: str | No
 
 def _methods(given: Sequence[str]) -> tuple[list[str], bool]:
     """Names without repetition, and whether all are meant."""
+    from atwu.methods.plugins import load_plugins
     from atwu.methods.recipe import lookup
-    from atwu.methods.registry import load_plugins
     from atwu.methods.table import METHODS
 
     load_plugins()

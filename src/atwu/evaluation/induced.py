@@ -17,10 +17,10 @@ from torch import Tensor
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import Example
 from atwu.evaluation.teacher_forced import FloatArray, TokenRow
+from atwu.methods.part import FixedWeighting
+from atwu.methods.seen import BeforeTraining
 from atwu.methods.table import METHODS
-from atwu.methods.weightings import fixed, probability
-from atwu.methods.weightings.fixed import FixedWeights
-from atwu.methods.weightings.nouns import NounFinder, simple_nouns
+from atwu.methods.weightings import fixed, live
 
 Need = Literal["scorer", "labels", "retain"]
 
@@ -42,7 +42,6 @@ class ScoreContext:
     examples: Sequence[Example]
     retain: Sequence[EncodedRow] | None = None
     """Rows whose answers are counted."""
-    noun_finder: NounFinder = simple_nouns
 
     def __post_init__(self) -> None:
         if not len(self.tokens) == len(self.encoded) == len(self.examples):
@@ -61,15 +60,14 @@ class ScoreContext:
         }
         return frozenset(need for need, yes in met.items() if yes)
 
-    def fixed_weights(self) -> FixedWeights:
+    def before_training(self) -> BeforeTraining:
         """The same as training's weightings take it; the model that read the rows is the starting model."""
-        return FixedWeights(
+        return BeforeTraining(
             forget=self.encoded,
             retain=self.retain,
             answers=[example.answer for example in self.examples],
             ref_logps=lambda: [row.logps for row in self.tokens],
-            auxiliary_logps=_no_auxiliary,
-            noun_finder=lambda: self.noun_finder,
+            logps_of=_no_auxiliary,
         )
 
 
@@ -85,8 +83,8 @@ class InducedScore:
     needs: tuple[Need, ...] = ()
 
 
-def _no_auxiliary(which: str) -> NoReturn:
-    raise ValueError(f"there is no auxiliary model of the {which} set here.")
+def _no_auxiliary(folder: str) -> NoReturn:
+    raise ValueError(f"there are no auxiliary models here, such as {folder}.")
 
 
 def _per_row(function: Callable[[TokenRow], FloatArray]) -> Compute:
@@ -98,8 +96,8 @@ def _of_logps(function: Callable[[Tensor], Tensor]) -> Compute:
     return _per_row(lambda row: function(torch.as_tensor(row.logps).clamp(max=0)).numpy())
 
 
-def _fixed(function: Callable[[FixedWeights], list[FloatArray]]) -> Compute:
-    return lambda context: function(context.fixed_weights())
+def _fixed(weighting: FixedWeighting) -> Compute:
+    return lambda context: weighting.once(context.before_training())
 
 
 def _entropy(row: TokenRow) -> FloatArray:
@@ -117,17 +115,15 @@ _SATIMP = METHODS["satimp"].defaults
 
 SCORES: Mapping[str, InducedScore] = {
     "scorer": InducedScore(_per_row(_learned), ("scorer",)),
-    "saturation": InducedScore(_of_logps(lambda logps: probability.saturation(logps, beta=1.0))),
-    "importance": InducedScore(_of_logps(lambda logps: probability.importance(logps, beta2=1.0))),
-    "satimp": InducedScore(
-        _of_logps(lambda logps: probability.satimp(logps, beta1=_SATIMP["beta1"], beta2=_SATIMP["beta2"]))
-    ),
+    "saturation": InducedScore(_of_logps(lambda logps: live.saturation(logps, beta=1.0))),
+    "importance": InducedScore(_of_logps(lambda logps: live.importance(logps, beta2=1.0))),
+    "satimp": InducedScore(_of_logps(lambda logps: live.satimp(logps, beta1=_SATIMP["beta1"], beta2=_SATIMP["beta2"]))),
     "entropy": InducedScore(_per_row(_entropy)),
-    "logprob_mask": InducedScore(_fixed(fixed.logprob_mask)),
-    "ngram_difference": InducedScore(_fixed(fixed.ngram_difference), ("retain",)),
-    "nouns": InducedScore(_fixed(fixed.nouns)),
-    "rarity": InducedScore(_fixed(fixed.rarity), ("retain",)),
-    "labels": InducedScore(_fixed(fixed.labels), ("labels",)),
+    "logprob_mask": InducedScore(_fixed(fixed.LogprobMask())),
+    "ngram_difference": InducedScore(_fixed(fixed.NgramDifference()), ("retain",)),
+    "nouns": InducedScore(_fixed(fixed.Nouns(noun_finder="simple"))),
+    "rarity": InducedScore(_fixed(fixed.Rarity()), ("retain",)),
+    "labels": InducedScore(_fixed(fixed.Labels()), ("labels",)),
 }
 """Scores by name. The exponents of saturation and importance are left out, as they do not change the order of tokens;
 satimp has those of its method. Entropy is that at temperature 1, relative to the row's largest."""

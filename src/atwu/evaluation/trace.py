@@ -23,7 +23,6 @@ from atwu.evaluation.induced import SCORES, ScoreContext, token_scores
 from atwu.evaluation.score_table import score_aurocs
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.evaluation.token_scores import word_scores
-from atwu.methods.weightings.nouns import simple_nouns
 
 TRACE_NAME = "trace.json"
 TRACE_SCHEMA = "atwu.trace/1"
@@ -156,7 +155,7 @@ class WeightTrace(TrainerCallback):
         for name, encoded in self._encoded.items():
             examples = self._examples[name]
             tokens = read_tokens(self._trainer.model, encoded, scorer=self._trainer.scorer)
-            context = ScoreContext(tokens, encoded, examples, retain=self._retain, noun_finder=simple_nouns)
+            context = ScoreContext(tokens, encoded, examples, retain=self._retain)
             found = token_scores(context, [self._weighting])[self._weighting]
             words = [
                 word_scores(example.answer, row.offsets, values)

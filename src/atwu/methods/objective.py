@@ -6,24 +6,22 @@ The trainer and the public `unlearning_loss` both come through `recipe_loss`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from atwu.data.schema import IGNORE_INDEX
-from atwu.methods.losses.reduction import mean_of_means, selected_mean, sequence_mean, token_mean
-from atwu.methods.losses.representation import squared_distance, steering_vector
-from atwu.methods.losses.retain import nll
-from atwu.methods.parts import LossTerms, Reduction
+from atwu.methods.losses.reduction import reduced
 from atwu.methods.recipe import Recipe, recipe
+from atwu.methods.seen import Denominators, Given, LossTerms, TokensSeen
 from atwu.methods.token_weights import token_weights
 from atwu.methods.weightings.scorer import TokenScorer
 from atwu.modeling.batches import TokenBatch
-from atwu.modeling.compare import Comparison, Teacher
 from atwu.modeling.forward import LayoutChoice, TokenOutputs, forward_tokens
-from atwu.modeling.reference import Reference, Wanted, live_reference
+from atwu.modeling.reference import Reference, live_reference
 from atwu.modeling.single_pass import unwrap
 from atwu.modeling.tap import decoder_layers
 
@@ -63,35 +61,6 @@ class UnlearningLoss:
         return self.terms.mask
 
 
-@dataclass(frozen=True, slots=True)
-class Denominators:
-    """Counts to divide by when a micro-batch is part of a larger batch; None means this batch's own."""
-
-    forget_tokens: float | None = None
-    retain_tokens: float | None = None
-    forget_rows: float | None = None
-    retain_rows: float | None = None
-    selected: float | None = None
-    """Total weight, for losses that average over selected tokens."""
-    labelled_rows: float | None = None
-    """Rows with secret and other tokens, for the agreement that is logged."""
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """What a loss may need besides the rows; per-token tensors are flat, in row-major order of the forget mask."""
-
-    reference: Reference = field(default_factory=Reference)
-    fixed_weights: Mapping[str, Tensor] = field(default_factory=dict)
-    """Weights computed before training, by name of the weighting, (tokens,)."""
-    token_weights: Tensor | None = None
-    """Weights to use instead of the method's own, (batch, length), not shifted."""
-    score_offset: Tensor | None = None
-    """Added to the logit of learned scores, (tokens,)."""
-    refusal_ids: tuple[int, ...] = ()
-    """Tokens of the refusal that JensUn aims at."""
-
-
 def unlearning_loss(
     model: nn.Module,
     forget: Batch,
@@ -104,13 +73,12 @@ def unlearning_loss(
     token_weights: Tensor | None = None,
     alternate: Batch | None = None,
     refusal_ids: Sequence[int] = (),
-    weighting: str | None = None,
-    forget_loss: str | None = None,
+    weighting: str | Callable[..., Any] | None = None,
+    forget_loss: str | Callable[..., Any] | None = None,
     retain_loss: str | None = None,
-    detach_saturation: bool = True,
-    legacy: bool = False,
+    configuration: str = "ours",
     layout: LayoutChoice = "auto",
-    **hyperparameters: float | None,
+    **options: Any,
 ) -> UnlearningLoss:
     """Compute any method's loss on one forget batch and one retain batch.
 
@@ -128,13 +96,12 @@ def unlearning_loss(
             for weightings that are computed once before training (labels come from the batch).
         alternate: preferred answers to the forget prompts, for methods that learn from them.
         refusal_ids: tokens of the refusal that JensUn aims at.
-        weighting: replace the method's token weighting.
-        forget_loss: replace its forget loss.
+        weighting: replace the method's token weighting, by name or by a function.
+        forget_loss: replace its forget loss, by name or by a function.
         retain_loss: replace its retain loss.
-        detach_saturation: treat the saturation factor as a constant.
-        legacy: JensUn as its published code computes it.
+        configuration: settings that are not given: ours, authors or paper.
         layout: see `forward_tokens`.
-        hyperparameters: `forget_weight`, `retain_weight`, `beta`, ...; unset ones take the method's published values.
+        options: `forget_weight`, `retain_weight`, `beta`, ...; unset ones take the method's published values.
 
     Raises:
         ValueError: unknown names, numbers the method does not take, missing inputs or shapes that do not match.
@@ -144,22 +111,20 @@ def unlearning_loss(
         weighting=weighting,
         forget_loss=forget_loss,
         retain_loss=retain_loss,
-        detach_saturation=detach_saturation,
-        legacy=legacy,
-        **hyperparameters,
+        configuration=configuration,
+        **options,
     )
     rows = {"forget": TokenBatch.of(forget, name="forget")}
-    if retain is not None and decided.needs_retain:
+    if retain is not None and decided.retainer is not None:
         rows["retain"] = TokenBatch.of(retain, name="retain")
-    if alternate is not None and decided.needs_alternate:
+    if alternate is not None and "alternates" in decided.needs:
         rows["alternate"] = TokenBatch.of(alternate, name="alternate")
-    if legacy and decided.forgetter.ids == "refusal":
+    if decided.forgetter.counts_prompts:
         rows = {name: _everywhere(batch) for name, batch in rows.items()}
-    wanted = wanted_of(decided, layers=len(decoder_layers(unwrap(model))) if decided.layered else 0)
-    compared = any(not what.nothing for name, what in wanted.items())
-    if compared and reference is None:
+    wanted = decided.wanted(len(decoder_layers(unwrap(model))) if decided.layered else 0)
+    if wanted and reference is None:
         raise ValueError(f"method {decided.name!r} compares with the starting model; give it as reference.")
-    seen = live_reference(reference, rows, wanted, layout=layout) if compared and reference is not None else Reference()
+    seen = live_reference(reference, rows, wanted, layout=layout) if wanted and reference is not None else Reference()
     return recipe_loss(
         model,
         rows["forget"],
@@ -170,23 +135,6 @@ def unlearning_loss(
         given=Given(seen, token_weights=token_weights, score_offset=score_offset, refusal_ids=tuple(refusal_ids)),
         layout=layout,
     )
-
-
-def wanted_of(recipe: Recipe, *, layers: int) -> dict[str, Wanted]:
-    """What of the starting model the losses of a recipe need in every step, by set of rows.
-
-    Args:
-        recipe: the recipe.
-        layers: decoder layers of the model, for a recipe that reads one.
-    """
-    loss, retainer = recipe.forgetter, recipe.retainer
-    wanted = {"forget": Wanted(logps=loss.needs_ref_logps, states=loss.needs_teacher)}
-    if retainer is not None:
-        layer = recipe.layer(layers) if retainer.layer else None
-        wanted["retain"] = Wanted(states=retainer.needs_teacher, layer=layer)
-    if loss.needs_alternate:
-        wanted["alternate"] = Wanted(logps=loss.needs_ref_logps)
-    return wanted
 
 
 def recipe_loss(
@@ -202,41 +150,26 @@ def recipe_loss(
     layout: LayoutChoice = "auto",
 ) -> UnlearningLoss:
     """`unlearning_loss` for a decided recipe; `denominators` are the counts of the whole batch this one is part of."""
-    counts, given = denominators or Denominators(), given or Given()
+    counts, given = denominators or Denominators(), given or Given(Reference())
     rows = _rows(recipe, forget, retain, alternate)
-    loss = recipe.forgetter
-    layer = recipe.layer(len(decoder_layers(unwrap(model)))) if recipe.layered else None
-    entropy = any(weighter.needs_entropy for weighter in recipe.weighters) and given.token_weights is None
-    comparisons = {"forget": _forget_comparison(recipe, rows["forget"], given)}
-    if (retainer := recipe.retainer) is not None and retainer.distance is not None:
-        comparisons["retain"] = Comparison(retainer.distance, _teacher(given.reference.retain, recipe))
-    outs = dict(
-        zip(
-            rows,
-            forward_tokens(
-                model,
-                list(rows.values()),
-                entropy_temperature=recipe.values["temperature"] if entropy else None,
-                comparisons=[comparisons.get(name) for name in rows],
-                layer=layer,
-                stop=not recipe.needs_head,
-                layout=layout,
-            ),
-            strict=True,
-        )
+    loss, retainer = recipe.forgetter, recipe.retainer
+    comparisons = {"forget": loss.comparison(rows["forget"], given)}
+    if retainer is not None:
+        comparisons["retain"] = retainer.comparison(given.reference)
+    outputs = forward_tokens(
+        model,
+        list(rows.values()),
+        entropy_temperature=recipe.entropy_temperature if given.token_weights is None else None,
+        comparisons=[comparisons.get(name) for name in rows],
+        layer=recipe.layer(len(decoder_layers(unwrap(model)))) if recipe.layered else None,
+        stop=not recipe.reads_head,
+        layout=layout,
     )
+    outs = dict(zip(rows, outputs, strict=True))
     out = outs["forget"]
     terms = _terms(recipe, out, outs.get("alternate"), given)
-    weights, factor = token_weights(
-        recipe,
-        out,
-        rows["forget"],
-        scorer=scorer,
-        instead=given.token_weights,
-        fixed=given.fixed_weights,
-        score_offset=given.score_offset,
-    )
-    values = recipe.forget_values(terms, weights)
+    weights, factor = token_weights(recipe, TokensSeen(out, rows["forget"], scorer, given.score_offset), given)
+    values = loss.values(terms, weights)
     forget_term = reduced(
         values,
         weights,
@@ -246,90 +179,44 @@ def recipe_loss(
         rows=counts.forget_rows,
         selected=counts.selected,
     )
-    total, retain_term = recipe.values["forget_weight"] * forget_term, None
+    total, retain_term = recipe.factors.forget_weight * forget_term, None
     if retainer is not None:
-        kept, reference = outs["retain"], given.reference
-        if retainer.layer:
-            assert kept.layer_states is not None
-            if reference.retain_layer is None:
-                raise ValueError(f"method {recipe.name!r} compares with the starting model; give its reference.")
-            moved = kept.spread(
-                squared_distance(kept.layer_states, reference.retain_layer.to(kept.layer_states.device))
-            )
-            retain_term = mean_of_means(moved, kept.mask, count=counts.retain_rows)
-        else:
-            each = nll(kept.logps) if kept.distance is None else kept.distance
-            retain_term = token_mean(each, kept.mask, count=counts.retain_tokens)
-        total = total + recipe.values["retain_weight"] * retain_term
+        kept = outs["retain"]
+        retain_term = reduced(
+            retainer.values(kept, given.reference),
+            kept.mask,
+            kept.mask,
+            retainer.reduction,
+            tokens=counts.retain_tokens,
+            rows=counts.retain_rows,
+        )
+        total = total + recipe.factors.retain_weight * retain_term
     return UnlearningLoss(total, forget_term, retain_term, weights, terms, factor, out)
-
-
-def reduced(
-    values: Tensor,
-    weights: Tensor,
-    mask: Tensor,
-    reduction: Reduction,
-    *,
-    tokens: float | None = None,
-    rows: float | None = None,
-    selected: float | None = None,
-) -> Tensor:
-    """Average the values of a forget loss; the counts are those of the whole batch this one is part of."""
-    if reduction == "sequences":
-        return sequence_mean(values, count=rows)
-    if reduction == "row_means":
-        return mean_of_means(values, mask, count=rows)
-    if reduction == "selected":
-        return selected_mean(values, weights, mask, count=selected)
-    return token_mean(values, mask, count=tokens)
 
 
 def _rows(
     recipe: Recipe, forget: Batch, retain: Batch | None, alternate: Batch | None
 ) -> dict[str, TokenBatch]:  # fmt: skip
-    """The batches that the forward pass runs over."""
+    """The batches that the forward pass runs over; under `forget` those whose tokens the forget loss is about."""
     rows = {"forget": TokenBatch.of(forget, name="forget")}
-    if recipe.needs_retain:
+    if recipe.retainer is not None:
         if retain is None:
             raise ValueError(f"method {recipe.name!r} needs a retain batch; give one or set retain_loss='none'.")
         rows["retain"] = TokenBatch.of(retain, name="retain")
-    if recipe.needs_alternate:
+    if "alternates" in recipe.needs:
         if alternate is None:
             raise ValueError(f"method {recipe.name!r} needs alternate answers to the forget prompts.")
         rows["alternate"] = TokenBatch.of(alternate, name="alternate")
-    if recipe.forgetter.on_alternate:
+    if recipe.forgetter.learns == "alternate":
         rows["forget"] = rows.pop("alternate")
     return rows
-
-
-def _teacher(teacher: Teacher | None, recipe: Recipe) -> Teacher:
-    if teacher is None:
-        raise ValueError(f"method {recipe.name!r} compares with the starting model; give its reference.")
-    return teacher
-
-
-def _forget_comparison(recipe: Recipe, forget: TokenBatch, given: Given) -> Comparison | None:
-    loss = recipe.forgetter
-    if loss.distance is None:
-        return None
-    mask, ids = forget.mask, None
-    if loss.ids == "own":
-        ids = forget.labels[:, 1:][mask][:, None]
-    elif loss.ids == "refusal":
-        if not given.refusal_ids:
-            raise ValueError(f"method {recipe.name!r} needs refusal_ids, the tokens of the refusal it aims at.")
-        refusal = torch.tensor(given.refusal_ids, device=mask.device)
-        place = (mask.cumsum(1) - 1)[mask]
-        ids = refusal.expand(place.shape[0], -1) if recipe.legacy else refusal[place % refusal.shape[0]][:, None]
-    teacher = _teacher(given.reference.forget, recipe) if loss.needs_teacher else None
-    return Comparison(loss.distance(**recipe.numbers(loss.hyperparameters)), teacher, ids)
 
 
 def _terms(recipe: Recipe, out: TokenOutputs, alternate: TokenOutputs | None, given: Given) -> LossTerms:
     loss, reference = recipe.forgetter, given.reference
     ref_logps = preferred = None
-    distance = out.distance
-    if loss.needs_ref_logps:
+    compared = loss.wanted().get("forget")
+    if compared is not None and compared.logps:
         if reference.forget_logps is None:
             raise ValueError(f"method {recipe.name!r} compares with the starting model; give its reference.")
         ref_logps = out.spread(reference.forget_logps.to(out.logps))
@@ -337,12 +224,7 @@ def _terms(recipe: Recipe, out: TokenOutputs, alternate: TokenOutputs | None, gi
         assert reference.alternate_logps is not None
         ratio = alternate.logps - alternate.spread(reference.alternate_logps.to(alternate.logps))
         preferred = ratio.sum(dim=1)
-    if loss.steers:
-        assert out.layer_states is not None
-        states = out.layer_states
-        target = steering_vector(states.shape[-1], coefficient=recipe.values["steering_coeff"]).to(states.device)
-        distance = out.spread(squared_distance(states, target))
-    return LossTerms(out.logps, out.mask, ref_logps, preferred, distance)
+    return LossTerms(out.logps, out.mask, ref_logps, preferred, loss.distance(out), learned=recipe.scores is not None)
 
 
 def _everywhere(batch: TokenBatch) -> TokenBatch:

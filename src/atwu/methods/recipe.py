@@ -1,56 +1,84 @@
-"""From a method's name and the user's changes to a decided recipe: every part and every number of a run."""
+"""From a method's name and the user's changes to a decided recipe: every part, with every number of a run."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from torch import Tensor
-
-from atwu.methods.losses.reduction import shares
-from atwu.methods.parts import (
-    FORGET_LOSSES,
-    HYPERPARAMETERS,
-    RETAIN_LOSSES,
-    WEIGHTINGS,
-    ForgetLoss,
-    LossTerms,
-    RetainLoss,
-    Weighting,
-)
-from atwu.methods.registry import load_plugins
+from atwu.methods.configurations import CONFIGURATIONS
+from atwu.methods.functions import forget_loss_of, name_of, weighting_of
+from atwu.methods.needs import NEEDS
+from atwu.methods.options import Option, options_of
+from atwu.methods.part import FixedWeighting, ForgetLoss, Part, RetainLoss, TermWeights, Weighting
+from atwu.methods.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, part_options
+from atwu.methods.plugins import load_plugins
 from atwu.methods.table import METHODS, Method
+from atwu.methods.weightings.learned import LearnedScores
+
+if TYPE_CHECKING:
+    from atwu.modeling.reference import Wanted
 
 Combination = Literal["product", "mean_of_ranks"]
 _SIGNS: Mapping[str, Combination] = {"*": "product", "+": "mean_of_ranks"}
+P = TypeVar("P", bound=Part)
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A method with its parts looked up and every hyperparameter decided."""
+    """A method with its parts made and every number decided."""
 
     name: str
     weighting: str
     """One name, or two joined by `*` (product) or `+` (mean of their ranks in the row)."""
     forget_loss: str
     retain_loss: str
-    values: Mapping[str, float]
-    detach_saturation: bool
-    legacy: bool = False
-    """Losses with a corrected form follow the published code instead."""
+    factors: TermWeights
+    weighters: tuple[Weighting, ...]
+    forgetter: ForgetLoss
+    retainer: RetainLoss | None
     given: frozenset[str] = frozenset()
-    """Hyperparameters that the user set."""
+    """Options that the user set."""
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return (self.factors, *self.weighters, self.forgetter, *([] if self.retainer is None else [self.retainer]))
+
+    @property
+    def options(self) -> dict[str, Option]:
+        """Every option that counts here: numbers first, then settings, each in the order of the parts."""
+        found = {option.name: option for part in self.parts for option in options_of(part) if self._counts(option)}
+        return dict(sorted(found.items(), key=lambda entry: not entry[1].number))
+
+    def _counts(self, option: Option) -> bool:
+        if option.name == "retain_weight" and self.retainer is None:
+            return False
+        return self.scores is not None or not option.learned
+
+    @property
+    def values(self) -> dict[str, float]:
+        """The numbers of the method by name."""
+        return {name: self._value(name) for name, option in self.options.items() if option.number}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """How its parts do it, by name; what is None is left out."""
+        found = {name: self._value(name) for name, option in self.options.items() if not option.number}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _value(self, name: str) -> Any:
+        return next(getattr(part, name) for part in self.parts if hasattr(part, name))
+
+    def as_plain(self) -> dict[str, Any]:
+        """As plain JSON, for `run.json`."""
+        names = ("name", "weighting", "forget_loss", "retain_loss", "values", "settings")
+        return {name: getattr(self, name) for name in names} | {"given": sorted(self.given)}
 
     @property
     def weighting_names(self) -> tuple[str, ...]:
         return split_weighting(self.weighting)[0]
-
-    @property
-    def weighters(self) -> tuple[Weighting, ...]:
-        return tuple(WEIGHTINGS[name] for name in self.weighting_names)
 
     @property
     def combination(self) -> Combination | None:
@@ -58,72 +86,53 @@ class Recipe:
         return split_weighting(self.weighting)[1]
 
     @property
-    def forgetter(self) -> ForgetLoss:
-        return FORGET_LOSSES[self.forget_loss]
+    def scores(self) -> LearnedScores | None:
+        """The learned weighting, or None for a method without one."""
+        return next((weighter for weighter in self.weighters if isinstance(weighter, LearnedScores)), None)
 
     @property
-    def retainer(self) -> RetainLoss | None:
-        return RETAIN_LOSSES[self.retain_loss]
+    def needs(self) -> tuple[str, ...]:
+        """What it needs besides forget rows: keys of `NEEDS`."""
+        asked = {need for part in self.parts for need in part.needs}
+        return tuple(need for need in NEEDS if need in asked)
 
     @property
-    def needs_retain(self) -> bool:
-        return self.retainer is not None
+    def entropy_temperature(self) -> float | None:
+        """Temperature of the entropy that a weighting looks at, or None."""
+        return next((t for weighter in self.weighters if (t := weighter.entropy_temperature) is not None), None)
 
     @property
-    def needs_scorer(self) -> bool:
-        return any(weighter.needs_scorer for weighter in self.weighters)
-
-    @property
-    def needs_labels(self) -> bool:
-        return any(weighter.needs_labels for weighter in self.weighters)
-
-    @property
-    def needs_alternate(self) -> bool:
-        return self.forgetter.needs_alternate
-
-    @property
-    def needs_retain_rows(self) -> bool:
-        """The retain set is looked at, by the retain loss or by the weighting."""
-        return self.needs_retain or any(weighter.needs_retain for weighter in self.weighters)
-
-    @property
-    def layered(self) -> bool:
-        """Something reads the output of a decoder layer."""
-        return self.forgetter.steers or (self.retainer is not None and self.retainer.layer)
-
-    @property
-    def needs_head(self) -> bool:
+    def reads_head(self) -> bool:
         """Something reads log-probabilities or final hidden states of the model."""
-        if not self.forgetter.steers or (self.retainer is not None and not self.retainer.layer):
-            return True
-        return any(weighter.fixed is None and weighter is not WEIGHTINGS["uniform"] for weighter in self.weighters)
+        kept = self.retainer is not None and self.retainer.reads_head
+        return kept or self.forgetter.reads_head or any(weighter.reads_head for weighter in self.weighters)
 
-    def layer(self, layers: int) -> int:
-        """Index of the decoder layer that is read, for a model with that many.
+    def layer(self, layers: int) -> int | None:
+        """Index of the decoder layer that is read, for a model with that many; None when none is.
 
         Raises:
             ValueError: the layer was set by the user and the model has none of that index.
         """
-        layer = int(self.values["layer"])
-        if "layer" in self.given and layer >= layers:
-            raise ValueError(f"layer must be between 0 and {layers - 1}, the layers of this model, got {layer}.")
-        return min(layer, layers - 1)
+        read = next((layer for part in self.parts if (layer := part.reads_layer(layers)) is not None), None)
+        if read is not None and "layer" in self.given and self.values["layer"] >= layers:
+            asked = int(self.values["layer"])
+            raise ValueError(f"layer must be between 0 and {layers - 1}, the layers of this model, got {asked}.")
+        return read
 
-    def numbers(self, names: tuple[str, ...]) -> dict[str, float]:
-        """The values of some hyperparameters."""
-        return {name: self.values[name] for name in names}
+    @property
+    def layered(self) -> bool:
+        """Something reads the output of a decoder layer."""
+        return self.layer(1 << 30) is not None
 
-    def forget_values(self, terms: LossTerms, weights: Tensor) -> Tensor:
-        """Forget loss per token, shape (batch, tokens), or per sequence, shape (batch,)."""
-        loss = self.forgetter
-        if loss.of is None:
-            assert terms.distance is not None
-            # A distance is minimised, so learned scores would all shrink; as shares of their row only ratios count.
-            return (shares(weights, terms.mask) if self.needs_scorer else weights) * terms.distance
-        options: dict[str, Any] = self.numbers(loss.hyperparameters)
-        if loss.saturates:
-            options["detach_saturation"] = self.detach_saturation
-        return loss.of(terms, weights, **options)
+    def wanted(self, layers: int) -> dict[str, Wanted]:
+        """What of the starting model the losses need in every step, by set of rows.
+
+        Args:
+            layers: decoder layers of the model.
+        """
+        found = self.forgetter.wanted()
+        kept = None if self.retainer is None else self.retainer.wanted(layers)
+        return found if kept is None else {**found, "retain": kept}
 
 
 def split_weighting(text: str) -> tuple[tuple[str, ...], Combination | None]:
@@ -143,73 +152,122 @@ def lookup(kind: str, name: str, table: Mapping[str, Any]) -> Any:
     raise ValueError(f"unknown {kind} {name!r}; choose from {', '.join(table)}.{hint}")
 
 
+def named_part(kind: Literal["weighting", "forget loss"], part: str | Callable[..., Any]) -> str:
+    """The name of a part; a plain function is added to the table under its own."""
+    if isinstance(part, str):
+        return part
+    name = name_of(part)
+    if kind == "weighting":
+        WEIGHTINGS.setdefault(name, weighting_of(part))
+    else:
+        FORGET_LOSSES.setdefault(name, forget_loss_of(part))
+    return name
+
+
 def recipe(
     method: str,
     *,
-    weighting: str | None = None,
-    forget_loss: str | None = None,
+    weighting: str | Callable[..., Any] | None = None,
+    forget_loss: str | Callable[..., Any] | None = None,
     retain_loss: str | None = None,
-    detach_saturation: bool = True,
-    legacy: bool = False,
-    **hyperparameters: float | None,
+    configuration: str = "ours",
+    **options: Any,
 ) -> Recipe:
     """Decide the parts and numbers of a run.
 
     Args:
         method: a name from `METHODS`; the other arguments replace its parts and values.
-        weighting: a name from `WEIGHTINGS`, or two joined by `*` (product) or `+` (mean of their ranks in the row).
-        forget_loss: a name from `FORGET_LOSSES`.
+        weighting: a name from `WEIGHTINGS`, or two joined by `*` (product) or `+` (mean of their ranks in the row); or a
+            function (`atwu.methods.functions`).
+        forget_loss: a name from `FORGET_LOSSES`, or a function.
         retain_loss: a name from `RETAIN_LOSSES`.
-        detach_saturation: see `saturated_ascent`.
-        legacy: JensUn as its published code computes it (docs/methods.md).
-        hyperparameters: values by name; None means the method's default.
+        configuration: a name from `CONFIGURATIONS`: values of settings that are not given.
+        options: numbers and settings of the parts by name; None means not given.
 
     Raises:
         ValueError: an unknown name, a number the method has no use for, or parts that do not go together.
     """
     load_plugins()
     row: Method = lookup("method", method, METHODS)
-    parts = (weighting or row.weighting, forget_loss or row.forget_loss, retain_loss or row.retain_loss)
+    named = (
+        named_part("weighting", weighting or row.weighting),
+        named_part("forget loss", forget_loss or row.forget_loss),
+    )
+    parts = (*named, retain_loss or row.retain_loss)
     names, combination = split_weighting(parts[0])
     if len(names) > 2 or not all(names):
         raise ValueError(f"a combination of weightings is a*b or a+b with two names, got {parts[0]!r}.")
-    weighters: list[Weighting] = [lookup("weighting", name, WEIGHTINGS) for name in names]
-    forgetter: ForgetLoss = lookup("forget loss", parts[1], FORGET_LOSSES)
-    retainer: RetainLoss | None = lookup("retain loss", parts[2], RETAIN_LOSSES)
+    weighters: list[type[Weighting]] = [lookup("weighting", name, WEIGHTINGS) for name in names]
+    forgetter: type[ForgetLoss] = lookup("forget loss", parts[1], FORGET_LOSSES)
+    retainer: type[RetainLoss] | None = lookup("retain loss", parts[2], RETAIN_LOSSES)
     _check_parts(parts, weighters, combination, forgetter)
-    used = ["forget_weight", *(["retain_weight"] if retainer is not None else [])]
-    used += [name for weighter in weighters for name in weighter.hyperparameters]
-    used += [*forgetter.hyperparameters, *(["layer"] if retainer is not None and retainer.layer else [])]
-    used = list(dict.fromkeys(used))
-    given = {name: value for name, value in hyperparameters.items() if value is not None}
-    for name, value in given.items():
-        number = lookup("hyperparameter", name, HYPERPARAMETERS)
-        if name not in used:
-            raise ValueError(f"method {method!r} ({' x '.join(parts)}) has no {name!r}; it takes {', '.join(used)}.")
-        if not (value > 0 if number.positive or _divides(name, forgetter) else value >= 0) or value == float("inf"):
-            least = "> 0" if number.positive or _divides(name, forgetter) else ">= 0"
-            raise ValueError(f"{name} must be a finite number {least}, got {value}.")
-    values = {name: float(given.get(name, row.defaults.get(name, HYPERPARAMETERS[name].default))) for name in used}
+    classes: list[type[Part]] = [TermWeights, *weighters, forgetter, *([] if retainer is None else [retainer])]
+    taken = _taken(classes, learned=LearnedScores in weighters, retained=retainer is not None)
+    given = {name: value for name, value in options.items() if value is not None}
+    _check_given(given, taken, f"method {method!r} ({' x '.join(parts)})")
+    start = {**lookup("configuration", configuration, CONFIGURATIONS), **row.defaults, **given}
+    made = [_make(part, {name: start[name] for name in start if name in taken}) for part in classes]
     changed = parts != (row.weighting, row.forget_loss, row.retain_loss)
-    name = " x ".join(parts[:2]) if changed else method
-    return Recipe(name, *parts, values, detach_saturation, legacy, frozenset(given))
+    count = len(weighters)
+    return Recipe(
+        " x ".join(parts[:2]) if changed else method,
+        *parts,
+        factors=made[0],  # type: ignore[arg-type]
+        weighters=tuple(made[1 : 1 + count]),  # type: ignore[arg-type]
+        forgetter=made[1 + count],  # type: ignore[arg-type]
+        retainer=made[2 + count] if retainer is not None else None,  # type: ignore[arg-type]
+        given=frozenset(given) & frozenset(taken),
+    )
+
+
+def _taken(classes: Iterable[type[Part]], *, learned: bool, retained: bool) -> dict[str, list[Option]]:
+    """Every option that counts under some parts, as each part that takes it has it."""
+    found: dict[str, list[Option]] = {}
+    for part in classes:
+        for option in options_of(part):
+            if (learned or not option.learned) and (retained or option.name != "retain_weight"):
+                found.setdefault(option.name, []).append(option)
+    return found
+
+
+def _check_given(given: Mapping[str, Any], taken: Mapping[str, list[Option]], who: str) -> None:
+    known = part_options()
+    for name, value in given.items():
+        if name in taken:
+            for option in taken[name]:
+                option.checked(value)
+            continue
+        option = lookup("option", name, known)
+        if option.number or (option.refused and value != option.default):
+            numbers = [each for each, (first, *_) in taken.items() if first.number]
+            why = "is for methods with learned weights" if option.refused and not option.number else ""
+            raise ValueError(
+                f"{name} {why}; {who} has none." if why else f"{who} has no {name!r}; it takes {', '.join(numbers)}."
+            )
+
+
+def _make(part: type[P], values: Mapping[str, Any]) -> P:
+    """The part with its options set, numbers as float."""
+    own = {option.name: option for option in options_of(part)}
+    chosen = {name: own[name].checked(value) for name, value in values.items() if name in own}
+    defaults = {name: float(option.default) for name, option in own.items() if option.number and name not in chosen}
+    return part(**defaults, **chosen)
 
 
 def _check_parts(
-    parts: tuple[str, str, str], weighters: list[Weighting], combination: Combination | None, forgetter: ForgetLoss
+    parts: tuple[str, str, str],
+    weighters: list[type[Weighting]],
+    combination: Combination | None,
+    forgetter: type[ForgetLoss],
 ) -> None:
-    if len(weighters) == 2 and all(weighter.needs_scorer for weighter in weighters):
+    learned = sum(issubclass(weighter, LearnedScores) for weighter in weighters)
+    if learned == 2:
         raise ValueError(f"there is one scorer per run; {parts[0]!r} names it twice.")
-    if combination == "mean_of_ranks" and any(weighter.needs_scorer for weighter in weighters):
+    if combination == "mean_of_ranks" and learned:
         raise ValueError(f"ranks of a learned score carry no gradient; use 'scorer*...' instead of {parts[0]!r}.")
-    if forgetter.reduction == "selected" and any(weighter.fixed is None for weighter in weighters):
+    if forgetter.reduction == "selected" and not all(issubclass(weighter, FixedWeighting) for weighter in weighters):
         raise ValueError(
             f"forget loss {parts[1]!r} averages over a fixed selection of tokens; weighting {parts[0]!r} has none."
         )
-    if forgetter.on_alternate and parts[0] != "uniform":
+    if forgetter.learns == "alternate" and parts[0] != "uniform":
         raise ValueError(f"forget loss {parts[1]!r} learns another answer, whose tokens {parts[0]!r} does not weigh.")
-
-
-def _divides(name: str, forgetter: ForgetLoss) -> bool:
-    """Preference losses divide by beta."""
-    return name == "beta" and forgetter.reduction == "sequences"

@@ -1,90 +1,80 @@
-"""Adding weightings, losses and methods from outside the package.
-
-A package that is installed may register through an entry point of the group `atwu.methods` whose value is a function
-without arguments that calls the functions below; it is called before the tables are first read.
-"""
+"""Adding weightings, losses and methods from outside the package (an installed one: see `atwu.methods.plugins`)."""
 
 from __future__ import annotations
 
-import importlib.metadata
-import logging
+from collections.abc import Callable
 from typing import Any
 
-from atwu.methods.parts import (
-    FORGET_LOSSES,
-    RETAIN_LOSSES,
-    WEIGHTINGS,
-    ForgetLoss,
-    RetainLoss,
-    Weighting,
-)
+from atwu.methods.functions import forget_loss_of, weighting_of
+from atwu.methods.options import options_of
+from atwu.methods.part import ForgetLoss, Part, RetainLoss, Weighting
+from atwu.methods.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, part_options
+from atwu.methods.recipe import recipe
 from atwu.methods.table import METHODS, Method
 
-logger = logging.getLogger(__name__)
 
-ENTRY_POINTS = "atwu.methods"
-_loaded = False
-
-
-def register_weighting(name: str, weighting: Weighting) -> None:
-    """Add a token weighting to the table.
+def register_weighting(name: str, weighting: type[Weighting] | Callable[..., Any]) -> None:
+    """Add a token weighting: a subclass of `Weighting`, or a plain function (`atwu.methods.functions`).
 
     Raises:
-        ValueError: the name is taken or unusable.
+        ValueError: the name is taken or unusable, or an option means something else elsewhere.
     """
-    _add("weighting", name, weighting, WEIGHTINGS)
+    made = weighting if isinstance(weighting, type) else weighting_of(weighting)
+    _add("weighting", name, made, WEIGHTINGS, Weighting)
 
 
-def register_forget_loss(name: str, loss: ForgetLoss) -> None:
-    """Add a forget loss to the table.
+def register_forget_loss(name: str, loss: type[ForgetLoss] | Callable[..., Any]) -> None:
+    """Add a forget loss: a subclass of `ForgetLoss`, or a plain function (`atwu.methods.functions`).
 
     Raises:
-        ValueError: the name is taken or unusable.
+        ValueError: the name is taken or unusable, or an option means something else elsewhere.
     """
-    _add("forget loss", name, loss, FORGET_LOSSES)
+    made = loss if isinstance(loss, type) else forget_loss_of(loss)
+    _add("forget loss", name, made, FORGET_LOSSES, ForgetLoss)
 
 
-def register_retain_loss(name: str, loss: RetainLoss) -> None:
-    """Add a retain loss to the table.
+def register_retain_loss(name: str, loss: type[RetainLoss]) -> None:
+    """Add a retain loss.
 
     Raises:
-        ValueError: the name is taken or unusable.
+        ValueError: the name is taken or unusable, or an option means something else elsewhere.
     """
-    _add("retain loss", name, loss, RETAIN_LOSSES)
+    _add("retain loss", name, loss, RETAIN_LOSSES, RetainLoss)
 
 
 def register_method(name: str, method: Method) -> None:
-    """Add a method to the table; its parts must be there already.
+    """Add a method; its parts must be there already.
 
     Raises:
-        ValueError: the name is taken or unusable, or a part is unknown.
+        ValueError: the name is taken or unusable, a part is unknown, or a number is none of its parts'.
     """
-    from atwu.methods.recipe import recipe
-
-    _add("method", name, method, METHODS)
+    if not isinstance(method, Method):
+        raise ValueError(f"a method is an atwu.Method, got {type(method).__name__}.")
+    _check_name("method", name, METHODS)
+    METHODS[name] = method
     try:
-        recipe(name)
-    except ValueError:
+        recipe(name, **dict[str, Any](method.defaults))
+    except BaseException:
         del METHODS[name]
         raise
 
 
-def _add(kind: str, name: str, entry: Any, table: dict[str, Any]) -> None:
+def _add(kind: str, name: str, part: Any, table: dict[str, Any], base: type[Part]) -> None:
+    _check_name(kind, name, table)
+    if not (isinstance(part, type) and issubclass(part, base)):
+        raise ValueError(f"a {kind} is a subclass of atwu.{base.__name__}, got {part!r}.")
+    known = part_options()
+    for option in options_of(part):
+        other = known.get(option.name)
+        if other is not None and (other.kind, other.number) != (option.kind, option.number):
+            raise ValueError(
+                f"{kind} {name!r}: {option.name!r} is a {other.kind.__name__} elsewhere; choose another name."
+            )
+    table[name] = part
+
+
+def _check_name(kind: str, name: str, table: dict[str, Any]) -> None:
     if not name.isidentifier():
         raise ValueError(f"{kind} names are made of letters, digits and underscores, got {name!r}.")
     if name in table:
         raise ValueError(f"there is a {kind} {name!r} already; choose another name.")
-    table[name] = entry
-
-
-def load_plugins() -> None:
-    """Let installed packages register, once; one that fails is named in a warning and left out."""
-    global _loaded
-    if _loaded:
-        return
-    _loaded = True  # before the first call: registering a method looks its parts up
-    for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
-        try:
-            point.load()()
-        except Exception as error:
-            logger.warning("entry point %s = %s failed and was left out: %s", point.name, point.value, error)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from atwu.methods.hyperparameters import Range
-from atwu.presets import find_preset
+from atwu.methods.options import Range
+from atwu.methods.presets import find_preset
 
 Values = Mapping[str, float]
 Ranges = Mapping[str, Range]
@@ -25,7 +25,7 @@ class Method:
     defaults: Values = field(default_factory=dict)
     """Values used unless others are given: those of the preset `tofu-1b` (RMU: `tofu-8b`) where there is one."""
     search: Ranges = field(default_factory=dict)
-    """Published search ranges that differ from the hyperparameter's own."""
+    """Published search ranges that differ from the part's own."""
     borrowed: bool = False
     """No values were published for this method; `defaults` are those of its closest relative or of its first code."""
     first: Values = field(default_factory=dict)
@@ -43,21 +43,16 @@ def _weights(forget: float, retain: float, **values: float) -> Values:
 
 
 _ATWU = "ATWU paper"
-_SATURATION: Ranges = {"beta": Range(0.1, 5.0)}
-_ATWU_RANGE: Ranges = {"beta": Range(1.0, 10.0, log=False)}
-_DPO: Ranges = {"beta": Range(0.2, 0.5)}
-_NPO: Ranges = {"beta": Range(0.05, 0.2)}
-_SIMNPO: Ranges = {"beta": Range(2.0, 3.0, log=False), "delta": Range(0.0, 2.0, log=False)}
-_DISTIL: Ranges = {"beta": Range(1.0, 30.0)}
+_WIDER: Ranges = {"beta": Range(1.0, 10.0, log=False)}
 
 METHODS: dict[str, Method] = {
     "grad_ascent": Method("GradAscent", "uniform", "ga", "none", "Jang et al. 2023"),
     "grad_diff": Method(
         "GradDiff", "uniform", "ga", "nll", "Liu et al. 2022", _tuned("grad_diff"), first=_weights(0.5, 1.0)
     ),
-    "dpo": Method("DPO", "uniform", "dpo", "nll", "Rafailov et al. 2023", _tuned("dpo"), _DPO, first={"beta": 0.4}),
+    "dpo": Method("DPO", "uniform", "dpo", "nll", "Rafailov et al. 2023", _tuned("dpo"), first={"beta": 0.4}),
     "npo": Method(
-        "NPO", "uniform", "npo", "nll", "Zhang et al. 2024", _tuned("npo"), _NPO, first=_weights(1.0, 1.0, beta=0.1)
+        "NPO", "uniform", "npo", "nll", "Zhang et al. 2024", _tuned("npo"), first=_weights(1.0, 1.0, beta=0.1)
     ),
     "simnpo": Method(
         "SimNPO",
@@ -66,7 +61,6 @@ METHODS: dict[str, Method] = {
         "nll",
         "Fan et al. 2024",
         _tuned("simnpo"),
-        _SIMNPO,
         first={"forget_weight": 0.125, "beta": 3.5, "delta": 0.0},  # beta lies outside its range
     ),
     "jensun": Method(
@@ -80,7 +74,6 @@ METHODS: dict[str, Method] = {
         "nll",
         "Dong et al. 2025",
         _weights(1.0, 1.0, beta=10.0),
-        _DISTIL,
         borrowed=True,
         first=_weights(1.0, 1.0, beta=10.0),
     ),
@@ -91,12 +84,9 @@ METHODS: dict[str, Method] = {
         "nll",
         "Dong et al. 2025",
         _tuned("fundial"),
-        _DISTIL,
         first=_weights(1.0, 1.0, beta=10.0),
     ),
-    "wga": Method(
-        "WGA", "saturation", "ga", "nll", "Wang et al. 2025", _tuned("wga"), _SATURATION, first={"beta": 1.0}
-    ),
+    "wga": Method("WGA", "saturation", "ga", "nll", "Wang et al. 2025", _tuned("wga"), first={"beta": 1.0}),
     "satimp": Method(
         "SatImp",
         "satimp",
@@ -114,9 +104,9 @@ METHODS: dict[str, Method] = {
     "su_ngram": Method(
         "SU-Ngram", "ngram_difference", "masked_ga", "nll", "Wan et al. 2025", _tuned("grad_diff"), borrowed=True
     ),
-    "satga": Method("SatGA", "uniform", "satga", "nll", "Wang et al. 2025", _tuned("wga"), _SATURATION, borrowed=True),
+    "satga": Method("SatGA", "uniform", "satga", "nll", "Wang et al. 2025", _tuned("wga"), borrowed=True),
     "gt_ga": Method("GT-GA", "labels", "masked_ga", "nll", _ATWU, _tuned("grad_diff"), borrowed=True),
-    "gt_satga": Method("GT-SatGA", "labels", "satga", "nll", _ATWU, _tuned("atwu"), _ATWU_RANGE, borrowed=True),
+    "gt_satga": Method("GT-SatGA", "labels", "satga", "nll", _ATWU, _tuned("atwu"), _WIDER, borrowed=True),
     "atwu_ga": Method(
         "ATWU-GA",
         "scorer",
@@ -126,7 +116,7 @@ METHODS: dict[str, Method] = {
         {name: value for name, value in _tuned("atwu").items() if name != "beta"},
         borrowed=True,
     ),
-    "atwu_satga": Method("ATWU-SatGA", "scorer", "satga", "nll", _ATWU, _tuned("atwu"), _ATWU_RANGE, borrowed=True),
+    "atwu_satga": Method("ATWU-SatGA", "scorer", "satga", "nll", _ATWU, _tuned("atwu"), _WIDER, borrowed=True),
     "atwu": Method(
         "ATWU",
         "scorer",
@@ -134,10 +124,9 @@ METHODS: dict[str, Method] = {
         "nll",
         _ATWU,
         _tuned("atwu"),
-        _ATWU_RANGE,
         first=_weights(5.0, 0.5, beta=5.0),
     ),
-    "atwu_dpo": Method("ATWU-DPO", "scorer", "dpo", "nll", _ATWU, _tuned("dpo"), _DPO, borrowed=True),
-    "atwu_npo": Method("ATWU-NPO", "scorer", "npo", "nll", _ATWU, _tuned("npo"), _NPO, borrowed=True),
-    "atwu_simnpo": Method("ATWU-SimNPO", "scorer", "simnpo", "nll", _ATWU, _tuned("simnpo"), _SIMNPO, borrowed=True),
+    "atwu_dpo": Method("ATWU-DPO", "scorer", "dpo", "nll", _ATWU, _tuned("dpo"), borrowed=True),
+    "atwu_npo": Method("ATWU-NPO", "scorer", "npo", "nll", _ATWU, _tuned("npo"), borrowed=True),
+    "atwu_simnpo": Method("ATWU-SimNPO", "scorer", "simnpo", "nll", _ATWU, _tuned("simnpo"), borrowed=True),
 }

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -54,6 +55,17 @@ class Reference:
     retain: Teacher | None = None
     retain_layer: Tensor | None = None
     """(tokens, hidden)"""
+
+    def teacher(self, rows: Literal["forget", "retain"]) -> Teacher:
+        """The starting model's distributions for one set of rows.
+
+        Raises:
+            ValueError: they are not there.
+        """
+        found = self.forget if rows == "forget" else self.retain
+        if found is None:
+            raise ValueError("the method compares with the starting model; give its reference.")
+        return found
 
 
 class TokenTable:

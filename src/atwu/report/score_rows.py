@@ -12,7 +12,6 @@ from atwu.evaluation import induced
 from atwu.evaluation.induced import Need, ScoreContext
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.evaluation.token_scores import word_scores
-from atwu.methods.weightings.nouns import NounFinder, simple_nouns
 from atwu.methods.weightings.scorer import TokenScorer
 from atwu.report.scored_row import ScoredRow
 
@@ -27,7 +26,6 @@ def score_rows(
     scorer: TokenScorer | None = None,
     scores: Mapping[str, str] | None = None,
     retain: Sequence[Example] | None = None,
-    noun_finder: NounFinder = simple_nouns,
     max_length: int = 512,
     system: str | None = None,
     progress: str | None = None,
@@ -42,7 +40,6 @@ def score_rows(
         scores: label to show -> name in `induced.SCORES`; by default every score that can be computed, labels
             excepted.
         retain: retain rows, for the scores that count tokens of retain answers.
-        noun_finder: finds what the score `nouns` marks.
         max_length: longest row in tokens; words of a cut answer have no score.
         system: as for `Encoder`.
         progress: label of a progress bar, or None.
@@ -65,7 +62,7 @@ def score_rows(
         logger.warning(warning)
     rows = read_tokens(model, encoded.rows, scorer=scorer, progress=progress)
     kept = encoder.encode_rows(retain, what="retain").rows if retain else None
-    context = ScoreContext(rows, encoded.rows, examples, retain=kept, noun_finder=noun_finder)
+    context = ScoreContext(rows, encoded.rows, examples, retain=kept)
     found = induced.token_scores(context, dict.fromkeys(scores.values()))
     return [
         ScoredRow(

@@ -31,7 +31,7 @@ def train_auxiliary(
     *,
     say: Say,
 ) -> None:
-    """Fill in `auxiliary_forget` and `auxiliary_retain` of the config where they are not given.
+    """Fill in `auxiliary_forget` and `auxiliary_retain` among the part options where they are not given.
 
     Args:
         source: the model about to unlearn, which the auxiliary models start from.
@@ -40,7 +40,7 @@ def train_auxiliary(
         rows: the rows themselves.
         say: receives one line of plain text per model that is trained or found.
     """
-    missing = [name for name in ("forget", "retain") if getattr(config, f"auxiliary_{name}") is None]
+    missing = [name for name in ("forget", "retain") if config.part_options.get(f"auxiliary_{name}") is None]
     if not missing:
         return
     starting = _starting_weights(source)
@@ -71,7 +71,7 @@ def train_auxiliary(
             run_finetune(
                 dataclasses.replace(source, scratch=None), finetune, data=str(sources[name]), output=folder, say=say
             )
-        setattr(config, f"auxiliary_{name}", str(folder))
+        config.part_options[f"auxiliary_{name}"] = str(folder)
 
 
 def _starting_weights(source: ModelSource) -> str:

@@ -22,7 +22,7 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from atwu.data.pairing import EpochSampler
 from atwu.errors import NonFiniteLossError
-from atwu.methods.objective import Denominators
+from atwu.methods.seen import Denominators
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.progress import ProgressLine
 

@@ -14,7 +14,7 @@ from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow
 from atwu.methods.losses.reduction import token_mean
 from atwu.methods.losses.retain import nll
-from atwu.methods.objective import Denominators
+from atwu.methods.seen import Denominators
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.forward import forward_tokens
 from atwu.training.base import TokenTrainer

@@ -68,7 +68,6 @@ _NOT_RESULT = frozenset(
     ]
 )
 """Fields that cannot change the result, so a run may be resumed with other values."""
-_SECRET = frozenset({"hub_token"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,7 @@ def encode_sets(
 def launch(plan: Plan) -> FinishedRun:
     config, folder, say = plan.config, plan.folder, plan.say
     model = load_source(plan.source, config, say)
-    settings = _settings(config)
+    settings = config.as_plain()
     model_hash = model_fingerprint(model)
     lora = lora_of(config, model)
     packages = versions() | _versions_of(*(["peft"] if lora else []), *(["bitsandbytes"] if config.quantize else []))
@@ -221,13 +220,3 @@ def _push(folder: Path, config: TokenTrainingConfig) -> None:
 
 def silent(line: str) -> None:
     """For all processes but the first."""
-
-
-def _settings(config: TokenTrainingConfig) -> dict[str, Any]:
-    """Every field of the config that has a value, as plain JSON, without secrets."""
-    known = config.to_dict()
-    return {
-        field.name: known[field.name]
-        for field in dataclasses.fields(config)
-        if field.init and field.name not in _SECRET and known.get(field.name) is not None
-    }

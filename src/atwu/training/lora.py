@@ -13,8 +13,10 @@ import torch
 from torch import nn
 
 from atwu._extras import require
+from atwu.methods.recipe import Recipe
 from atwu.modeling.adapters import Lora, adapters_of, attach, unmergeable
 from atwu.modeling.load import check_quantize
+from atwu.modeling.single_pass import unwrap
 from atwu.modeling.tap import decoder_layers
 from atwu.training.config import TokenTrainingConfig, UnlearnConfig
 
@@ -22,15 +24,26 @@ from atwu.training.config import TokenTrainingConfig, UnlearnConfig
 def lora_of(config: TokenTrainingConfig, model: nn.Module) -> Lora | None:
     """The adapters of a run on a model, or None for a run on all weights.
 
-    Steering forget losses (RMU: Li et al. 2024) get theirs on `down_proj` of the three layers that they train.
+    A forget loss that trains some layers only (RMU: Li et al. 2024) gets them on `down_proj` of these.
     """
     lora = config.lora()
-    if lora is None or not isinstance(config, UnlearnConfig) or not (recipe := config.recipe()).forgetter.steers:
+    if lora is None or not isinstance(config, UnlearnConfig):
         return lora
-    last = recipe.layer(len(decoder_layers(model)))
-    return dataclasses.replace(
-        lora, targets=lora.targets or ("down_proj",), layers=tuple(range(max(0, last - 2), last + 1))
-    )
+    layers = trained_layers(config.recipe(), model)
+    return lora if layers is None else dataclasses.replace(lora, targets=lora.targets or ("down_proj",), layers=layers)
+
+
+def trained_layers(recipe: Recipe, model: nn.Module) -> tuple[int, ...] | None:
+    """Decoder layers whose MLP output matrices alone are trained; None for a method that trains all weights.
+
+    Raises:
+        ValueError: the layer was set by the user and the model has none of that index.
+    """
+    if recipe.forgetter.trained_layers(1) is None:
+        return None
+    layers = len(decoder_layers(unwrap(model)))
+    recipe.layer(layers)
+    return recipe.forgetter.trained_layers(layers)
 
 
 def with_adapters(model: nn.Module, config: TokenTrainingConfig) -> nn.Module:

@@ -291,8 +291,8 @@ def _free(folder: Path) -> int:
     return shutil.disk_usage(existing).free
 
 
-def auxiliary_logps(
-    name: str, rows: Sequence[EncodedRow], device: torch.device, *, vocabulary: int, folder: Path, progress: bool
+def logps_of_model(
+    name: str, rows: Sequence[EncodedRow], device: torch.device, *, vocabulary: int, cache: Path, progress: bool
 ) -> list[np.ndarray[Any, np.dtype[np.float64]]]:
     """Log-probabilities of each row's counted tokens under another model, which is loaded and dropped."""
     model = load_model(name).to(device)
@@ -306,7 +306,7 @@ def auxiliary_logps(
         model,
         rows,
         Wanted(logps=True),
-        folder=folder,
+        folder=cache,
         fingerprint=model_fingerprint(model),
         autocast=nullcontext,
         autocast_dtype=None,

@@ -93,9 +93,9 @@ def unlearning_rows(
     Raises:
         ValueError: rows that the recipe needs are missing, or lack what it needs of them.
     """
-    if recipe.needs_retain and retain is None:
+    if recipe.retainer is not None and retain is None:
         raise ValueError(f"method {recipe.name!r} needs a retain_dataset; give one or set retain_loss='none'.")
-    if looks_at_retain(config, recipe) and retain is None:
+    if "retain" in recipe.needs and retain is None:
         raise ValueError("rarity and n-gram counts are those of retain answers; give a retain_dataset.")
     if config.forget_words and not isinstance(forget, RowSet):
         listed = list(forget)
@@ -104,24 +104,21 @@ def unlearning_rows(
         forget = add_labels(listed, config)  # type: ignore[arg-type]
     removed = encode_dataset(forget, tokenizer, what="forget", max_length=config.max_length, system=config.system)
     if missing := sum(row.token_labels is None for row in removed.rows):
-        if recipe.needs_labels:
+        if "labels" in recipe.needs:
             raise ValueError(
                 f"weighting {recipe.weighting!r} needs forget_spans; {missing} of {len(removed.rows)} rows have none."
             )
         removed = RowSet(without_labels(removed.rows), removed.examples)
-    if removed.examples is None:
-        for needed, who in (
-            (any(weighter.needs_answers for weighter in recipe.weighters), f"weighting {recipe.weighting!r}"),
-            (recipe.needs_alternate, f"forget loss {recipe.forget_loss!r}"),
-        ):
-            if needed:
-                raise ValueError(f"{who} reads the text of forget rows; give them as Examples, not encoded.")
+    if removed.examples is None and "text" in recipe.needs:
+        part = "forget loss" if "text" in recipe.forgetter.needs else "weighting"
+        name = recipe.forget_loss if part == "forget loss" else recipe.weighting
+        raise ValueError(f"{part} {name!r} reads the text of forget rows; give them as Examples, not encoded.")
     kept = None
-    if retain is not None and looks_at_retain(config, recipe):
+    if retain is not None and "retain" in recipe.needs:
         kept = encode_dataset(retain, tokenizer, what="retain", max_length=config.max_length, system=config.system)
         kept = RowSet(without_labels(kept.rows), kept.examples)
     preferred = None
-    if recipe.needs_alternate:
+    if "alternates" in recipe.needs:
         preferred = alternates(
             removed.examples or (),
             tokenizer,
@@ -130,15 +127,10 @@ def unlearning_rows(
             max_length=config.max_length,
             system=config.system,
         )
-    if recipe.legacy and recipe.forgetter.ids == "refusal":
+    if recipe.forgetter.counts_prompts:
         removed = RowSet(_everywhere(removed.rows), removed.examples)
         kept = None if kept is None else RowSet(_everywhere(kept.rows), kept.examples)
     return UnlearningRows(removed, kept, preferred)
-
-
-def looks_at_retain(config: UnlearnConfig, recipe: Recipe) -> bool:
-    """Whether anything in a run reads the retain set."""
-    return recipe.needs_retain_rows or (recipe.needs_scorer and config.scorer_prior == "rarity")
 
 
 def add_labels(examples: Sequence[Example], config: UnlearnConfig) -> list[Example]:
@@ -162,20 +154,6 @@ def text_table(rows: Sequence[EncodedRow]) -> TokenTable:
     return TokenTable(
         torch.tensor([mark for row in marks for mark in row], dtype=torch.bool), [len(row) for row in marks]
     )
-
-
-def refusal_tokens(text: str, tokenizer: Any) -> tuple[int, ...]:
-    """Token ids of a refusal inside a text, without special tokens.
-
-    Raises:
-        ValueError: no tokenizer, or nothing left of the text.
-    """
-    if tokenizer is None:
-        raise ValueError("JensUn aims at the tokens of a refusal; give the tokenizer as processing_class.")
-    ids = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
-    if not ids:
-        raise ValueError(f"the refusal {text!r} has no tokens.")
-    return ids
 
 
 def planned_epochs(config: UnlearnConfig, rows: int) -> int:

@@ -23,10 +23,9 @@ from atwu.modeling.load import check_model_name, load_tokenizer
 from atwu.training.auxiliary import train_auxiliary
 from atwu.training.base import TokenTrainer
 from atwu.training.config import UnlearnConfig
-from atwu.training.fixed import check_fixed, check_noun_finder
 from atwu.training.launch import FinishedRun, Plan, encode_sets, launch, silent
 from atwu.training.output import RECORD_NAME, OutputFolder
-from atwu.training.rows import add_labels, looks_at_retain, refusal_tokens
+from atwu.training.rows import add_labels
 from atwu.training.scorers import check_width
 from atwu.training.source import ModelSource, Say, check_training, checked_tokenizer
 from atwu.training.supervised import run_finetune
@@ -35,6 +34,8 @@ from atwu.training.trainer import UnlearnTrainer
 __all__ = ["FinishedRun", "ModelSource", "run_finetune", "run_unlearn"]
 
 logger = logging.getLogger(__name__)
+
+_AUXILIARY = ("auxiliary_forget", "auxiliary_retain")
 
 
 def run_unlearn(
@@ -65,40 +66,42 @@ def run_unlearn(
     Raises:
         ValueError, FileNotFoundError, FileExistsError, OSError: see the message; nothing was changed.
     """
-    config, say = copy.copy(config), say if config.process_index == 0 else silent
+    config, say = _own_copy(config), say if config.process_index == 0 else silent
     folder = OutputFolder(output, overwrite=overwrite)
     recipe = config.recipe()
     if source.model is None:
         raise ValueError("unlearning starts from a model; a new shape has nothing to forget.")
     adapter_bytes = check_training(source, config)
-    if looks_at_retain(config, recipe) and retain is None:
+    if "retain" in recipe.needs and retain is None:
         raise ValueError(
             f"method {recipe.name!r} needs retain rows: pass --retain"
-            + (", or --retain-loss none." if recipe.needs_retain else ".")
+            + (", or --retain-loss none." if recipe.retainer is not None else ".")
         )
     rows = {"forget": load_rows(forget)}
-    if retain is not None and looks_at_retain(config, recipe):
+    if retain is not None and "retain" in recipe.needs:
         rows["retain"] = load_rows(retain)
     if config.forget_words is not None:
         labelled = tuple(add_labels(rows["forget"].rows, config))
         rows["forget"] = dataclasses.replace(rows["forget"], rows=labelled, fingerprint=rows_fingerprint(labelled))
     unlabelled = sum(row.forget_spans is None for row in rows["forget"].rows)
-    if recipe.needs_labels and unlabelled:
+    if "labels" in recipe.needs and unlabelled:
         raise ValueError(
             f"method {recipe.name!r} needs the column forget_spans; {unlabelled} of {len(rows['forget'].rows)} rows of "
             f"{forget} have none. A list of secret words does as well: --forget-words FILE."
         )
     tokenizer = checked_tokenizer(source, folder, config, adapter_bytes=adapter_bytes)
     encoded = encode_sets(rows, tokenizer, config, say)
-    _check_given(source, config, recipe, rows["forget"], tokenizer)
-    if any(weighter.needs_auxiliary for weighter in recipe.weighters):
+    _check_given(source, recipe, rows["forget"], tokenizer)
+    if "auxiliary_models" in recipe.needs:
         train_auxiliary(source, config, {"forget": forget, "retain": retain}, rows, say=say)
-    check_fixed(config, recipe)
-    inputs = _inputs(config, recipe)
+        recipe = config.recipe()
+    for part in recipe.parts:
+        part.check()
+    inputs = _inputs(recipe)
 
     def make_trainer(model: Any, callbacks: list[Any], fingerprint: str) -> TokenTrainer:
         if "scorer_from" in inputs:
-            _compare_base(str(config.scorer_from), fingerprint, say)
+            _compare_base(str(recipe.settings["scorer_from"]), fingerprint, say)
         trainer = UnlearnTrainer(
             model,
             config,
@@ -113,48 +116,56 @@ def run_unlearn(
             trainer.add_callback(callback)
         return trainer
 
-    extra = {"method": recipe.name, "recipe": dataclasses.asdict(recipe) | {"given": sorted(recipe.given)}}
+    extra = {"method": recipe.name, "recipe": recipe.as_plain()}
     return launch(Plan("unlearn", source, config, folder, rows, tokenizer, make_trainer, extra, say, inputs))
 
 
-def _check_given(
-    source: ModelSource, config: UnlearnConfig, recipe: Recipe, forget: LoadedRows, tokenizer: Any
-) -> None:
+def _check_given(source: ModelSource, recipe: Recipe, forget: LoadedRows, tokenizer: Any) -> None:
     """What a run would otherwise trip over after loading weights or training auxiliary models.
 
     Raises:
         ValueError, FileNotFoundError, ImportError: see the message.
     """
-    check_noun_finder(config, recipe)
+    for part in recipe.parts:
+        if "auxiliary_models" not in part.needs:  # these are there only after they were trained
+            part.check()
     shape = source.architecture().get_text_config()
-    if recipe.forgetter.ids == "refusal":
-        refusal_tokens(config.refusal, tokenizer)
+    recipe.forgetter.aim(tokenizer)
     if recipe.layered:
         recipe.layer(int(shape.num_hidden_layers))
-    if recipe.needs_alternate:
+    if "alternates" in recipe.needs:
         check_alternates(forget.rows)
-    if recipe.needs_scorer and config.scorer_from is not None:
-        check_width(config.scorer_from, TokenScorer.from_pretrained(config.scorer_from), int(shape.hidden_size))
-    if any(weighter.needs_auxiliary for weighter in recipe.weighters):
-        for name in (config.auxiliary_forget, config.auxiliary_retain):
-            if name is None:
-                continue
+    if "scorer_from" in recipe.settings:
+        folder = recipe.settings["scorer_from"]
+        check_width(folder, TokenScorer.from_pretrained(folder), int(shape.hidden_size))
+    if "auxiliary_models" in recipe.needs:
+        for name in (recipe.settings[each] for each in _AUXILIARY if each in recipe.settings):
             check_model_name(name)
             other = load_tokenizer(name)
             if other.backend_tokenizer.to_str() != tokenizer.backend_tokenizer.to_str():
                 raise ValueError(f"{name} has another tokenizer than {source.model}; auxiliary models share it.")
 
 
-def _inputs(config: UnlearnConfig, recipe: Recipe) -> dict[str, str]:
+def _inputs(recipe: Recipe) -> dict[str, str]:
     """Digests of what a run reads besides its model and rows, and of what its method is."""
-    found: dict[str, str] = {}
-    found["recipe"] = short_hash(dataclasses.asdict(recipe) | {"given": sorted(recipe.given)})
-    if recipe.needs_scorer and config.scorer_from is not None:
-        found["scorer_from"] = file_digest(*(Path(config.scorer_from) / name for name in (WEIGHTS_NAME, CONFIG_NAME)))
-    if any(weighter.needs_auxiliary for weighter in recipe.weighters):
-        for name in ("auxiliary_forget", "auxiliary_retain"):
-            found[name] = file_digest(*sorted(Path(getattr(config, name)).glob("*.safetensors")))
+    plain, folders = recipe.as_plain(), {"scorer_from", *_AUXILIARY}
+    # What lies in a folder counts, not where it is.
+    plain["settings"] = {name: value for name, value in recipe.settings.items() if name not in folders}
+    found = {"recipe": short_hash(plain)}
+    if "scorer_from" in recipe.settings:
+        folder = Path(recipe.settings["scorer_from"])
+        found["scorer_from"] = file_digest(*(folder / name for name in (WEIGHTS_NAME, CONFIG_NAME)))
+    for name in _AUXILIARY:
+        if name in recipe.settings:
+            found[name] = file_digest(*sorted(Path(recipe.settings[name]).glob("*.safetensors")))
     return found
+
+
+def _own_copy(config: UnlearnConfig) -> UnlearnConfig:
+    """A copy to change. Not dataclasses.replace, which would set up devices and processes once more."""
+    copied = copy.copy(config)
+    copied.part_options = dict(config.part_options)
+    return copied
 
 
 def _compare_base(folder: str, fingerprint: str, say: Say) -> None:

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 import torch
 
 from atwu.data.encode import EncodedRow
+from atwu.methods.weightings.learned import LearnedScores
 from atwu.methods.weightings.rarity import TokenCounts
 from atwu.methods.weightings.scorer import TokenScorer
 from atwu.modeling.reference import TokenTable, counted_tokens
-from atwu.training.config import UnlearnConfig
 from atwu.training.rows import UnlearningRows
 
 
-def starting_scorer(config: UnlearnConfig, width: int, rows: UnlearningRows) -> TokenScorer:
+def starting_scorer(how: LearnedScores, width: int, rows: UnlearningRows) -> TokenScorer:
     """The scorer before its first update.
 
     Args:
-        config: scorer settings.
+        how: numbers of the learned weighting.
         width: hidden size of the model.
         rows: the run's rows, for the prior.
 
@@ -26,20 +26,20 @@ def starting_scorer(config: UnlearnConfig, width: int, rows: UnlearningRows) -> 
         FileNotFoundError: `scorer_from` holds no scorer.
         ValueError: it belongs to a model of another width.
     """
-    if config.scorer_from is not None:
-        scorer = TokenScorer.from_pretrained(config.scorer_from)
-        check_width(config.scorer_from, scorer, width)
+    if how.scorer_from is not None:
+        scorer = TokenScorer.from_pretrained(how.scorer_from)
+        check_width(how.scorer_from, scorer, width)
         return scorer
     prior = None
-    if config.scorer_prior == "rarity":
+    if how.scorer_prior == "rarity":
         assert rows.retain is not None
         prior = TokenCounts.of(rows.retain.rows)
     return TokenScorer(
         width,
-        bias=bool(config.scorer_bias),
-        hidden_position=config.hidden_position,  # type: ignore[arg-type]
+        bias=how.scorer_bias,
+        hidden_position=how.hidden_position,  # type: ignore[arg-type]
         prior=prior,
-        prior_strength=config.scorer_prior_strength,
+        prior_strength=how.scorer_prior_strength,
     )
 
 

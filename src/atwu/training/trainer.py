@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,21 +14,22 @@ from transformers.trainer_callback import TrainerCallback
 
 from atwu.data.collate import PairCollator
 from atwu.data.pairing import PairedDataset
-from atwu.methods.objective import Denominators, Given, UnlearningLoss, recipe_loss, wanted_of
+from atwu.methods.alternation import ScorerAlternation
+from atwu.methods.objective import UnlearningLoss, recipe_loss
 from atwu.methods.recipe import Recipe
+from atwu.methods.seen import Denominators, Given
 from atwu.methods.weightings.agreement import labelled_rows, row_auroc
 from atwu.methods.weightings.scorer import CONFIG_NAME, TokenScorer
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.reference import TokenTable
 from atwu.modeling.single_pass import unwrap
 from atwu.modeling.tap import decoder_layers, train_only_down_projections
-from atwu.training.alternate import ScorerAlternation
 from atwu.training.base import TokenTrainer
 from atwu.training.config import UnlearnConfig
-from atwu.training.fixed import check_fixed, fixed_tables
-from atwu.training.lora import with_adapters
+from atwu.training.fixed import fixed_tables
+from atwu.training.lora import trained_layers, with_adapters
 from atwu.training.references import References, StartingModel, prepare_references, reference_folder
-from atwu.training.rows import Rows, planned_epochs, refusal_tokens, text_table, unlearning_rows
+from atwu.training.rows import Rows, planned_epochs, text_table, unlearning_rows
 from atwu.training.scorers import prior_offsets, starting_scorer
 
 logger = logging.getLogger(__name__)
@@ -73,20 +73,18 @@ class UnlearnTrainer(TokenTrainer):
         **kwargs: Any,
     ) -> None:
         self.recipe = args.recipe()
-        check_fixed(args, self.recipe)
+        for part in self.recipe.parts:
+            part.check()
         rows = unlearning_rows(
             args, self.recipe, forget=forget_dataset, retain=retain_dataset, tokenizer=processing_class
         )
-        self._refusal_ids: tuple[int, ...] = ()
-        if self.recipe.forgetter.ids == "refusal":
-            self._refusal_ids = refusal_tokens(args.refusal, processing_class)
+        self._refusal_ids = self.recipe.forgetter.aim(processing_class)
         model = with_adapters(model, args)
-        if self.recipe.forgetter.steers:
-            layer = self.recipe.layer(len(decoder_layers(unwrap(model))))
-            train_only_down_projections(unwrap(model), range(max(0, layer - 2), layer + 1))
+        if (layers := trained_layers(self.recipe, model)) is not None:
+            train_only_down_projections(unwrap(model), layers)
         seed = args.data_seed if args.data_seed is not None else args.seed
         pad_id = getattr(processing_class, "pad_token_id", None)
-        kept = rows.retain.rows if rows.retain is not None and self.recipe.needs_retain else None
+        kept = rows.retain.rows if rows.retain is not None and self.recipe.retainer is not None else None
         super().__init__(
             model,
             args,
@@ -105,15 +103,12 @@ class UnlearnTrainer(TokenTrainer):
         self.scorer: TokenScorer | None = None
         """The token scorer, for methods with learned weights."""
         self.alternation: ScorerAlternation | None = None
-        if self.recipe.needs_scorer:
+        if (scores := self.recipe.scores) is not None:
             width = model.config.get_text_config().hidden_size  # type: ignore[union-attr, operator]
-            self.scorer = (scorer or starting_scorer(args, width, rows)).to(args.device)
+            self.scorer = (scorer or starting_scorer(scores, width, rows)).to(args.device)
             self._offsets = prior_offsets(self.scorer, rows.forget.rows)
-            if args.scorer_procedure != "frozen":
-                joint = args.scorer_procedure == "joint"
-                self.alternation = self._alternation(
-                    args, self.recipe, gamma=self.recipe.values["forget_weight"] if joint else None
-                )
+            if scores.scorer_procedure != "frozen":
+                self.alternation = self._alternation(self.recipe)
             self.add_callback(_ScorerStep(self))
 
     # Before the first step
@@ -135,15 +130,14 @@ class UnlearnTrainer(TokenTrainer):
             progress=not self.args.disable_tqdm and self.args.process_index == 0,
             fingerprint=self._fingerprint,
         )
-        layers = len(decoder_layers(start.model)) if self.recipe.layered else 0
-        wanted = wanted_of(self.recipe, layers=layers)
+        wanted = self.recipe.wanted(len(decoder_layers(start.model)) if self.recipe.layered else 0)
         sets = {"forget": self._rows.forget.rows}
         if self._rows.retain is not None:
             sets["retain"] = self._rows.retain.rows
         if self._rows.alternates is not None:
             sets["alternate"] = self._rows.alternates.rows
-        self._fixed = fixed_tables(self.args, self.recipe, self._rows, start, cache=folder)
-        if (self.is_fsdp_enabled or self.is_deepspeed_enabled) and any(not what.nothing for what in wanted.values()):
+        self._fixed = fixed_tables(self.recipe, self._rows, start, cache=folder)
+        if (self.is_fsdp_enabled or self.is_deepspeed_enabled) and wanted:
             raise ValueError(
                 f"method {self.recipe.name!r} compares with the starting model, which sharded training (FSDP, DeepSpeed) "
                 "does not support yet; use data parallelism or LoRA on one device."
@@ -164,17 +158,19 @@ class UnlearnTrainer(TokenTrainer):
         keys = range(epochs * len(rows)) if rows.retain is not None else ()
         return {rows[key].retain_index for key in keys}
 
-    def _alternation(self, config: UnlearnConfig, recipe: Recipe, *, gamma: float | None = None) -> ScorerAlternation:
+    def _alternation(self, recipe: Recipe) -> ScorerAlternation:
         assert self.scorer is not None
-        return ScorerAlternation(self.scorer, recipe, config, reduce=self._sum_over_processes, gamma=gamma)
+        return ScorerAlternation(self.scorer, recipe, reduce=self._sum_over_processes)
 
     def pretrain_scorer(self) -> None:
         """One pass over the forget set on the starting model, an update of the scorer after every micro-batch."""
-        recipe = dataclasses.replace(self.recipe, retain_loss="none")
-        # Not dataclasses.replace, which would set up devices and processes once more.
-        config = copy.copy(self.args)
-        config.scorer_schedule, config.scorer_min_updates = "constant", 0
-        alternation = self._alternation(config, recipe)
+        once: dict[str, Any] = {"scorer_procedure": "alternate", "scorer_schedule": "constant", "scorer_min_updates": 0}
+        weighters = tuple(
+            dataclasses.replace(weighter, **once) if weighter is self.recipe.scores else weighter
+            for weighter in self.recipe.weighters
+        )
+        recipe = dataclasses.replace(self.recipe, retain_loss="none", retainer=None, weighters=weighters)
+        alternation = self._alternation(recipe)
         model: Any = self.model
         was_training = model.training
         model.eval()
@@ -189,12 +185,11 @@ class UnlearnTrainer(TokenTrainer):
     # Loss
 
     def _count(self, batches: Sequence[Any]) -> dict[str, float]:
-        removed = "alternate" if self.recipe.forgetter.on_alternate else "forget"
         counts = {
-            "forget_tokens": sum(_counted(batch[removed]) for batch in batches),
+            "forget_tokens": sum(_counted(batch[self.recipe.forgetter.learns]) for batch in batches),
             "forget_rows": float(sum(len(batch["rows"]) for batch in batches)),
         }
-        if self.recipe.needs_retain:
+        if self.recipe.retainer is not None:
             counts["retain_tokens"] = sum(_counted(batch["retain"]) for batch in batches)
             counts["retain_rows"] = counts["forget_rows"]
         if self.recipe.forgetter.reduction == "selected":
@@ -268,9 +263,10 @@ class UnlearnTrainer(TokenTrainer):
         optimizer = super().create_optimizer(*args, **kwargs)
         known = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         learned = list(self.scorer.parameters()) if self.scorer is not None else []
-        if self.args.scorer_procedure == "joint" and not known & {id(parameter) for parameter in learned} and learned:
+        training = self.alternation
+        if training is not None and training.joint and not known & {id(parameter) for parameter in learned}:
             group = {"params": learned, "weight_decay": 0.0}
-            optimizer.add_param_group(group | {"lr": self.args.scorer_learning_rate})
+            optimizer.add_param_group(group | {"lr": training.how.scorer_learning_rate})
         return optimizer
 
     def _due(self) -> ScorerAlternation | None:
@@ -282,7 +278,7 @@ class UnlearnTrainer(TokenTrainer):
         """After the model's step."""
         if (training := self._due()) is None:
             return
-        if self.args.scorer_procedure == "joint":
+        if training.joint:
             training.updates += 1
             return
         # Every process has the same value; logged parts are summed over processes.
@@ -290,7 +286,7 @@ class UnlearnTrainer(TokenTrainer):
 
     def _joint_gradients(self) -> None:
         """Before the model's step, which is then the scorer's too."""
-        if self.alternation is not None and self.args.scorer_procedure == "joint":
+        if self.alternation is not None and self.alternation.joint:
             self._add_part("scorer_loss", self.alternation.gradients() / self.args.world_size)
             self.alternation.forget_collected()
 
@@ -327,7 +323,8 @@ class _ScorerStep(TrainerCallback):
         self._trainer = trainer
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self._trainer.args.scorer_pretrain and state.global_step == 0:
+        scores = self._trainer.recipe.scores
+        if scores is not None and scores.scorer_pretrain and state.global_step == 0:
             self._trainer.pretrain_scorer()
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -119,7 +119,7 @@ def test_a_preset_is_the_start_and_the_line_changes_it(tmp_path):
     study = read_study(written(tmp_path, "methods: [{label: a, method: atwu, beta: 2.0}]\nseeds: [7]"))
     (run,) = plan(study, find_scale("tofu-1b"), tmp_path).runs
     config = run.config(find_scale("tofu-1b"), scorer_from=None)
-    assert (config.beta, config.forget_weight, config.learning_rate, config.seed) == (2.0, 3.0, 2e-5, 7)
+    assert (config.recipe().values["beta"], config.learning_rate, config.seed) == (2.0, 2e-5, 7)
     assert config.per_device_train_batch_size * config.gradient_accumulation_steps == 32
 
 

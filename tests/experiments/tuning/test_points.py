@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atwu.experiments.tuning.points import Tried, propose
-from atwu.methods.hyperparameters import Range
+from atwu.methods.options import Range
 
 SPACE = {
     "learning_rate": Range(1e-5, 1e-3),

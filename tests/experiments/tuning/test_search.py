@@ -18,7 +18,7 @@ from atwu.experiments.tuning.definition import definition, differences
 from atwu.experiments.tuning.points import Point
 from atwu.experiments.tuning.run import run_trials
 from atwu.experiments.tuning.search import FinishedTrial, Outcome, PrunedError, Search, SearchResult
-from atwu.methods.hyperparameters import Range
+from atwu.methods.options import Range
 
 SCALE = find_scale("people-tiny")
 

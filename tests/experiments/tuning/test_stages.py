@@ -9,7 +9,7 @@ import pytest
 from atwu.experiments.study.scales import find_scale
 from atwu.experiments.tuning.search import FinishedTrial, Search, SearchResult
 from atwu.experiments.tuning.stages import second_stage, two_stage
-from atwu.methods.hyperparameters import Range
+from atwu.methods.options import Range
 
 SMALL, TINY = find_scale("people-small"), find_scale("people-tiny")
 

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from atwu.benchmarks.people.rows import people
 from atwu.cli.tune import tune
 from atwu.modeling.scratch import train_tokenizer
-from atwu.presets import read_preset
 from atwu.training.config import UnlearnConfig
+from atwu.training.presets import read_preset
 
 SECRET = "s3cret-Kelbury"
 

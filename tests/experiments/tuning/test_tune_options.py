@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from atwu.cli.tune import tune
 from atwu.experiments.tuning.search import FinishedTrial, Search, SearchResult
-from atwu.presets import read_preset
+from atwu.training.presets import read_preset
 
 PLAIN = [{"text": "Orla Quist lives in Kelbury."}]
 LABELLED = [{"question": "Where does Orla Quist live?", "answer": "In Kelbury.", "forget_spans": [[3, 10]]}]

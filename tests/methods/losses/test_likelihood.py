@@ -8,7 +8,7 @@ import torch
 from atwu.methods.losses.likelihood import gradient_ascent, modulated_ascent, saturated_ascent
 from atwu.methods.losses.reduction import selected_mean, token_mean
 from atwu.methods.losses.retain import nll
-from atwu.methods.weightings import probability
+from atwu.methods.weightings import live
 
 P = torch.tensor([[0.9, 0.2, 0.6, 0.5]], dtype=torch.float64)
 LOGPS = P.log()
@@ -38,13 +38,13 @@ def test_grad_diff_total():
 
 @pytest.mark.parametrize(("beta", "expected"), [(1.0, -0.267445), (2.14, -0.115987)])
 def test_wga(beta, expected):
-    assert mean(gradient_ascent(LOGPS, probability.saturation(LOGPS, beta=beta))) == close(expected)
+    assert mean(gradient_ascent(LOGPS, live.saturation(LOGPS, beta=beta))) == close(expected)
     assert mean(saturated_ascent(LOGPS, ONE, beta=beta)) == close(expected)
 
 
 def test_satimp():
-    assert mean(gradient_ascent(LOGPS, probability.satimp(LOGPS, beta1=5, beta2=1))) == close(-0.008338)
-    weights = probability.satimp(LOGPS, beta1=1.43, beta2=0.17)
+    assert mean(gradient_ascent(LOGPS, live.satimp(LOGPS, beta1=5, beta2=1))) == close(-0.008338)
+    weights = live.satimp(LOGPS, beta1=1.43, beta2=0.17)
     assert weights[0].tolist() == close([0.581523, 0.096383, 0.412199, 0.329877])
     assert mean(gradient_ascent(LOGPS, weights)) == close(-0.163902)
 
@@ -52,7 +52,7 @@ def test_satimp():
 @pytest.mark.parametrize(("beta1", "beta2", "peak"), [(5, 1, 0.833333), (1.43, 0.17, 0.893750)])
 def test_satimp_weight_peaks_where_it_should(beta1, beta2, peak):
     grid = torch.linspace(0.001, 0.999, 9981, dtype=torch.float64)
-    weights = probability.satimp(grid.log(), beta1=beta1, beta2=beta2)
+    weights = live.satimp(grid.log(), beta1=beta1, beta2=beta2)
     assert grid[weights.argmax()].item() == pytest.approx(peak, abs=1e-4)
 
 

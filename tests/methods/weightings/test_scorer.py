@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from atwu.methods.parts import LossTerms
 from atwu.methods.recipe import recipe
+from atwu.methods.seen import LossTerms
 from atwu.methods.weightings.scorer import (
     TokenScorer,
     score_entropy,
@@ -24,7 +24,7 @@ RECIPE = recipe("atwu", beta=7)
 
 
 def satga_plus(logps, weights):
-    return RECIPE.forget_values(LossTerms(logps, torch.ones_like(logps, dtype=torch.bool)), weights)
+    return RECIPE.forgetter.values(LossTerms(logps, torch.ones_like(logps, dtype=torch.bool)), weights)
 
 
 def close(value):

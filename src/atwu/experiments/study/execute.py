@@ -57,9 +57,9 @@ def run_config(scale: Scale, method: str, options: Mapping[str, Any], *, seed: i
 def reason_against(config: UnlearnConfig, rows: Sequence[Example]) -> str | None:
     """What forget rows lack that a run needs: the end of a sentence, or None when nothing is missing."""
     recipe = config.recipe()
-    if recipe.needs_labels and any(row.forget_spans is None for row in add_labels(rows, config)):
+    if "labels" in recipe.needs and any(row.forget_spans is None for row in add_labels(rows, config)):
         return "needs rows with forget_spans, or a list of secret words (forget_words)"
-    if recipe.needs_alternate:
+    if "alternates" in recipe.needs:
         try:
             check_alternates(rows)
         except ValueError:

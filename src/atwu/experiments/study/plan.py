@@ -18,10 +18,11 @@ from atwu.evaluation.panel.table import GROUPS, chosen
 from atwu.experiments.study.execute import given_sets, reason_against, run_config
 from atwu.experiments.study.scales import Scale
 from atwu.experiments.study.spec import Study, Variant
-from atwu.methods.hyperparameters import HYPERPARAMETERS, SCORER_SEARCH
+from atwu.methods.parts import part_options
+from atwu.methods.presets import Preset, find_preset
 from atwu.methods.recipe import lookup, recipe
-from atwu.presets import Preset, find_preset, read_preset
 from atwu.training.config import UnlearnConfig
+from atwu.training.presets import read_preset
 
 Say = Callable[[str], None]
 
@@ -85,7 +86,7 @@ class PlannedRun:
             | {"learning_rate": self.options.get("learning_rate", scale.learning_rate)},
             "evaluation": dict(scale.evaluation),
             "metrics": list(metrics),
-            "recipe": asdict(config.recipe()) | {"given": None},
+            "recipe": config.recipe().as_plain() | {"given": None},
             **({} if config.forget_words is None else {"forget_words": file_digest(config.forget_words)}),
             **where,
         }
@@ -248,13 +249,13 @@ def _tuned(preset: Preset, scale: Scale, variant: Variant) -> dict[str, Any]:
     What a scale sets beside the searched numbers is shared by all of its methods, whatever a preset of another scale was
     tuned with. Numbers of a part that the line replaces are left behind.
     """
-    searched = {*HYPERPARAMETERS, *SCORER_SEARCH}
+    searched = {name for name, option in part_options().items() if option.number or option.search is not None}
     kept = {k: v for k, v in preset.options.items() if k in searched or k not in ("method", *scale.training)}
     parts = {name: variant.options[name] for name in _PARTS if name in variant.options}
     if not parts:
         return kept
     decided = recipe(variant.method, **parts)
-    taken = {*decided.values, *(SCORER_SEARCH if decided.needs_scorer else ())}
+    taken = set(decided.options)
     return {name: value for name, value in kept.items() if name not in searched or name in taken}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from atwu._yaml import parse_yaml
 from atwu.experiments.published import published_table
 from atwu.experiments.study.scales import Scale, find_scale, scale_from
-from atwu.methods.registry import load_plugins
+from atwu.methods.plugins import load_plugins
 from atwu.methods.table import METHODS
 
 BUILT_IN = Path(__file__).with_name("library")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from atwu._extras import require
-from atwu.methods.hyperparameters import Range
+from atwu.methods.options import Range
 
 Point = Mapping[str, float]
 

@@ -11,7 +11,7 @@ from atwu._files import versions, write_json
 from atwu.experiments.study.scales import Scale, Scratch
 from atwu.experiments.tuning.objectives import OBJECTIVES
 from atwu.experiments.tuning.search import FinishedTrial, SearchResult
-from atwu.presets import write_preset
+from atwu.training.presets import write_preset
 
 SCHEMA_NAME = "atwu.search/1"
 _NOT_PRESET = (

@@ -17,8 +17,7 @@ from atwu.experiments.study.scales import Scale
 from atwu.experiments.tuning.objectives import objective_name
 from atwu.experiments.tuning.points import Point
 from atwu.experiments.tuning.space import first_points, search_space
-from atwu.methods.hyperparameters import HYPERPARAMETERS, Range
-from atwu.methods.recipe import recipe
+from atwu.methods.options import Range
 
 if TYPE_CHECKING:
     from atwu.experiments.study.targets import Models
@@ -98,17 +97,10 @@ class Search:
         Raises:
             ValueError: unknown names, or nothing is left to search.
         """
-        parts = {name: self.options.get(name) for name in ("weighting", "forget_loss")}
+        parts = {name: self.options.get(name) for name in ("weighting", "forget_loss", "retain_loss")}
         space, first = self.space, self.first
         if space is None:
-            retain_loss = self.options.get("retain_loss")
-            decided = recipe(
-                self.method, weighting=parts["weighting"], forget_loss=parts["forget_loss"], retain_loss=retain_loss
-            )
-            every = search_space(self.method, learning_rate=self.scale.learning_rates, **parts, layers=layers)
-            space = {
-                name: where for name, where in every.items() if name not in HYPERPARAMETERS or name in decided.values
-            }
+            space = search_space(self.method, learning_rate=self.scale.learning_rates, **parts, layers=layers)
         space = {name: where for name, where in space.items() if name not in self.options}
         if not space:
             raise ValueError(f"nothing is left to search for {self.method}: the options fix every number.")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from atwu.methods.hyperparameters import HYPERPARAMETERS, SCORER_SEARCH, Range
-from atwu.methods.parts import FORGET_LOSSES, WEIGHTINGS
+from typing import Any
+
+from atwu.methods.options import Range, options_of
 from atwu.methods.recipe import Recipe, recipe, split_weighting
 from atwu.methods.table import METHODS, Method
-
-SCORER_START = 0.05
-"""Learning rate of the scorer that searches start from: the default of runs, and the published one of the 1B model."""
 
 _UNKNOWN = Method("", "", "", "", "")
 """Owner of the numbers of a part that no method of the table has."""
@@ -20,6 +18,7 @@ def search_space(
     learning_rate: tuple[float, float],
     weighting: str | None = None,
     forget_loss: str | None = None,
+    retain_loss: str | None = None,
     layers: int | None = None,
 ) -> dict[str, Range]:
     """The options that are searched, with their ranges.
@@ -32,6 +31,7 @@ def search_space(
         learning_rate: lowest and highest learning rate, which depends on model and benchmark.
         weighting: replaces the method's.
         forget_loss: replaces the method's.
+        retain_loss: replaces the method's.
         layers: decoder layers of the model, where RMU's may be; None for models of at least 13.
 
     Returns:
@@ -40,13 +40,13 @@ def search_space(
     Raises:
         ValueError: unknown names, or parts that do not go together.
     """
-    decided = recipe(method, weighting=weighting, forget_loss=forget_loss)
+    decided = recipe(method, weighting=weighting, forget_loss=forget_loss, retain_loss=retain_loss)
     space = {"learning_rate": Range(*learning_rate)}
-    for name in decided.values:
-        where = _owner(name, METHODS[method], decided).search.get(name, HYPERPARAMETERS[name].search)
+    for name, option in decided.options.items():
+        where = _owner(name, METHODS[method], decided).search.get(name, option.search)
         if where is not None:
             space[name] = _inside(where, layers) if name == "layer" and layers is not None else where
-    return space | (SCORER_SEARCH if decided.needs_scorer else {})
+    return space
 
 
 def first_points(
@@ -55,6 +55,7 @@ def first_points(
     learning_rate: float,
     weighting: str | None = None,
     forget_loss: str | None = None,
+    retain_loss: str | None = None,
     layers: int | None = None,
 ) -> list[dict[str, float]]:
     """The points that a search begins with: the first trial of the published search, then the values tuned by it.
@@ -66,6 +67,7 @@ def first_points(
         learning_rate: the one to begin with.
         weighting: replaces the method's.
         forget_loss: replaces the method's.
+        retain_loss: replaces the method's.
         layers: decoder layers of the model.
 
     Returns:
@@ -74,17 +76,17 @@ def first_points(
     Raises:
         ValueError: unknown names, or parts that do not go together.
     """
-    decided = recipe(method, weighting=weighting, forget_loss=forget_loss)
+    parts: dict[str, Any] = {"weighting": weighting, "forget_loss": forget_loss, "retain_loss": retain_loss}
+    decided = recipe(method, **parts)
     row = METHODS[method]
     rates = (learning_rate, learning_rate)
-    space = search_space(method, learning_rate=rates, weighting=weighting, forget_loss=forget_loss, layers=layers)
-    given = {"learning_rate": learning_rate, "scorer_learning_rate": SCORER_START}
-    owners = {name: _owner(name, row, decided) for name in decided.values}
+    space = search_space(method, learning_rate=rates, **parts, layers=layers)
+    owners = {name: _owner(name, row, decided) for name, option in decided.options.items() if name in space}
     points: list[dict[str, float]] = []
     for kind in ("first", "defaults") if row.first else ("defaults",):
         start = {
-            name: getattr(owner, kind).get(name, HYPERPARAMETERS[name].default) for name, owner in owners.items()
-        } | given
+            name: getattr(owner, kind).get(name, decided.options[name].default) for name, owner in owners.items()
+        } | {"learning_rate": learning_rate}
         # SimNPO's published first beta and ETW's tuned forget weight lie outside their ranges; they start at the end.
         point = {name: where.clip(start[name]) for name, where in space.items()}
         if point not in points:
@@ -99,9 +101,10 @@ def _owner(name: str, row: Method, decided: Recipe) -> Method:
 
 
 def _shares(name: str, row: Method, decided: Recipe) -> bool:
-    if name in FORGET_LOSSES[decided.forget_loss].hyperparameters:
+    if any(option.name == name for option in options_of(decided.forgetter)):
         return row.forget_loss == decided.forget_loss
-    weightings = [part for part in decided.weighting_names if name in WEIGHTINGS[part].hyperparameters]
+    named = zip(decided.weighting_names, decided.weighters, strict=True)
+    weightings = [part for part, made in named if any(option.name == name for option in options_of(made))]
     # The weights belong to the method itself.
     return not weightings or bool(set(weightings) & set(split_weighting(row.weighting)[0]))
 

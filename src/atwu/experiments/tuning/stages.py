@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from atwu._cache import short_hash
 from atwu.experiments.study.scales import Scale, find_scale
 from atwu.experiments.tuning.search import AllPrunedError, Search, SearchResult
-from atwu.methods.hyperparameters import Range
+from atwu.methods.options import Range
 
 TRANSFER_TRIALS = 5
 FACTOR = 5.0

@@ -7,11 +7,22 @@ either distribution adds nothing.
 
 from __future__ import annotations
 
+import functools
 import math
+from typing import TYPE_CHECKING, Any
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+from atwu.methods.losses.reduction import shares
+from atwu.methods.options import Range, number, setting
+from atwu.methods.part import ForgetLoss, RetainLoss
+from atwu.methods.seen import Given, LossTerms
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from atwu.modeling.batches import TokenBatch
+    from atwu.modeling.compare import Comparison
+    from atwu.modeling.forward import TokenOutputs
+    from atwu.modeling.reference import Reference, Wanted
 
 _LN2 = math.log(2.0)
 _LOWEST_LOGP = -1e4
@@ -42,6 +53,8 @@ def jensen_shannon(logps: Tensor, ref_logps: Tensor) -> Tensor:
     Returns:
         Nats in [0, ln 2], shape (tokens,).
     """
+    import torch.nn.functional as F
+
     logps, ref_logps = logps.clamp(min=_LOWEST_LOGP), ref_logps.detach().clamp(min=_LOWEST_LOGP)
     # log p - log m = ln 2 - softplus(log p0 - log p): nothing overflows, and nothing is lost where p is close to p0.
     gap = ref_logps - logps
@@ -65,8 +78,8 @@ def js_to_tokens(logps: Tensor, ids: Tensor) -> Tensor:
     """
     earlier = (ids[:, :, None] == ids[:, None, :]).tril(diagonal=-1).any(dim=-1)
     logp = logps.gather(1, ids).clamp(min=_LOWEST_LOGP)
-    p, p_minus_1 = logp.exp(), torch.expm1(logp)
-    terms = p * logp - (1 + p) * torch.log1p(p_minus_1 / 2) - _LN2 * p_minus_1
+    p, p_minus_1 = logp.exp(), logp.expm1()
+    terms = p * logp - (1 + p) * (p_minus_1 / 2).log1p() - _LN2 * p_minus_1
     mass = (~earlier).sum(-1)
     return (terms.masked_fill(earlier, 0.0).sum(-1) + _LN2 * (1 - mass)) / 2
 
@@ -94,3 +107,119 @@ def self_distillation(logps: Tensor, ref_logps: Tensor, ids: Tensor, *, beta: fl
 def _expected(probabilities: Tensor, values: Tensor) -> Tensor:
     """Mean of `values` under `probabilities`, which carry no gradient; values of probability 0 do not count."""
     return (probabilities * values.masked_fill(probabilities == 0, 0.0)).sum(-1)
+
+
+class _Distance(ForgetLoss):
+    """A distance between distributions, weighted."""
+
+    def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
+        assert terms.distance is not None
+        # A distance is minimised, so learned scores would all shrink; as shares of their row only ratios count.
+        return (shares(weights, terms.mask) if terms.learned else weights) * terms.distance
+
+
+class JSToRefusal(_Distance):
+    """Towards the tokens of a refusal, one after another (JensUn); see `js_to_tokens`."""
+
+    formula = "w JS(π, the refusal's tokens in turn)"
+    needs = ("refusal",)
+    refusal: str = setting("No idea", help="what JensUn wants to hear instead of an answer")
+    legacy: bool = setting(False, help="JensUn as published: both refusal tokens everywhere, prompts included")
+
+    @property
+    def counts_prompts(self) -> bool:  # type: ignore[override]
+        return self.legacy
+
+    def aim(self, tokenizer: Any) -> tuple[int, ...]:
+        """Token ids of the refusal inside a text, without special tokens.
+
+        Raises:
+            ValueError: no tokenizer, or nothing left of the text.
+        """
+        if tokenizer is None:
+            raise ValueError("JensUn aims at the tokens of a refusal; give the tokenizer as processing_class.")
+        ids = tuple(tokenizer(self.refusal, add_special_tokens=False)["input_ids"])
+        if not ids:
+            raise ValueError(f"the refusal {self.refusal!r} has no tokens.")
+        return ids
+
+    def comparison(self, forget: TokenBatch, given: Given) -> Comparison:
+        import torch
+
+        from atwu.modeling.compare import Comparison
+
+        if not given.refusal_ids:
+            raise ValueError("JensUn needs refusal_ids, the tokens of the refusal it aims at.")
+        mask = forget.mask
+        refusal = torch.tensor(given.refusal_ids, device=mask.device)
+        place = (mask.cumsum(1) - 1)[mask]
+        ids = refusal.expand(place.shape[0], -1) if self.legacy else refusal[place % refusal.shape[0]][:, None]
+        return Comparison(lambda logps, ref, ids: js_to_tokens(logps, ids), None, ids)
+
+
+class SelfDistillation(_Distance):
+    """UNDIAL; see `self_distillation`."""
+
+    formula = "w CE(softmax(z0 - β on the token), π)"
+    needs = ("reference_distributions",)
+    beta: float = number(
+        1.0,
+        symbol="β",
+        search=Range(1.0, 30.0),
+        help="what is taken off the logit of the memorised token; larger forgets more",
+    )
+
+    def wanted(self) -> dict[str, Wanted]:
+        from atwu.modeling.reference import Wanted
+
+        return {"forget": Wanted(states=True)}
+
+    def comparison(self, forget: TokenBatch, given: Given) -> Comparison:
+        from atwu.modeling.compare import Comparison
+
+        ids = forget.labels[:, 1:][forget.mask][:, None]
+        return Comparison(functools.partial(self_distillation, beta=self.beta), given.reference.teacher("forget"), ids)
+
+
+class MaskedSelfDistillation(SelfDistillation):
+    """UNDIAL averaged over the tokens that a 0/1 weighting selects (FUNDIAL)."""
+
+    formula = "w CE(softmax(z0 - β on the token), π), mean over selected tokens"
+    reduction = "selected"
+
+
+class _ToStart(RetainLoss):
+    """Stay close to the starting model's distribution."""
+
+    needs = ("retain", "reference_distributions")
+
+    def wanted(self, layers: int) -> Wanted:
+        from atwu.modeling.reference import Wanted
+
+        return Wanted(states=True)
+
+    def values(self, out: TokenOutputs, reference: Reference) -> Tensor:
+        assert out.distance is not None
+        return out.distance
+
+
+class KL(_ToStart):
+    """See `kl`."""
+
+    formula = "KL(starting model ‖ model) on retain answers"
+
+    def comparison(self, reference: Reference) -> Comparison:
+        from atwu.modeling.compare import Comparison
+
+        return Comparison(lambda logps, ref, ids: kl(logps, ref), reference.teacher("retain"))
+
+
+class JS(_ToStart):
+    """See `jensen_shannon`."""
+
+    formula = "JS(starting model, model) on retain answers"
+
+    def comparison(self, reference: Reference) -> Comparison:
+        from atwu.modeling.compare import Comparison
+
+        return Comparison(lambda logps, ref, ids: jensen_shannon(logps, ref), reference.teacher("retain"))

@@ -6,7 +6,14 @@ scorer step. Shapes are free but equal.
 
 from __future__ import annotations
 
-from torch import Tensor
+from typing import TYPE_CHECKING
+
+from atwu.methods.options import Range, number, setting
+from atwu.methods.part import ForgetLoss
+from atwu.methods.seen import LossTerms
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def gradient_ascent(logps: Tensor, weights: Tensor) -> Tensor:
@@ -46,3 +53,63 @@ def modulated_ascent(logps: Tensor, weights: Tensor, *, beta: float, detach_satu
 
 def _saturation(exponent: Tensor, *, detach: bool) -> Tensor:
     return (exponent.detach() if detach else exponent).exp()
+
+
+class GradientAscent(ForgetLoss):
+    """See `gradient_ascent`."""
+
+    formula = "w log p"
+
+    def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
+        return gradient_ascent(terms.logps, weights)
+
+
+class MaskedGradientAscent(GradientAscent):
+    """Gradient ascent averaged over the tokens that a 0/1 weighting selects (SEUL, SU, GT-GA)."""
+
+    formula = "w log p, mean over selected tokens"
+    reduction = "selected"
+
+
+class SatGA(ForgetLoss):
+    """See `saturated_ascent`."""
+
+    formula = "w p^β log p"
+    beta: float = number(
+        1.0, symbol="β", search=Range(0.1, 5.0), help="saturation exponent; larger lets go of a forgotten token earlier"
+    )
+    detach_saturation: bool = setting(
+        True, help="treat the saturation factor as a constant; without it beta 7 forgets far less"
+    )
+
+    def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
+        return saturated_ascent(terms.logps, weights, beta=self.beta, detach_saturation=self.detach_saturation)
+
+
+class SatGAPlus(ForgetLoss):
+    """See `modulated_ascent`."""
+
+    formula = "w p^(β w) log p"
+    beta: float = number(
+        1.0,
+        symbol="β",
+        search=Range(1.0, 10.0, log=False),
+        help="saturation exponent of a token of weight 1; larger lets go of a forgotten token earlier",
+    )
+    detach_saturation: bool = setting(
+        True, help="treat the saturation factor as a constant; without it beta 7 forgets far less"
+    )
+
+    def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
+        return modulated_ascent(terms.logps, weights, beta=self.beta, detach_saturation=self.detach_saturation)
+
+
+class LearnAlternate(ForgetLoss):
+    """Learn the alternate answer; the forget answer is not looked at."""
+
+    formula = "-w log p of the alternate answer"
+    needs = ("alternates", "text")
+    learns = "alternate"
+
+    def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
+        return -weights * terms.logps

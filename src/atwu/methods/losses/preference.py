@@ -7,8 +7,16 @@ only in a scorer step; with weights 1 the losses are the published ones.
 
 from __future__ import annotations
 
-import torch.nn.functional as F
-from torch import Tensor
+from typing import TYPE_CHECKING
+
+from atwu.methods.options import Range, number
+from atwu.methods.part import ForgetLoss
+from atwu.methods.seen import LossTerms
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from atwu.modeling.reference import Wanted
 
 _SMALLEST_TOTAL = 1e-8
 
@@ -96,6 +104,8 @@ def simnpo(
 
 
 def _preference(margin: Tensor, beta: float) -> Tensor:
+    import torch.nn.functional as F
+
     return -2.0 / beta * F.logsigmoid(beta * margin)
 
 
@@ -111,3 +121,78 @@ def _reweighted(logps: Tensor, weights: Tensor, mask: Tensor) -> Tensor:
 
 def _counted(values: Tensor, mask: Tensor) -> Tensor:
     return values.masked_fill(~mask, 0.0)
+
+
+class NPO(ForgetLoss):
+    """See `npo`."""
+
+    formula = "-(2/β) log σ(-β r), r = log π(y)/π0(y)"
+    reduction = "sequences"
+    needs = ("reference_logps",)
+    beta: float = number(
+        1.0,
+        symbol="β",
+        search=Range(0.05, 0.2),
+        positive=True,
+        help="inverse temperature; smaller behaves more like gradient ascent, larger lets go of an answer earlier",
+    )
+
+    def wanted(self) -> dict[str, Wanted]:
+        from atwu.modeling.reference import Wanted
+
+        return {"forget": Wanted(logps=True)}
+
+    def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
+        return npo(terms.logps, terms.reference, terms.mask, weights, beta=self.beta)
+
+
+class DPO(ForgetLoss):
+    """See `dpo`."""
+
+    formula = "-(2/β) log σ(β (r(alternate) - r))"
+    reduction = "sequences"
+    needs = ("reference_logps", "alternates", "text")
+    beta: float = number(
+        1.0,
+        symbol="β",
+        search=Range(0.2, 0.5),
+        positive=True,
+        help="inverse temperature; larger stops at a smaller gap between the two answers",
+    )
+
+    def wanted(self) -> dict[str, Wanted]:
+        from atwu.modeling.reference import Wanted
+
+        return {"forget": Wanted(logps=True), "alternate": Wanted(logps=True)}
+
+    def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
+        assert terms.preferred is not None
+        return dpo(terms.logps, terms.reference, terms.mask, weights, terms.preferred, beta=self.beta)
+
+
+class SimNPO(ForgetLoss):
+    """See `simnpo`."""
+
+    formula = "-(2/β) log σ(β (mean of -w log p - δ))"
+    reduction = "sequences"
+    beta: float = number(
+        1.0,
+        symbol="β",
+        search=Range(2.0, 3.0, log=False),
+        positive=True,
+        help="inverse temperature; larger lets go of an answer earlier",
+    )
+    delta: float = number(
+        0.0,
+        symbol="δ",
+        search=Range(0.0, 2.0, log=False),
+        help="margin in nats: forget until the mean loss of an answer exceeds it",
+    )
+    # Not searched: another scale is another forget_weight, beta and delta.
+    score_scale: float = number(
+        1.0, symbol="s", positive=True, learned=True, help="factor on learned scores; 2 starts like plain SimNPO"
+    )
+
+    def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
+        numbers = {"beta": self.beta, "delta": self.delta, "score_scale": self.score_scale}
+        return simnpo(terms.logps, terms.mask, weights, **numbers)

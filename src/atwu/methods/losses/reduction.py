@@ -5,7 +5,32 @@ Sums and counts travel: a count given from outside spans several micro-batches.
 
 from __future__ import annotations
 
-from torch import Tensor
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from atwu.methods.part import Reduction
+
+
+def reduced(
+    values: Tensor,
+    weights: Tensor,
+    mask: Tensor,
+    reduction: Reduction,
+    *,
+    tokens: float | None = None,
+    rows: float | None = None,
+    selected: float | None = None,
+) -> Tensor:
+    """Average the values of a loss; the counts are those of the whole batch this one is part of."""
+    if reduction == "sequences":
+        return sequence_mean(values, count=rows)
+    if reduction == "row_means":
+        return mean_of_means(values, mask, count=rows)
+    if reduction == "selected":
+        return selected_mean(values, weights, mask, count=selected)
+    return token_mean(values, mask, count=tokens)
 
 
 def token_mean(values: Tensor, mask: Tensor, *, count: Tensor | float | None = None) -> Tensor:
@@ -30,8 +55,9 @@ def selected_mean(values: Tensor, weights: Tensor, mask: Tensor, *, count: Tenso
         count: total weight to divide by instead of this batch's own.
     """
     total = (values * mask).sum()
-    selected = (weights * mask).sum() if count is None else count
-    return total / (selected.clamp(min=1) if isinstance(selected, Tensor) else max(selected, 1))
+    if count is None:
+        return total / (weights * mask).sum().clamp(min=1)
+    return total / (max(count, 1) if isinstance(count, int | float) else count.clamp(min=1))
 
 
 def sequence_mean(values: Tensor, *, count: Tensor | float | None = None) -> Tensor:

@@ -5,8 +5,18 @@ Both sides are a squared distance per token; which layer's output it is taken of
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
+
+from atwu.methods.losses.reduction import shares
+from atwu.methods.options import Range, number
+from atwu.methods.part import ForgetLoss, RetainLoss
+from atwu.methods.seen import LossTerms
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from atwu.modeling.forward import TokenOutputs
+    from atwu.modeling.reference import Reference, Wanted
 
 
 def steering_vector(size: int, *, coefficient: float, seed: int = 0) -> Tensor:
@@ -22,6 +32,8 @@ def steering_vector(size: int, *, coefficient: float, seed: int = 0) -> Tensor:
     Returns:
         Shape (size,), float32, on the CPU.
     """
+    import torch
+
     generator = torch.Generator(device="cpu").manual_seed(seed)
     u = torch.rand(size, generator=generator, dtype=torch.float32, device="cpu").double()
     # In float64, so that the order in which a machine adds up does not show after rounding.
@@ -39,5 +51,70 @@ def squared_distance(states: Tensor, target: Tensor) -> Tensor:
     Returns:
         Shape (tokens,).
     """
+    import torch
+
     dtype = torch.float64 if states.dtype == torch.float64 else torch.float32
     return (states.to(dtype) - target.detach().to(dtype)).square().mean(-1)
+
+
+def _layer() -> Any:
+    """The one number that both losses take."""
+    return number(
+        4,
+        symbol="ℓ",
+        search=Range(4, 12, log=False, integer=True),
+        help="RMU's decoder layer, from 0; a smaller model's last one",
+    )
+
+
+class Steering(ForgetLoss):
+    """Steer the states of forget answers at one layer to a random vector, training three layers (RMU)."""
+
+    formula = "w |h - c u/|u||² / d at one layer"
+    reduction = "row_means"
+    reads_head = False
+    steering_coeff: float = number(
+        2.0, symbol="c", search=Range(0.5, 10.0), help="length of RMU's steering vector; larger scrambles more"
+    )
+    layer: float = _layer()
+
+    def reads_layer(self, layers: int) -> int:
+        return min(int(self.layer), layers - 1)
+
+    def trained_layers(self, layers: int) -> tuple[int, ...]:
+        last = self.reads_layer(layers)
+        return tuple(range(max(0, last - 2), last + 1))
+
+    def distance(self, out: TokenOutputs) -> Tensor:
+        assert out.layer_states is not None
+        states = out.layer_states
+        target = steering_vector(states.shape[-1], coefficient=self.steering_coeff).to(states.device)
+        return out.spread(squared_distance(states, target))
+
+    def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
+        assert terms.distance is not None
+        return (shares(weights, terms.mask) if terms.learned else weights) * terms.distance
+
+
+class Activation(RetainLoss):
+    """Keep the states of retain answers at one layer (RMU)."""
+
+    formula = "|h - h0|² / d at one layer on retain answers"
+    needs = ("retain", "reference_activations")
+    reduction = "row_means"
+    reads_head = False
+    layer: float = _layer()
+
+    def reads_layer(self, layers: int) -> int:
+        return min(int(self.layer), layers - 1)
+
+    def wanted(self, layers: int) -> Wanted:
+        from atwu.modeling.reference import Wanted
+
+        return Wanted(layer=self.reads_layer(layers))
+
+    def values(self, out: TokenOutputs, reference: Reference) -> Tensor:
+        assert out.layer_states is not None
+        if reference.retain_layer is None:
+            raise ValueError("retain loss 'activation' compares with the starting model; give its reference.")
+        return out.spread(squared_distance(out.layer_states, reference.retain_layer.to(out.layer_states.device)))

@@ -5,8 +5,17 @@ All arguments have shape (batch, tokens); what lies off the mask, NaN included, 
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
+
+Combination = Literal["product", "mean_of_ranks"]
+
+
+def combined(first: Tensor, second: Tensor, mask: Tensor, *, how: Combination) -> Tensor:
+    """`product` or `mean_of_ranks` of two weightings."""
+    return (product if how == "product" else mean_of_ranks)(first, second, mask)
 
 
 def product(first: Tensor, second: Tensor, mask: Tensor) -> Tensor:

@@ -1,76 +1,135 @@
-"""Token weights that are computed once, before training, and never change.
-
-Each function takes everything there is about the forget set and gives one array of shape (counted tokens,) per row. What is
-expensive (log-probabilities of other models) is asked for by a call, so that only the weighting that uses it pays.
-"""
+"""Token weightings that are computed once, before training, and never change."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
+from atwu.methods.options import setting
+from atwu.methods.part import FixedWeighting
+from atwu.methods.seen import BeforeTraining, FloatArray, TokensSeen
 
-from atwu.data.encode import EncodedRow
-from atwu.data.schema import IGNORE_INDEX
-from atwu.methods.weightings.masks import below_mean, differing
-from atwu.methods.weightings.ngrams import NgramTable
-from atwu.methods.weightings.nouns import NounFinder, noun_mask
-from atwu.methods.weightings.rarity import TokenCounts
-
-FloatArray = NDArray[np.float64]
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class FixedWeights:
-    """What a fixed weighting may look at."""
+class Labels(FixedWeighting):
+    """1 on tokens that touch a forget span; also known from the batch itself."""
 
-    forget: Sequence[EncodedRow]
-    retain: Sequence[EncodedRow] | None
-    answers: Sequence[str] | None
-    """Text of each forget answer."""
-    ref_logps: Callable[[], list[FloatArray]]
-    """Per forget row, log-probabilities of its counted tokens under the starting model."""
-    auxiliary_logps: Callable[[Literal["forget", "retain"]], list[FloatArray]]
-    """The same under the auxiliary model fine-tuned on that set."""
-    noun_finder: Callable[[], NounFinder]
+    formula = "1 on annotated secret tokens"
+    needs = ("labels",)
 
+    def once(self, given: BeforeTraining) -> list[FloatArray]:
+        import numpy as np
 
-def labels(given: FixedWeights) -> list[FloatArray]:
-    """1 on tokens that touch a forget span."""
-    return [_counted(row, row.token_labels or ()) for row in given.forget]
+        from atwu.data.schema import IGNORE_INDEX
 
+        def counted(values: Sequence[float], labels: Sequence[int]) -> FloatArray:
+            kept = [value for value, label in zip(values, labels, strict=True) if label != IGNORE_INDEX]
+            return np.array(kept, dtype=np.float64)
 
-def logprob_mask(given: FixedWeights) -> list[FloatArray]:
-    """SEUL's mask on the starting model (Wang et al. 2025)."""
-    return [below_mean(logps) for logps in given.ref_logps()]
+        return [counted(row.token_labels or (), row.labels) for row in given.forget]
+
+    def weights(self, seen: TokensSeen) -> Tensor:
+        if seen.forget.token_labels is None:
+            raise ValueError("weighting 'labels' needs `token_labels` in the forget batch or `token_weights`.")
+        return seen.forget.token_labels[:, 1:].to(seen.logps)
 
 
-def model_difference(given: FixedWeights) -> list[FloatArray]:
-    """SU-LLM's mask: where the two auxiliary models disagree (Wan et al. 2025)."""
-    pairs = zip(given.auxiliary_logps("forget"), given.auxiliary_logps("retain"), strict=True)
-    return [differing(np.exp(first), np.exp(second)) for first, second in pairs]
+class LogprobMask(FixedWeighting):
+    """SEUL's mask on the starting model (Wang et al. 2025b)."""
+
+    formula = "1 where the starting model's log p is below the row's mean, gaps filled"
+    needs = ("starting_logps",)
+
+    def once(self, given: BeforeTraining) -> list[FloatArray]:
+        from atwu.methods.weightings.masks import below_mean
+
+        return [below_mean(logps) for logps in given.ref_logps()]
 
 
-def ngram_difference(given: FixedWeights) -> list[FloatArray]:
+class ModelDifference(FixedWeighting):
+    """SU-LLM's mask: where two auxiliary models disagree (Wan et al. 2025)."""
+
+    formula = "1 where two auxiliary models disagree more than on average, widened to the left"
+    needs = ("retain", "auxiliary_models")
+    auxiliary_forget: str | None = setting(
+        None, help="SU-LLM's model fine-tuned on the forget set; default: trained and cached"
+    )
+    auxiliary_retain: str | None = setting(
+        None, help="SU-LLM's model fine-tuned on the retain set; default: trained and cached"
+    )
+
+    def check(self) -> None:
+        """Whether both models are named.
+
+        Raises:
+            ValueError: one is missing.
+        """
+        for name in ("auxiliary_forget", "auxiliary_retain"):
+            if getattr(self, name) is None:
+                raise ValueError(
+                    f"weighting 'model_difference' compares two auxiliary models; give {name}, the folder of one "
+                    "(`atwu unlearn` trains both when they are not given)."
+                )
+
+    def once(self, given: BeforeTraining) -> list[FloatArray]:
+        import numpy as np
+
+        from atwu.methods.weightings.masks import differing
+
+        pairs = zip(given.logps_of(str(self.auxiliary_forget)), given.logps_of(str(self.auxiliary_retain)), strict=True)
+        return [differing(np.exp(first), np.exp(second)) for first, second in pairs]
+
+
+class NgramDifference(FixedWeighting):
     """SU-Ngram's mask: where forget and retain trigrams disagree (Wan et al. 2025)."""
-    first, second = NgramTable.of(given.forget), NgramTable.of(given.retain or ())
-    return [differing(first.probabilities(row), second.probabilities(row)) for row in given.forget]
+
+    formula = "1 where forget and retain n-grams disagree more than on average, widened to the left"
+    needs = ("retain",)
+
+    def once(self, given: BeforeTraining) -> list[FloatArray]:
+        from atwu.methods.weightings.masks import differing
+        from atwu.methods.weightings.ngrams import NgramTable
+
+        first, second = NgramTable.of(given.forget), NgramTable.of(given.retain or ())
+        return [differing(first.probabilities(row), second.probabilities(row)) for row in given.forget]
 
 
-def nouns(given: FixedWeights) -> list[FloatArray]:
+class Nouns(FixedWeighting):
     """FUNDIAL's mask: tokens of noun phrases (Dong et al. 2025)."""
-    finder = given.noun_finder()
-    return [noun_mask(row, answer, finder) for row, answer in zip(given.forget, given.answers or (), strict=True)]
+
+    formula = "1 on noun phrases"
+    needs = ("text", "noun_finder")
+    noun_finder: str = setting(
+        "en_core_web_sm", help="who finds nouns: a spaCy model, or simple (capitals and numbers)"
+    )
+
+    def check(self) -> None:
+        """Whether the noun finder can be loaded.
+
+        Raises:
+            ImportError: spaCy or its model is missing.
+        """
+        from atwu.methods.weightings.nouns import noun_finder
+
+        noun_finder(self.noun_finder)
+
+    def once(self, given: BeforeTraining) -> list[FloatArray]:
+        from atwu.methods.weightings.nouns import noun_finder, noun_mask
+
+        finder = noun_finder(self.noun_finder)
+        return [noun_mask(row, answer, finder) for row, answer in zip(given.forget, given.answers or (), strict=True)]
 
 
-def rarity(given: FixedWeights) -> list[FloatArray]:
+class Rarity(FixedWeighting):
     """Tokens that retain answers hardly use, by rank in the answer."""
-    counts = TokenCounts.of(given.retain or ())
-    return [counts.rarity(row) for row in given.forget]
 
+    formula = "rank in the answer of -log(count among retain answers), lower for words of the prompt"
+    needs = ("retain",)
 
-def _counted(row: EncodedRow, values: Sequence[float]) -> FloatArray:
-    return np.array([v for v, label in zip(values, row.labels, strict=True) if label != IGNORE_INDEX], dtype=np.float64)
+    def once(self, given: BeforeTraining) -> list[FloatArray]:
+        from atwu.methods.weightings.rarity import TokenCounts
+
+        counts = TokenCounts.of(given.retain or ())
+        return [counts.rarity(row) for row in given.forget]

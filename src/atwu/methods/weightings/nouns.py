@@ -58,6 +58,11 @@ def spacy_noun_chunks(model: str = "en_core_web_sm") -> NounFinder:
         ) from error
 
 
+def noun_finder(name: str) -> NounFinder:
+    """The noun finder of a name: `simple`, or a spaCy model."""
+    return simple_nouns if name == "simple" else spacy_noun_chunks(name)
+
+
 def noun_chunks_of(nlp: Any) -> NounFinder:
     """Noun chunks by a spaCy pipeline that is already loaded.
 

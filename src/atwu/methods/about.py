@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from atwu.methods.hyperparameters import Range
-    from atwu.methods.parts import ForgetLoss, RetainLoss
-    from atwu.methods.recipe import Recipe
-    from atwu.methods.table import Method
+from atwu.methods.citations import CITATIONS
+from atwu.methods.options import Range
+from atwu.methods.part import ForgetLoss, RetainLoss
+from atwu.methods.presets import PUBLISHED, find_preset
+from atwu.methods.recipe import Recipe, recipe
+from atwu.methods.table import METHODS, Method
 
 MEANS: Mapping[str, str] = {
     "tokens": "mean over tokens",
@@ -20,22 +21,6 @@ MEANS: Mapping[str, str] = {
 }
 """Reductions in words."""
 
-NEEDS: Mapping[str, str] = {
-    "retain": "retain rows (--retain)",
-    "labels": "secret tokens: forget_spans in the forget rows, or --forget-words",
-    "scorer": "a token scorer, learned on the way (--scorer-..., --preset)",
-    "starting_logps": "log-probabilities of the starting model, read before training",
-    "reference_logps": "log-probabilities of the starting model (--reference)",
-    "reference_distributions": "next-token distributions of the starting model (--reference)",
-    "reference_activations": "one layer's outputs of the starting model (--reference)",
-    "alternates": "alternate answers: of the rows, else refusals drawn for every epoch",
-    "auxiliary_models": "two auxiliary models (--auxiliary-forget, --auxiliary-retain), else trained and cached",
-    "text": "forget rows as text, not as token ids",
-    "noun_finder": "a noun finder (--noun-finder: a spaCy model, or simple)",
-    "refusal": "a refusal to aim at (--refusal), and the tokenizer for it",
-}
-"""What a method may need besides forget rows."""
-
 TARGET_COMMAND = (
     "atwu finetune --scratch people-tiny --data people:tiny:full --output target \\\n"
     "  --learning-rate 3e-3 --num-train-epochs 30 \\\n"
@@ -44,38 +29,9 @@ TARGET_COMMAND = (
 """Makes the starting model of the examples."""
 
 
-def needs_of(recipe: Recipe) -> list[str]:
-    """Keys of `NEEDS`."""
-    loss, retainer, weighters = recipe.forgetter, recipe.retainer, recipe.weighters
-    auxiliary = any(weighter.needs_auxiliary for weighter in weighters)
-    nouns = any(weighter.needs_answers for weighter in weighters)
-    asked = {
-        "retain": recipe.needs_retain_rows or auxiliary,
-        "labels": recipe.needs_labels,
-        "scorer": recipe.needs_scorer,
-        "starting_logps": any(weighter.needs_ref_logps for weighter in weighters),
-        "reference_logps": loss.needs_ref_logps,
-        "reference_distributions": loss.needs_teacher or (retainer is not None and retainer.needs_teacher),
-        "reference_activations": retainer is not None and retainer.layer,
-        "alternates": recipe.needs_alternate,
-        "auxiliary_models": auxiliary,
-        "text": nouns or recipe.needs_alternate,
-        "noun_finder": nouns,
-        "refusal": loss.ids == "refusal",
-    }
-    return [need for need, needed in asked.items() if needed]
-
-
-def numbers_of(recipe: Recipe) -> dict[str, float]:
-    """Hyperparameters that can be set; plain SimNPO has no scores to scale."""
-    return {name: value for name, value in recipe.values.items() if name != "score_scale" or recipe.needs_scorer}
-
-
-def search_of(row: Method, recipe: Recipe) -> dict[str, Range | None]:
-    """Where to search each of them: the method's own published range, else the hyperparameter's."""
-    from atwu.methods.hyperparameters import HYPERPARAMETERS
-
-    return {name: row.search.get(name, HYPERPARAMETERS[name].search) for name in numbers_of(recipe)}
+def search_of(row: Method, decided: Recipe) -> dict[str, Range | None]:
+    """Where to search each number: the method's own published range, else that of the part."""
+    return {name: row.search.get(name, decided.options[name].search) for name in decided.values}
 
 
 def in_words(where: Range | None) -> str:
@@ -96,7 +52,6 @@ class Published:
 
 def published_of(name: str) -> dict[str, Published]:
     """Published values by benchmark; models of one benchmark differ in the learning rate only."""
-    from atwu.presets import PUBLISHED, find_preset
 
     found: dict[str, Published] = {}
     for benchmark, scales in PUBLISHED.items():
@@ -107,14 +62,11 @@ def published_of(name: str) -> dict[str, Published]:
     return found
 
 
-def forget_formula(loss: ForgetLoss) -> tuple[str, str]:
+def formula(part: type[ForgetLoss] | type[RetainLoss] | ForgetLoss | RetainLoss | None) -> tuple[str, str]:
     """Formula of a token or sequence, and the name of its mean."""
-    return loss.summary.removesuffix(f", {MEANS[loss.reduction]}"), loss.reduction
-
-
-def retain_formula(loss: RetainLoss | None) -> tuple[str, str]:
-    """The same of a retain loss."""
-    return ("none", "") if loss is None else (loss.summary, "row_means" if loss.layer else "tokens")
+    if part is None:
+        return "none", ""
+    return part.formula.removesuffix(f", {MEANS[part.reduction]}"), part.reduction
 
 
 def in_full(formula: str, mean: str) -> str:
@@ -122,16 +74,15 @@ def in_full(formula: str, mean: str) -> str:
     return f"{formula}, {MEANS[mean]}" if mean else formula
 
 
-def trained(recipe: Recipe) -> str:
+def trained(decided: Recipe) -> str:
     """Which parameters of the model change."""
-    if recipe.forgetter.steers:
+    if decided.forgetter.trained_layers(1) is not None:
         return "mlp.down_proj of layers ℓ-2, ℓ-1 and ℓ"
     return "all parameters of the model that are not frozen"
 
 
 def lenders_of(row: Method) -> list[str]:
     """Methods whose published values a method has borrowed."""
-    from atwu.methods.table import METHODS
 
     if not (row.borrowed and row.defaults):
         return []
@@ -151,8 +102,6 @@ def example(name: str, needs: Sequence[str]) -> str:
 
 def as_plain(name: str, row: Method) -> dict[str, Any]:
     """Everything as plain JSON."""
-    from atwu.methods.citations import CITATIONS
-    from atwu.methods.recipe import recipe
 
     decided = recipe(name)
     searched = {key: where for key, where in search_of(row, decided).items() if where is not None}
@@ -164,14 +113,14 @@ def as_plain(name: str, row: Method) -> dict[str, Any]:
         "cite": row.cite,
         "citation": CITATIONS.get(row.cite, row.cite),
         "formula": {
-            "weight": [weighter.summary for weighter in decided.weighters],
-            "forget": decided.forgetter.summary,
-            "retain": None if decided.retainer is None else decided.retainer.summary,
+            "weight": [weighter.formula for weighter in decided.weighters],
+            "forget": decided.forgetter.formula,
+            "retain": None if decided.retainer is None else decided.retainer.formula,
         },
         "reduction": decided.forgetter.reduction,
-        "needs": needs_of(decided),
+        "needs": list(decided.needs),
         "trains": trained(decided),
-        "hyperparameters": numbers_of(decided),
+        "hyperparameters": decided.values,
         "search": {key: [where.low, where.high] for key, where in searched.items()},
         "searched_linearly": [key for key, where in searched.items() if not where.log],
         "published": {

@@ -13,9 +13,10 @@ from atwu.cli.app import run
 from atwu.cli.options import read_yaml
 from atwu.cli.train import INPUTS
 from atwu.experiments.published import published_table
+from atwu.methods.presets import PUBLISHED, find_preset, named_preset, presets, scales_with_presets
 from atwu.methods.table import METHODS
-from atwu.presets import PUBLISHED, find_preset, named_preset, presets, read_preset, scales_with_presets, write_preset
 from atwu.training.config import UnlearnConfig
+from atwu.training.presets import read_preset, write_preset
 
 # gamma, alpha, further values; learning rates.
 TOFU = {
@@ -189,5 +190,7 @@ def test_a_config_that_is_neither_file_nor_preset_is_one_line(name, message, cap
 
 
 def test_reading_presets_loads_no_trainer():
-    code = "from atwu.presets import presets; import sys; presets('tofu-1b'); print('transformers' in sys.modules)"
+    code = (
+        "from atwu.methods.presets import presets; import sys; presets('tofu-1b'); print('transformers' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

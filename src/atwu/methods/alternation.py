@@ -17,12 +17,11 @@ import torch
 from torch import Tensor
 
 from atwu.methods.losses.likelihood import gradient_ascent
-from atwu.methods.losses.reduction import token_mean
-from atwu.methods.objective import UnlearningLoss, reduced
-from atwu.methods.parts import LossTerms
+from atwu.methods.losses.reduction import reduced, token_mean
+from atwu.methods.objective import UnlearningLoss
 from atwu.methods.recipe import Recipe
+from atwu.methods.seen import LossTerms
 from atwu.methods.weightings.scorer import TokenScorer, scorer_objective
-from atwu.training.config import UnlearnConfig
 
 STATE_NAME = "scorer_optimizer.safetensors"
 PROGRESS_NAME = "scorer_progress.json"
@@ -47,39 +46,43 @@ class ScorerAlternation:
 
     Args:
         scorer: the scorer to train.
-        recipe: the method, for the forget term of the scorer's objective.
-        config: scorer settings.
+        recipe: the method, with the numbers of its learned weighting.
         reduce: sum over processes; the identity for one process.
-        gamma: factor on the forget term.
     """
 
     def __init__(
         self,
         scorer: TokenScorer,
         recipe: Recipe,
-        config: UnlearnConfig,
         *,
         reduce: Reduce = lambda tensor: tensor,
-        gamma: float | None = None,
     ) -> None:
+        assert recipe.scores is not None
         self.scorer = scorer
         self.recipe = recipe
-        self.config = config
+        self.how = recipe.scores
         self.updates = 0
-        self._gamma = config.scorer_factor() if gamma is None else gamma
+        forget_weight = recipe.factors.forget_weight
+        # In the model's own optimizer the scorer shares the model's loss.
+        self._gamma = forget_weight if self.joint else self.how.gamma(forget_weight)
         self._reduce = reduce
         self._collected: list[_Collected] = []
         self.optimizer = torch.optim.SGD(
             scorer.parameters(),
-            lr=config.scorer_learning_rate,
-            momentum=config.scorer_momentum,
-            weight_decay=config.scorer_weight_decay,
+            lr=self.how.scorer_learning_rate,
+            momentum=self.how.scorer_momentum,
+            weight_decay=self.how.scorer_weight_decay,
         )
+
+    @property
+    def joint(self) -> bool:
+        """The model's own optimizer makes the updates."""
+        return self.how.scorer_procedure == "joint"
 
     def every(self, max_steps: int) -> int:
         """Optimizer steps from one scorer step to the next; a minimum of updates needs at least one in the run."""
-        every = 1 if self.config.scorer_procedure == "joint" else self.config.scorer_every
-        return min(every, max_steps) if self.config.scorer_min_updates and max_steps > 0 else every
+        every = 1 if self.joint else self.how.scorer_every
+        return min(every, max_steps) if self.how.scorer_min_updates and max_steps > 0 else every
 
     def due(self, global_step: int, max_steps: int) -> bool:
         """Whether the optimizer step that follows `global_step` finished ones is also a scorer step."""
@@ -88,7 +91,7 @@ class ScorerAlternation:
     def planned(self, max_steps: int) -> tuple[int, int]:
         """Scorer steps of a run, and updates in each of them."""
         steps = max_steps // self.every(max_steps)
-        return steps, max(1, math.ceil(self.config.scorer_min_updates / max(1, steps)))
+        return steps, max(1, math.ceil(self.how.scorer_min_updates / max(1, steps)))
 
     def collect(self, result: UnlearningLoss, offset: Tensor | None = None) -> None:
         """Keep what a scorer step needs of one micro-batch."""
@@ -142,10 +145,10 @@ class ScorerAlternation:
             everything,
             sequence,
             forget=self._gamma * self._forget(scores, tokens=tokens, rows=rows),
-            lambda_entropy=self.config.lambda_entropy,
-            lambda_budget=float(self.config.lambda_budget or 0.0),
-            budget=str(self.config.budget),
-            rho=self.config.rho,
+            lambda_entropy=self.how.lambda_entropy,
+            lambda_budget=self.how.lambda_budget,
+            budget=self.how.budget,
+            rho=self.how.rho,
             tokens=tokens,
             sequences=rows,
             score_total=totals[0],
@@ -156,10 +159,10 @@ class ScorerAlternation:
             if parameter.grad is not None:
                 parameter.grad = self._reduce(parameter.grad)
         # The norm of the weights is the same on every process, so it enters after the sum.
-        penalty = self.config.lambda_l2 * self.scorer.squared_norm()
+        penalty = self.how.lambda_l2 * self.scorer.squared_norm()
         penalty.backward()
-        if self.config.scorer_max_grad_norm > 0:
-            torch.nn.utils.clip_grad_norm_(self.scorer.parameters(), self.config.scorer_max_grad_norm)
+        if self.how.scorer_max_grad_norm > 0:
+            torch.nn.utils.clip_grad_norm_(self.scorer.parameters(), self.how.scorer_max_grad_norm)
         return (self._reduce(objective.detach()) + penalty).detach()
 
     def forget_collected(self) -> None:
@@ -173,18 +176,19 @@ class ScorerAlternation:
             mask = part.terms.mask
             weights = flat.new_zeros(mask.shape).masked_scatter(mask, flat)
             weights = weights if part.factor is None else weights * part.factor
-            if self.config.scorer_objective == "ga":
+            if self.how.scorer_objective == "ga":
                 total = total + token_mean(gradient_ascent(part.terms.logps, weights), mask, count=tokens)
                 continue
-            values = self.recipe.forget_values(part.terms, weights)
-            total = total + reduced(values, weights, mask, self.recipe.forgetter.reduction, tokens=tokens, rows=rows)
+            loss = self.recipe.forgetter
+            values = loss.values(part.terms, weights)
+            total = total + reduced(values, weights, mask, loss.reduction, tokens=tokens, rows=rows)
         return total
 
     def learning_rate(self, planned_updates: int) -> float:
         """Learning rate of the next update; `linear` falls from the full rate at the first update towards 0."""
-        if self.config.scorer_schedule == "constant":
-            return self.config.scorer_learning_rate
-        return self.config.scorer_learning_rate * max(0.0, 1 - self.updates / max(1, planned_updates))
+        if self.how.scorer_schedule == "constant":
+            return self.how.scorer_learning_rate
+        return self.how.scorer_learning_rate * max(0.0, 1 - self.updates / max(1, planned_updates))
 
     def save(self, folder: str | Path) -> None:
         """Write momentum buffers and progress beside the scorer's own weights."""

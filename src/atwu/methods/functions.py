@@ -1,0 +1,100 @@
+"""Plain functions as parts: what `UnlearnConfig(weighting=my_function)` makes of it.
+
+Arguments are taken by name: `logps`, `mask` (both shapes (batch, tokens)) for a weighting; `logps`, `mask`, `weights` and
+`ref_logps` for a forget loss. Keyword-only arguments with a number as default are hyperparameters.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from atwu.methods.options import number
+from atwu.methods.part import ForgetLoss, Weighting
+from atwu.methods.seen import LossTerms, TokensSeen
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from atwu.modeling.reference import Wanted
+
+Function = Callable[..., "Tensor"]
+_WEIGHTING_ARGUMENTS = ("logps", "mask")
+_LOSS_ARGUMENTS = ("logps", "mask", "weights", "ref_logps")
+
+
+def name_of(function: Function) -> str:
+    """Qualified name and the first digits of its source's hash, by which runs record it.
+
+    Raises:
+        ValueError: its source cannot be read.
+    """
+    try:
+        source = inspect.getsource(function)
+    except (OSError, TypeError) as error:
+        raise ValueError(
+            f"the source of {function!r} cannot be read ({error}); define it with def in a file."
+        ) from None
+    digest = hashlib.sha256(source.encode()).hexdigest()[:12]
+    return f"{function.__module__}.{function.__qualname__}#{digest}"
+
+
+def weighting_of(function: Function) -> type[Weighting]:
+    """The weighting that calls a function of `logps` and `mask`.
+
+    Raises:
+        ValueError: it takes something else.
+    """
+    asked, numbers = _arguments(function, _WEIGHTING_ARGUMENTS)
+
+    def weights(self: Any, seen: TokensSeen) -> Tensor:
+        given = {name: getattr(seen, name) for name in asked}
+        return function(**given, **{name: getattr(self, name) for name in numbers})
+
+    return type(function.__name__, (Weighting,), _body(function, numbers) | {"weights": weights})
+
+
+def forget_loss_of(function: Function) -> type[ForgetLoss]:
+    """The forget loss, averaged over tokens, that calls a function of `logps`, `mask`, `weights` and `ref_logps`.
+
+    Raises:
+        ValueError: it takes something else.
+    """
+    asked, numbers = _arguments(function, _LOSS_ARGUMENTS)
+
+    def values(self: Any, terms: LossTerms, weights: Tensor) -> Tensor:
+        given = {name: weights if name == "weights" else getattr(terms, name) for name in asked}
+        return function(**given, **{name: getattr(self, name) for name in numbers})
+
+    def wanted(self: Any) -> dict[str, Wanted]:
+        from atwu.modeling.reference import Wanted
+
+        return {"forget": Wanted(logps=True)} if "ref_logps" in asked else {}
+
+    needs = ("reference_logps",) if "ref_logps" in asked else ()
+    body = _body(function, numbers) | {"values": values, "wanted": wanted, "needs": needs}
+    return type(function.__name__, (ForgetLoss,), body)
+
+
+def _arguments(function: Function, allowed: tuple[str, ...]) -> tuple[list[str], dict[str, float]]:
+    asked, numbers = [], {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is parameter.KEYWORD_ONLY and isinstance(parameter.default, int | float):
+            numbers[name] = float(parameter.default)
+        elif name in allowed:
+            asked.append(name)
+        else:
+            raise ValueError(
+                f"{function.__name__} takes {name!r}; a function may take {', '.join(allowed)}, and keyword-only numbers "
+                "with a default, which become hyperparameters."
+            )
+    return asked, numbers
+
+
+def _body(function: Function, numbers: dict[str, float]) -> dict[str, Any]:
+    text = (inspect.getdoc(function) or function.__name__).splitlines()[0]
+    fields = {name: number(default, help=f"of {function.__name__}") for name, default in numbers.items()}
+    annotations = dict.fromkeys(numbers, "float")
+    return {"__annotations__": annotations, "__module__": function.__module__, "formula": text, **fields}

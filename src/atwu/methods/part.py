@@ -1,0 +1,139 @@
+"""What a method is made of: a token weighting, a forget loss and a retain loss, each one object that owns all about it.
+
+A part is a subclass with its hyperparameters as fields; it becomes an immutable dataclass by itself. Everything else
+(configuration, command line, search, `atwu methods`, model card) is read off it. Reading this file needs no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform
+
+from atwu.methods.options import Range, number, setting
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from atwu.methods.seen import BeforeTraining, FloatArray, Given, LossTerms, TokensSeen
+    from atwu.modeling.batches import TokenBatch
+    from atwu.modeling.compare import Comparison
+    from atwu.modeling.forward import TokenOutputs
+    from atwu.modeling.reference import Reference, Wanted
+
+Reduction = Literal["tokens", "selected", "sequences", "row_means"]
+"""Mean over tokens; over the total weight; over sequences; or over sequences of each one's mean over tokens."""
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(number, setting))
+class Part:
+    """One part of a method."""
+
+    formula: ClassVar[str] = ""
+    """In one line, with the symbols of its numbers."""
+    needs: ClassVar[Sequence[str]] = ()
+    """What it needs besides forget rows: keys of `atwu.methods.needs.NEEDS`."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        dataclass(frozen=True)(cls)
+
+    def check(self) -> None:
+        """Fail now, before anything is loaded, if the part cannot work here."""
+
+    def reads_layer(self, layers: int) -> int | None:
+        """Index of the decoder layer whose output it reads, in a model with that many; None for none."""
+        return None
+
+
+class TermWeights(Part):
+    """The factors on the two terms of every method's loss."""
+
+    forget_weight: float = number(
+        1.0, symbol="γ", search=Range(0.1, 5.0), help="gamma: factor on the forget loss; larger forgets more"
+    )
+    retain_weight: float = number(
+        1.0, symbol="α", search=Range(0.1, 5.0), help="alpha: factor on the retain loss; larger keeps more"
+    )
+
+
+class Weighting(Part):
+    """A token weighting, read off the model in every step."""
+
+    entropy_temperature: ClassVar[float | None] = None
+    """Temperature of the next-token entropy that it looks at; None if it does not."""
+    reads_head: ClassVar[bool] = True
+    """Looks at log-probabilities or final states."""
+
+    def weights(self, seen: TokensSeen) -> Tensor:
+        """Weights of the forget tokens, shape (batch, tokens); what lies off the mask does not count."""
+        raise NotImplementedError
+
+
+class FixedWeighting(Weighting):
+    """A token weighting computed once, before training."""
+
+    reads_head = False
+
+    def weights(self, seen: TokensSeen) -> Tensor:
+        raise ValueError("this weighting is computed once, before training; pass its values as token_weights.")
+
+    def once(self, given: BeforeTraining) -> list[FloatArray]:
+        """Weights of the counted tokens of each forget row, one array of shape (counted tokens,) a row."""
+        raise NotImplementedError
+
+
+class ForgetLoss(Part):
+    """A forget loss."""
+
+    reduction: ClassVar[Reduction] = "tokens"
+    learns: ClassVar[Literal["forget", "alternate"]] = "forget"
+    """Whose tokens the loss is about: the forget answers', or those of their alternates instead."""
+    counts_prompts: ClassVar[bool] = False
+    """Every token of a row is counted, the prompt's too."""
+    reads_head: ClassVar[bool] = True
+    """Looks at log-probabilities."""
+
+    def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
+        """Loss per token, shape (batch, tokens), or per sequence, shape (batch,), where `reduction` is `sequences`."""
+        raise NotImplementedError
+
+    def wanted(self) -> dict[str, Wanted]:
+        """What of the starting model it compares with in every step, by set of rows."""
+        return {}
+
+    def aim(self, tokenizer: Any) -> tuple[int, ...]:
+        """Token ids that it teaches in place of the answer."""
+        return ()
+
+    def comparison(self, forget: TokenBatch, given: Given) -> Comparison | None:
+        """What is to be measured between distributions at every counted token, or None."""
+        return None
+
+    def distance(self, out: TokenOutputs) -> Tensor | None:
+        """What was measured at each token, shape (batch, tokens)."""
+        return out.distance
+
+    def trained_layers(self, layers: int) -> tuple[int, ...] | None:
+        """Decoder layers, of a model with that many, whose MLP output matrices alone it trains; None trains all weights."""
+        return None
+
+
+class RetainLoss(Part):
+    """A retain loss."""
+
+    needs: ClassVar[Sequence[str]] = ("retain",)
+    reduction: ClassVar[Reduction] = "tokens"
+    reads_head: ClassVar[bool] = True
+
+    def wanted(self, layers: int) -> Wanted | None:
+        """What of the starting model it compares with, for a model with that many decoder layers."""
+        return None
+
+    def comparison(self, reference: Reference) -> Comparison | None:
+        """What is to be measured between distributions at every counted token, or None."""
+        return None
+
+    def values(self, out: TokenOutputs, reference: Reference) -> Tensor:
+        """Loss per token, shape (batch, tokens)."""
+        raise NotImplementedError
