@@ -3,8 +3,7 @@
     python examples/a_method_of_your_own.py methods hinge
     python examples/a_method_of_your_own.py unlearn --method hinge --tau 2 --model target ...
 
-A package does the same by an entry point of the group `atwu.methods`: `hinge = "module:register"`.
-"""
+From a package: an entry point of the group `atwu.methods`, `hinge = "module:register"`."""
 
 import atwu
 from atwu.cli import main
@@ -32,9 +31,7 @@ class Hinge(atwu.ForgetLoss):
 def register():
     atwu.register_weighting("remembered", Remembered)
     atwu.register_forget_loss("hinge", Hinge)
-    atwu.register_method(
-        "hinge", atwu.Method("Hinge", "remembered", "hinge", "nll", "your paper", {"forget_weight": 0.5})
-    )
+    atwu.register_method("hinge", atwu.Method("Hinge", "remembered", "hinge", "nll", "your paper"))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,101 @@
+"""examples/a_method_of_your_own.py, installed as a package would be: its number works wherever a number does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from atwu.modeling.scratch import scratch_model, train_tokenizer
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "a_method_of_your_own.py"
+DRIVER = """
+import json, sys
+from atwu.cli.app import run
+for arguments in json.loads(sys.argv[1]):
+    sys.argv = ["atwu", *arguments]
+    try:
+        run()
+    except SystemExit as end:
+        print("exit", end.code)
+from atwu.experiments.tuning.space import first_points, search_space
+print("search", search_space("hinge", learning_rate=(1e-5, 1e-4))["tau"].high, first_points("hinge", learning_rate=1e-5))
+"""
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """What several commands printed, one after another in one process, and the folder they worked in."""
+    folder = tmp_path_factory.mktemp("own")
+    (folder / EXAMPLE.name).write_text(EXAMPLE.read_text())
+    info = folder / "hinge-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: hinge\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[atwu.methods]\nhinge = a_method_of_your_own:register\n")
+    scratch_model("micro").save_pretrained(folder / "target")
+    train_tokenizer(["Where does Orla Venn live?"], vocab_size=300).save_pretrained(folder / "target")
+    (folder / "hinge.yaml").write_text("method: hinge\ntau: 4\n")
+    common = [
+        "--model",
+        "target",
+        "--forget",
+        "people:tiny:forget",
+        "--retain",
+        "people:tiny:retain",
+        "--max-steps",
+        "1",
+    ]
+    commands = [
+        ["methods", "hinge"],
+        ["unlearn", *common, "--method", "hinge", "--tau", "2.5", "--output", "flag"],
+        ["unlearn", *common, "--config", "hinge.yaml", "--output", "yaml"],
+        ["unlearn", *common, "--method", "wga", "--tau", "2.5", "--output", "refused"],
+    ]
+    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    finished = subprocess.run(
+        [sys.executable, "-c", DRIVER, json.dumps(commands)],
+        cwd=folder,
+        env=os.environ
+        | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "ATWU_CACHE": str(folder / "cache"), "COLUMNS": "100"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    return finished, folder
+
+
+def test_it_has_forty_lines():
+    assert len(EXAMPLE.read_text().splitlines()) <= 40
+
+
+def test_it_explains_itself(done):
+    printed = " ".join(done[0].stdout.split())
+    assert "Hinge (hinge) your paper" in printed
+    assert "--tau τ 3 1 to 6" in printed
+    assert "w max(0, log p + τ), mean over tokens w 1 where p > 1/2" in printed
+
+
+@pytest.mark.parametrize(("run", "tau"), [("flag", 2.5), ("yaml", 4.0)])
+def test_its_number_comes_from_a_flag_or_a_file_and_stands_in_the_card(done, run, tau):
+    folder = done[1] / run
+    record = json.loads((folder / "run.json").read_text())
+    assert record["recipe"]["values"] == {"forget_weight": 1.0, "retain_weight": 1.0, "tau": tau}
+    assert record["config"]["tau"] == tau
+    assert f"tau {tau:g}" in (folder / "README.md").read_text()
+
+
+def test_it_is_searched_where_it_says(done):
+    assert (
+        "search 6.0 [{'learning_rate': 1e-05, 'forget_weight': 1.0, 'retain_weight': 1.0, 'tau': 3.0}]"
+        in done[0].stdout
+    )
+
+
+def test_other_methods_do_not_take_it(done):
+    assert "has no 'tau'; it takes forget_weight, retain_weight, beta" in " ".join(done[0].stderr.split())
+    assert not (done[1] / "refused").exists()
