@@ -93,8 +93,8 @@ def with_config_options(command: Callable[..., None], config: type) -> Callable[
             rich_help_panel="Method and scorer",
             show_default=False,
         )
-        kind = Annotated[part.kind | None, option]
-        added.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind))
+        hint: Any = Annotated[part.kind | None, option]
+        added.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint))
 
     def wrapped(**given: Any) -> None:
         settings = {n: value for n, value in given.items() if (n in fields or n in parts) and n not in taken}
@@ -178,7 +178,7 @@ def read_yaml(path: Path | None, *, inputs: tuple[str, ...], config: type, prese
             close = difflib.get_close_matches(str(key), known, n=1)
             hint = f" Did you mean {close[0]!r}?" if close else f" Known keys start with {', '.join(known[:8])}, ..."
             raise ValueError(f"{path}: unknown key {key!r}.{hint}")
-    kinds = {name: bool if name == "trust_remote_code" else str for name in inputs}
+    kinds: dict[str, type] = {name: bool if name == "trust_remote_code" else str for name in inputs}
     kinds |= {name: part.kind for name, part in parts.items()}
     return {
         key: _typed(value, kinds.get(key) or _plain_type(hints[key]), where=f"{path}: {key}")
