@@ -13,8 +13,8 @@ from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import Example
 from atwu.evaluation.induced import SCORES, ScoreContext, available, check_scores, token_scores
 from atwu.evaluation.teacher_forced import TokenRow, read_tokens
+from atwu.methods.part import FixedWeighting
 from atwu.methods.parts import WEIGHTINGS
-from atwu.methods.recipe import recipe
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 from atwu.report.score_rows import score_rows
 from atwu.training.config import UnlearnConfig
@@ -139,14 +139,16 @@ def world():
     return scratch_model("micro").eval(), tokenizer, benchmark.forget[:12], benchmark.retain[:16]
 
 
-@pytest.mark.parametrize("name", [name for name, weighting in WEIGHTINGS.items() if weighting.fixed and name in SCORES])
+@pytest.mark.parametrize(
+    "name", [name for name, part in WEIGHTINGS.items() if issubclass(part, FixedWeighting) and name in SCORES]
+)
 def test_fixed_scores_on_the_starting_model_are_what_training_computes(world, name, tmp_path):
     model, tokenizer, forget, retain = world
     config = UnlearnConfig(output_dir=str(tmp_path), method="grad_diff", weighting=name, noun_finder="simple")
-    chosen = recipe("grad_diff", weighting=name)
+    chosen = config.recipe()
     rows = unlearning_rows(config, chosen, forget=forget, retain=retain, tokenizer=tokenizer)
     start = StartingModel(model, tmp_path, autocast=nullcontext, progress=False)
-    trained_with = fixed_tables(config, chosen, rows, start, cache=tmp_path)[name]
+    trained_with = fixed_tables(chosen, rows, start, cache=tmp_path)[name]
 
     encoder = Encoder(tokenizer)
     encoded = encoder.encode_rows(forget, what="forget").rows
