@@ -18,7 +18,7 @@ from atwu.evaluation.panel.numbers import Numbers, set_values
 from atwu.evaluation.panel.session import Recorded
 from atwu.evaluation.result import EvalResult, RowValues
 from atwu.evaluation.trace import TRACE_SCHEMA, Trace, TracedRow
-from atwu.report.page import render_page
+from atwu.report.page.write import render_page
 from atwu.report.records import Records, RunRecord
 
 WEIGHTINGS = {"atwu": "scorer", "wga": "saturation", "npo": "uniform"}

@@ -14,9 +14,8 @@ import pytest
 from atwu.report.colour_scale import contrast
 from atwu.report.frame import lines_of, tidy
 from atwu.report.names import definition, short_name
-from atwu.report.page import render_page, write_page
 from atwu.report.page.reproduce import shared_settings
-from atwu.report.page.results import subscripted
+from atwu.report.page.write import render_page, write_page
 from atwu.report.records import Records
 from atwu.report.table import headline_lines
 from atwu.report.values import cell_of, shown_number
@@ -36,22 +35,22 @@ def test_sections_in_order_with_links(page: Page) -> None:
         for key in ("for", "aria-labelledby", "aria-describedby")
         if key in attrs
     ]
-    links = [str(attrs["href"]) for name, attrs in page.elements if name in ("a", "use")]
+    links = [str(attrs["href"]) for _, attrs in page.elements if "href" in attrs]
     assert {link.removeprefix("#") for link in links} | {str(name) for name in named} <= set(ids)
     assert all(link.startswith("#") for link in links)
     assert [name for name, _ in page.elements if name in ("main", "nav", "h1")] == ["nav", "main", "h1"]
 
 
 def test_nothing_is_fetched_and_the_policy_names_what_runs(page: Page) -> None:
-    assert not [attrs for _, attrs in page.elements if "src" in attrs or "xlink:href" in attrs]
-    assert not [attrs for _, attrs in page.elements if "style" in attrs or any(name.startswith("on") for name in attrs)]
+    linked = [attrs.get("href") or attrs.get("xlink:href") or "#" for _, attrs in page.elements]
+    assert all(str(link).startswith("#") for link in linked)
+    assert not [attrs for _, attrs in page.elements if any(name == "src" or name.startswith("on") for name in attrs)]
     assert "url(" not in page.texts["style"]
     assert "@import" not in page.texts["style"]
     policy = next(str(attrs["content"]) for _, attrs in page.elements if attrs.get("http-equiv"))
     assert policy.startswith("default-src 'none'; ")
-    for kind in ("style", "script"):
-        digest = base64.b64encode(hashlib.sha256(page.texts[kind].encode()).digest()).decode()
-        assert f"{kind}-src 'sha256-{digest}'" in policy
+    digest = base64.b64encode(hashlib.sha256(page.texts["script"].encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in policy
 
 
 def test_table_has_the_numbers_of_the_records(page: Page, records: Records) -> None:
@@ -119,10 +118,10 @@ def test_commands_and_settings_hold_no_secrets(records: Records) -> None:
     study = {**records.study, "command": command}
     made = dataclasses.replace(records, study=study, runs=(bare, *records.runs[1:]))
     page = render_page(made, command=command)
-    for secret in ("/srv", "somebody", "orla", "pw@", "abc"):
+    for secret in ("/srv", "somebody", "orla", "pw@", "key="):
         assert secret not in page
     assert page.count("atwu report runs --judge-url https://host:8000/v1") == 2
-    assert "&quot;task_folder&quot;: &quot;tasks&quot;" in page
+    assert "&#34;task_folder&#34;: &#34;tasks&#34;" in page
 
 
 def test_settings_all_share_are_told_once(records: Records) -> None:
@@ -136,8 +135,8 @@ def test_settings_all_share_are_told_once(records: Records) -> None:
         "judge": {"kind": "offline"},
     }
     page = render_page(made)
-    assert page.count("&quot;kind&quot;: &quot;offline&quot;") == 1
-    assert "&quot;seed&quot;: 7\n" in page
+    assert page.count("&#34;kind&#34;: &#34;offline&#34;") == 1
+    assert "&#34;seed&#34;: 7\n" in page
     assert "the same for all methods" in page
 
 
@@ -147,7 +146,7 @@ def test_places_of_this_machine_stay_private(records: Records) -> None:
         dataclasses.replace(records, runs=(dataclasses.replace(records.runs[0], run=run), *records.runs[1:]))
     )
     assert "/srv" not in page
-    assert "&quot;model&quot;: &quot;target&quot;" in page
+    assert "&#34;model&#34;: &#34;target&#34;" in page
 
 
 def test_commands_settings_and_versions(page: Page) -> None:
@@ -166,9 +165,7 @@ def test_every_metric_is_explained(page: Page, records: Records) -> None:
     assert short_name("mmlu") == "mmlu"
     assert short_name("N_delta_official") == "N Δ (official)"
     assert short_name("forget_all_port") == "targets (port)"
-    assert subscripted("1 − J_W / J_W, ES Δ floored, ES") == (
-        "<span>1 − J<sub>W</sub> / J<sub>W</sub>, ES<sub>Δ</sub> floored, ES</span>"
-    )
+    assert "1 − J<sub>W</sub> / J<sub>W</sub> of the starting model" in page.html
 
 
 @pytest.mark.parametrize("dark", [False, True])

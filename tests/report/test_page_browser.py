@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from atwu.report.colour_scale import contrast
-from atwu.report.page import write_page
+from atwu.report.page.write import write_page
 from atwu.report.records import Records
 from atwu.report.scored_row import percent
 

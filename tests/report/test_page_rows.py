@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable
 
 from atwu.data.schema import Example
 from atwu.evaluation.result import EvalResult, row_id
 from atwu.evaluation.trace import Trace, TracedRow
-from atwu.report.page import render_page
-from atwu.report.page.answers import answers_section
-from atwu.report.page.html import Html, data_block, join, tag
-from atwu.report.page.words import words_section
+from atwu.report.page.answers import answers
+from atwu.report.page.words import traced
+from atwu.report.page.write import render_page
 from atwu.report.records import Records
 from tests.report.conftest import Page
 
@@ -40,13 +40,6 @@ def with_texts(records: Records) -> Records:
     ]
     references = {role: told(result) for role, result in records.references.items()}
     return dataclasses.replace(records, runs=tuple(runs), references=references)
-
-
-def test_text_is_escaped_and_markup_is_not() -> None:
-    made = tag("p", {"title": '"<', "hidden": True, "id": None, "data-n": 0}, "<b>", Html("<i>x</i>"), None, 3)
-    assert made == '<p title="&quot;&lt;" hidden data-n="0">&lt;b&gt;<i>x</i>3</p>'
-    assert join(["<", Html("<br>")], " & ") == "&lt; &amp; <br>"
-    assert "<" not in data_block("a", {"x": NASTY})[len('<script type="application/json" id="a">') : -len("</script>")]
 
 
 def test_users_rows_stay_text(build_records: Callable[..., Records]) -> None:
@@ -82,7 +75,7 @@ def test_answers_are_those_of_the_rows_most_methods_saw(records: Records) -> Non
     runs = tuple(
         dataclasses.replace(run, result=other_rows(run.result)) if run.label == "atwu" else run for run in made.runs
     )
-    shown = str(answers_section(dataclasses.replace(made, references=references, runs=runs)))
+    shown = str(answers(dataclasses.replace(made, references=references, runs=runs)))
     assert "Measured on other rows and not shown: original, retain-only, atwu." in shown
     assert "wga-s0 says forget 0" in shown
     assert "atwu-s0 says" not in shown
@@ -113,7 +106,7 @@ def test_words_follow_the_trace(page: Page, records: Records) -> None:
         for run in records.runs
         if run.label == "wga" and run.seed == 0 and run.trace is not None
     )
-    section = str(words_section(dataclasses.replace(records, runs=(*records.of("atwu"), *masked))))
+    section = traced(dataclasses.replace(records, runs=(*records.of("atwu"), *masked)))["intro"]
     assert "in the first run that was looked at (seed of atwu: 0, wga: 3)" in section
     assert "wga: training keeps the mask of the starting model" in section
 
@@ -124,7 +117,7 @@ def test_answers_are_shown_with_their_question(records: Records) -> None:
     assert names.index("answers") == names.index("cost") + 1
     said = page.html[page.html.index('<section id="answers"') :]
     assert '<h4 dir="auto">Who is it?</h4>' in said
-    assert 'in the data</span></div><p class="answer" dir="auto">Orla Venn.</p>' in said
+    assert re.search(r'in the data</span></div>\s*<p class="answer" dir="auto">Orla Venn.</p>', said)
     assert "original says forget 0" in said
     assert "atwu-s0 says retain 0" in said
     assert "atwu-s1 says" not in said

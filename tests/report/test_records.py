@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from atwu.report.formats import to_json, to_latex, to_markdown
-from atwu.report.page import render_page
+from atwu.report.page.write import render_page
 from atwu.report.records import Records, read_records
 from tests.report.conftest import Page, write_study
 

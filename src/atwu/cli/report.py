@@ -100,7 +100,7 @@ def _print(records: Records, forms: Sequence[str]) -> None:
 
 def _write(records: Records, form: str, path: Path, *, command: str, focus: str) -> None:
     if form == "html":
-        from atwu.report.page import write_page
+        from atwu.report.page.write import write_page
 
         write_page(records, path, command=command, focus=focus)
         return

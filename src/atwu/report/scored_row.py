@@ -5,6 +5,7 @@ Also cuts an answer into the pieces a page or a terminal prints: words with scor
 
 from __future__ import annotations
 
+import itertools
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -62,6 +63,12 @@ def pieces(row: ScoredRow, method: str) -> Iterator[Piece]:
         end = word.end
     if end < len(row.answer):
         yield Piece(printable(row.answer[end:]), None, False)
+
+
+def runs(row: ScoredRow, method: str) -> Iterator[list[Piece]]:
+    """The pieces of an answer, those of words that touch (a name and its comma) together."""
+    for _, touching in itertools.groupby(pieces(row, method), key=lambda piece: piece.word is not None):
+        yield list(touching)
 
 
 def word_auroc(row: ScoredRow, method: str) -> float | None:

@@ -6,7 +6,7 @@ The budget of the tuning is part of every table of methods, since a comparison m
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -56,6 +56,11 @@ class Table:
     labels: Sequence[str]
     names: Mapping[Line, str] = field(default_factory=dict)
     """What lines are called, where that is not `head_name`."""
+
+    def only(self, lines: Sequence[Line]) -> Table:
+        """The same with some lines, in this order."""
+        there = pd.MultiIndex.from_frame(self.frame[["set", "metric"]]).isin(lines) if lines else slice(0)
+        return replace(self, frame=self.frame[there], lines=list(lines))
 
     @cached_property
     def heads(self) -> list[Head]:
@@ -116,25 +121,23 @@ def table_of(
         runs: model name -> runs it is the mean of.
     """
     frame = tidy(results, references=references, runs=runs)
-    lines = list(lines_of(frame) if lines is None else lines)
-    there = pd.MultiIndex.from_frame(frame[["set", "metric"]]).isin(lines) if lines else slice(0)
-    return Table(frame[there], lines, list(results))
+    table = Table(frame, lines_of(frame), list(results))
+    return table if lines is None else table.only(lines)
+
+
+def whole_table(records: Records) -> Table:
+    """Every line of a report; of several seeds the mean."""
+    return table_of(records.results, runs={label: len(records.of(label)) for label in records.labels})
 
 
 def report_table(records: Records, lines: Sequence[Line] | None = None) -> Table:
-    """The table of a report.
-
-    Args:
-        records: finished runs; of several seeds the mean.
-        lines: those of `headline_lines` by default.
-    """
-    runs = {label: len(records.of(label)) for label in records.labels}
-    return table_of(records.results, headline_lines(records) if lines is None else lines, runs=runs)
+    """Some lines of a report; those of `headline_lines` by default."""
+    return whole_table(records).only(headline_lines(records) if lines is None else lines)
 
 
 def headline_lines(records: Records) -> list[Line]:
     """What the headline table shows: the paper's panel, then utility, membership, learned scores and RWKU's difference."""
-    there = lines_of(tidy(records.results))
+    there = whole_table(records).lines
     return [line for group in HEADLINE for line in [line for line in group if line in there][:1]]
 
 

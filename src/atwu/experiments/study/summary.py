@@ -123,7 +123,7 @@ def write_outputs(records: Records, folder: Path, *, command: str, say: Callable
     """Table, data and page of a study; without matplotlib no page, and a line that says so."""
     from atwu.report.formats import to_csv, to_json
     from atwu.report.markdown import to_markdown
-    from atwu.report.page import write_page
+    from atwu.report.page.write import write_page
 
     texts = {"table.md": to_markdown(records), "results.csv": to_csv(records), "results.json": to_json(records)}
     for name, text in texts.items():

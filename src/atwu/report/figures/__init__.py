@@ -1,14 +1,64 @@
-"""Figures of a report, for pages and for papers: drawn from `Records`, saved as PDF and SVG, or put inline into HTML.
-
-for drawn in all_figures(records):
-    if drawn.figure is not None:
-        html += f"<figure>{inline_svg(drawn)}<figcaption>{drawn.caption}</figcaption></figure>"
-"""
+"""Figures of a report, one file each: drawn from `Records` in one style, saved as PDF and SVG, or put into a page."""
 
 from __future__ import annotations
 
-from atwu.report.figures.all import FIGURES, all_figures
-from atwu.report.figures.drawn import Drawn, slug
-from atwu.report.figures.save import inline_svg, save_figures
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
-__all__ = ["FIGURES", "Drawn", "all_figures", "inline_svg", "save_figures", "slug"]
+from atwu.report.figures.attacks import attack_families, attacks
+from atwu.report.figures.auroc_progression import auroc_progression
+from atwu.report.figures.auroc_ridge import auroc_ridge
+from atwu.report.figures.cost import cost
+from atwu.report.figures.drawn import FORMATS, Drawn
+from atwu.report.figures.pooled_roc import pooled_roc
+from atwu.report.figures.trade_off import trade_off, trade_off_judged
+from atwu.report.figures.training_curves import training_curves
+from atwu.report.records import Records
+
+FIGURES: Mapping[str, Callable[..., Drawn]] = {
+    "trade_off": trade_off,
+    "trade_off_judged": trade_off_judged,
+    "auroc_ridge": auroc_ridge,
+    "pooled_roc": pooled_roc,
+    "auroc_progression": auroc_progression,
+    "training_curves": training_curves,
+    "attacks": attacks,
+    "attack_families": attack_families,
+    "cost": cost,
+}
+"""Name -> figure(records, focus=LABEL), in the order of the report."""
+
+
+def all_figures(records: Records, *, focus: str | None = "atwu") -> list[Drawn]:
+    """Draw them all; those without data say why."""
+    return [draw(records, focus=focus) for draw in FIGURES.values()]
+
+
+def save_figures(
+    records: Records, folder: str | Path, *, formats: Sequence[str] = ("pdf", "svg"), focus: str | None = "atwu"
+) -> list[Path]:
+    """Write every figure the records have data for.
+
+    Args:
+        records: finished runs.
+        folder: created if needed; files are called KEY.FORMAT.
+        formats: pdf, svg, png.
+        focus: label that is highlighted.
+
+    Returns:
+        The files, in the order of the report.
+
+    Raises:
+        ValueError: an unknown format.
+    """
+    unknown = [form for form in formats if form not in FORMATS]
+    if unknown:
+        raise ValueError(f"unknown figure format {unknown[0]!r}; choose from {', '.join(FORMATS)}.")
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for drawn in all_figures(records, focus=focus):
+        for form in formats if drawn.figure is not None else ():
+            written.append(folder / f"{drawn.key}.{form}")
+            written[-1].write_bytes(drawn.bytes(form))
+    return written

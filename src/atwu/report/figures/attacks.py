@@ -4,29 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from atwu.evaluation.intervals import combine
 from atwu.evaluation.panel.numbers import Numbers
-from atwu.evaluation.result import EvalResult, MetricValue
+from atwu.evaluation.result import MetricValue
 from atwu.report.figures.drawn import Drawn
-from atwu.report.figures.style import (
-    INK,
-    REFERENCE_DASHES,
-    WIDTH,
-    Series,
-    grid,
-    name_rows,
-    new_figure,
-    room_for,
-    series_of,
-    styled,
-)
+from atwu.report.figures.style import INK, REFERENCE_DASHES, Series, grid, name_rows, new_figure, series_of, styled
 from atwu.report.records import Records, RunRecord
 from atwu.report.values import cell_of, shown_number
 
@@ -35,19 +24,17 @@ if TYPE_CHECKING:
 
 FORGET = "forget"
 _WORDS = {
+    "leak_worst_family": "probes:\nworst family",
     "relearn_forget": "relearned:\nforget rows",
     "relearn_retain": "relearned:\nretain rows",
     "int8": "rounded:\n8 bits",
     "int4": "rounded:\n4 bits",
 }
 _MEASURES = {"J_P": "facts stated in %", "extraction_strength": "extraction strength"}
-_FAMILY = "leak_"
-_NARROWEST = 0.82
-"""Width of a panel in inches, its gap included."""
+_ACROSS = range(3, 6)
+"""Panels beside each other; some stay empty if need be, so that a single one is not stretched."""
 _ROOMY = 12
 """Labels from which rows move closer."""
-_FEWEST = 3
-"""Columns of panels, some of them empty if need be, so that a single one is not stretched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,47 +45,39 @@ class Panel:
     """Metric without the attack."""
     after: str
     title: str
-    measure: str
+
+    @property
+    def measure(self) -> str:
+        """What is measured, in words."""
+        return _MEASURES[self.before]
 
 
 def attacks(records: Records, *, focus: str | None = "atwu") -> Drawn:
     """Relearning, rounding, the worst family of adversarial probes and the best of several draws."""
-    title = "What attacks bring back"
     names = _metrics(records)
-    panels = [
-        Panel("J_P", name, _spoken(name), _MEASURES["J_P"])
-        for name in names
-        if name == "leak_worst_family" or name.startswith("leak_best_of_")
-    ]
-    for before, measure in _MEASURES.items():
-        panels += [
-            Panel(before, name, _WORDS.get(attack, _plain(attack)), measure)
-            for name in names
-            for metric, at, attack in [name.partition("@")]
-            if at and metric == before
-        ]
+    panels = [Panel("J_P", name, _spoken(name)) for name in names if re.match("leak_(worst_family|best_of_)", name)]
+    for before in _MEASURES:
+        after = [name for name in names if name.startswith(f"{before}@")]
+        panels += [Panel(before, name, _spoken(name.partition("@")[2])) for name in after]
     caption = (
         "Open: as unlearned. Filled: under attack, with 95 % bootstrap intervals; both on the rows that have both. Vertical "
         "lines: the starting model (dashed) and the retain-only model (dotted) without any attack. Lower is better."
     )
     reason = "no run was attacked (metrics families, sampling, relearning, quantisation)."
-    return _dots(records, "attacks", title, panels, caption, reason, focus)
+    return _dots(records, Drawn("attacks", None, "What attacks bring back", caption, reason), panels, focus)
 
 
 def attack_families(records: Records, *, focus: str | None = "atwu") -> Drawn:
     """Leak rate under each family of adversarial probes (Jin et al. 2024)."""
-    panels = [
-        Panel("J_P", name, _spoken(name), _MEASURES["J_P"])
-        for name in _metrics(records)
-        if name.startswith(_FAMILY) and name != "leak_worst_family" and not re.match("leak_(best_of|per_sample)", name)
-    ]
+    family = re.compile("leak_(?!worst_family|best_of|per_sample)")
+    panels = [Panel("J_P", name, _spoken(name)) for name in _metrics(records) if family.match(name)]
     caption = (
         "Facts stated under each of the families of adversarial probes of Jin et al. (2024). Marks and lines as in the "
         "figure of attacks."
     )
     reason = "no run was asked adversarial probes (metrics families)."
     title = "Adversarial wordings, family by family"
-    return _dots(records, "attack_families", title, panels, caption, reason, focus)
+    return _dots(records, Drawn("attack_families", None, title, caption, reason), panels, focus)
 
 
 def before_value(runs: Sequence[RunRecord], panel: Panel) -> float | None:
@@ -115,15 +94,14 @@ def after_value(runs: Sequence[RunRecord], panel: Panel, cell: MetricValue) -> M
         panel: the attack.
         cell: mean over seeds of all attacked rows; it is returned where there is nothing to leave out.
     """
-    attacked = [run for run in runs if _pairs(run, panel)]
-    counts = {run.seed: len(_pairs(run, panel)) for run in attacked}
-    if all(counts[run.seed] == _known(run, panel.after) for run in attacked):
+    attacked = [(run, len(kept)) for run in runs if (kept := _pairs(run, panel))]
+    if all(count == _known(run, panel.after) for run, count in attacked):
         return cell
-    sides = [Numbers(run.result.rows) for run in attacked]
+    sides = [Numbers(run.result.rows) for run, _ in attacked]
     means = [side.mean(FORGET, panel.after, where=side.values(FORGET, panel.before)) for side in sides]
     mean = combine(lambda *parts: np.mean(parts, axis=0), *means)
     low, high = (mean.interval() if cell.clusters > 1 else None) or (None, None)
-    return replace(cell, value=mean.value, low=low, high=high, n=min(counts.values()))
+    return replace(cell, value=mean.value, low=low, high=high, n=min(count for _, count in attacked))
 
 
 def _pairs(run: RunRecord, panel: Panel) -> list[tuple[float, float]]:
@@ -139,153 +117,100 @@ def _known(run: RunRecord, metric: str) -> int:
 
 def _metrics(records: Records) -> list[str]:
     """Forget metrics that any label has a value of."""
-    results = (records.results[label] for label in records.labels)
-    found = ((name, cell_of(result, (FORGET, name))) for result in results for name in result.sets.get(FORGET, {}))
-    return list(dict.fromkeys(name for name, cell in found if cell is not None))
+    results = [records.results[label] for label in records.labels]
+    names = dict.fromkeys(name for result in results for name in result.sets.get(FORGET, {}))
+    return [name for name in names if any(cell_of(result, (FORGET, name)) is not None for result in results)]
 
 
 def _spoken(name: str) -> str:
-    if name == "leak_worst_family":
-        return "probes:\nworst family"
+    """An attack's name on two lines of about equal length."""
     if name.startswith("leak_best_of_"):
         return f"draws:\nbest of {name.rpartition('_')[2]}"
-    return _plain(name.removeprefix(_FAMILY))
-
-
-def _plain(name: str) -> str:
-    """Words on two lines of about equal length."""
-    words = name.split("_")
+    words = name.removeprefix("leak_").split("_")
     cut = min(range(1, len(words) + 1), key=lambda n: abs(len(" ".join(words[:n])) - len(" ".join(words[n:]))))
-    return "\n".join(" ".join(part) for part in (words[:cut], words[cut:]) if part)
+    return _WORDS.get(name) or "\n".join(" ".join(part) for part in (words[:cut], words[cut:]) if part)
 
 
-def _dots(
-    records: Records,
-    key: str,
-    title: str,
-    panels: Sequence[Panel],
-    caption: str,
-    reason: str,
-    focus: str | None,
-) -> Drawn:
+def _dots(records: Records, drawn: Drawn, panels: Sequence[Panel], focus: str | None) -> Drawn:
+    """The figure, or why there is none."""
     if not panels:
-        return Drawn(key, None, title, reason=reason)
+        return replace(drawn, caption="")
     looks = series_of(records, focus)
-    results = records.results
-    labels = [label for label in records.labels if any(_after(results[label], panel) for panel in panels)]
-    labels.sort(
-        key=lambda label: fmean(float(cell.value or 0) for panel in panels if (cell := _after(results[label], panel)))
+    cells = {
+        (label, panel): cell
+        for label in records.labels
+        for panel in panels
+        if (cell := cell_of(records.results[label], (FORGET, panel.after))) is not None
+    }
+    labels = sorted(
+        dict.fromkeys(label for label, _ in cells),
+        key=lambda label: fmean(float(cell.value or 0) for (name, _), cell in cells.items() if name == label),
     )
-    left = room_for(looks[label] for label in labels) + 0.1
-    most = max(2, int((WIDTH - left) / _NARROWEST))
-    lines = [
-        list(line)
-        for measure in dict.fromkeys(panel.measure for panel in panels)
-        for line in _even([panel for panel in panels if panel.measure == measure], most)
-    ]
-    columns = max(_FEWEST, max(map(len, lines)))
+    lines = _lines(panels)
     tips: dict[str, str] = {}
     with styled():
         body = 0.3 + (0.165 if len(labels) <= _ROOMY else 0.145) * len(labels)
-        height = len(lines) * (body + 0.8) + 0.05
-        figure = new_figure(WIDTH, height)
-        for axes_of_line, line in zip(figure.subplots(len(lines), columns, squeeze=False), lines, strict=True):
-            for place, axes in enumerate(axes_of_line):
-                if place < len(line):
-                    _panel(axes, line[place], labels, records, looks, tips)
-                else:
-                    axes.set_visible(False)
-                if place:
-                    axes.set_yticklabels([])
-                else:
-                    axes.set_xlabel(line[0].measure, fontsize=8, loc="left")
-        figure.subplots_adjust(
-            left=left / WIDTH, right=0.985, top=1 - 0.36 / height, bottom=0.44 / height, wspace=0.14, hspace=0.8 / body
-        )
-    return Drawn(key, figure, title, caption, tips=tips)
+        figure = new_figure(len(lines) * (body + 0.8))
+        for across, line in zip(
+            figure.subplots(len(lines), max(_ACROSS[0], *map(len, lines)), squeeze=False), lines, strict=True
+        ):
+            name_rows(across[0], [looks[label] for label in labels])
+            across[0].set_xlabel(line[0].measure, fontsize=8, loc="left")
+            for axes in across[1:]:
+                axes.sharey(across[0])
+                axes.spines["left"].set_visible(False)
+                axes.tick_params(axis="y", length=0, labelleft=False)
+            for axes in across[len(line) :]:
+                axes.set_visible(False)
+            for axes, panel in zip(across, line, strict=False):
+                for row, label in enumerate(labels):
+                    if (label, panel) in cells:
+                        runs = records.of(label)
+                        after = after_value(runs, panel, cells[label, panel])
+                        tips |= _row(axes, row, looks[label], before_value(runs, panel), after, panel)
+                _frame(axes, records, panel)
+    return replace(drawn, figure=figure, reason="", tips=tips)
 
 
-def _even(panels: Sequence[Panel], most: int) -> list[Sequence[Panel]]:
-    """Lines of about equal length with at most `most` panels."""
-    size = math.ceil(len(panels) / math.ceil(len(panels) / most))
-    return [panels[start : start + size] for start in range(0, len(panels), size)]
+def _lines(panels: Sequence[Panel]) -> list[Sequence[Panel]]:
+    """Lines of about equal length, every measure on lines of its own."""
+    found: list[Sequence[Panel]] = []
+    for measure in dict.fromkeys(panel.measure for panel in panels):
+        mine = [panel for panel in panels if panel.measure == measure]
+        size = math.ceil(len(mine) / math.ceil(len(mine) / _ACROSS[-1]))
+        found += [mine[start : start + size] for start in range(0, len(mine), size)]
+    return found
 
 
-def _panel(
-    axes: Axes,
-    panel: Panel,
-    labels: Sequence[str],
-    records: Records,
-    looks: Mapping[str, Series],
-    tips: dict[str, str],
-) -> None:
-    for row, label in enumerate(labels):
-        cell = _after(records.results[label], panel)
+def _row(
+    axes: Axes, row: int, one: Series, before: float | None, after: MetricValue, panel: Panel
+) -> Iterable[tuple[str, str]]:
+    """One label in a panel; gives its tooltip by gid."""
+    assert after.value is not None
+    look: dict[str, Any] = {"color": one.colour, "clip_on": False}
+    if after.low is not None and after.high is not None:
+        axes.plot([after.low, after.high], [row, row], **look, linewidth=3.2, alpha=0.25, solid_capstyle="butt")
+    if before is not None:
+        axes.plot([before, after.value], [row, row], **look, linewidth=1.0, zorder=2)
+        axes.plot(before, row, one.marker, **look, markersize=4.5, markerfacecolor="none")
+    gid = one.gid(panel.after.replace("@", "-at-"))
+    size = 6.5 if one.focus else 5.5
+    axes.plot(after.value, row, one.marker, **look, markersize=size, markeredgewidth=0, zorder=4, gid=gid)
+    was = "" if before is None else f"{shown_number(before, after.digits)} before, "
+    what = f"{one.label}, {' '.join(panel.title.split())}: {panel.measure}"
+    yield gid, f"{what} {was}{shown_number(after.value, after.digits)} after (n = {after.n})"
+
+
+def _frame(axes: Axes, records: Records, panel: Panel) -> None:
+    """Scale, title, and the models that are compared with."""
+    for role, result in records.references.items():
+        cell = cell_of(result, (FORGET, panel.before))
         if cell is not None:
-            runs = records.of(label)
-            _row(axes, row, looks[label], before_value(runs, panel), after_value(runs, panel, cell), panel, tips)
-    _references(axes, records, panel)
-    name_rows(axes, [looks[label] for label in labels])
+            axes.axvline(cell.value, color=INK, alpha=0.6, linewidth=0.9, linestyle=REFERENCE_DASHES[role], zorder=1)  # type: ignore[arg-type]
     top = 100 if panel.before == "J_P" else 1
-    axes.set_xlim(-0.04 * top, 1.04 * top)
-    axes.set_xticks([0, top / 2, top], ["0", f"{top / 2:g}", f"{top:g}"])
+    axes.set(xlim=(-0.04 * top, 1.04 * top), xticks=[0, top / 2, top], xticklabels=["0", f"{top / 2:g}", f"{top:g}"])
     first, _, last = axes.get_xticklabels()
     first.set_horizontalalignment("left")
     last.set_horizontalalignment("right")
     grid(axes, "x")
     axes.set_title(panel.title, fontsize=8, linespacing=1.1)
-
-
-def _after(result: EvalResult, panel: Panel) -> MetricValue | None:
-    return cell_of(result, (FORGET, panel.after))
-
-
-def _row(
-    axes: Axes,
-    row: int,
-    one: Series,
-    before: float | None,
-    cell: MetricValue,
-    panel: Panel,
-    tips: dict[str, str],
-) -> None:
-    assert cell.value is not None
-    gid = one.gid(panel.after.replace("@", "-at-"))
-    if cell.low is not None and cell.high is not None:
-        axes.plot(
-            [cell.low, cell.high],
-            [row, row],
-            color=one.colour,
-            linewidth=3.2,
-            alpha=0.25,
-            solid_capstyle="butt",
-            clip_on=False,
-        )
-    if before is not None:
-        axes.plot([before, cell.value], [row, row], color=one.colour, linewidth=1.0, zorder=2, clip_on=False)
-        axes.plot(
-            before, row, one.marker, markersize=4.5, markerfacecolor="none", markeredgecolor=one.colour, clip_on=False
-        )
-    axes.plot(
-        cell.value,
-        row,
-        one.marker,
-        color=one.colour,
-        markersize=6.5 if one.focus else 5.5,
-        markeredgewidth=0,
-        zorder=4,
-        clip_on=False,
-        gid=gid,
-    )
-    was = "" if before is None else f"{shown_number(before, cell.digits)} before, "
-    words = panel.title.replace("\n", " ")
-    tips[gid] = (
-        f"{one.label}, {words}: {panel.measure} {was}{shown_number(cell.value, cell.digits)} after (n = {cell.n})"
-    )
-
-
-def _references(axes: Axes, records: Records, panel: Panel) -> None:
-    for role, result in records.references.items():
-        cell = cell_of(result, (FORGET, panel.before))
-        if cell is not None:
-            axes.axvline(cell.value, color=INK, alpha=0.6, linewidth=0.9, linestyle=REFERENCE_DASHES[role], zorder=1)  # type: ignore[arg-type]

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atwu.report.figures.drawn import Drawn
-from atwu.report.figures.labels import Name, name_ends
-from atwu.report.figures.style import INK, WIDTH, grid, new_figure, place, room_for, series_of, styled
+from atwu.report.figures.labels import name_ends
+from atwu.report.figures.style import GUIDE, grid, new_figure, series_of, styled
 from atwu.report.records import Records, RunRecord
 
 KEY = "auroc_progression"
@@ -38,52 +38,39 @@ def auroc_progression(records: Records, *, focus: str | None = "atwu") -> Drawn:
         for name in ("forget", "unseen")
         if (found := _over_seeds(records.of(label), name)) is not None
     }
-    if not any(name == "forget" for _, name in curves):
+    ends = {label: (steps[-1], mean[-1]) for (label, name), (steps, mean, *_) in curves.items() if name == "forget"}
+    if not ends:
         return Drawn(KEY, None, TITLE, reason="no run recorded its token scores while training (trace.json).")
     looks = series_of(records, focus)
-    labels = [label for label in records.labels if (label, "forget") in curves]
     tips = {}
     with styled():
-        figure = new_figure(WIDTH, max(3.0, 0.6 + 0.155 * len(labels)))
+        figure = new_figure(max(3.0, 0.6 + 0.155 * len(ends)))
         axes = figure.subplots()
         for (label, name), (steps, mean, low, high) in curves.items():
-            one, unseen = looks[label], name == "unseen"
-            if not unseen and np.any(high > low):
+            one = looks[label]
+            look = one.line | {"linestyle": "-", "markevery": max(1, len(steps) // 6), "clip_on": False}
+            if name == "unseen":
+                quiet = {
+                    "linestyle": (0, (3, 2)),
+                    "linewidth": 0.75 * one.width,
+                    "markersize": 3,
+                    "markerfacecolor": "none",
+                }
+                look |= quiet | {"alpha": 0.75}
+            elif np.any(high > low):
                 axes.fill_between(steps, low, high, color=one.colour, alpha=0.16, linewidth=0, zorder=one.order - 1)
-            axes.plot(
-                steps,
-                mean,
-                color=one.colour,
-                linewidth=0.75 * one.width if unseen else one.width,
-                linestyle=(0, (3, 2)) if unseen else "-",
-                marker=one.marker,
-                markersize=3 if unseen else 4.5,
-                markerfacecolor="none" if unseen else one.colour,
-                markevery=max(1, len(steps) // 6),
-                alpha=0.75 if unseen else 1,
-                zorder=one.order,
-                clip_on=False,
-                gid=one.gid(name),
-            )
+            axes.plot(steps, mean, **look, gid=one.gid(name))
             tips[one.gid(name)] = (
                 f"{label}, {name} rows: {mean[0]:.3f} at step {steps[0]:.0f}, {mean[-1]:.3f} at the end"
             )
-        axes.axhline(0.5, color=INK, alpha=0.6, linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
+        axes.axhline(0.5, **GUIDE)
         grid(axes)
         everything = np.concatenate([[0.5], *(values for _, *bounds in curves.values() for values in bounds)])
         axes.set_ylim(max(0.0, float(everything.min()) - 0.04), min(1.0, float(everything.max()) + 0.04))
-        axes.set_xlim(0, max(steps[-1] for steps, *_ in curves.values()))
-        dashed = "; dashed: unseen rows" if any(name == "unseen" for _, name in curves) else ""
+        axes.set_xlim(0, max(1, *(steps[-1] for steps, *_ in curves.values())))
         axes.set(xlabel="optimizer steps", ylabel="mean AUROC within rows")
-        right = room_for(looks[label] for label in labels) + 0.28
-        place(axes, left=0.58, right=right, bottom=0.45, top=0.1)
-        name_ends(
-            axes,
-            [
-                Name(float(curves[label, "forget"][0][-1]), float(curves[label, "forget"][1][-1]), looks[label])
-                for label in labels
-            ],
-        )
+        name_ends(axes, {looks[label]: end for label, end in ends.items()})
+    dashed = "; dashed: unseen rows" if any(name == "unseen" for _, name in curves) else ""
     caption = (
         "How well the score of the kind each method uses, recomputed on the current model (without the run's own exponents), "
         "finds the annotated secret within a row: up to 40 rows of each kind, from before the first step to the last"

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from atwu.report.figures.drawn import Drawn
 from atwu.report.figures.own_score import own_scores, row_values
-from atwu.report.figures.style import INK, MUTED, WIDTH, grid, name_rows, new_figure, place, room_for, series_of, styled
+from atwu.report.figures.style import GUIDE, MUTED, grid, name_rows, new_figure, series_of, styled
 from atwu.report.records import Records
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from atwu.report.table import span
 
 KEY = "auroc_ridge"
 TITLE = "Do token scores find the secret? Row by row"
 _GRID = np.linspace(0.0, 1.0, 81)
-_HEIGHT = 0.85
-"""Of the tallest ridge, in rows."""
+_BASE, _HEIGHT = 0.28, 0.85
+"""Foot of a ridge below the middle of its row, and height of the tallest, in rows."""
 _COLUMNS = {"mean": 8, "score": 38, "rows": 112}
 """What stands beside a ridge -> points right of the axes."""
 
@@ -39,59 +37,41 @@ def auroc_ridge(records: Records, *, focus: str | None = "atwu") -> Drawn:
     looks = series_of(records, focus)
     tips = {}
     with styled():
-        figure = new_figure(WIDTH, 0.75 + (0.52 if len(order) <= 8 else 0.29) * (len(order) + 0.5))
+        figure = new_figure(0.75 + (0.52 if len(order) <= 8 else 0.29) * (len(order) + 0.5))
         axes = figure.subplots()
+        beside: list[tuple[float, dict[str, str], str]] = [
+            (-0.85, dict(zip(_COLUMNS, _COLUMNS, strict=True)), "normal")
+        ]
         for row, label in enumerate(order):
-            one, found = looks[label], values[label]
-            heights = density(found)
-            top = row + 0.28 - _HEIGHT * heights / heights.max()
-            axes.fill_between(_GRID, top, row + 0.28, color=one.colour, alpha=0.3, linewidth=0, zorder=2 + row / 100)
-            axes.plot(_GRID, top, color=one.colour, linewidth=one.width, zorder=2 + row / 100, gid=one.gid("ridge"))
-            mean = float(np.mean(found))
-            axes.plot(
-                [mean],
-                [row + 0.28],
-                one.marker,
-                color=one.colour,
-                markersize=6,
-                clip_on=False,
-                zorder=4,
-                gid=one.gid("mean"),
-            )
+            one, foot, mean = looks[label], row + _BASE, float(np.mean(values[label]))
+            heights = density(values[label])
+            top = foot - _HEIGHT * heights / heights.max()
+            layer = 2 + row / 100
+            axes.fill_between(_GRID, top, foot, color=one.colour, alpha=0.3, linewidth=0, zorder=layer)
+            axes.plot(_GRID, top, color=one.colour, linewidth=one.width, zorder=layer, gid=one.gid("ridge"))
+            axes.plot(mean, foot, one.marker, color=one.colour, clip_on=False, zorder=4, gid=one.gid("mean"))
             counts = [len(rows) for run in records.of(label) if (rows := row_values([run], f"auroc_{scores[label]}"))]
-            each = str(min(counts)) if min(counts) == max(counts) else f"{min(counts)}–{max(counts)}"
-            count = each + (f" × {len(counts)}" if len(counts) > 1 else "")
-            _beside(axes, row, "mean", f"{mean:.2f}", fontweight=one.weight)
-            _beside(axes, row, "score", scores[label], alpha=MUTED)
-            _beside(axes, row, "rows", count, alpha=MUTED)
+            count = span(counts) + (f" × {len(counts)}" if len(counts) > 1 else "")
+            beside.append((row, {"mean": f"{mean:.2f}", "score": scores[label], "rows": count}, one.weight))
             tips[one.gid("mean")] = f"{label}: mean AUROC of {scores[label]} {mean:.3f} over {count} rows"
+        for height, words, weight in beside:
+            for column, word in words.items():
+                quiet = height < 0 or column != "mean"
+                look: dict[str, Any] = {"alpha": MUTED} if quiet else {"fontweight": weight}
+                place = (_COLUMNS[column], 0)
+                axes.annotate(
+                    word, (1, height), place, textcoords="offset points", va="center", annotation_clip=False, **look
+                )
         name_rows(axes, [looks[label] for label in order])
-        axes.set_ylim(len(order) - 0.5, -1.0)
-        for head in _COLUMNS:
-            _beside(axes, -0.85, head, head, alpha=MUTED)
-        axes.axvline(0.5, color=INK, alpha=0.6, linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
+        axes.axvline(0.5, **GUIDE)
         grid(axes, "x")
-        axes.set(xlim=(0, 1), xlabel="AUROC within a forget row (dashed: chance)")
-        place(axes, left=room_for(looks[label] for label in order) + 0.12, right=2.25, bottom=0.45, top=0.03)
+        axes.set(xlim=(0, 1), ylim=(len(order) - 0.5, -1.0), xlabel="AUROC within a forget row (dashed: chance)")
     caption = (
         "For every forget row, the chance that a token of the secret has a higher score than any other token: 1 finds the "
         "secret first, .5 is chance. Ridges are densities over rows and seeds, of equal height; marks are means. Scores are "
         "those of the unlearned model: what they were while it trained is in the figure over steps."
     )
     return Drawn(KEY, figure, TITLE, caption, tips=tips)
-
-
-def _beside(axes: Axes, row: float, column: str, text: str, **look: Any) -> None:
-    axes.annotate(
-        text,
-        (1, row),
-        xytext=(_COLUMNS[column], 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=8,
-        annotation_clip=False,
-        **look,
-    )
 
 
 def density(values: Sequence[float]) -> NDArray[np.float64]:
@@ -105,5 +85,4 @@ def density(values: Sequence[float]) -> NDArray[np.float64]:
     width = max(0.02, 1.06 * spread * found.size**-0.2)
     points = np.concatenate([found, -found, 2 - found])
     heights = np.exp(-0.5 * ((_GRID[:, None] - points[None, :]) / width) ** 2).sum(axis=1)
-    scale = found.size * width * np.sqrt(2 * np.pi)
-    return np.asarray(heights / scale, dtype=np.float64)
+    return np.asarray(heights / (found.size * width * np.sqrt(2 * np.pi)), dtype=np.float64)

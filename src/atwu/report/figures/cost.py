@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from atwu.report.figures.drawn import Drawn
-from atwu.report.figures.style import INK, WIDTH, name_rows, new_figure, room_for, series_of, styled
+from atwu.report.figures.style import INK, name_rows, new_figure, series_of, styled
 from atwu.report.records import Records, RunRecord
 
 KEY = "cost"
@@ -39,8 +39,15 @@ def _money(run: RunRecord) -> float | None:
     return run.result.cost.get("judge_usd")
 
 
+def spoken_time(seconds: float) -> str:
+    """Seconds, minutes or hours, whichever reads best."""
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
 QUANTITIES: Mapping[str, Quantity] = {
-    "time": Quantity("training time", _seconds, lambda value: spoken_time(value)),
+    "time": Quantity("training time", _seconds, spoken_time),
     "memory": Quantity("peak memory", _gigabytes, lambda value: f"{value:.2f} GB" if value < 10 else f"{value:.1f} GB"),
     "judge": Quantity("judge", _money, lambda value: f"${value:.2f}"),
 }
@@ -56,7 +63,7 @@ def cost(records: Records, *, focus: str | None = "atwu") -> Drawn:
             for label in records.labels
         }
         spent = {label: values for label, values in spent.items() if values}
-        if any(any(values) for values in spent.values()):
+        if any(map(any, spent.values())):
             found[name] = spent
     if not found:
         reason = "no run recorded its time or memory (run.json), and no judge was paid."
@@ -67,48 +74,27 @@ def cost(records: Records, *, focus: str | None = "atwu") -> Drawn:
     labels.sort(key=lambda label: fmean(first[label]) if label in first else float("inf"))
     tips = {}
     with styled():
-        left = room_for(looks[label] for label in labels) + 0.1
-        height = 0.32 + 0.2 * len(labels)
-        figure = new_figure(WIDTH, height)
-        panels = figure.subplots(1, len(found), squeeze=False)[0]
-        for place, (axes, (name, spent)) in enumerate(zip(panels, found.items(), strict=True)):
+        figure = new_figure(0.32 + 0.2 * len(labels))
+        panels = figure.subplots(1, len(found), squeeze=False, sharey=True)[0]
+        name_rows(panels[0], [looks[label] for label in labels])
+        for axes, (name, spent) in zip(panels, found.items(), strict=True):
             quantity = QUANTITIES[name]
-            for row, label in enumerate(labels):
-                if label not in spent:
-                    continue
-                one, mean = looks[label], fmean(spent[label])
+            for label, values in spent.items():
+                one, row, mean = looks[label], labels.index(label), fmean(values)
                 axes.barh(row, mean, height=0.62, color=one.colour, alpha=0.85 if one.focus else 0.5, gid=one.gid(name))
-                if len(spent[label]) > 1:
-                    axes.plot([min(spent[label]), max(spent[label])], [row, row], color=one.colour, linewidth=1.4)
+                if len(values) > 1:
+                    axes.plot([min(values), max(values)], [row, row], color=one.colour, linewidth=1.4)
                 shown = quantity.shown(mean)
                 axes.annotate(
-                    shown,
-                    (max(spent[label]), row),
-                    xytext=(3, 0),
-                    textcoords="offset points",
-                    va="center",
-                    fontsize=8,
-                    fontweight=one.weight,
+                    shown, (max(values), row), (3, 0), textcoords="offset points", va="center", fontweight=one.weight
                 )
                 tips[one.gid(name)] = f"{label}: {quantity.title} {shown}"
-            name_rows(axes, [looks[label] for label in labels])
-            if place:
-                axes.set_yticklabels([])
-            axes.set_xlim(0, 1.5 * max(max(values) for values in spent.values()))
-            axes.set_xticks([])
-            axes.spines["bottom"].set_visible(False)
+            axes.set(xlim=(0, 1.5 * max(map(max, spent.values()))), xticks=[], title=quantity.title)
+            axes.tick_params(axis="y", length=0)
+            axes.spines[["bottom", "left"]].set_visible(False)
             axes.axvline(0, linewidth=0.8, color=INK)
-            axes.set_title(quantity.title)
-        figure.subplots_adjust(left=left / WIDTH, right=0.99, top=1 - 0.25 / height, bottom=0.04 / height, wspace=0.1)
     money = "; the judge's price is that of one run's verdicts, stored ones included" if "judge" in found else ""
     caption = (
         f"Means over seeds; thin lines reach from the cheapest to the dearest seed{money}. Times depend on the machine."
     )
     return Drawn(KEY, figure, TITLE, caption, tips=tips)
-
-
-def spoken_time(seconds: float) -> str:
-    """Seconds, minutes or hours, whichever reads best."""
-    if seconds < 100:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -1,21 +1,32 @@
-"""What a figure's function gives: the figure with its words, or why there is none."""
+"""What a figure's function gives, and how it becomes a file or part of a page."""
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from atwu._cache import short_hash
+from markupsafe import Markup, escape
+
+from atwu.report.figures.style import INK, styled
+from atwu.report.scored_row import printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_NO_METADATA = {
+    "svg": {"Date": None, "Creator": None, "Format": None, "Type": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    "png": {"Software": None},
+}
+FORMATS = ("pdf", "svg", "png")
+
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """One figure."""
+    """One figure, or why there is none."""
 
     key: str
     """Short name, also of its file."""
@@ -29,11 +40,27 @@ class Drawn:
     tips: Mapping[str, str] = field(default_factory=dict)
     """gid of a mark -> what it shows, for tooltips and screen readers."""
 
+    def bytes(self, form: str) -> bytes:
+        """The figure as a file of one of `FORMATS`; equal figures give equal bytes."""
+        assert self.figure is not None, self.reason
+        out = io.BytesIO()
+        with styled(salt=self.key):
+            self.figure.savefig(out, format=form, metadata=_NO_METADATA[form], dpi=200 if form == "png" else "figure")
+        return out.getvalue()
 
-def slug(label: str) -> str:
-    """A label as part of an SVG id or a CSS class; marks of a label have a gid that starts with `series-` and this.
+    @property
+    def svg(self) -> Markup | None:
+        """The SVG as matplotlib writes it, in the page's ink; marks have tooltips and the class of their label."""
+        if self.figure is None:
+            return None
+        text = self.bytes("svg").decode().replace(INK, "currentColor")
+        head = f'<svg class="figure" role="img" aria-label="{escape(self.title)}" '
+        text = head + text[text.index("<svg ") + len("<svg ") :]
+        text = re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)  # its rule would be the whole page's
+        text = re.sub(r'<g id="(series-[^"]*?--[^"]*)">', self._marked, text)
+        text = re.sub(r' id="[\w.]+_\d+"', "", text)  # every figure has a figure_1
+        return Markup(re.sub(r"\d+\.\d{3,}", lambda found: f"{float(found[0]):.2f}", text))
 
-    Different labels have different ones.
-    """
-    plain = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-") or "x"
-    return plain if plain == label else f"{plain}-{short_hash(label)[:6]}"
+    def _marked(self, found: re.Match[str]) -> str:
+        tip = escape(printable(self.tips.get(found[1], "")))
+        return f'<g class="series {found[1].partition("--")[0]}">' + (f"<title>{tip}</title>" if tip else "")

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from atwu.report.figures.drawn import Drawn
 from atwu.report.figures.own_score import own_scores
-from atwu.report.figures.style import INK, WIDTH, grid, new_figure, place, series_of, styled
+from atwu.report.figures.style import GUIDE, grid, new_figure, series_of, styled, tell_names
 from atwu.report.records import Records
 
 KEY = "pooled_roc"
@@ -32,47 +32,25 @@ def pooled_roc(records: Records, *, focus: str | None = "atwu") -> Drawn:
     order = sorted(curves, key=lambda label: -curves[label][0])
     tips = {}
     with styled():
-        figure = new_figure(WIDTH, max(3.1, 0.6 + 0.165 * len(order)))
+        figure = new_figure(max(3.1, 0.6 + 0.165 * len(order)))
         axes = figure.subplots()
-        axes.plot([0, 1], [0, 1], color=INK, alpha=0.6, linewidth=0.9, linestyle=(0, (4, 2)))
+        axes.plot([0, 1], [0, 1], **GUIDE)
         lines = []
-        for place_, label in enumerate(order):
+        for place, label in enumerate(order):
             one, (area, tpr) = looks[label], curves[label]
-            (line,) = axes.plot(
-                _FPR,
-                tpr,
-                color=one.colour,
-                linewidth=one.width,
-                linestyle=one.dashes,
-                marker=one.marker,
-                markevery=(4 + 3 * place_ % 16, 16),
-                markersize=4,
-                zorder=one.order,
-                label=f"{area:.2f}  {one.name}",
-                gid=one.gid("curve"),
+            every = (4 + 3 * place % 16, 16)
+            lines += axes.plot(
+                _FPR, tpr, **one.line, markevery=every, label=f"{area:.2f}  {one.name}", gid=one.gid("curve")
             )
-            lines.append(line)
             tips[one.gid("curve")] = f"{label}: {scores[label]}, pooled AUROC {area:.3f}"
         grid(axes)
         axes.set(
             xlim=(0, 1), ylim=(0, 1.01), xlabel="share of other tokens found", ylabel="share of secret tokens found"
         )
-        place(axes, left=0.55, right=WIDTH - 0.55 - 2.55, bottom=0.45, top=0.08)
         axes.set_box_aspect(1)
-        axes.set_anchor("NW")
-        legend = figure.legend(
-            handles=lines,
-            loc="upper left",
-            bbox_to_anchor=(3.2 / WIDTH, 1.0),
-            title="pooled AUROC",
-            alignment="left",
-            handlelength=2.6,
-            labelspacing=0.3,
-            title_fontsize=8,
-        )
-        for text, label in zip(legend.get_texts(), order, strict=True):
-            text.set_fontweight(looks[label].weight)
-            text.set_gid(looks[label].gid("name"))
+        axes.set_anchor("W")
+        legend = figure.legend(handles=lines, loc="outside right upper", title="pooled AUROC", alignment="left")
+        tell_names(legend.get_texts(), [looks[label] for label in order])
     caption = (
         "Tokens of all forget rows, ranked by each method's own score on its unlearned model; mean over seeds. Dashed "
         "diagonal: chance. Pooled curves also need scores to be comparable between rows."

@@ -6,13 +6,14 @@ those of Okabe and Ito (2008), moved to a lightness that has a contrast of 3 or 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from atwu._cache import short_hash
 from atwu._extras import require
-from atwu.report.figures.drawn import slug
 from atwu.report.records import Records
 from atwu.report.scored_row import printable
 from atwu.report.values import REFERENCES
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK = "#0b0d0e"
-"""Foreground; becomes the text colour of the page in inline SVG."""
+"""Foreground; becomes the text colour of the page."""
 ACCENT = "#d55e00"
 """The label that is looked at."""
 COLOURS = ("#1e88c9", "#0f8f6b", "#c45a9a", "#a47c00", "#8a63d2")
@@ -31,24 +32,29 @@ MARKERS = ("s", "^", "D", "v", "P", "X", "<", ">", "p")
 DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 REFERENCE_MARKERS = {"original": "s", "retain-only": "D"}
 REFERENCE_DASHES = {"original": (0, (5, 2)), "retain-only": (0, (1, 1.6))}
+GUIDE: dict[str, Any] = {"color": INK, "alpha": 0.6, "linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 1}
+"""Lines that guide the eye: chance, a Pareto front."""
 
 WIDTH = 5.5
 """Inches: the text width of a one-column paper."""
-FAINT, MUTED = 0.14, 0.66
-"""Opacity of grid lines, and of words that matter less."""
+MUTED = 0.66
+"""Opacity of words that matter less."""
 
 _LONGEST = 32
 """Characters of a label that are drawn."""
 
 _RC: dict[str, Any] = {
     "font.family": ["DejaVu Sans"],
-    "font.size": 8.5,
+    "font.size": 8,
     "axes.titlesize": 8.5,
     "axes.labelsize": 8.5,
     "xtick.labelsize": 8,
     "ytick.labelsize": 8,
     "legend.fontsize": 8,
+    "legend.title_fontsize": 8,
     "legend.frameon": False,
+    "legend.handlelength": 2.6,
+    "legend.labelspacing": 0.3,
     "text.color": INK,
     "text.parse_math": False,
     "axes.labelcolor": INK,
@@ -59,19 +65,21 @@ _RC: dict[str, Any] = {
     "axes.titlelocation": "left",
     "axes.spines.top": False,
     "axes.spines.right": False,
+    "grid.color": INK,
+    "grid.alpha": 0.14,
+    "grid.linewidth": 0.6,
     "xtick.color": INK,
     "ytick.color": INK,
     "xtick.major.width": 0.7,
     "ytick.major.width": 0.7,
     "xtick.major.size": 3,
     "ytick.major.size": 3,
-    "lines.linewidth": 1.3,
     "lines.solid_capstyle": "round",
     "figure.facecolor": "none",
+    "figure.constrained_layout.use": True,
     "savefig.facecolor": "none",
     "savefig.edgecolor": "none",
     "svg.fonttype": "none",
-    "svg.hashsalt": "atwu",
     "pdf.fonttype": 42,
 }
 
@@ -108,6 +116,18 @@ class Series:
         """What is drawn on top."""
         return 5.0 if self.focus else 3.0
 
+    @property
+    def line(self) -> dict[str, Any]:
+        """What its lines look like."""
+        return {
+            "color": self.colour,
+            "linewidth": self.width,
+            "linestyle": self.dashes,
+            "marker": self.marker,
+            "markersize": 4,
+            "zorder": self.order,
+        }
+
     def gid(self, part: str) -> str:
         """Name of one of its marks: `series-LABEL--PART`."""
         return f"series-{slug(self.label)}--{part}"
@@ -118,62 +138,55 @@ def series_of(records: Records, focus: str | None) -> dict[str, Series]:
     found = {
         role: Series(role, INK, REFERENCE_MARKERS[role], REFERENCE_DASHES[role], reference=True) for role in REFERENCES
     }
-    others = [label for label in records.labels if label != focus]
-    for place, label in enumerate(others):
-        found[label] = Series(
-            label, COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)], DASHES[place % len(DASHES)]
-        )
+    for place, label in enumerate(label for label in records.labels if label != focus):
+        looks = (all_[place % len(all_)] for all_ in (COLOURS, MARKERS, DASHES))
+        found[label] = Series(label, *looks)  # type: ignore[arg-type]
     if focus in records.labels:
         found[str(focus)] = Series(str(focus), ACCENT, "o", "-", focus=True)
     return found
 
 
+def slug(label: str) -> str:
+    """A label as part of an SVG id or a CSS class; different labels have different ones."""
+    plain = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-") or "x"
+    return plain if plain == label else f"{plain}-{short_hash(label)[:6]}"
+
+
 @contextmanager
-def styled() -> Iterator[None]:
-    """The settings under which figures are drawn and saved, whatever the user's own are."""
+def styled(*, salt: str = "") -> Iterator[None]:
+    """The settings under which figures are drawn and saved, whatever the user's own are.
+
+    Args:
+        salt: what tells the ids of one figure from those of another on the same page.
+    """
     matplotlib = require("matplotlib", extra="report")
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_RC)
+        matplotlib.rcParams.update(_RC | {"svg.hashsalt": f"atwu {salt}"})
         yield
 
 
-def new_figure(width: float, height: float) -> Figure:
-    """An empty figure, in inches, that no window knows of."""
+def new_figure(height: float, width: float = WIDTH) -> Figure:
+    """An empty figure, in inches, that no window knows of; its margins follow from what is drawn."""
     figure: Figure = require("matplotlib.figure", extra="report").Figure(figsize=(width, height))
     return figure
 
 
-def room_for(series: Iterable[Series]) -> float:
-    """Width in inches of the widest name."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.text import Text
-
-    figure = new_figure(1, 1)
-    renderer = FigureCanvasAgg(figure).get_renderer()
-    texts = [Text(0, 0, one.name, fontsize=8, fontweight=one.weight) for one in series]
-    for text in texts:
-        text.set_figure(figure)
-    return max((text.get_window_extent(renderer).width for text in texts), default=0.0) / figure.dpi
-
-
-def place(axes: Axes, *, left: float, right: float, bottom: float, top: float) -> None:
-    """Put axes into their figure, with margins in inches."""
-    width, height = axes.figure.get_figure(root=True).get_size_inches()
-    axes.set_position((left / width, bottom / height, (width - left - right) / width, (height - bottom - top) / height))
-
-
 def grid(axes: Axes, which: Literal["both", "x", "y"] = "both") -> None:
     """Faint lines behind the marks."""
-    axes.grid(True, axis=which, color=INK, alpha=FAINT, linewidth=0.6)
+    axes.grid(True, axis=which)
 
 
 def name_rows(axes: Axes, series: Sequence[Series]) -> None:
     """One label per row, from the top, on the left of the axes."""
     axes.set_yticks(range(len(series)), [one.name for one in series])
-    for text, one in zip(axes.get_yticklabels(), series, strict=True):
-        text.set_fontweight(one.weight)
-        text.set_gid(one.gid("name"))
+    tell_names(axes.get_yticklabels(), series)
     axes.set_ylim(len(series) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
+
+
+def tell_names(texts: Sequence[Any], series: Sequence[Series]) -> None:
+    """Make texts the names of labels: the one that is looked at is bold, and all can be pointed at."""
+    for text, one in zip(texts, series, strict=True):
+        text.set(fontweight=one.weight, gid=one.gid("name"))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atwu.report.figures.drawn import Drawn
-from atwu.report.figures.style import WIDTH, Series, grid, new_figure, room_for, series_of, styled
+from atwu.report.figures.style import grid, new_figure, series_of, styled, tell_names
 from atwu.report.records import Records, RunRecord
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ _POINTS = 900
 _WIDE = 30.0
 """Largest value, in medians, from which a panel's scale becomes logarithmic away from zero."""
 _COLUMNS = 3
-_IN_PANEL = 8
-"""Labels that an empty panel has room for."""
 
 FloatArray = NDArray[np.float64]
 
@@ -50,18 +48,19 @@ def training_curves(records: Records, *, focus: str | None = "atwu") -> Drawn:
     looks = series_of(records, focus)
     labels = [label for label in records.labels if any(label in lines for lines in curves.values())]
     rows = math.ceil(len(curves) / _COLUMNS)
-    free = rows * _COLUMNS > len(curves) and len(labels) <= _IN_PANEL
-    across = max(1, int(WIDTH / (room_for(looks[label] for label in labels) + 0.55)))
-    legend = 0.0 if free else 0.155 * math.ceil(len(labels) / across) + 0.12
+    across = max(1, min(5, int(82 / (8 + max(len(looks[label].name) for label in labels)))))
     tips: dict[str, str] = {}
     with styled():
-        height = 1.6 * rows + 0.3 + legend
-        figure = new_figure(WIDTH, height)
+        figure = new_figure(1.6 * rows + 0.45 + 0.165 * math.ceil(len(labels) / across))
         panels = figure.subplots(rows, _COLUMNS, squeeze=False).ravel()
+        handles = {}
         for axes, (part, lines) in zip(panels, curves.items(), strict=False):
             for label, line in lines.items():
-                _draw(axes, line, looks[label], part, tips)
-            _scale(axes, list(lines.values()))
+                one = looks[label]
+                look = one.line | {"markersize": 3.5, "markevery": max(1, len(line[0]) // 3), "label": one.name}
+                handles[label] = axes.plot(*line, **look, gid=one.gid(part))[0]
+                tips[one.gid(part)] = f"{label}: {PARTS[part]} from {line[1][0]:.3g} to {line[1][-1]:.3g}"
+            _scale(axes, np.concatenate([values for _, values in lines.values()]))
             grid(axes)
             axes.set_title(PARTS[part])
             axes.margins(x=0)
@@ -69,24 +68,10 @@ def training_curves(records: Records, *, focus: str | None = "atwu") -> Drawn:
             axes.set_axis_off()
         for axes in panels[max(0, len(curves) - _COLUMNS) : len(curves)]:
             axes.set_xlabel("optimizer steps")
-        figure.subplots_adjust(
-            left=0.085, right=0.985, top=1 - 0.22 / height, bottom=(0.42 + legend) / height, hspace=0.45, wspace=0.3
+        legend = figure.legend(
+            handles=[handles[label] for label in labels], loc="outside lower center", ncols=across, columnspacing=1.2
         )
-        handles = [_handle(looks[label]) for label in labels]
-        if free:
-            shown = panels[len(curves)].legend(handles=handles, loc="center left", handlelength=2.6, labelspacing=0.35)
-        else:
-            shown = figure.legend(
-                handles=handles,
-                loc="lower center",
-                ncols=across,
-                handlelength=2.6,
-                columnspacing=1.2,
-                labelspacing=0.25,
-            )
-        for text, label in zip(shown.get_texts(), labels, strict=True):
-            text.set_fontweight(looks[label].weight)
-            text.set_gid(looks[label].gid("name"))
+        tell_names(legend.get_texts(), [looks[label] for label in labels])
     caption = (
         "Means over seeds, in bins of neighbouring steps. Forget losses of different methods are different functions: "
         "compare their course, not their height."
@@ -110,46 +95,15 @@ def curve(runs: Sequence[RunRecord], part: str, points: int) -> tuple[FloatArray
     return np.bincount(bins, steps) / counts, np.bincount(bins, values) / counts
 
 
-def _draw(axes: Axes, line: tuple[FloatArray, FloatArray], one: Series, part: str, tips: dict[str, str]) -> None:
-    axes.plot(
-        *line,
-        color=one.colour,
-        linewidth=one.width,
-        linestyle=one.dashes,
-        marker=one.marker,
-        markevery=max(1, len(line[0]) // 3),
-        markersize=3.5,
-        zorder=one.order,
-        gid=one.gid(part),
-    )
-    tips[one.gid(part)] = f"{one.label}: {PARTS[part]} from {line[1][0]:.3g} to {line[1][-1]:.3g}"
-
-
-def _scale(axes: Axes, lines: Sequence[tuple[FloatArray, FloatArray]]) -> None:
+def _scale(axes: Axes, values: FloatArray) -> None:
     """One line that runs away must not flatten all others."""
-    sizes = np.abs(np.concatenate([values for _, values in lines]))
+    sizes = np.abs(values)
     middle = float(np.median(sizes))
     if middle > 0 and sizes.max() > _WIDE * middle:
         threshold = 10.0 ** math.ceil(math.log10(2 * middle))
         axes.set_yscale("symlog", linthresh=threshold)
-        values = np.concatenate([values for _, values in lines])
         sides = [sign for sign, end in ((-1, -values.min()), (1, values.max())) if end > threshold]
         top = 10.0 ** math.floor(math.log10(sizes.max()))
         ticks = sorted({0.0, *(sign * size for sign in sides for size in (threshold, top))})
         axes.set_yticks(ticks, [f"{tick:g}".replace("-", "−") for tick in ticks])
         axes.yaxis.minorticks_off()
-
-
-def _handle(one: Series) -> object:
-    from matplotlib.lines import Line2D
-
-    return Line2D(
-        [],
-        [],
-        color=one.colour,
-        linewidth=one.width,
-        linestyle=one.dashes,
-        marker=one.marker,
-        markersize=4,
-        label=one.name,
-    )

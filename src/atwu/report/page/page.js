@@ -60,7 +60,7 @@
       if (!box) return;
       const apply = () => headline.classList.toggle(name, box.checked !== inverted);
       box.addEventListener("change", apply);
-      apply(); // browsers restore form fields on reload
+      apply();
     };
     toggle("#intervals", "bare", true);
     toggle("#every", "every", false);
@@ -127,11 +127,26 @@
       timer = setInterval(advance, 320);
     });
     slider.addEventListener("input", () => { stop(); show(); });
-    const numbers = one("#numbers");
-    const number = () => one("#words").classList.toggle("numbers", numbers.checked);
-    numbers.addEventListener("change", number);
-    number();
     paint = show;
+  }
+  const numbers = one("#numbers");
+  if (numbers) {
+    const number = () => (one("#words") ?? document.body).classList.toggle("numbers", numbers.checked);
+    numbers.addEventListener("change", number);
+    number(); // browsers restore form fields on reload
+  }
+
+  // A page of word scores: which methods, and which words; those below the threshold lose their colour, as under a hard mask.
+  const threshold = one("#threshold");
+  if (threshold) {
+    const boxes = all(".chips input");
+    const choose = () => {
+      for (const box of boxes) for (const line of all(`.line[data-method="${box.value}"]`)) line.hidden = !box.checked;
+      for (const word of all(".w")) word.classList.toggle("under", Number(word.dataset.v) < Number(threshold.value));
+      threshold.parentNode.querySelector("output").value = threshold.value;
+    };
+    for (const input of [threshold, ...boxes]) input.addEventListener("input", choose);
+    choose();
   }
 
   // One row of a kind at a time.

@@ -7,18 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from atwu.evaluation.result import EvalResult
-from atwu.report.page.html import Html, join, tag
 from atwu.report.records import Records, RunRecord
 from atwu.training.card import public_command, public_record
 
 
-def reproduce_section(records: Records, command: str | None) -> Html:
+def reproduce(records: Records, command: str | None) -> dict[str, Any]:
     """Commands, one closed box per method, and versions."""
     study = public_command(str(records.study.get("command") or ""))  # of several studies a line each
-    commands = [
-        _command("The studies" if "\n" in study else "The study", study) if study else None,
-        _command("This page", public_command(command)) if command else None,
-    ]
+    commands = {"The studies" if "\n" in study else "The study": study, "This page": public_command(command or "")}
     budgets = {str(entry.get("label")): str(entry.get("budget") or "") for entry in records.study.get("variants", [])}
     if len(set(budgets.values())) == 1:  # told once, at the top of the page
         budgets = {}
@@ -27,30 +23,18 @@ def reproduce_section(records: Records, command: str | None) -> Html:
         _method(label, records.of(label)[0], len(records.of(label)), budgets.get(label, ""), shared)
         for label in records.labels
     ]
-    references = [_reference(role, result, shared) for role, result in records.references.items()]
-    about = str(records.study.get("about") or "").strip()
-    return join(
-        (
-            tag("p", None, about) if about else "",
-            *(found for found in commands if found is not None),
-            tag("h3", None, "Settings of every method") if methods else "",
-            *methods,
-            tag("h3", None, "Settings of the evaluation") if shared else "",
-            _box("the same for all methods", "", "", shared) if shared else "",
-            *(found for found in references if found is not None),
-            _versions(records),
-        )
-    )
-
-
-def _command(title: str, command: str) -> Html:
-    return tag(
-        "div",
-        {"class": "command"},
-        tag("h3", None, title),
-        tag("pre", {"tabindex": 0}, tag("code", None, command)),
-        tag("button", {"type": "button", "class": "plain copy", "hidden": True}, "Copy"),
-    )
+    alike = [_box("the same for all methods", "", "", shared)] if shared else []
+    references = [
+        _box(role, f"measured with other {', '.join(own)}", "", own)
+        for role, result in records.references.items()
+        if (own := _own(result, shared))
+    ]
+    return {
+        "about": str(records.study.get("about") or "").strip(),
+        "commands": {title: text for title, text in commands.items() if text},
+        "settings": {"Settings of every method": methods, "Settings of the evaluation": alike + references},
+        "versions": _versions(records),
+    }
 
 
 def shared_settings(results: Sequence[EvalResult]) -> dict[str, Any]:
@@ -68,12 +52,7 @@ def _own(result: EvalResult, shared: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in _settings(result).items() if key not in shared or shared[key] != value}
 
 
-def _reference(role: str, result: EvalResult, shared: Mapping[str, Any]) -> Html | None:
-    own = _own(result, shared)
-    return _box(role, f"measured with other {', '.join(own)}", "", own) if own else None
-
-
-def _method(label: str, run: RunRecord, seeds: int, budget: str, shared: Mapping[str, Any]) -> Html:
+def _method(label: str, run: RunRecord, seeds: int, budget: str, shared: Mapping[str, Any]) -> dict[str, str]:
     record = {"model": run.result.model} if run.run is None else dict(run.run)
     told = "no record of its training" if run.run is None else _told(run.run)
     own = _own(run.result, shared)
@@ -82,14 +61,9 @@ def _method(label: str, run: RunRecord, seeds: int, budget: str, shared: Mapping
     return _box(label, "; ".join(parts), name, public_record(record | ({"evaluation": own} if own else {})))
 
 
-def _box(title: str, told: str, note: str, record: Any) -> Html:
-    return tag(
-        "details",
-        None,
-        tag("summary", None, tag("span", {"class": "method"}, title), " ", tag("span", {"class": "told"}, told)),
-        tag("p", {"class": "note"}, note) if note else None,
-        tag("pre", {"tabindex": 0}, tag("code", None, json.dumps(record, indent=2, ensure_ascii=False, default=str))),
-    )
+def _box(name: str, told: str, note: str, record: Any) -> dict[str, str]:
+    text = json.dumps(record, indent=2, ensure_ascii=False, default=str)
+    return {"name": name, "told": told, "note": note, "record": text}
 
 
 def _told(run: Mapping[str, Any]) -> str:
@@ -104,13 +78,9 @@ def _told(run: Mapping[str, Any]) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _versions(records: Records) -> Html:
-    found: dict[str, list[str]] = {}
+def _versions(records: Records) -> str:
+    found: dict[str, dict[str, None]] = {}
     for result in (*records.references.values(), *(run.result for run in records.runs)):
         for package, version in result.versions.items():
-            if version not in found.setdefault(package, []):
-                found[package].append(version)
-    if not found:
-        return Html("")
-    told = ", ".join(f"{package} {' and '.join(versions)}" for package, versions in found.items())
-    return join((tag("h3", None, "Versions"), tag("p", None, told)))
+            found.setdefault(package, {})[version] = None
+    return ", ".join(f"{package} {' and '.join(versions)}" for package, versions in found.items())

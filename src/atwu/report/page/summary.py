@@ -7,13 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from markupsafe import Markup
+
 from atwu.evaluation.intervals import Estimate
 from atwu.evaluation.panel.seeds import seed_differences
 from atwu.evaluation.panel.warn import degraded
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.report.names import PANEL, line_name
-from atwu.report.page.html import Html, join, tag
 from atwu.report.records import Records
+from atwu.report.scored_row import printable
 from atwu.report.table import left_out, spoken
 from atwu.report.values import OVERALL, Line, cell_of, seeds_told, shown_number
 
@@ -62,12 +64,12 @@ def shared_seeds(records: Records, first: str, second: str) -> list[int | None]:
     return [run.seed for run in records.of(first) if run.seed in other]
 
 
-def summary(records: Records, *, focus: str) -> Html:
-    """The paragraph."""
-    return tag("p", {"class": "lead"}, join(_sentences(records, focus), " "))
+def summary(records: Records, *, focus: str) -> Markup:
+    """The paragraph, escaped."""
+    return Markup(" ").join(_sentences(records, focus))
 
 
-def facts(records: Records) -> Html:
+def facts(records: Records) -> list[tuple[str, str]]:
     """What everything rests on, as a row of numbers."""
     labels = records.labels
     seeds = sorted({len(records.of(label)) for label in labels})
@@ -80,14 +82,13 @@ def facts(records: Records) -> Html:
         ("scale", str(scale["name"] if isinstance(scale, Mapping) else scale)) if scale else None,
         ("judge", " and ".join(sorted(judges))) if judges else None,
     ]
-    shown = (tag("div", None, tag("dt", None, entry[0]), tag("dd", None, entry[1])) for entry in entries if entry)
-    return tag("dl", {"class": "facts"}, *shown)
+    return [entry for entry in entries if entry]
 
 
-def _sentences(records: Records, focus: str) -> Iterator[Html]:
+def _sentences(records: Records, focus: str) -> Iterator[str]:
     line = leading_line(records)
     if line is None:
-        yield Html("No metric with a direction was measured.")
+        yield "No metric with a direction was measured."
         return
     ranked = order(records, line)
     name = line_name(line)
@@ -96,35 +97,33 @@ def _sentences(records: Records, focus: str) -> Iterator[Html]:
         yield from _leaders(records, focus, line, ranked, cells)
     partial = [(label, told) for label in records.labels if (told := _seeds_told(records, label, line))]
     for label, told in partial:
-        yield tag("span", None, f"{label} is not ranked: it has {name} for {told}.")
+        yield f"{label} is not ranked: it has {name} for {told}."
     lost = [label for label in records.labels if _degraded(records.results, label)]
     if lost:
-        yield tag("span", None, f"{_listed(lost)} lost general abilities (marked in the table).")
+        yield f"{_listed(lost)} lost general abilities (marked in the table)."
     left = left_out(records)
     missing = [label for label in _planned(records) if label not in records.labels and label not in left]
     if missing:
-        yield tag("span", None, f"No finished run of {_listed(missing)}.")
+        yield f"No finished run of {_listed(missing)}."
     if records.study.get("progress"):
-        yield tag("span", None, f"{records.study['progress']}.")
+        yield f"{records.study['progress']}."
     if left:
-        yield tag("span", None, f"Left out: {spoken(left.items())}.")
-    yield tag("span", None, _basis(records))
+        yield f"Left out: {spoken(left.items())}."
+    yield _basis(records)
 
 
 def _leaders(
     records: Records, focus: str, line: Line, ranked: Sequence[str], cells: Mapping[str, MetricValue]
-) -> Iterator[Html]:
+) -> Iterator[str]:
     """Who is first and second by printed value, ties included, and where the method looked at is."""
     shown = {label: _printed(cells[label]) for label in ranked}
     tied = [label for label in ranked if shown[label] == shown[ranked[0]]]
     best, name = tied[0], line_name(line)
     if len(tied) == 1:
-        yield tag("span", None, tag("strong", None, best), f" has the best {name}: {_told(cells[best])}.")
+        yield _strong(best) + f" has the best {name}: {_told(cells[best])}."
     else:
-        names = join((tag("strong", None, label) for label in tied[:-1]), ", ")
-        yield tag(
-            "span", None, names, " and ", tag("strong", None, tied[-1]), f" share the best {name}: {shown[best]}."
-        )
+        names = Markup(", ").join(map(_strong, tied[:-1]))
+        yield names + " and " + _strong(tied[-1]) + f" share the best {name}: {shown[best]}."
     behind = [label for label in ranked if label not in tied]
     second = [label for label in behind if shown[label] == shown[behind[0]]]
 
@@ -137,27 +136,27 @@ def _leaders(
 
     told = second if len(second) <= _TOLD else []
     if second and not told:
-        yield tag("span", None, f"{_listed(second)} {verb(second)} {shown[second[0]]}.")
+        yield f"{_listed(second)} {verb(second)} {shown[second[0]]}."
     if focus in behind and focus not in told:
         told = [*told, focus]
     for label in told:
         yield _against(records, tied, label, line, cells[label], verb([label]))
 
 
-def _against(records: Records, tied: Sequence[str], other: str, line: Line, cell: MetricValue, verb: str) -> Html:
+def _against(records: Records, tied: Sequence[str], other: str, line: Line, cell: MetricValue, verb: str) -> Markup:
     best = tied[0]
     found = difference(records, best, other, line)
-    start = join((tag("strong", None, other), f" {verb} {shown_number(cell.value, cell.digits)}"))
+    start = _strong(other) + f" {verb} {shown_number(cell.value, cell.digits)}"
     interval = None if found is None else found.interval()
     if found is None or not math.isfinite(found.value) or interval is None:
-        return tag("span", None, start, ".")
+        return start + "."
     low, high = (shown_number(end, cell.digits) for end in interval)
     apart = interval[0] > 0 or interval[1] < 0
     verdict = "excludes zero" if apart else "does not exclude zero, so these rows cannot tell the two apart"
     shown = shown_number(found.value, cell.digits)
     to = f" to {best}" if len(tied) > 1 else ""
     over = _over(records, best, other, line)
-    return tag("span", None, start, f"; the paired difference{to}{over} of {shown} [{low}, {high}] {verdict}.")
+    return start + f"; the paired difference{to}{over} of {shown} [{low}, {high}] {verdict}."
 
 
 def _over(records: Records, best: str, other: str, line: Line) -> str:
@@ -172,6 +171,10 @@ def _over(records: Records, best: str, other: str, line: Line) -> str:
         means.append(shown_number(fmean(values), _cell(records, label, line).digits))
     which = f"seed{'s' if len(seeds) > 1 else ''} {_listed([str(seed) for seed in seeds])}"
     return f" over {which}, which both have ({' against '.join(means)}),"
+
+
+def _strong(label: str) -> Markup:
+    return Markup("<strong>{}</strong>").format(printable(label))
 
 
 def _printed(cell: MetricValue) -> str:

@@ -1,0 +1,76 @@
+"""Pages from templates: one style sheet, one script, all text escaped; what is written needs no network and no second file."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from atwu.report.colour_scale import LEVELS, background, css, ink, level
+from atwu.report.names import SUBSCRIPT, definition, short_name
+from atwu.report.scored_row import percent, printable, runs, word_auroc
+
+_KEEP_TOGETHER = 24
+"""Longest run of touching words, in characters, that is never broken."""
+
+
+def render(template: str, *, title: str, **values: Any) -> str:
+    """A page as text; equal values give equal pages.
+
+    Args:
+        template: file beside this one.
+        title: of the page.
+        values: what the template shows; only `Markup` is taken as it is.
+    """
+    style, script = (
+        Markup(files(__package__).joinpath(name).read_text(encoding="utf-8")) for name in ("page.css", "page.js")
+    )
+    # What runs is named by its hash; styles may stand anywhere, since the figures' do, and can fetch nothing.
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    page = _environment().get_template(template)
+    return page.render(title=title, style=style, script=script, script_hash=f"sha256-{digest}", **values)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("atwu.report", "page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: value if isinstance(value, Markup) else printable(str(value)),
+    )
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    environment.filters.update(subscripts=_subscripts, clipped=_clipped)
+    environment.globals.update(
+        level=level,
+        percent=percent,
+        runs=runs,
+        auroc=word_auroc,
+        short_name=short_name,
+        definition=definition,
+        keep_together=_KEEP_TOGETHER,
+        colour_levels=[[_colours(step, dark=dark) for dark in (False, True)] for step in range(LEVELS)],
+    )
+    return environment
+
+
+def _colours(step: int, *, dark: bool) -> dict[str, str]:
+    paper = background(step / (LEVELS - 1), dark=dark)
+    return {"paper": css(paper), "ink": css(ink(paper))}
+
+
+def _subscripts(text: str) -> Markup:
+    """The subscripts of metrics set as such: J_W, ES Δ."""
+    return Markup(SUBSCRIPT.sub(r"\1<sub>\2</sub>", str(escape(printable(text)))))
+
+
+def _clipped(text: str, length: int) -> str:
+    plain = " ".join(text.split())
+    return plain if len(plain) <= length else f"{plain[: length - 1].rstrip()}…"
