@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from atwu.report import figures
 from atwu.report.colour_scale import contrast
 from atwu.report.figures import FIGURES, Drawn, all_figures, save_figures
 from atwu.report.figures.attacks import Panel, after_value, before_value
@@ -103,18 +104,18 @@ def test_marks_of_a_label_have_its_class_and_a_tooltip(drawn) -> None:
         assert any(tip.startswith(f"{label}: forget extraction_strength 0.") for tip in tips)
 
 
-def test_equal_records_give_equal_bytes_whatever_the_users_style(records, tmp_path) -> None:
+def test_equal_records_give_equal_bytes_whatever_the_users_style(records, tmp_path, monkeypatch) -> None:
     import matplotlib
 
+    chosen = ("auroc_progression", "cost")
+    monkeypatch.setattr(figures, "FIGURES", {name: FIGURES[name] for name in chosen})
     first = save_figures(records, tmp_path / "one", formats=FORMATS)
-    svg = [figure.svg for figure in all_figures(records)]
     with matplotlib.rc_context({"font.size": 20, "axes.grid": True, "svg.fonttype": "path"}):
         second = save_figures(records, tmp_path / "two", formats=FORMATS)
-        assert [figure.svg for figure in all_figures(records)] == svg
-    assert [path.name for path in first] == [f"{name}.{form}" for name in FIGURES for form in FORMATS]
+    assert [path.name for path in first] == [f"{name}.{form}" for name in chosen for form in FORMATS]
     for one, other in zip(first, second, strict=True):
         assert one.read_bytes() == other.read_bytes(), one.name
-    assert (tmp_path / "one" / "trade_off.pdf").read_bytes().startswith(b"%PDF")
+    assert first[0].read_bytes().startswith(b"%PDF")
 
 
 def test_unknown_format_is_refused(records, tmp_path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from atwu.evaluation.panel.seeds import seed_differences
 from atwu.evaluation.result import MetricValue
-from atwu.report.page.summary import difference, leading_line, order, summary
+from atwu.report.page.summary import difference, leading_line, ranking, summary
 from atwu.report.page.write import render_page
 from atwu.report.records import Records
 from atwu.report.table import headline_lines
@@ -34,7 +34,7 @@ def changed(records: Records, label: str, change: Callable[[MetricValue], Metric
 def test_summary_says_who_leads_and_whether_that_is_sure(records: Records, page: Page) -> None:
     line = leading_line(records)
     assert line == ("overall", "UQ")
-    first, second = order(records, line)[:2]
+    first, second = ranking(records, line).index[:2]
     results = [[run.result for run in records.of(label)] for label in (first, second)]
     expected = seed_differences(results[0], results[1], list(records.references.values()))[line]
     found = difference(records, first, second, line)
@@ -69,7 +69,7 @@ def test_summary_ranks_by_what_is_printed(records: Records) -> None:
     best = records.results["atwu"].overall["UQ"].value
     assert best is not None
     near = changed(records, "wga", lambda cell: dataclasses.replace(cell, value=best + 0.01))
-    assert order(near, ("overall", "UQ"))[:2] == ["atwu", "wga"]
+    assert list(ranking(near, ("overall", "UQ")).index[:2]) == ["atwu", "wga"]
     assert "share the best UQ" in summary(near, focus="atwu")
     assert "comes second with" not in summary(near, focus="atwu")
     assert "npo</strong> is number 3 of 3 with" in summary(near, focus="npo")
@@ -77,7 +77,7 @@ def test_summary_ranks_by_what_is_printed(records: Records) -> None:
 
 def test_a_difference_over_fewer_seeds_says_so(records: Records) -> None:
     fewer = dataclasses.replace(records, runs=tuple(run for run in records.runs if (run.label, run.seed) != ("wga", 0)))
-    first, second = order(fewer, ("overall", "UQ"))[:2]
+    first, second = ranking(fewer, ("overall", "UQ")).index[:2]
     singles = [fewer.of(label)[-1].result.overall["UQ"] for label in (first, second)]
     both = " against ".join(shown_number(cell.value, cell.digits) for cell in singles)
     assert f"the paired difference over seed 1, which both have ({both}), of" in summary(fewer, focus="atwu")
@@ -94,7 +94,7 @@ def test_a_number_of_some_seeds_is_said_and_not_ranked(records: Records) -> None
     )
     found = dataclasses.replace(records, runs=runs)
     assert "atwu is not ranked: it has UQ for 1 of 2 seeds." in summary(found, focus="atwu")
-    assert order(found, ("overall", "UQ")) == ["wga", "npo"]
+    assert list(ranking(found, ("overall", "UQ")).place.dropna().index) == ["wga", "npo"]
     page = Page(render_page(found))
     rows = dict(re.findall(r'<tr data-label="([^"]*)"(.*?)</tr>', page.html, re.DOTALL))
     assert '<span class="ci few">1 of 2 seeds</span>' in rows["atwu"]

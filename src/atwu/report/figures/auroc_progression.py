@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
 
 from atwu.report.figures.drawn import Drawn
 from atwu.report.figures.labels import name_ends
@@ -14,8 +13,6 @@ from atwu.report.records import Records, RunRecord
 
 KEY = "auroc_progression"
 TITLE = "Token scores while training"
-
-FloatArray = NDArray[np.float64]
 
 
 def masks_told(records: Records) -> str:
@@ -38,7 +35,7 @@ def auroc_progression(records: Records, *, focus: str | None = "atwu") -> Drawn:
         for name in ("forget", "unseen")
         if (found := _over_seeds(records.of(label), name)) is not None
     }
-    ends = {label: (steps[-1], mean[-1]) for (label, name), (steps, mean, *_) in curves.items() if name == "forget"}
+    ends = {label: found for (label, name), found in curves.items() if name == "forget"}
     if not ends:
         return Drawn(KEY, None, TITLE, reason="no run recorded its token scores while training (trace.json).")
     looks = series_of(records, focus)
@@ -46,30 +43,24 @@ def auroc_progression(records: Records, *, focus: str | None = "atwu") -> Drawn:
     with styled():
         figure = new_figure(max(3.0, 0.6 + 0.155 * len(ends)))
         axes = figure.subplots()
-        for (label, name), (steps, mean, low, high) in curves.items():
-            one = looks[label]
+        for (label, name), found in curves.items():
+            one, steps, mean = looks[label], found.index, found["mean"].array
             look = one.line | {"linestyle": "-", "markevery": max(1, len(steps) // 6), "clip_on": False}
             if name == "unseen":
-                quiet = {
-                    "linestyle": (0, (3, 2)),
-                    "linewidth": 0.75 * one.width,
-                    "markersize": 3,
-                    "markerfacecolor": "none",
-                }
-                look |= quiet | {"alpha": 0.75}
-            elif np.any(high > low):
+                quiet = {"linestyle": (0, (3, 2)), "linewidth": 0.75 * one.width, "markersize": 3}
+                look |= quiet | {"markerfacecolor": "none", "alpha": 0.75}
+            elif (found["max"] > found["min"]).any():
+                low, high = found["min"], found["max"]
                 axes.fill_between(steps, low, high, color=one.colour, alpha=0.16, linewidth=0, zorder=one.order - 1)
             axes.plot(steps, mean, **look, gid=one.gid(name))
-            tips[one.gid(name)] = (
-                f"{label}, {name} rows: {mean[0]:.3f} at step {steps[0]:.0f}, {mean[-1]:.3f} at the end"
-            )
+            tips[one.gid(name)] = f"{label}, {name} rows: {mean[0]:.3f} at step {steps[0]}, {mean[-1]:.3f} at the end"
         axes.axhline(0.5, **GUIDE)
         grid(axes)
-        everything = np.concatenate([[0.5], *(values for _, *bounds in curves.values() for values in bounds)])
-        axes.set_ylim(max(0.0, float(everything.min()) - 0.04), min(1.0, float(everything.max()) + 0.04))
-        axes.set_xlim(0, max(1, *(steps[-1] for steps, *_ in curves.values())))
+        every = pd.concat(list(curves.values()))
+        axes.set_ylim(max(0.0, min(0.5, every["min"].min()) - 0.04), min(1.0, max(0.5, every["max"].max()) + 0.04))
+        axes.set_xlim(0, max(1, every.index.max()))
         axes.set(xlabel="optimizer steps", ylabel="mean AUROC within rows")
-        name_ends(axes, {looks[label]: end for label, end in ends.items()})
+        name_ends(axes, {looks[label]: (found.index[-1], found["mean"].iloc[-1]) for label, found in ends.items()})
     dashed = "; dashed: unseen rows" if any(name == "unseen" for _, name in curves) else ""
     caption = (
         "How well the score of the kind each method uses, recomputed on the current model (without the run's own exponents), "
@@ -80,19 +71,12 @@ def auroc_progression(records: Records, *, focus: str | None = "atwu") -> Drawn:
     return Drawn(KEY, figure, TITLE, caption, tips=tips)
 
 
-def _over_seeds(runs: Sequence[RunRecord], name: str) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray] | None:
-    """Steps that all seeds were looked at, and mean, lowest and highest AUROC there."""
+def _over_seeds(runs: Sequence[RunRecord], name: str) -> pd.DataFrame | None:
+    """Mean, lowest and highest AUROC over seeds, by the steps that all of them were looked at."""
     found = [
-        {
-            step: value
-            for step, value in zip(run.trace.steps, run.trace.auroc.get(name, ()), strict=False)
-            if value is not None
-        }
+        pd.Series(run.trace.auroc.get(name, ()), run.trace.steps[: len(run.trace.auroc.get(name, ()))], dtype=float)
         for run in runs
         if run.trace is not None
     ]
-    steps = sorted(set.intersection(*(set(single) for single in found))) if found else []
-    if not steps:
-        return None
-    values = np.array([[single[step] for step in steps] for single in found], dtype=np.float64)
-    return np.array(steps, dtype=np.float64), values.mean(axis=0), values.min(axis=0), values.max(axis=0)
+    looks = pd.concat(found, axis=1).dropna() if found else pd.DataFrame()
+    return None if looks.empty else looks.agg(["mean", "min", "max"], axis=1)

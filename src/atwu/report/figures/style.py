@@ -1,4 +1,4 @@
-"""Look of all figures: colours that read on light and dark pages, a marker and a dash per label, quiet axes.
+"""Look of all figures: colours that read on light and dark pages, a marker and a dash per label; the rest is in the style file.
 
 Every label has one colour, marker and dash in all figures of a report, so none of them is told by colour alone. The hues are
 those of Okabe and Ito (2008), moved to a lightness that has a contrast of 3 or more on white and on near-black.
@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from atwu._cache import short_hash
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK = "#0b0d0e"
-"""Foreground; becomes the text colour of the page."""
+"""Foreground, also in the style file; becomes the text colour of the page."""
 ACCENT = "#d55e00"
 """The label that is looked at."""
 COLOURS = ("#1e88c9", "#0f8f6b", "#c45a9a", "#a47c00", "#8a63d2")
@@ -43,45 +44,7 @@ MUTED = 0.66
 _LONGEST = 32
 """Characters of a label that are drawn."""
 
-_RC: dict[str, Any] = {
-    "font.family": ["DejaVu Sans"],
-    "font.size": 8,
-    "axes.titlesize": 8.5,
-    "axes.labelsize": 8.5,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-    "legend.fontsize": 8,
-    "legend.title_fontsize": 8,
-    "legend.frameon": False,
-    "legend.handlelength": 2.6,
-    "legend.labelspacing": 0.3,
-    "text.color": INK,
-    "text.parse_math": False,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": INK,
-    "axes.linewidth": 0.7,
-    "axes.facecolor": "none",
-    "axes.axisbelow": True,
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "grid.color": INK,
-    "grid.alpha": 0.14,
-    "grid.linewidth": 0.6,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "xtick.major.width": 0.7,
-    "ytick.major.width": 0.7,
-    "xtick.major.size": 3,
-    "ytick.major.size": 3,
-    "lines.solid_capstyle": "round",
-    "figure.facecolor": "none",
-    "figure.constrained_layout.use": True,
-    "savefig.facecolor": "none",
-    "savefig.edgecolor": "none",
-    "svg.fonttype": "none",
-    "pdf.fonttype": 42,
-}
+_STYLE = Path(__file__).with_name("report.mplstyle")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +125,8 @@ def styled(*, salt: str = "") -> Iterator[None]:
     matplotlib = require("matplotlib", extra="report")
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_RC | {"svg.hashsalt": f"atwu {salt}"})
-        yield
+        with matplotlib.rc_context({"svg.hashsalt": f"atwu {salt}"}, fname=_STYLE):
+            yield
 
 
 def new_figure(height: float, width: float = WIDTH) -> Figure:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import Any
 
+import pandas as pd
 from markupsafe import Markup
 
 from atwu.evaluation.intervals import Estimate
 from atwu.evaluation.panel.seeds import seed_differences
 from atwu.evaluation.panel.warn import degraded
-from atwu.evaluation.result import EvalResult, MetricValue
+from atwu.evaluation.result import EvalResult
 from atwu.report.names import PANEL, line_name
 from atwu.report.records import Records
 from atwu.report.scored_row import printable
-from atwu.report.table import left_out, spoken
-from atwu.report.values import OVERALL, Line, cell_of, seeds_told, shown_number
+from atwu.report.table import left_out, spoken, whole_table
+from atwu.report.values import OVERALL, Line, cell_of, shown_number
 
 FIRST = ((OVERALL, "UQ"), (OVERALL, "ES_delta"), (OVERALL, "N_delta_official"), (OVERALL, "N_delta_port"), *PANEL)
 """Lines by which methods are compared in words; the first that at least one of them has a value on."""
@@ -27,20 +27,19 @@ _TOLD = 2
 
 def leading_line(records: Records) -> Line | None:
     """The line of the summary; None when nothing with a direction was measured."""
-    for line in FIRST:
-        cells = [cell_of(records.results[label], line) for label in records.labels]
-        if any(cell is not None and cell.direction != "none" for cell in cells):
-            return line
-    return None
+    frame = whole_table(records).frame
+    ranked = frame[~frame.reference.astype(bool) & (frame.direction != "none")]
+    there = set(zip(ranked.set, ranked.metric, strict=True))
+    return next((line for line in FIRST if line in there), None)
 
 
-def order(records: Records, line: Line) -> list[str]:
-    """Labels from best to worst printed value; those without a value, or with one for some seeds only, are left out."""
-    found = {label: cell_of(records.results[label], line) for label in records.labels}
-    there = {label: cell for label, cell in found.items() if cell is not None}
-    whole = [label for label, cell in there.items() if not seeds_told(cell, len(records.of(label)))]
-    sign = -1 if any(cell.direction == "up" for cell in there.values()) else 1
-    return sorted(whole, key=lambda label: sign * float(_printed(there[label])))
+def ranking(records: Records, line: Line) -> pd.DataFrame:
+    """What methods have on a line, best printed value first, with their `place`; those with some seeds only have none."""
+    rows = whole_table(records).only([line]).frame
+    rows = rows[~rows.reference.astype(bool)].set_index("label")
+    numbers = rows.number[rows.told == ""].astype(float)
+    place = numbers.rank(method="min", ascending=not (rows.direction == "up").any())
+    return rows.assign(place=place).sort_values("place", kind="stable")
 
 
 def difference(records: Records, first: str, second: str, line: Line) -> Estimate | None:
@@ -90,15 +89,13 @@ def _sentences(records: Records, focus: str) -> Iterator[str]:
     if line is None:
         yield "No metric with a direction was measured."
         return
-    ranked = order(records, line)
+    rows = ranking(records, line)
     name = line_name(line)
-    cells = {label: _cell(records, label, line) for label in ranked}
-    if ranked:
-        yield from _leaders(records, focus, line, ranked, cells)
-    partial = [(label, told) for label in records.labels if (told := _seeds_told(records, label, line))]
-    for label, told in partial:
+    yield from _leaders(records, focus, line, rows[rows.place.notna()])
+    for label, told in rows.told[rows.place.isna()].items():
         yield f"{label} is not ranked: it has {name} for {told}."
-    lost = [label for label in records.labels if _degraded(records.results, label)]
+    results = records.results
+    lost = [label for label in records.labels if any(degraded(results[label], results.get("original")))]
     if lost:
         yield f"{_listed(lost)} lost general abilities (marked in the table)."
     left = left_out(records)
@@ -112,54 +109,53 @@ def _sentences(records: Records, focus: str) -> Iterator[str]:
     yield _basis(records)
 
 
-def _leaders(
-    records: Records, focus: str, line: Line, ranked: Sequence[str], cells: Mapping[str, MetricValue]
-) -> Iterator[str]:
+def _leaders(records: Records, focus: str, line: Line, ranked: pd.DataFrame) -> Iterator[str]:
     """Who is first and second by printed value, ties included, and where the method looked at is."""
-    shown = {label: _printed(cells[label]) for label in ranked}
-    tied = [label for label in ranked if shown[label] == shown[ranked[0]]]
-    best, name = tied[0], line_name(line)
+    if ranked.empty:
+        return
+    places = ranked.place.astype(int)
+    tied, name = list(places.index[places == 1]), line_name(line)
+    best = ranked.loc[tied[0]]
     if len(tied) == 1:
-        yield _strong(best) + f" has the best {name}: {_told(cells[best])}."
+        yield _strong(tied[0]) + f" has the best {name}: {_told(best)}."
     else:
         names = Markup(", ").join(map(_strong, tied[:-1]))
-        yield names + " and " + _strong(tied[-1]) + f" share the best {name}: {shown[best]}."
-    behind = [label for label in ranked if label not in tied]
-    second = [label for label in behind if shown[label] == shown[behind[0]]]
+        yield names + " and " + _strong(tied[-1]) + f" share the best {name}: {best.number}."
+    behind = places[places > 1]
+    second = list(behind.index[behind == behind.min()])
 
     def verb(labels: Sequence[str]) -> str:
-        number = 1 + list(shown.values()).index(shown[labels[0]])
-        several = list(shown.values()).count(shown[labels[0]]) > 1
+        number = places[labels[0]]
+        several = (places == number).sum() > 1
         if number == 2:
             return "comes second with" if not several else f"share{'s' * (len(labels) == 1)} second place with"
         return f"{'share' if len(labels) > 1 else 'shares' if several else 'is'} number {number} of {len(ranked)} with"
 
     told = second if len(second) <= _TOLD else []
     if second and not told:
-        yield f"{_listed(second)} {verb(second)} {shown[second[0]]}."
+        yield f"{_listed(second)} {verb(second)} {ranked.number[second[0]]}."
     if focus in behind and focus not in told:
         told = [*told, focus]
     for label in told:
-        yield _against(records, tied, label, line, cells[label], verb([label]))
+        start = _strong(label) + f" {verb([label])} {ranked.number[label]}"
+        yield start + _apart(records, tied, label, line, best.digits)
 
 
-def _against(records: Records, tied: Sequence[str], other: str, line: Line, cell: MetricValue, verb: str) -> Markup:
-    best = tied[0]
-    found = difference(records, best, other, line)
-    start = _strong(other) + f" {verb} {shown_number(cell.value, cell.digits)}"
+def _apart(records: Records, tied: Sequence[str], other: str, line: Line, digits: int) -> str:
+    """Whether the difference to the best is more than chance, as the end of a sentence."""
+    found = difference(records, tied[0], other, line)
     interval = None if found is None else found.interval()
     if found is None or not math.isfinite(found.value) or interval is None:
-        return start + "."
-    low, high = (shown_number(end, cell.digits) for end in interval)
+        return "."
+    shown, low, high = (shown_number(number, digits) for number in (found.value, *interval))
     apart = interval[0] > 0 or interval[1] < 0
     verdict = "excludes zero" if apart else "does not exclude zero, so these rows cannot tell the two apart"
-    shown = shown_number(found.value, cell.digits)
-    to = f" to {best}" if len(tied) > 1 else ""
-    over = _over(records, best, other, line)
-    return start + f"; the paired difference{to}{over} of {shown} [{low}, {high}] {verdict}."
+    to = f" to {tied[0]}" if len(tied) > 1 else ""
+    over = _over(records, tied[0], other, line, digits)
+    return f"; the paired difference{to}{over} of {shown} [{low}, {high}] {verdict}."
 
 
-def _over(records: Records, best: str, other: str, line: Line) -> str:
+def _over(records: Records, best: str, other: str, line: Line, digits: int) -> str:
     """Which seeds a difference is over and both means over those, where one of the two has further seeds."""
     seeds = shared_seeds(records, best, other)
     if all(len(seeds) == len(records.of(label)) for label in (best, other)):
@@ -168,7 +164,7 @@ def _over(records: Records, best: str, other: str, line: Line) -> str:
     for label in (best, other):
         cells = [cell_of(run.result, line) for run in records.of(label) if run.seed in seeds]
         values = [cell.value for cell in cells if cell is not None and cell.value is not None]
-        means.append(shown_number(fmean(values), _cell(records, label, line).digits))
+        means.append(shown_number(fmean(values), digits))
     which = f"seed{'s' if len(seeds) > 1 else ''} {_listed([str(seed) for seed in seeds])}"
     return f" over {which}, which both have ({' against '.join(means)}),"
 
@@ -177,23 +173,10 @@ def _strong(label: str) -> Markup:
     return Markup("<strong>{}</strong>").format(printable(label))
 
 
-def _printed(cell: MetricValue) -> str:
-    return shown_number(cell.value, cell.digits)
-
-
-def _seeds_told(records: Records, label: str, line: Line) -> str:
-    cell = cell_of(records.results[label], line)
-    return seeds_told(cell, len(records.of(label))) if cell is not None else ""
-
-
-def _told(cell: MetricValue) -> str:
-    number = shown_number(cell.value, cell.digits)
-    parts = []
-    if cell.low is not None and cell.high is not None:
-        parts.append(f"95 % interval {shown_number(cell.low, cell.digits)} to {shown_number(cell.high, cell.digits)}")
-    if cell.seed_std is not None:
-        parts.append(f"± {cell.seed_std:.{cell.digits}f} over {cell.seeds} seeds")
-    return f"{number} ({', '.join(parts)})" if parts else number
+def _told(row: pd.Series) -> str:
+    parts = [f"95 % interval {row.interval[1:-1].replace(', ', ' to ')}"] if row.interval else []
+    parts += [f"± {row.spread} over {row.seeds} seeds"] if row.spread else []
+    return f"{row.number} ({', '.join(parts)})" if parts else str(row.number)
 
 
 def _basis(records: Records) -> str:
@@ -220,16 +203,6 @@ def _judge(result: EvalResult) -> str:
     identity = result.settings.get("judge") or {}
     model = identity.get("model") or {}
     return str(model.get("model") or model.get("kind") or identity.get("kind") or "")
-
-
-def _degraded(results: Mapping[str, EvalResult], label: str) -> bool:
-    return any(True for _ in degraded(results[label], results.get("original")))
-
-
-def _cell(records: Records, label: str, line: Line) -> MetricValue:
-    cell: Any = cell_of(records.results[label], line)
-    assert isinstance(cell, MetricValue)
-    return cell
 
 
 def _listed(names: Sequence[str]) -> str:
