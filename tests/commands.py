@@ -6,14 +6,19 @@ killed, and those whose start is what matters, are started from nothing in their
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import io
 import json
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+
+from atwu.cli.app import execute
 
 SERVER = """
 import json, os, sys, traceback
@@ -88,3 +93,25 @@ def run_command(
         code = int(server.stdout.readline())
         out, err = (Path(folder, name).read_text(encoding="utf-8", errors="replace") for name in ("out", "err"))
     return subprocess.CompletedProcess(request["arguments"], code, out, err)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a command in this process came to."""
+
+    exit_code: int
+    output: str
+    exception: BaseException | None = None
+
+
+def run_here(*arguments: object) -> Done:
+    """Run `atwu` in this process, for tests that replace parts of it."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        try:
+            execute([str(argument) for argument in arguments])
+        except SystemExit as end:
+            return Done(int(end.code or 0), printed.getvalue())
+        except Exception as error:
+            return Done(1, printed.getvalue(), error)
+    return Done(0, printed.getvalue())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.metadata
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -27,6 +26,21 @@ def write_text(path: str | Path, text: str) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def check_writable(path: Path | None, *, overwrite: bool) -> None:
+    """Check that a file can be written, before anything is computed; None is always fine.
+
+    Raises:
+        FileExistsError: it is there and may not be replaced.
+        FileNotFoundError: its folder is not there.
+    """
+    if path is None:
+        return
+    if path.exists() and not overwrite:
+        raise FileExistsError(f"{path} exists; choose another output or pass --overwrite.")
+    if not path.absolute().parent.is_dir():
+        raise FileNotFoundError(f"cannot write {path}: folder {path.absolute().parent} does not exist.")
 
 
 @contextlib.contextmanager
@@ -70,5 +84,7 @@ def file_digest(*paths: str | Path) -> str:
 
 def versions() -> dict[str, str]:
     """Versions of the packages that decide the numbers."""
+    import importlib.metadata
+
     names = ("atwu", "torch", "transformers", "accelerate", "tokenizers")
     return {name: importlib.metadata.version(name) for name in names}

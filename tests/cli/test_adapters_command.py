@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 
@@ -10,12 +11,10 @@ import pytest
 
 pytest.importorskip("peft")
 
-from typer.testing import CliRunner
-
 from atwu.benchmarks.sources import load_rows
-from atwu.cli.app import build
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 from tests.cli.test_commands import atwu
+from tests.commands import run_command
 
 ROWS = ("--forget", "people:tiny:forget", "--retain", "people:tiny:retain")
 SHORT = ("--use-cpu", "--max-steps", "2", "--save-strategy", "no", "--disable-tqdm", "--learning-rate", "1e-2")
@@ -47,10 +46,6 @@ def orphan(adapter):
     return folder
 
 
-def run(command, *arguments):
-    return CliRunner(env={"COLUMNS": "200"}).invoke(build(command), [command, *map(str, arguments), "--device", "cpu"])
-
-
 def test_an_adapter_folder_is_evaluated_like_a_model(adapter, tmp_path):
     output = tmp_path / "eval.json"
     printed = atwu(
@@ -70,16 +65,18 @@ COMMANDS = [
 
 @pytest.mark.parametrize(("command", "arguments"), COMMANDS, ids=[command for command, _ in COMMANDS])
 def test_commands_find_or_are_given_the_base_model(command, arguments, adapter, orphan, base):
-    shown = run(command, "--model", adapter, *arguments)
-    assert shown.exit_code == 0, shown.output
-    lost = run(command, "--model", orphan, *arguments)
-    assert isinstance(lost.exception, FileNotFoundError)
-    assert re.search(r"base model of adapter .*missing cannot be loaded: .*gone.* \(--base\)", str(lost.exception))
-    found = run(command, "--model", orphan, "--base", base, *arguments)
-    assert found.exit_code == 0, found.output
-    assert found.stdout.replace("missing", "adapter") == shown.stdout
-    wrong = run(command, "--model", base, "--base", base, *arguments)
-    assert "goes with an adapter folder" in str(wrong.exception)
+    def run(model, *more, code=0):
+        done = run_command(
+            [command, "--model", model, *arguments, *more, "--device", "cpu"], env=os.environ | {"COLUMNS": "200"}
+        )
+        assert done.returncode == code, done.stderr
+        return done.stderr if code else done.stdout
+
+    shown = run(adapter)
+    lost = run(orphan, code=1)
+    assert re.search(r"base model of adapter .*missing cannot be loaded: .*gone.* \(--base\)", lost)
+    assert run(orphan, "--base", base).replace("missing", "adapter") == shown
+    assert "goes with an adapter folder" in run(base, "--base", base, code=1)
 
 
 def test_finetune_merges_unless_told_otherwise(base, tmp_path):

@@ -9,9 +9,8 @@ import sys
 
 import pytest
 
-from atwu.cli import train
 from atwu.cli.app import run
-from atwu.cli.methods import methods
+from atwu.cli.methods import Methods
 from atwu.methods.citations import CITATIONS
 from atwu.methods.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, part_options
 from atwu.methods.presets import PUBLISHED, find_preset
@@ -24,9 +23,9 @@ from atwu.training.config import UnlearnConfig
 def printed(capsys, monkeypatch):
     """Runs the command in a terminal of some width; returns what it printed."""
 
-    def at(width: int, *arguments: object) -> str:
+    def at(width: int, name: str | None = None, as_json: bool = False) -> str:
         monkeypatch.setenv("COLUMNS", str(width))
-        methods(*arguments)
+        Methods(name=name, json=as_json).run()
         return capsys.readouterr().out
 
     return at
@@ -80,7 +79,7 @@ def test_the_example_is_a_command_that_would_run(printed, name):
     assert words[:2] == ["atwu", "unlearn"]
     flags = dict(zip(words[2::2], words[3::2], strict=True))
     settings = {flag[2:].replace("-", "_"): value for flag, value in flags.items()}
-    inputs = {key: settings.pop(key) for key in train.INPUTS if key in settings}
+    inputs = {key: settings.pop(key) for key in ("model", "forget", "retain", "output") if key in settings}
     assert set(inputs) - {"retain"} == {"model", "forget", "output"}
     needs_retain = METHODS[name].retain_loss != "none"
     assert ("retain" in inputs) == needs_retain

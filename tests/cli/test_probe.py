@@ -1,20 +1,17 @@
-"""`atwu probe`, run in this process around a tiny untrained model."""
+"""`atwu probe` around a tiny untrained model."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from atwu.cli.probe import parse_layers, probe, probe_table
+from atwu.cli.probe import parse_layers
 from atwu.evaluation.probe import ProbeResult
 from atwu.evaluation.token_scores import SampleAuroc
 from atwu.modeling.scratch import scratch_model, train_tokenizer
-
-app = typer.Typer()
-app.command()(probe)
+from atwu.report.probe import probe_table
+from tests.cli.test_commands import atwu
 
 
 @pytest.fixture(scope="module")
@@ -34,15 +31,14 @@ def folder(tmp_path_factory):
     return folder
 
 
-def run(folder, *arguments):
-    command = ["--model", str(folder / "model"), "--data", str(folder / "rows.jsonl"), "--device", "cpu", *arguments]
-    return CliRunner(env={"COLUMNS": "200"}).invoke(app, list(map(str, command)))
+def run(folder, *arguments, code=0):
+    command = ["--model", folder / "model", "--data", folder / "rows.jsonl", "--device", "cpu", *arguments]
+    return atwu("probe", *command, code=code)
 
 
 def test_prints_a_table_and_writes_what_it_shows(folder, tmp_path):
     output = tmp_path / "probe.json"
-    done = run(folder, "--layers", "0,-1", "--position", "own", "--position", "both", "--folds", "3", "-o", output)
-    assert done.exit_code == 0, done.output
+    printed = run(folder, "--layers", "0,-1", "--position", "own", "--position", "both", "--folds", "3", "-o", output)
     record = json.loads(output.read_text())
     assert record["schema"] == "atwu.probe/1"
     assert len(record["fingerprint"]) == 32
@@ -53,14 +49,12 @@ def test_prints_a_table_and_writes_what_it_shows(folder, tmp_path):
     for result in record["results"]:
         assert set(result["auroc"]) == {"mean", "std", "n", "skipped"}
         assert result["rows"] == result["auroc"]["n"] == 12
-        assert f"{result['auroc']['mean']:.3f} ± {result['auroc']['std']:.3f}" in done.output
-    assert "How to read it" in done.output
-    assert "1 of 13 rows have no forget_spans and are left out" in done.output
+        assert f"{result['auroc']['mean']:.3f} ± {result['auroc']['std']:.3f}" in printed
+    assert "How to read it" in printed
+    assert "1 of 13 rows have no forget_spans and are left out" in printed
     assert [path.name for path in tmp_path.iterdir()] == ["probe.json"]
-    again = run(folder, "--output", output)
-    assert isinstance(again.exception, FileExistsError)
-    assert "--overwrite" in str(again.exception)
-    assert run(folder, "--layers", "last", "--output", output, "--overwrite").exit_code == 0
+    assert "--overwrite" in run(folder, "--output", output, code=1)
+    run(folder, "--layers", "last", "--output", output, "--overwrite")
     assert {result["layer"] for result in json.loads(output.read_text())["results"]} == {2}
 
 
@@ -97,4 +91,4 @@ def test_wrong_input_is_said_before_the_model_is_read(folder, tmp_path):
         (("--position", "next"), "position must be one of own, pred, both"),
         (("--output", tmp_path / "nowhere" / "probe.json"), "does not exist"),
     ):
-        assert message in str(run(folder, *arguments).exception)
+        assert message in run(folder, *arguments, code=1)

@@ -6,11 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from atwu._cache import short_hash
-from atwu.cli.report import report as report_command
 from atwu.evaluation.result import EvalResult, MetricValue
 
 
@@ -40,13 +37,9 @@ def study(tmp_path_factory) -> Path:
     return folder
 
 
-def report(*arguments: object, code: int = 0) -> str:
-    """Runs the command in this process; gives what it printed, with white space folded."""
-    app = typer.Typer()
-    app.command()(report_command)
-    done = CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "300"})
-    assert done.exit_code == code, done.output
-    return " ".join(done.output.split())
+@pytest.fixture
+def report(atwu):
+    return lambda *arguments, code=0: atwu("report", *arguments, code=code, COLUMNS=300)
 
 
 def test_prints_the_table(atwu, study) -> None:
@@ -56,18 +49,18 @@ def test_prints_the_table(atwu, study) -> None:
     assert "error: " in atwu("report", study / "nothing", code=1)
 
 
-def test_prints_other_formats(study) -> None:
+def test_prints_other_formats(report, study) -> None:
     assert "| npo | 0.410 ± 0.014" in report(study, "--format", "md")
     assert "label,seeds,set,metric" in report(study, "--format", "csv")
 
 
-def test_the_ending_of_the_output_says_the_format(study, tmp_path) -> None:
+def test_the_ending_of_the_output_says_the_format(report, study, tmp_path) -> None:
     for name, start in (("a.md", "| method"), ("b.tex", "% needs"), ("c.csv", "label,"), ("d.json", "{")):
         assert f"wrote {tmp_path / name}" in report(study, "--output", tmp_path / name)
         assert (tmp_path / name).read_text(encoding="utf-8").startswith(start)
 
 
-def test_several_formats_and_figures_at_once(study, tmp_path) -> None:
+def test_several_formats_and_figures_at_once(report, study, tmp_path) -> None:
     pytest.importorskip("matplotlib")
     forms = [word for form in ("html", "md", "json") for word in ("--format", form)]
     figures = tmp_path / "figures"
@@ -83,7 +76,7 @@ def test_several_formats_and_figures_at_once(study, tmp_path) -> None:
     assert sorted(path.name for path in figures.iterdir()) == drawn
 
 
-def test_single_runs_and_results_do_as_well(study) -> None:
+def test_single_runs_and_results_do_as_well(report, study) -> None:
     out = report(study / "runs" / "npo-s0", study / "references" / "original" / "eval.json", "--format", "md")
     assert "| npo | 0.400" in out
     assert "| original | 0.950" in out
@@ -93,15 +86,15 @@ def test_single_runs_and_results_do_as_well(study) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--format", "pdf"), "--format must be one of html, md, latex, csv, json"),
+        (("--format", "pdf"), "--format must be html, md, latex, csv or json, got 'pdf'."),
         (("--format", "html"), "a page needs a file: --output report.html"),
         (("--output", "report.docx"), "--output must end in one of"),
         (("--focus", "rmu"), "--focus must be one of npo, atwu; got 'rmu'"),
     ],
 )
-def test_mistakes_are_named(study, arguments, message) -> None:
+def test_mistakes_are_named(report, study, arguments, message) -> None:
     assert message in report(study, *arguments, code=2)
 
 
-def test_references_alone_are_no_report(study) -> None:
+def test_references_alone_are_no_report(report, study) -> None:
     assert "no unlearned model" in report(study / "references" / "original", code=2)

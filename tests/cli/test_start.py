@@ -23,12 +23,30 @@ print("imported:", *(name for name in {names!r} if name in sys.modules))
     ("arguments", "kept_out"),
     [
         (["--help"], ("torch", "transformers", "numpy", "nltk", "optuna", "matplotlib", "pandas")),
-        (["compare", "--help"], ("torch", "transformers", "numpy", "nltk", "pandas")),
-        (["tune", "--help"], ("torch", "transformers", "numpy", "optuna")),
         (["methods", "atwu"], ("transformers", "nltk", "scipy")),
     ],
 )
-def test_help_and_tables_import_nothing_heavy(arguments, kept_out):
+def test_tables_import_nothing_heavy(arguments, kept_out):
     script = ASK.format(arguments=arguments, names=kept_out)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.rstrip().endswith("imported:")
+
+
+HELP = """
+import contextlib, io, re, sys
+from atwu.cli.app import COMMANDS, execute
+
+for name in [each for each in COMMANDS if each.split()[0] not in ("evaluate", "study", "tune")]:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+        execute([*name.split(), "--help"])
+    heavy = [each for each in ("torch", "transformers", "numpy", "pandas", "matplotlib") if each in sys.modules]
+    print(len(re.findall("^  -", printed.getvalue(), re.M)), *heavy)
+"""
+
+
+def test_help_of_every_command_is_short_and_imports_nothing_heavy():
+    done = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, check=True)
+    for name, line in zip(range(99), done.stdout.splitlines(), strict=False):
+        assert line.isdigit(), (name, line)
+        assert 1 <= int(line) <= 40, (name, line)

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from atwu.cli.app import run
-from atwu.cli.options import read_yaml
-from atwu.cli.train import INPUTS
+from atwu.cli.parse import existing, read_yaml
+from atwu.cli.train import Unlearn, preset_file
 from atwu.experiments.published import published_table
 from atwu.methods.presets import PUBLISHED, find_preset, named_preset, presets, scales_with_presets
 from atwu.methods.table import METHODS
@@ -126,7 +126,7 @@ def test_written_and_read_again(tmp_path):
     assert list(yaml.safe_load(path.read_text()))[:2] == ["method", "learning_rate"]
     assert path.read_text().startswith("# atwu unlearn --config wga.yaml ")
     assert [file.name for file in path.parent.iterdir()] == ["wga.yaml"]
-    assert read_yaml(path, inputs=INPUTS, config=UnlearnConfig) == options
+    assert read_yaml(path, Unlearn) == options
 
 
 @pytest.mark.parametrize(
@@ -164,13 +164,13 @@ def test_numbers_that_yaml_takes_for_text(tmp_path):
 
 def test_a_run_takes_a_preset_by_name_and_flags_win(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    taken = read_yaml(Path("rwku-phi3/atwu"), inputs=INPUTS, config=UnlearnConfig, presets=True)
+    taken = read_yaml(preset_file(Path("rwku-phi3/atwu")), Unlearn)
     assert taken == expected("rwku-phi3")["atwu"]
     (tmp_path / "rwku-phi3").mkdir()
     (tmp_path / "rwku-phi3" / "atwu").write_text("beta: 3\nabout: {source: Tavi Brook}\n")
-    assert read_yaml(Path("rwku-phi3/atwu"), inputs=INPUTS, config=UnlearnConfig, presets=True) == {"beta": 3.0}
+    assert read_yaml(preset_file(Path("rwku-phi3/atwu")), Unlearn) == {"beta": 3.0}
     with pytest.raises(FileNotFoundError, match=r"config tofu-1b/atwu not found\.$"):
-        read_yaml(Path("tofu-1b/atwu"), inputs=INPUTS, config=UnlearnConfig)
+        existing(Path("tofu-1b/atwu"))
 
 
 @pytest.mark.parametrize(

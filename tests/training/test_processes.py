@@ -22,11 +22,10 @@ def free_port() -> int:
 METHODS = ("atwu", "gt_ga", "rmu", "undial", "atwu_dpo")
 ENTRY = """
 import json, sys
-from atwu.cli.app import build, _leave_process_group
+from atwu.cli.app import _leave_process_group, execute
 
 for arguments in json.loads(sys.argv[1]):
-    sys.argv = ["atwu", *arguments]
-    build("unlearn")(standalone_mode=False)
+    execute(arguments)
 _leave_process_group()
 """
 

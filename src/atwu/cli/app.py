@@ -1,89 +1,143 @@
-"""The `atwu` command: its subcommands, and errors as one readable line."""
+"""The `atwu` command: which words name which command, and errors as one readable line."""
 
 from __future__ import annotations
 
+import difflib
+import importlib
 import os
 import sys
-from typing import Annotated
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-import typer
-
-from atwu.cli import (
-    compare,
-    demo,
-    evaluate,
-    judge,
-    methods,
-    paraphrase,
-    probe,
-    report,
-    study,
-    tokens,
-    train,
-    tune,
-)
+from atwu.cli.options import UsageError
+from atwu.cli.output import stand_out
+from atwu.cli.parse import parsed
 from atwu.errors import AtwuError
+
+COMMANDS = {
+    "demo": "demo:Demo",
+    "finetune": "train:Finetune",
+    "unlearn": "train:Unlearn",
+    "evaluate": "evaluate:Evaluate",
+    "compare": "compare:Compare",
+    "study run": "study:Run",
+    "study list": "study:List",
+    "study compare": "study:Compare",
+    "tune": "tune:Tune",
+    "report": "report:Report",
+    "judge agreement": "judge:Agreement",
+    "paraphrase": "paraphrase:Paraphrase",
+    "tokens": "tokens:Tokens",
+    "probe": "probe:Probe",
+    "methods": "methods:Methods",
+}
+"""Words -> module and dataclass; only the module of the command that runs is imported."""
 
 EXPECTED = (AtwuError, ValueError, ImportError, OSError)
 
 
-def build(command: str | None) -> typer.Typer:
-    """Assemble the app; only the command that will run gets its full, slow to import, set of options."""
-    app = typer.Typer(
-        no_args_is_help=True,
-        invoke_without_command=True,
-        rich_markup_mode="rich",
-        add_completion=False,
-        pretty_exceptions_enable=False,
-        help="Make a language model forget, keep the rest, and prove both. Start with [bold]atwu demo[/bold].",
-        epilog="Every command explains itself with an example: atwu COMMAND --help",
-    )
-    app.command("demo")(demo.demo)
-    app.command("finetune")(train.finetune_command(full=command == "finetune"))
-    app.command("unlearn")(train.unlearn_command(full=command == "unlearn"))
-    app.command("evaluate")(evaluate.evaluate)
-    app.command("compare")(compare.compare)
-    app.add_typer(study.app, name="study")
-    app.command("tune")(tune.tune)
-    app.command("report")(report.report)
-    app.add_typer(judge.app, name="judge")
-    app.command("paraphrase")(paraphrase.paraphrase)
-    app.command("tokens")(tokens.tokens)
-    app.command("probe")(probe.probe)
-    app.command("methods")(methods.methods)
-
-    @app.callback()
-    def common(
-        version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
-    ) -> None:
-        if version:
-            from atwu import __version__
-
-            typer.echo(f"atwu {__version__}")
-            raise typer.Exit
-
-    return app
-
-
 def run() -> None:
-    """Run the command line; expected failures end with one line and exit code 1.
+    """Run the command line; failures end with one line and exit code 1, or 2 where the words themselves are wrong.
 
     Set ATWU_DEBUG=1 to see where an error came from.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    command = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), None)
     try:
-        build(command)()
+        execute(sys.argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except EXPECTED as error:
         if os.environ.get("ATWU_DEBUG"):
             raise
         message = str(error)
         if isinstance(error, OSError) and error.errno is not None:
             message = f"{error.strerror}: {error.filename}"
-        typer.secho(f"error: {message or repr(error)}", fg=typer.colors.RED, err=True)
-        sys.exit(1)
+        stand_out(f"error: {message or repr(error)}", "red")
+        sys.exit(2 if isinstance(error, UsageError) else 1)
+    except KeyboardInterrupt:
+        stand_out("stopped.")
+        sys.exit(130)
     finally:
         _leave_process_group()
+
+
+def execute(words: Sequence[str]) -> None:
+    """Run the command that the words name.
+
+    Raises:
+        UsageError: they name none, or are none of its options.
+    """
+    name, rest = _split(words)
+    try:
+        if name.split(" ")[0] in ("evaluate", "study", "tune"):
+            _typer([*name.split(), *rest])
+        elif name in COMMANDS:
+            parsed(_command(name), rest, name=name).run()
+        else:
+            _without_command(name, rest)
+    except UsageError as error:
+        known = f"{name} " if name in COMMANDS else ""
+        raise UsageError(f"{error} (atwu {known}--help)") from None
+
+
+def _split(words: Sequence[str]) -> tuple[str, list[str]]:
+    """The name of the command, of one or two words, and what stands behind it."""
+    for count in (2, 1):
+        name = " ".join(words[:count])
+        if len(words) >= count and (name in COMMANDS or (count == 1 and not name.startswith("-"))):
+            return name, list(words[count:])
+    return "", list(words)
+
+
+def _command(name: str) -> Any:
+    module, _, dataclass = COMMANDS[name].partition(":")
+    return getattr(importlib.import_module(f"atwu.cli.{module}"), dataclass, None)
+
+
+def _typer(words: list[str]) -> None:
+    import typer
+
+    from atwu.cli import evaluate, study, tune
+
+    app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+    app.command("evaluate")(evaluate.evaluate)
+    app.add_typer(study.app, name="study")
+    app.command("tune")(tune.tune)
+    app(words, prog_name="atwu")
+
+
+def _without_command(name: str, rest: Sequence[str]) -> None:
+    """The version, or the list of commands; `name` may be the first word of several."""
+    within = [each for each in COMMANDS if not name or each.startswith(f"{name} ")]
+    if "--version" in rest and not name:
+        from atwu import __version__
+
+        print(f"atwu {__version__}")
+    elif not within:
+        close = difflib.get_close_matches(name, COMMANDS, n=1)
+        raise UsageError(f"there is no command {name!r}." + (f" Did you mean {close[0]!r}?" if close else ""))
+    elif rest and rest[0] not in ("--help", "-h"):
+        raise UsageError(f"{rest[0]!r} is none of {', '.join(within)}.")
+    else:
+        print(_overview(within))
+        if not rest:
+            sys.exit(2)
+
+
+def _overview(names: Iterable[str]) -> str:
+    """The commands with the first sentence of each one's help."""
+    import shutil
+    import textwrap
+
+    width = min(shutil.get_terminal_size().columns, 120)
+    lines = ["Usage: atwu COMMAND [OPTIONS]", ""]
+    lines += ["Make a language model forget, keep the rest, and prove both. Start with: atwu demo", ""]
+    for name in names:
+        summary = " ".join((_command(name).__doc__ or "").split("\n\n")[0].split())
+        lines += textwrap.wrap(summary, width, initial_indent=f"  {name:<17}", subsequent_indent=" " * 19)
+    return "\n".join([*lines, "", "Every command explains itself with an example: atwu COMMAND --help"])
 
 
 def _leave_process_group() -> None:

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+from atwu.cli.options import UsageError, option
+from atwu.cli.output import note, say, warn
 
 if TYPE_CHECKING:
     from atwu.evaluation.result import EvalResult
     from atwu.report.values import Line
 
 
-def compare(
-    results: Annotated[list[Path], typer.Argument(help="Results of atwu evaluate, two or more.", show_default=False)],
-    to: Annotated[
-        str | None, typer.Option(help="Show paired differences to this one of them (its name in the table).")
-    ] = None,
-    metrics: Annotated[str | None, typer.Option(help="Lines to show, comma-separated, such as forget:J_W,UQ.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every line, not only the headline panel.")] = False,
-    form: Annotated[str, typer.Option("--format", help="table or markdown.")] = "table",
-) -> None:
+@dataclass(kw_only=True)
+class Compare:
     """Put results side by side, with intervals; mark the best, the second best and the degraded.
 
     Models named original and retain-only are compared with, not ranked. Intervals of two models may overlap while their
@@ -30,46 +25,53 @@ def compare(
 
     Example: atwu compare runs/atwu/eval.json runs/npo/eval.json runs/rmu/eval.json --to atwu
     """
-    from rich.console import Console
 
-    from atwu.evaluation.result import read_result
-    from atwu.report.markdown import panel_markdown
-    from atwu.report.names import PANEL
-    from atwu.report.table import table_of
-    from atwu.report.terminal import differences_table, panel_table
+    results: list[Path] = option("Results of atwu evaluate, two or more.", positional=True)
+    to: str | None = option("Show paired differences to this one of them (its name in the table).", None)
+    metrics: str | None = option("Lines to show, comma-separated, such as forget:J_W,UQ.", None)
+    everything: bool = option("Every line, not only the headline panel.", False, flag="all")
+    form: str = option("What to print.", "table", flag="format", choices=("table", "markdown"))
 
-    if form not in ("table", "markdown"):
-        raise typer.BadParameter(f"--format must be table or markdown, got {form!r}.")
-    if len(results) < 2:
-        raise typer.BadParameter("give two results or more; atwu evaluate --output writes them.")
-    loaded = _named([(path, read_result(path)) for path in results])
-    known = table_of(loaded).lines
-    if metrics:
-        lines = [_line(text, known) for text in metrics.split(",")]
-    else:
-        lines = known if everything else [line for line in PANEL if line in known] or known
-    _same_settings(loaded)
-    given = {result.fingerprint for result in loaded.values()}
-    if to is not None:
-        if to not in loaded:
-            raise typer.BadParameter(f"--to must be one of {', '.join(loaded)}; got {to!r}.")
-        Console().print(differences_table(loaded, to=to, lines=lines))
-        lacking = {role for result in loaded.values() for role, name in result.references.items() if name not in given}
-        if lacking:
-            typer.echo(
-                f"To have differences of what is relative to them, add the results of: {', '.join(sorted(lacking))}.",
-                err=True,
-            )
-    elif form == "markdown":
-        typer.echo(panel_markdown(table_of(loaded, lines)), nl=False)
-    else:
-        Console().print(panel_table(loaded, lines=None if everything and not metrics else lines))
-    said: dict[str, list[str]] = {}
-    for name, result in loaded.items():
-        for warning in result.warnings:
-            said.setdefault(warning, []).append(name)
-    for warning, names in said.items():
-        typer.secho(f"warning: {', '.join(names)}: {warning}", fg=typer.colors.YELLOW, err=True)
+    def run(self) -> None:
+        """Read, check, print."""
+        from rich.console import Console
+
+        from atwu.evaluation.result import read_result
+        from atwu.report.markdown import panel_markdown
+        from atwu.report.names import PANEL
+        from atwu.report.table import table_of
+        from atwu.report.terminal import differences_table, panel_table
+
+        if len(self.results) < 2:
+            raise UsageError("give two results or more; atwu evaluate --output writes them.")
+        loaded = _named([(path, read_result(path)) for path in self.results])
+        known = table_of(loaded).lines
+        if self.metrics:
+            lines = [_line(text, known) for text in self.metrics.split(",")]
+        else:
+            lines = known if self.everything else [line for line in PANEL if line in known] or known
+        _same_settings(loaded)
+        given = {result.fingerprint for result in loaded.values()}
+        if self.to is not None:
+            if self.to not in loaded:
+                raise UsageError(f"--to must be one of {', '.join(loaded)}; got {self.to!r}.")
+            Console().print(differences_table(loaded, to=self.to, lines=lines))
+            lacking = {
+                role for result in loaded.values() for role, name in result.references.items() if name not in given
+            }
+            if lacking:
+                note(
+                    f"To have differences of what is relative to them, add the results of: {', '.join(sorted(lacking))}."
+                )
+        elif self.form == "markdown":
+            say(panel_markdown(table_of(loaded, lines)).rstrip("\n"))
+        else:
+            Console().print(panel_table(loaded, lines=None if self.everything and not self.metrics else lines))
+        said: dict[str, list[str]] = {}
+        for name, result in loaded.items():
+            for warning in result.warnings:
+                said.setdefault(warning, []).append(name)
+        warn(f"{', '.join(names)}: {warning}" for warning, names in said.items())
 
 
 def _named(results: Sequence[tuple[Path, EvalResult]]) -> dict[str, EvalResult]:
@@ -103,4 +105,4 @@ def _same_settings(results: Mapping[str, EvalResult]) -> None:
         try:
             check_comparable(first.settings, other, role=name)
         except ValueError as error:
-            typer.secho(f"warning: {first_name} and {name}: {error}", fg=typer.colors.YELLOW, err=True)
+            warn([f"{first_name} and {name}: {error}"])

@@ -1,208 +1,42 @@
-"""`atwu methods`: the table of methods and their parts, or everything there is to know about one of them."""
+"""`atwu methods`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
 
-import typer
-
-from atwu.methods.about import (
-    TARGET_COMMAND,
-    as_plain,
-    example,
-    formula,
-    in_full,
-    in_words,
-    lenders_of,
-    published_of,
-    search_of,
-    trained,
-)
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from atwu.methods.recipe import Recipe
-    from atwu.methods.table import Method
-
-_LEGEND = (
-    "w weight, p probability of the token, π model, π0 starting model, z0 its logits, h hidden state, u random vector, "
-    "H entropy, n tokens of the answer, σ sigmoid"
-)
-_MEANS_IN_SHORT = {"tokens": "tokens", "selected": "selected", "sequences": "sequences", "row_means": "rows"}
-_MEANS_LEGEND = "selected: divided by the total weight; sequences: one loss each; rows: of each one's mean over tokens"
-_COMBINED = "a*b multiplies two weightings, a+b takes the mean of their ranks in the row"
+from atwu.cli.options import option
+from atwu.cli.output import say
 
 
-def methods(
-    name: Annotated[str | None, typer.Argument(help="Explain this method.", show_default=False)] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
-) -> None:
+@dataclass(kw_only=True)
+class Methods:
     """List every method and the parts they are made of, or explain one.
 
     Example: atwu methods atwu
     """
-    from atwu.methods.plugins import load_plugins
-    from atwu.methods.recipe import lookup
-    from atwu.methods.table import METHODS
 
-    load_plugins()
-    if name is not None:
-        row: Method = lookup("method", name, METHODS)
-        if not as_json:
-            _explain(name, row)
-            return
-    if as_json:
-        plain = as_plain(name, row) if name is not None else {key: as_plain(key, each) for key, each in METHODS.items()}
-        typer.echo(json.dumps(plain, indent=2))
-        return
-    _list()
+    name: str | None = option("Explain this method.", None, positional=True)
+    json: bool = option("Print JSON instead of tables.", False)
 
+    def run(self) -> None:
+        """Print."""
+        from rich.console import Console
 
-def _console() -> Console:
-    from rich.console import Console
+        from atwu.methods.about import as_plain
+        from atwu.methods.plugins import load_plugins
+        from atwu.methods.recipe import lookup
+        from atwu.methods.table import METHODS
+        from atwu.report.methods import explain_method, list_methods
 
-    return Console(markup=False, highlight=False, emoji=False)
-
-
-def _print_table(
-    console: Console, title: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, optional: int = 0
-) -> None:
-    """Print a table whose last columns, `optional` of them, are left out as far as the terminal is too narrow."""
-    from rich.table import Table
-
-    body = [list(row) for row in rows]
-    kept = len(head)
-    widths = [max(len(row[column]) for row in (list(head), *body)) + 2 for column in range(kept)]
-    while kept > len(head) - optional and sum(widths[:kept]) > console.width:
-        kept -= 1
-    console.print(title, style="italic")
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column, text in enumerate(head[:kept]):
-        table.add_column(text, no_wrap=column == 0, style="bold" if column == 0 else "")
-    for row in body:
-        table.add_row(*row[:kept])
-    console.print(table)
-    console.print()
-
-
-def _settings(decided: Recipe) -> str:
-    options = decided.options
-    return " ".join(f"{options[key].symbol or key}={value:g}" for key, value in decided.values.items())
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
-
-
-def _in_short(formula: str, mean: str) -> list[str]:
-    return [formula, _MEANS_IN_SHORT.get(mean, "")]
-
-
-def _list() -> None:
-    from atwu.methods.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, part_options
-    from atwu.methods.recipe import recipe
-    from atwu.methods.table import METHODS
-
-    console = _console()
-    _print_table(
-        console,
-        "Methods (--method)",
-        ["", "weighting", "forget loss", "retain", "values", "source"],
-        [
-            [
-                name + " *" * row.borrowed,
-                row.weighting,
-                row.forget_loss,
-                row.retain_loss,
-                _settings(recipe(name)),
-                row.cite,
-            ]
-            for name, row in METHODS.items()
-        ],
-        optional=2,
-    )
-    console.print("* no values were published for it. Formula, values, needs and an example: atwu methods NAME\n")
-    _print_table(
-        console,
-        f"Token weightings (--weighting); {_COMBINED}",
-        ["", "weight of a token"],
-        [[name, weighting.formula] for name, weighting in WEIGHTINGS.items()],
-    )
-    _print_table(
-        console,
-        "Forget losses (--forget-loss)",
-        ["", "loss", "mean over"],
-        [[name, *_in_short(*formula(loss))] for name, loss in FORGET_LOSSES.items()],
-    )
-    _print_table(
-        console,
-        "Retain losses (--retain-loss)",
-        ["", "loss", "mean over"],
-        [[name, *_in_short(*formula(loss))] for name, loss in RETAIN_LOSSES.items()],
-    )
-    _print_table(
-        console,
-        "Hyperparameters, and where to search",
-        ["", "", "range", "meaning"],
-        [
-            [_flag(name), option.symbol, in_words(option.search), option.help]
-            for name, option in part_options().items()
-            if option.number
-        ],
-    )
-    console.print(f"{_LEGEND}\n\n{_MEANS_LEGEND}")
-
-
-def _explain(name: str, row: Method) -> None:
-    from rich.table import Table
-
-    from atwu.methods.citations import CITATIONS
-    from atwu.methods.needs import NEEDS
-    from atwu.methods.recipe import recipe
-
-    console, decided, tuned = _console(), recipe(name), published_of(name)
-    needs = decided.needs
-    console.print(f"{row.title} ({name})", style="bold")
-    console.print(f"{CITATIONS.get(row.cite, row.cite)}\n")
-    facts = Table.grid(padding=(0, 2, 0, 0))
-    facts.add_column(no_wrap=True, style="bold")
-    weights = [weighter.formula for weighter in decided.weighters]
-    joint = " times " if decided.combination == "product" else ", mean of ranks with "
-    total = "γ forget" if decided.retainer is None else "γ forget + α retain"
-    facts.add_row("loss", total)
-    facts.add_row("forget", in_full(*formula(decided.forgetter)))
-    facts.add_row("w", joint.join(weights))
-    facts.add_row("retain", in_full(*formula(decided.retainer)))
-    facts.add_row("trains", trained(decided))
-    for index, need in enumerate([NEEDS[need] for need in needs] or ["nothing but forget rows"]):
-        facts.add_row("" if index else "needs", need)
-    console.print(facts)
-    console.print()
-    _print_table(
-        console,
-        "Hyperparameters",
-        ["", "", "default", "search", *(f"published, {setting}" for setting in tuned)],
-        [
-            [_flag(key), decided.options[key].symbol, f"{value:g}", in_words(where)]
-            + [f"{setting.values[key]:g}" if key in setting.values else "" for setting in tuned.values()]
-            for (key, value), where in zip(decided.values.items(), search_of(row, decided).values(), strict=True)
-        ],
-    )
-    if row.borrowed:
-        lenders = lenders_of(row)
-        source = (
-            f"are those of {' and '.join(lenders)}"
-            if lenders
-            else "come from its published code, except the retain weight, which is 0 there"
-        )
-        console.print(f"No values were published for this method; the defaults {source}.")
-    for setting, values in tuned.items():
-        rates = ", ".join(f"{rate:.2e} ({model})" for model, rate in values.learning_rates.items())
-        console.print(f"Published learning rates, {setting}: {rates}")
-    if names := [name for values in tuned.values() for name in values.presets]:
-        console.print(f"Presets (--config): {', '.join(names)}")
-    # Plain lines, so that no terminal breaks a command in two.
-    typer.echo(f"\nExample\n\n{TARGET_COMMAND}\n{example(name, needs)}")
+        load_plugins()
+        if self.name is not None:
+            lookup("method", self.name, METHODS)
+        console = Console(markup=False, highlight=False, emoji=False)
+        if self.json:
+            plain = {name: as_plain(name, row) for name, row in METHODS.items() if self.name in (None, name)}
+            say(json.dumps(plain if self.name is None else plain[self.name], indent=2))
+        elif self.name is None:
+            list_methods(console)
+        else:
+            explain_method(console, self.name)

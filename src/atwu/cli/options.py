@@ -1,225 +1,192 @@
-"""Config fields as command-line options and YAML keys, from the one dataclass that defines them."""
+"""A dataclass as the options of a command: one field is one option, on the command line and in YAML.
+
+A command is a dataclass with a method `run`; its docstring is its help. Metadata of a field say more: `help`, `group` (the
+heading it stands under), `common` (False: only under --help-all), `choices`, `least`, `alias` (further flags), `flag` (another
+name than the field's), `positional`. A field that is itself a dataclass lends its fields. A field made by `settings` takes
+options from a list, and those that only `--help-all` and unknown names need from a second one that is slow to make.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import inspect
+import functools
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import MISSING, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Any, Literal
 
-import typer
-
-from atwu._yaml import parse_yaml
-
-if TYPE_CHECKING:
-    from atwu.methods.options import Option
-
-_COMMON = [
-    "learning_rate",
-    "num_train_epochs",
-    "max_steps",
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-    "seed",
-    "system",
-    "warmup_steps",
-    "lr_scheduler_type",
-    "weight_decay",
-    "bf16",
-    "gradient_checkpointing",
-    "lora_r",
-    "lora_alpha",
-    "lora_targets",
-    "lora_dropout",
-    "quantize",
-    "save_adapter",
-    "use_cpu",
-    "logging_steps",
-    "save_strategy",
-    "save_steps",
-    "report_to",
-    "push_to_hub",
-    "disable_tqdm",
-]
-"""Fields shared by all trainers worth a line in the help; the others are accepted too."""
-
-_RUN_KEYS = ("output_dir",)
-"""Fields that the command decides itself."""
-_ABOUT = "about"
-"""Key of a YAML that no run reads: where its values come from and what they reached."""
+GENERAL, MORE = "Options", "More"
+_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", Path: "text"}
 
 
-def with_config_options(command: Callable[..., None], config: type) -> Callable[..., None]:
-    """Give a command one option per field of `config`; the command receives the set ones as `settings`."""
-    own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "settings"]
-    fields = {field.name: field for field in dataclasses.fields(config) if field.init and field.name not in _RUN_KEYS}
-    taken = {parameter.name for parameter in own}
-    hints = typing.get_type_hints(config)
-    inherited = _inherited_names()
-    added: list[inspect.Parameter] = []
-    for name, field in fields.items():
-        kind = _plain_type(hints[name])
-        if name in taken or kind is None:
-            continue
-        mine = field.name not in inherited
-        flag = "--" + name.replace("_", "-")
-        # A switch that is off by default needs no way to switch it off.
-        both_ways = kind is bool and field.default is not False
-        option = typer.Option(
-            f"{flag}/--no-{flag[2:]}" if both_ways else flag,
-            help=_first_sentence(str(field.metadata.get("help", ""))) + _default_note(field),
-            rich_help_panel="Method and scorer" if mine else "Training",
-            hidden=not (mine or name in _COMMON),
-            show_default=False,
-        )
-        parameter = inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=None,
-            annotation=Annotated[kind | None, option],
-        )
-        added.insert(sum(parameter.name not in inherited for parameter in added) if mine else len(added), parameter)
-
-    parts = _part_options(config)
-    for name, part in parts.items():
-        note = "" if part.default in (None, "", False) else f" (default {part.default})"
-        option = typer.Option(
-            f"--{name.replace('_', '-')}" + (f"/--no-{name.replace('_', '-')}" if part.default is True else ""),
-            help=part.help.capitalize() + "." + note,
-            rich_help_panel="Method and scorer",
-            show_default=False,
-        )
-        hint: Any = Annotated[part.kind | None, option]
-        added.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint))
-
-    def wrapped(**given: Any) -> None:
-        settings = {n: value for n, value in given.items() if (n in fields or n in parts) and n not in taken}
-        rest = {name: value for name, value in given.items() if name not in settings}
-        command(**rest, settings={name: value for name, value in settings.items() if value is not None})
-
-    own = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
-    wrapped.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
-    wrapped.__doc__ = command.__doc__
-    wrapped.__name__ = command.__name__
-    return wrapped
+class UsageError(ValueError):
+    """Words on the command line that make no sense together; the command ends with exit code 2."""
 
 
-def _part_options(config: type) -> dict[str, Option]:
-    """The numbers and settings of the method's parts, if the config takes them."""
-    from atwu.methods.parts import part_options
-    from atwu.methods.plugins import load_plugins
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of a command."""
 
-    load_plugins()
-    return part_options() if "part_options" in {field.name for field in dataclasses.fields(config)} else {}
+    name: str
+    """As a field, and as a key of YAML."""
+    kind: type
+    """bool, int, float, str or Path."""
+    default: Any
+    """MISSING where one must be given."""
+    help: str = ""
+    many: bool = False
+    """May be given several times."""
+    group: str = GENERAL
+    common: bool = True
+    choices: tuple[str, ...] = ()
+    least: float | None = None
+    alias: tuple[str, ...] = ()
+    positional: bool = False
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def shown(self) -> str:
+        """What errors call it."""
+        return self.name.upper() if self.positional else self.flag
+
+    def value(self, given: Any, *, where: str) -> Any:
+        """What was given, as the option's type.
+
+        Raises:
+            ValueError: of another type, not among the choices, or too small; it begins with `where`.
+        """
+        if self.many:
+            every = given if isinstance(given, list) else [given]
+            return [dataclasses.replace(self, many=False).value(each, where=where) for each in every]
+        found = _converted(given, self.kind)
+        if found is None:
+            raise ValueError(f"{where} must be {_WORDS[self.kind]}, got {given!r}.")
+        if self.choices and found not in self.choices:
+            *others, last = self.choices
+            raise ValueError(f"{where} must be {', '.join(others)} or {last}, got {found!r}.")
+        if self.least is not None and found < self.least:
+            raise ValueError(f"{where} must be at least {self.least:g}, got {found}.")
+        return found
 
 
-def _inherited_names() -> set[str]:
-    """Names of the fields that every trainer has."""
-    from atwu.training.config import TokenTrainingConfig
-
-    return {field.name for field in dataclasses.fields(TokenTrainingConfig)}
+def option(help: str, default: Any = MISSING, **more: Any) -> Any:
+    """Field of a command with its help and further metadata; without a default it must be given."""
+    return field(default=default, metadata={"help": help, **more})
 
 
-def _first_sentence(text: str) -> str:
-    return " ".join(text.split()).split(". ")[0].rstrip(".") + "."
-
-
-def _default_note(field: dataclasses.Field[Any]) -> str:
-    default = field.default
-    if default is dataclasses.MISSING or default in (None, "", False, -1):
-        return ""
-    return f" (default {getattr(default, 'value', default)})"
-
-
-def _plain_type(hint: Any) -> type | None:
-    """The command-line type of a field: bool, int, float or str; None for what only YAML or Python can give."""
-    options = [a for a in typing.get_args(hint) if a is not type(None)] if _is_union(hint) else [hint]
-    for plain in (bool, int, float, str):
-        if plain in options:
-            return plain
-    return str if any(isinstance(o, type) and issubclass(o, str) for o in options) else None
-
-
-def _is_union(hint: Any) -> bool:
-    return typing.get_origin(hint) in (typing.Union, types.UnionType)
-
-
-def read_yaml(path: Path | None, *, inputs: tuple[str, ...], config: type, presets: bool = False) -> dict[str, Any]:
-    """Read a flat YAML of inputs and config fields; what stands under `about` is for people.
+def settings(quick: Callable[[], Iterable[Option]], rest: Callable[[], Iterable[Option]] | None = None) -> Any:
+    """Field of a command that receives those of these options that were given, as a dict.
 
     Args:
-        path: the file, or None for no values.
-        inputs: keys besides the fields.
-        config: the dataclass whose fields are keys.
-        presets: take a shipped preset such as `tofu-1b/atwu` too, where no file has that name.
-
-    Raises:
-        FileNotFoundError: neither a file nor a preset.
-        ValueError: not a mapping, a value of the wrong type, or a key that is neither, with the closest known name.
+        quick: makes the options that are always there.
+        rest: makes all others, slowly; called for --help-all and when there is a name that nobody knows.
     """
-    if path is None:
-        return {}
-    if not path.is_file():
-        path = _preset_file(path) if presets else _no_file(path, "")
-    values = parse_yaml(path.read_text(encoding="utf-8"), what=str(path))
-    if not isinstance(values, dict):
-        raise ValueError(f"{path} must hold one 'key: value' per line, got {type(values).__name__}.")
-    hints = typing.get_type_hints(config)
-    fields = [field.name for field in dataclasses.fields(config) if field.init and field.name not in _RUN_KEYS]
-    parts = _part_options(config)
-    known = [*inputs, *fields, *parts, _ABOUT]
-    values.pop(_ABOUT, None)
-    for key in values:
-        if key not in known:
-            close = difflib.get_close_matches(str(key), known, n=1)
-            hint = f" Did you mean {close[0]!r}?" if close else f" Known keys start with {', '.join(known[:8])}, ..."
-            raise ValueError(f"{path}: unknown key {key!r}.{hint}")
-    kinds: dict[str, type] = {name: bool if name == "trust_remote_code" else str for name in inputs}
-    kinds |= {name: part.kind for name, part in parts.items()}
-    return {
-        key: _typed(value, kinds.get(key) or _plain_type(hints[key]), where=f"{path}: {key}")
-        for key, value in values.items()
-        if value is not None
-    }
+    return field(default_factory=dict, metadata={"options": functools.cache(lambda: list(quick())), "rest": rest})
 
 
-def _preset_file(path: Path) -> Path:
-    """File of the preset of that name."""
-    from atwu.methods.presets import named_preset
+def options_of(
+    source: type, *, without: Collection[str] = (), group: str = GENERAL, common: bool = True
+) -> list[Option]:
+    """The options of a dataclass, those of nested ones included; fields of types no command line can give are left out.
 
-    name = path.as_posix()
-    if path.suffix or path.is_absolute() or name.count("/") != 1:
-        _no_file(path, "" if path.suffix else " A preset is named like tofu-1b/atwu.")
+    Args:
+        source: the dataclass.
+        without: fields to leave out.
+        group: heading of those that name none; a field that names an empty one is not common.
+        common: False for those that only --help-all shows, all of them.
+    """
+    hints = typing.get_type_hints(source)
+    found: list[Option] = []
+    for each in dataclasses.fields(source):
+        about = each.metadata
+        hint = hints[each.name]
+        if not each.init or each.name in without:
+            continue
+        if dataclasses.is_dataclass(hint):
+            shown = {"group": about.get("group", group), "common": about.get("common", common)}
+            found += options_of(typing.cast(type, hint), **shown)
+        elif "options" in about:
+            found += about["options"]()
+        elif (plain := _plain(hint)) is not None:
+            kind, many, choices = plain
+            found.append(
+                Option(
+                    about.get("flag", each.name),
+                    kind,
+                    each.default if each.default_factory is MISSING else each.default_factory(),
+                    about.get("help", ""),
+                    many,
+                    about.get("group", group) or MORE,
+                    about.get("common", common) and about.get("group") != "",
+                    tuple(about.get("choices") or choices),
+                    about.get("least"),
+                    tuple(about.get("alias", ())),
+                    about.get("positional", False),
+                )
+            )
+    return found
+
+
+def rest_of(source: type) -> list[Option]:
+    """Options that are slow to make and that nobody is shown who does not ask."""
+    lists = (make() for each in dataclasses.fields(source) if (make := each.metadata.get("rest")))
+    return [option for options in lists for option in options]
+
+
+def has_rest(source: type) -> bool:
+    """Whether there are such options."""
+    return any(each.metadata.get("rest") for each in dataclasses.fields(source))
+
+
+def built(source: type, given: Mapping[str, Any]) -> Any:
+    """An object of the dataclass from the values that were given; nested ones take theirs."""
+    hints = typing.get_type_hints(source)
+    values: dict[str, Any] = {}
+    left = dict(given)
+    last = [each for each in dataclasses.fields(source) if "options" in each.metadata]
+    for each in dataclasses.fields(source):
+        name, hint = each.metadata.get("flag", each.name), hints[each.name]
+        if dataclasses.is_dataclass(hint):
+            nested = typing.cast(type, hint)
+            names = [option.name for option in options_of(nested)]
+            values[each.name] = built(nested, {name: left.pop(name) for name in names if name in left})
+        elif name in left and each not in last:
+            value = left.pop(name)
+            values[each.name] = tuple(value) if typing.get_origin(hint) is tuple else value
+    return source(**values, **{each.name: left for each in last})
+
+
+def _plain(hint: Any) -> tuple[type, bool, tuple[str, ...]] | None:
+    """Type on the command line, whether it repeats, and choices; None for what only Python can give."""
+    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    kinds = [each for each in typing.get_args(hint) if each is not type(None)] if union else [hint]
+    for plain in (bool, int, float, str, Path):
+        if plain in kinds:
+            return plain, False, ()
+    if any(isinstance(kind, type) and issubclass(kind, str) for kind in kinds):
+        return str, False, ()
+    (first, *_) = kinds
+    if typing.get_origin(first) is Literal:
+        return str, False, typing.get_args(first)
+    if typing.get_origin(first) in (list, tuple):
+        inner = _plain(typing.get_args(first)[0])
+        return None if inner is None else (inner[0], True, inner[2])
+    return None
+
+
+def _converted(given: Any, kind: type) -> Any:
+    """The value as that type (a whole number for a float, for one), or None."""
+    if isinstance(given, bool) or kind is bool:
+        return given if isinstance(given, bool) and kind is bool else None
+    if not isinstance(given, str | int | float | Path):
+        return None
     try:
-        return named_preset(name).path
-    except ValueError as error:
-        _no_file(path, f" There is {error}")
-
-
-def _no_file(path: Path, hint: str) -> NoReturn:
-    raise FileNotFoundError(f"config {path} not found.{hint}") from None
-
-
-def _typed(value: Any, kind: type | None, *, where: str) -> Any:
-    """A YAML value as the field's type (a whole number for a float, for one)."""
-    if kind is None or (isinstance(value, kind) and not (kind is not bool and isinstance(value, bool))):
-        return value
-    if isinstance(value, str | int | float) and not isinstance(value, bool) and kind is not bool:
-        try:
-            converted = kind(value)
-        except ValueError:
-            pass
-        else:
-            if kind is not int or converted == float(value):
-                return converted
-    names = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
-    raise ValueError(f"{where} must be {names[kind]}, got {value!r}.")
-
-
-def choose(name: str, flag: Any, values: Mapping[str, Any], default: Any = None) -> Any:
-    """A flag if given, else the YAML value, else the default."""
-    return flag if flag is not None else values.get(name, default)
+        found = kind(given)
+    except (ValueError, OverflowError):
+        return None
+    return None if kind is int and found != float(str(given)) else found

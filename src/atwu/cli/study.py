@@ -273,14 +273,13 @@ def _print_probe(file: Path) -> None:
         return
     from rich.console import Console
 
-    from atwu.cli.probe import READING, probe_table
     from atwu.evaluation.probe import ProbeResult
     from atwu.evaluation.token_scores import SampleAuroc
+    from atwu.report.probe import print_probe
 
     plain = json.loads(file.read_text(encoding="utf-8"))["results"]
     results = [ProbeResult(**{**found, "auroc": SampleAuroc(**found["auroc"])}) for found in plain]
-    Console().print(probe_table(results, title="a linear probe on the original model, trained on the annotation"))
-    typer.echo(READING)
+    print_probe(Console(), results, title="a linear probe on the original model, trained on the annotation")
 
 
 @app.command()

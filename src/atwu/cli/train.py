@@ -5,46 +5,87 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+from atwu.cli.options import Option, UsageError, option, options_of, settings
+from atwu.cli.output import say, stand_out
+from atwu.modeling.opening import Loading
 
-INPUTS = ("model", "forget", "retain", "output", "dtype", "trust_remote_code", "revision", "base")
-FINETUNE_INPUTS = ("model", "scratch", "tokenizer", "data", "output", "dtype", "trust_remote_code", "revision", "base")
-
-Config = Annotated[Path | None, typer.Option("--config", help="Flat YAML of these options (key: value); flags win.")]
-ConfigOrPreset = Annotated[
-    Path | None,
-    typer.Option("--config", help="Flat YAML of these options, or a preset such as tofu-1b/atwu; flags win."),
-]
-Output = Annotated[
-    str | None, typer.Option("--output", "-o", help="Folder to create; appears when the run is finished.")
-]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is at --output.")]
-Dtype = Annotated[str | None, typer.Option(help="Load weights as auto, float32, bfloat16 or float16.")]
-Remote = Annotated[
-    bool | None, typer.Option("--trust-remote-code", help="Run model code that comes with the checkpoint.")
-]
-Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit of a Hub model.")]
-Base = Annotated[str | None, typer.Option(help="Base model of an adapter folder, if not the one it names.")]
+RUN = "Run"
+PARTS = ("forget_weight", "retain_weight", "beta", "rho", "scorer_every")
+"""Numbers and settings of parts that the help shows; `atwu methods NAME` tells which ones a method has."""
+ALIASES = {
+    "learning_rate": ("--lr",),
+    "num_train_epochs": ("--epochs",),
+    "per_device_train_batch_size": ("--batch-size",),
+}
 
 
-def _unlearn(
-    *,
-    model: Annotated[str | None, typer.Option("--model", "-m", help="Starting model: folder or Hub name.")] = None,
-    forget: Annotated[str | None, typer.Option(help="Rows to remove: file, Hub data set or people:SIZE:SPLIT.")] = None,
-    retain: Annotated[str | None, typer.Option(help="Rows to keep, same kinds.")] = None,
-    output: Output = None,
-    config: ConfigOrPreset = None,
-    overwrite: Overwrite = False,
-    dtype: Dtype = None,
-    trust_remote_code: Remote = None,
-    revision: Revision = None,
-    base: Base = None,
-    settings: dict[str, Any],
-) -> None:
+def _with_aliases(options: Iterable[Option]) -> list[Option]:
+    return [replace(each, alias=ALIASES.get(each.name, ())) for each in options]
+
+
+def finetune_options() -> list[Option]:
+    """What can be set about fine-tuning."""
+    from atwu.training.options import FinetuneOptions
+
+    return _with_aliases(options_of(FinetuneOptions, without=("output_dir",)))
+
+
+def unlearn_options() -> list[Option]:
+    """What can be set about unlearning, numbers and settings of all parts included."""
+    from atwu.methods.parts import part_options
+    from atwu.methods.plugins import load_plugins
+    from atwu.training.options import UnlearnOptions
+
+    load_plugins()
+    parts = [
+        Option(
+            part.name,
+            part.kind,
+            None if part.number else part.default,  # a number that is not given is the method's own
+            f"{part.help}.",
+            group="Method" if part.name in PARTS else "Parts of methods",
+            common=part.name in PARTS,
+            choices=part.choices,
+        )
+        for part in part_options().values()
+    ]
+    fields = _with_aliases(options_of(UnlearnOptions, without=("output_dir", "part_options")))
+    return sorted([*fields, *parts], key=lambda each: each.group != "Method")
+
+
+def trainer_options() -> list[Option]:
+    """What transformers' trainer can do besides."""
+    from atwu.training.config import TokenTrainingConfig
+
+    return [
+        replace(each, group="Trainer of transformers")
+        for each in options_of(TokenTrainingConfig, without=("output_dir",))
+    ]
+
+
+def preset_file(path: Path) -> Path:
+    """The file, or that of the shipped preset of this name."""
+    from atwu.methods.presets import named_preset
+
+    if path.is_file():
+        return path
+    name = path.as_posix()
+    hint = "" if path.suffix else " A preset is named like tofu-1b/atwu."
+    if not path.suffix and not path.is_absolute() and name.count("/") == 1:
+        try:
+            return named_preset(name).path
+        except ValueError as error:
+            hint = f" There is {error}"
+    raise FileNotFoundError(f"config {path} not found.{hint}")
+
+
+@dataclass(kw_only=True)
+class Unlearn:
     """Unlearn rows from a model.
 
     Rows are JSONL, JSON, CSV or Parquet with question/answer, prompt/completion, messages or text columns. A run that was
@@ -52,102 +93,82 @@ def _unlearn(
 
     Example: atwu unlearn --model target --forget forget.jsonl --retain retain.jsonl --method atwu --output unlearned
     """
-    from atwu.cli.options import choose, read_yaml
-    from atwu.modeling.load import quiet_transformers
-    from atwu.training.config import UnlearnConfig
-    from atwu.training.run import ModelSource, run_unlearn
 
-    quiet_transformers()
-    values = read_yaml(config, inputs=INPUTS, config=UnlearnConfig, presets=True)
-    chosen = {
-        name: choose(name, flag, values) for name, flag in (("model", model), ("forget", forget), ("output", output))
-    }
-    _require(**chosen)
-    source = ModelSource(
-        model=str(chosen["model"]),
-        dtype=str(choose("dtype", dtype, values, "auto")),
-        trust_remote_code=bool(choose("trust_remote_code", trust_remote_code, values, False)),
-        revision=choose("revision", revision, values),
-        base=choose("base", base, values),
+    model: str = option("Starting model: folder or Hub name.", alias=("-m",), group=RUN)
+    forget: str = option("Rows to remove: file, Hub data set or people:SIZE:SPLIT.", group=RUN)
+    retain: str | None = option("Rows to keep, same kinds.", None, group=RUN)
+    output: str = option("Folder to create; appears when the run is finished.", alias=("-o",), group=RUN)
+    overwrite: bool = option("Replace what is at --output.", False, group=RUN)
+    config: Path | None = option(
+        "Flat YAML of these options, or a preset such as tofu-1b/atwu; flags win.", None, group=RUN, find=preset_file
     )
-    fields = {name: value for name, value in values.items() if name not in INPUTS} | settings
-    kept = choose("retain", retain, values)
-    with interruptible():
-        finished = run_unlearn(
-            source,
-            UnlearnConfig(**fields),
-            forget=str(chosen["forget"]),
-            retain=kept,
-            output=str(chosen["output"]),
-            overwrite=overwrite,
-            say=typer.echo,
-        )
-    if first_process():
-        typer.echo(f"unlearned model in {finished.output} ({finished.steps} steps, {finished.seconds:.0f} s)")
-        sets = f"--forget {chosen['forget']}" + (f" --retain {kept}" if kept else "")
-        sets += f" --system {shlex.quote(fields['system'])}" if fields.get("system") else ""
-        typer.echo(f"next: atwu evaluate --model {finished.output} {sets} --output eval.json")
+    settings: dict[str, Any] = settings(unlearn_options, trainer_options)
+    loading: Loading = option("", group="Loading the model", common=False)
+
+    def run(self) -> None:
+        """Unlearn, and say what to do next."""
+        from atwu.modeling.load import quiet_transformers
+        from atwu.training.config import UnlearnConfig
+        from atwu.training.run import ModelSource, run_unlearn
+
+        quiet_transformers()
+        source = ModelSource(model=self.model, **asdict(self.loading))
+        config = UnlearnConfig(**self.settings)
+        with interruptible():
+            finished = run_unlearn(
+                source,
+                config,
+                forget=self.forget,
+                retain=self.retain,
+                output=self.output,
+                overwrite=self.overwrite,
+                say=say,
+            )
+        if first_process():
+            say(f"unlearned model in {finished.output} ({finished.steps} steps, {finished.seconds:.0f} s)")
+            sets = f"--forget {self.forget}" + (f" --retain {self.retain}" if self.retain else "")
+            sets += f" --system {shlex.quote(config.system)}" if config.system else ""
+            say(f"next: atwu evaluate --model {finished.output} {sets} --output eval.json")
 
 
-def _finetune(
-    *,
-    model: Annotated[
-        str | None, typer.Option("--model", "-m", help="Model to continue from: folder or Hub name.")
-    ] = None,
-    scratch: Annotated[str | None, typer.Option(help="Build a new Llama of this shape instead, e.g. tofu6m.")] = None,
-    tokenizer: Annotated[
-        str | None, typer.Option(help="Tokenizer folder for --scratch; else trained on the data.")
-    ] = None,
-    data: Annotated[
-        str | None, typer.Option("--data", "-d", help="Training rows: file, Hub data set or people:SIZE:SPLIT.")
-    ] = None,
-    output: Output = None,
-    config: Config = None,
-    overwrite: Overwrite = False,
-    dtype: Dtype = None,
-    trust_remote_code: Remote = None,
-    revision: Revision = None,
-    base: Base = None,
-    settings: dict[str, Any],
-) -> None:
+@dataclass(kw_only=True)
+class Finetune:
     """Train a model on rows, from a checkpoint or from nothing: targets and retain-only models.
 
     Example: atwu finetune --scratch tofu6m --data full.jsonl --learning-rate 1e-3 --num-train-epochs 20 --output target
     """
-    from atwu.cli.options import choose, read_yaml
-    from atwu.modeling.load import quiet_transformers
-    from atwu.training.config import FinetuneConfig
-    from atwu.training.run import ModelSource, run_finetune
 
-    quiet_transformers()
-    values = read_yaml(config, inputs=FINETUNE_INPUTS, config=FinetuneConfig)
-    flags = {"model": model, "scratch": scratch, "tokenizer": tokenizer, "dtype": dtype, "revision": revision}
-    chosen = {name: choose(name, flag, values) for name, flag in flags.items()}
-    needed = {"data": choose("data", data, values), "output": choose("output", output, values)}
-    _require(**needed)
-    if (chosen["model"] is None) == (chosen["scratch"] is None):
-        raise typer.BadParameter("give either --model (continue from it) or --scratch (build a new one).")
-    source = ModelSource(
-        model=chosen["model"],
-        scratch=chosen["scratch"],
-        tokenizer=chosen["tokenizer"],
-        dtype=chosen["dtype"] or "auto",
-        trust_remote_code=bool(choose("trust_remote_code", trust_remote_code, values, False)),
-        revision=chosen["revision"],
-        base=choose("base", base, values),
-    )
-    fields = {name: value for name, value in values.items() if name not in FINETUNE_INPUTS} | settings
-    with interruptible():
-        finished = run_finetune(
-            source,
-            FinetuneConfig(**fields),
-            data=str(needed["data"]),
-            output=str(needed["output"]),
-            overwrite=overwrite,
-            say=typer.echo,
-        )
-    if first_process():
-        typer.echo(f"model in {finished.output} ({finished.steps} steps, {finished.seconds:.0f} s)")
+    model: str | None = option("Model to continue from: folder or Hub name.", None, alias=("-m",), group=RUN)
+    scratch: str | None = option("Build a new Llama of this shape instead, e.g. tofu6m.", None, group=RUN)
+    tokenizer: str | None = option("Tokenizer folder for --scratch; else trained on the data.", None, group=RUN)
+    data: str = option("Training rows: file, Hub data set or people:SIZE:SPLIT.", alias=("-d",), group=RUN)
+    output: str = option("Folder to create; appears when the run is finished.", alias=("-o",), group=RUN)
+    overwrite: bool = option("Replace what is at --output.", False, group=RUN)
+    config: Path | None = option("Flat YAML of these options (key: value); flags win.", None, group=RUN)
+    settings: dict[str, Any] = settings(finetune_options, trainer_options)
+    loading: Loading = option("", group="Loading the model", common=False)
+
+    def run(self) -> None:
+        """Train."""
+        from atwu.modeling.load import quiet_transformers
+        from atwu.training.config import FinetuneConfig
+        from atwu.training.run import ModelSource, run_finetune
+
+        if (self.model is None) == (self.scratch is None):
+            raise UsageError("give either --model (continue from it) or --scratch (build a new one).")
+        quiet_transformers()
+        source = ModelSource(model=self.model, scratch=self.scratch, tokenizer=self.tokenizer, **asdict(self.loading))
+        with interruptible():
+            finished = run_finetune(
+                source,
+                FinetuneConfig(**self.settings),
+                data=self.data,
+                output=self.output,
+                overwrite=self.overwrite,
+                say=say,
+            )
+        if first_process():
+            say(f"model in {finished.output} ({finished.steps} steps, {finished.seconds:.0f} s)")
 
 
 def first_process() -> bool:
@@ -161,35 +182,5 @@ def interruptible() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        typer.secho("stopped; the same command continues from the last checkpoint.", fg=typer.colors.YELLOW, err=True)
-        raise typer.Exit(130) from None
-
-
-def _require(**values: Any) -> None:
-    missing = [f"--{name}" for name, value in values.items() if value is None]
-    if missing:
-        raise typer.BadParameter(f"{' and '.join(missing)} missing; give as flags or in the --config file.")
-
-
-def unlearn_command(*, full: bool) -> Callable[..., None]:
-    """The command; `full` adds one option per config field, which needs transformers."""
-    return _with_options(_unlearn, "UnlearnConfig", full=full)
-
-
-def finetune_command(*, full: bool) -> Callable[..., None]:
-    """The command; `full` adds one option per config field, which needs transformers."""
-    return _with_options(_finetune, "FinetuneConfig", full=full)
-
-
-def _with_options(command: Callable[..., None], config_name: str, *, full: bool) -> Callable[..., None]:
-    if not full:
-
-        def named_only() -> None:
-            pass
-
-        named_only.__doc__ = command.__doc__
-        return named_only
-    from atwu.cli.options import with_config_options
-    from atwu.training import config
-
-    return with_config_options(command, getattr(config, config_name))
+        stand_out("stopped; the same command continues from the last checkpoint.")
+        raise SystemExit(130) from None

@@ -32,10 +32,8 @@ class TrainingOptions:
     per_device_train_batch_size: int = option(8, "Rows per step and device; of a pair, forget rows.", group="Training")
     gradient_accumulation_steps: int = option(1, "Batches per optimizer step.", group="Training")
     warmup_steps: float = option(0, "Warm-up: steps, or share of the run if below 1.", group="Training")
-    lr_scheduler_type: str = option(
-        "linear", "Course of the learning rate: linear, cosine, constant, ...", group="Training"
-    )
-    weight_decay: float = option(0.01, "Weight decay of the model's optimizer.", group="Training")
+    lr_scheduler_type: str = option("linear", "Course of the learning rate: linear, cosine, constant, ...")
+    weight_decay: float = option(0.01, "Weight decay of the model's optimizer.")
     seed: int = option(42, "Decides every random draw of the run.", group="Training")
     max_length: int = option(512, "Longest row in tokens; longer answers are cut and counted.", group="Training")
     system: str | None = option(
@@ -52,11 +50,9 @@ class TrainingOptions:
     lora_r: int = option(
         0, "Rank of LoRA adapters to train instead of the weights; 0 trains the weights.", group="Adapters"
     )
-    lora_alpha: float | None = option(
-        None, "LoRA's scale is lora_alpha / lora_r; default: twice lora_r.", group="Adapters"
-    )
+    lora_alpha: float | None = option(None, "LoRA's scale is lora_alpha / lora_r; default: twice lora_r.")
     lora_targets: str | None = option(
-        None, "Linear layers with adapters, such as q_proj,v_proj; default: all those of the decoder.", group="Adapters"
+        None, "Linear layers with adapters, such as q_proj,v_proj; default: all those of the decoder."
     )
     lora_dropout: float = option(0.0, "Dropout in front of the adapters.")
     quantize: str | None = option(
@@ -96,7 +92,7 @@ class UnlearnOptions(TrainingOptions):
         choices=("ours", "authors", "paper"),
     )
     forget_words: str | None = option(
-        None, "File of secret words, one per line: labels answers that lack forget_spans.", group="Method"
+        None, "File of secret words, one per line: labels answers that lack forget_spans."
     )
     reference: str = option(
         "auto",

@@ -1,0 +1,222 @@
+"""The words after a command's name as an object of its dataclass, and the help that says which words there are."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING
+from pathlib import Path
+from typing import Any, NoReturn
+
+from atwu._yaml import parse_yaml
+from atwu.cli.options import Option, UsageError, built, has_rest, options_of, rest_of
+
+ABOUT = "about"
+"""Key of a YAML that no run reads: where its values come from and what they reached."""
+
+
+def parsed(command: type, words: Sequence[str], *, name: str) -> Any:
+    """The command with its options from the words and from the YAML among them; flags win.
+
+    Args:
+        command: a dataclass, see `atwu.cli.options`.
+        words: what stands behind its name.
+        name: of the command.
+
+    Raises:
+        UsageError: an unknown flag, a value that an option does not take, or one that is missing.
+        ValueError: a YAML that is not a flat mapping of options.
+        SystemExit: help was asked for.
+    """
+    asked = {"-h", "--help", "--help-all"}.intersection(words)
+    if asked:
+        print(help_text(command, name=name, everything="--help-all" in asked), end="")
+        raise SystemExit(0)
+    options = options_of(command)
+    values, unknown = _read(options, words)
+    if unknown:
+        options = _with_rest(command, options)
+        values, unknown = _read(options, words, abbreviated=True)
+    if unknown:
+        raise UsageError(_unknown(unknown[0], options))
+    by_name = {option.name: option for option in options}
+    given: dict[str, Any] = {}
+    for key, value in values.items():
+        try:
+            given[key] = by_name[key].value(value, where=by_name[key].shown)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+    given = _from_yaml(command, options, given) | given
+    missing = [option.shown for option in options if option.default is MISSING and option.name not in given]
+    if missing:
+        hint = "; give as flags or in the --config file" if "config" in by_name else ""
+        raise UsageError(f"{' and '.join(missing)} missing{hint}.")
+    return built(command, given)
+
+
+def help_text(command: type, *, name: str, everything: bool = False) -> str:
+    """Help that fits the terminal."""
+    from rich_argparse.contrib import ParagraphRichHelpFormatter
+
+    class Formatter(ParagraphRichHelpFormatter):
+        help_markup = text_markup = False
+        group_name_formatter = staticmethod(lambda name: name[:1].upper() + name[1:])  # type: ignore[assignment]
+
+    options = options_of(command)
+    hidden = has_rest(command) or not all(option.common for option in options)
+    if everything:
+        every = [each for each in _with_rest(command, options) if not each.help.startswith("Deprecated")]
+        options = [dataclasses.replace(option, common=True) for option in every]
+    options.append(Option("help", bool, False, "Show this and stop.", alias=("-h",)))
+    if hidden:
+        options.append(Option("help_all", bool, False, "Show every option there is, and stop."))
+    positionals = [_metavar(option) for option in options if option.positional]
+    about = "\n\n".join(" ".join(part.split()) for part in (command.__doc__ or "").split("\n\n"))
+    parser = _Parser(
+        usage=" ".join(["atwu", name, *positionals, "[OPTIONS]"]),
+        description=about,
+        formatter_class=Formatter,
+        add_help=False,
+    )
+    _add_all(parser, [option for option in options if option.common])
+    return parser.format_help()
+
+
+def _with_rest(command: type, options: list[Option]) -> list[Option]:
+    taken = {option.name for option in options}
+    return options + [option for option in rest_of(command) if option.name not in taken]
+
+
+def _read(
+    options: Iterable[Option], words: Sequence[str], *, abbreviated: bool = False
+) -> tuple[dict[str, Any], list[str]]:
+    """Values as they were given, by name, and the words that mean nothing."""
+    options = list(options)
+    parser = _Parser(argument_default=argparse.SUPPRESS, allow_abbrev=abbreviated, add_help=False)
+    _add_all(parser, options)
+    flags = {flag for option in options if option.kind is not bool for flag in (option.flag, *option.alias)}
+    joined: list[str] = []
+    for word in words:  # a value such as -1 is no flag
+        if joined and joined[-1] in flags and joined[-1].startswith("--") and re.match(r"-[\d.]", word):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    found, unknown = parser.parse_known_intermixed_args(joined)
+    return vars(found), unknown
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        words = re.sub(r"^argument (-\w/)?", "", message).replace(": expected one argument", " needs a value")
+        raise UsageError(f"{words}.")
+
+
+def _add_all(parser: argparse.ArgumentParser, options: Iterable[Option]) -> None:
+    """Types are checked later, in the same way as those of YAML values."""
+    groups: dict[str, argparse._ArgumentGroup] = {}
+    for option in options:
+        heading = "Arguments" if option.positional else option.group
+        if heading not in groups:
+            groups[heading] = parser.add_argument_group(heading)
+        _add(groups[heading], option)
+
+
+def _add(group: argparse._ActionsContainer, option: Option) -> None:
+    about = _described(option)
+    if option.positional:
+        group.add_argument(option.name, nargs="*" if option.many else "?", metavar=_metavar(option), help=about)
+    elif option.kind is bool:
+        # A switch that is off by default needs no way to switch it off in the help.
+        off = "--no-" + option.flag[2:]
+        if option.default is False:
+            group.add_argument(option.flag, *option.alias, action="store_true", help=about)
+            group.add_argument(off, dest=option.name, action="store_false", help=argparse.SUPPRESS)
+        else:
+            group.add_argument(option.flag, *option.alias, action=argparse.BooleanOptionalAction, help=about)
+    else:
+        group.add_argument(
+            *sorted([option.flag, *option.alias], key=len),
+            dest=option.name,
+            action="append" if option.many else "store",
+            metavar=_metavar(option),
+            help=about,
+        )
+
+
+def _metavar(option: Option) -> str:
+    if option.positional:
+        name = option.name.upper()
+        return f"{name}..." if option.many else name if option.default is MISSING else f"[{name}]"
+    if option.choices:
+        return "{" + ",".join(option.choices) + "}"
+    return {int: "N", float: "X"}.get(option.kind, "TEXT")
+
+
+def _described(option: Option) -> str:
+    """Its help with its default; argparse would fill in what stands behind a per cent sign."""
+    words = " ".join(option.help.split())
+    default = option.default
+    if default is MISSING:
+        words += "" if option.positional else " (needed)"
+    elif default not in (None, "", False, -1) and default not in ((), []):
+        default = ", ".join(default) if isinstance(default, tuple) else default
+        words += (
+            f" (default {default:g})"
+            if isinstance(default, float)
+            else f" (default {getattr(default, 'value', default)})"
+        )
+    return words.replace("%", "%%")
+
+
+def _unknown(word: str, options: Iterable[Option]) -> str:
+    if not word.startswith("-"):
+        return f"{word!r} is one word too many."
+    flags = [flag for option in options if not option.positional for flag in (option.flag, *option.alias)]
+    flag = word.partition("=")[0]
+    close = difflib.get_close_matches(flag, flags, n=1)
+    return f"unknown option {flag}." + (f" Did you mean {close[0]}?" if close else "")
+
+
+def _from_yaml(command: type, options: list[Option], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of the YAML that `--config` names, if the command has that option."""
+    if not (path := given.get("config")):
+        return {}
+    fields = {each.name: each for each in dataclasses.fields(command)}
+    find = fields["config"].metadata.get("find", existing)
+    return read_yaml(find(path), command, options)
+
+
+def existing(path: Path) -> Path:
+    """A file that is there.
+
+    Raises:
+        FileNotFoundError: it is not.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"config {path} not found.")
+    return path
+
+
+def read_yaml(path: Path, command: type, options: Sequence[Option] = ()) -> dict[str, Any]:
+    """Read a flat YAML of a command's options; what stands under `about` is for people.
+
+    Raises:
+        ValueError: not a mapping, a value of the wrong type, or an unknown key, with the closest known one.
+    """
+    values = parse_yaml(path.read_text(encoding="utf-8"), what=str(path))
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} must hold one 'key: value' per line, got {type(values).__name__}.")
+    values.pop(ABOUT, None)
+    options = list(options) or options_of(command)
+    if set(values) - {option.name for option in options}:
+        options = _with_rest(command, options)
+    known = {option.name: option for option in options if option.name != "config"}
+    for key in values:
+        if key not in known:
+            close = difflib.get_close_matches(str(key), known, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else f" Known keys start with {', '.join([*known][:8])}, ..."
+            raise ValueError(f"{path}: unknown key {key!r}.{hint}")
+    return {key: known[key].value(value, where=f"{path}: {key}") for key, value in values.items() if value is not None}

@@ -1,0 +1,146 @@
+"""Dataclasses as commands: flags, YAML, defaults, and what is said about mistakes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from atwu.cli.options import Option, UsageError, option, settings
+from atwu.cli.parse import parsed
+
+SHOWN = (
+    Option("learning_rate", float, 1e-3, "How fast.", alias=("--lr",)),
+    Option("seed", int, 0),
+    Option("bf16", bool, False),
+    Option("detach", bool, None),
+)
+asked: list[str] = []
+
+
+def rest() -> list[Option]:
+    asked.append("rest")
+    return [Option("optim", str, "adamw", "Which optimizer."), Option("eval_steps", int, None, "Every so many.")]
+
+
+@dataclass(kw_only=True)
+class Hive:
+    """Where bees live."""
+
+    boxes: int = option("How many boxes.", 3, least=1, alias=("-b",))
+    wood: str = option("Of what.", "pine", choices=("pine", "oak", "ash"))
+
+
+@dataclass(kw_only=True)
+class Keep:
+    """Keep bees.
+
+    Example: atwu keep bees.jsonl
+    """
+
+    rows: list[Path] = option("Files.", positional=True)
+    name: str = option("Who keeps them.")
+    flower: list[str] | None = option("What they like; 95 % of all.", None)
+    config: Path | None = option("YAML.", None)
+    hive: Hive
+    settings: dict[str, Any] = settings(lambda: SHOWN, rest)
+
+
+def keep(*words: str) -> Keep:
+    asked.clear()
+    return parsed(Keep, words, name="keep")
+
+
+def test_words_become_the_dataclass():
+    done = keep("a.jsonl", "--name", "Orla", "b.jsonl", "-b", "5", "--flower", "thyme", "--flower=heather")
+    assert done == Keep(
+        rows=[Path("a.jsonl"), Path("b.jsonl")], name="Orla", flower=["thyme", "heather"], hive=Hive(boxes=5)
+    )
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("words", "settings"),
+    [
+        (["--lr", "1e-4"], {"learning_rate": 1e-4}),
+        (["--learning-rate", "-1e-4"], {"learning_rate": -1e-4}),
+        (["--seed=-1", "--bf16", "--no-detach"], {"seed": -1, "bf16": True, "detach": False}),
+        (["--bf16", "--no-bf16"], {"bf16": False}),
+        (["--optim", "sgd"], {"optim": "sgd"}),
+        (["--learn", "2", "--eval", "3"], {"learning_rate": 2.0, "eval_steps": 3}),
+    ],
+)
+def test_settings_hold_what_was_given(words, settings):
+    assert keep("a", "--name", "Orla", *words).settings == settings
+    assert asked == ["rest"] * any(word in ("--optim", "--eval") for word in words)
+
+
+def test_flags_win_over_yaml(tmp_path):
+    file = tmp_path / "keep.yaml"
+    file.write_text("name: Tavi\nboxes: 7\nlearning_rate: 1e-5\noptim: sgd\nabout: {source: Kelbury}\nwood:\n")
+    done = keep("a", "--config", str(file), "--boxes", "2", "--lr", "3e-5")
+    assert (done.name, done.hive) == ("Tavi", Hive(boxes=2))
+    assert done.settings == {"learning_rate": 3e-5, "optim": "sgd"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("boxs: 2", r"keep.yaml: unknown key 'boxs'. Did you mean 'boxes'\?"),
+        ("eval_step: 2", "unknown key 'eval_step'. Did you mean 'eval_steps'"),
+        ("seed: 1.5", "keep.yaml: seed must be a whole number, got 1.5"),
+        ("seed: true", "seed must be a whole number, got True"),
+        ("name: [Tavi]", r"name must be text, got \['Tavi'\]"),
+        ("bf16: maybe", "bf16 must be true or false, got 'maybe'"),
+        ("wood: ivy", "wood must be pine, oak or ash, got 'ivy'"),
+        ("- name", "must hold one 'key: value' per line, got list"),
+    ],
+)
+def test_a_wrong_yaml_is_named(text, message, tmp_path):
+    file = tmp_path / "keep.yaml"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=message) as raised:
+        keep("a", "--config", str(file))
+    assert not isinstance(raised.value, UsageError)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["a"], "--name missing; give as flags or in the --config file."),
+        (["--name", "Orla"], "ROWS missing"),
+        (["a", "--name"], "--name needs a value."),
+        (["a", "--name", "Orla", "--boxes", "0"], "--boxes must be at least 1, got 0."),
+        (["a", "--name", "Orla", "--boxes", "two"], "--boxes must be a whole number, got 'two'."),
+        (["a", "--name", "Orla", "--wood", "ivy"], "--wood must be pine, oak or ash, got 'ivy'."),
+        (
+            ["a", "--name", "Orla", "--learning-rat", "1", "--lernin-rate", "1"],
+            r"unknown option --lernin-rate. Did you mean --learning-rate\?",
+        ),
+        (["a", "--name", "Orla", "--optin", "1"], r"unknown option --optin. Did you mean --optim\?"),
+        (["a", "--name", "Orla", "-x"], "unknown option -x."),
+        (["a", "--name", "Orla", "--s", "1", "--b", "2"], "ambiguous option: --b could match --b"),
+    ],
+)
+def test_wrong_words_are_named(words, message):
+    with pytest.raises(UsageError, match=message):
+        keep(*words)
+
+
+def test_help_wraps_and_teaches(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    with pytest.raises(SystemExit) as stopped:
+        keep("--help")
+    assert not stopped.value.code
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 60
+    for words in ("Example: atwu keep", "95 % of all", "--lr, --learning-rate X", "(default 0.001)", "{pine,oak,ash}"):
+        assert words in shown
+    assert "--optim" not in shown
+    assert "--no-bf16" not in shown
+    assert asked == []
+    with pytest.raises(SystemExit):
+        keep("--help-all")
+    assert "--optim TEXT" in capsys.readouterr().out
