@@ -7,7 +7,6 @@ what is odd but usable (duplicates, columns that are not read) comes back as a c
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections import Counter
@@ -20,7 +19,7 @@ from atwu.benchmarks.benchmark import SourceRows
 from atwu.benchmarks.people.rows import SPLITS, people_rows
 from atwu.benchmarks.rwku.rows import rwku_rows
 from atwu.benchmarks.tofu.rows import tofu_rows
-from atwu.data.records import READERS, Record, hub_records
+from atwu.data.records import READERS, Record, file_records, hub_records
 from atwu.data.rows import fingerprint, ignored_columns, parse_row
 from atwu.data.schema import Example
 from atwu.data.target_words import target_words_warnings
@@ -104,7 +103,7 @@ def _read(source: str | Path, limit: int | None) -> SourceRows:
         found = PREFIXES[prefix](name)
         return replace(found, rows=found.rows[:limit])
     path = Path(name).expanduser()
-    records = _file_records(path) if _is_file_name(source, path) else _hub_rows(name)
+    records = file_records(path) if _is_file_name(source, path) else _hub_rows(name)
     rows: list[Example] = []
     ignored: set[str] = set()
     mended: Counter[str] = Counter()
@@ -119,28 +118,6 @@ def _is_file_name(source: str | Path, path: Path) -> bool:
     if isinstance(source, Path) or path.suffix.lower() in READERS:
         return True
     return source.startswith(("/", "./", "../", "~")) or (bool(source) and path.exists())
-
-
-def _file_records(path: Path) -> Iterator[Record]:
-    if not path.exists():
-        raise FileNotFoundError(_missing_file(path))
-    if path.is_dir():
-        inside = sorted(item.name for item in path.iterdir() if item.suffix.lower() in READERS)
-        raise ValueError(f"{path} is a folder; give one file{' of: ' + ', '.join(inside) if inside else ''}.")
-    reader = READERS.get(path.suffix.lower())
-    if reader is None:
-        raise ValueError(f"{path}: file type {path.suffix or '(none)'!r} is not read; use {', '.join(READERS)}.")
-    return reader(path)
-
-
-def _missing_file(path: Path) -> str:
-    folder = path.parent
-    if not folder.is_dir():
-        return f"{path} does not exist, nor does its folder {folder}; check the path."
-    names = sorted(item.name for item in folder.iterdir())
-    near = difflib.get_close_matches(path.name, names, n=3, cutoff=0.5)
-    near = near or [name for name in names if Path(name).suffix.lower() in READERS][:3]
-    return f"{path} does not exist; near matches in {folder}: {', '.join(near) or 'none'}."
 
 
 def _hub_rows(name: str) -> Iterator[Record]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import difflib
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -105,6 +106,24 @@ READERS: dict[str, Callable[[Path], Iterator[Record]]] = {
 """File name suffix to reader."""
 
 
+def file_records(path: Path) -> Iterator[Record]:
+    """Records of a file, read as its suffix says.
+
+    Raises:
+        FileNotFoundError: there is no such file; near matches are named.
+        ValueError: a folder, or a file of another type.
+    """
+    if not path.exists():
+        raise FileNotFoundError(_missing_file(path))
+    if path.is_dir():
+        inside = sorted(item.name for item in path.iterdir() if item.suffix.lower() in READERS)
+        raise ValueError(f"{path} is a folder; give one file{' of: ' + ', '.join(inside) if inside else ''}.")
+    reader = READERS.get(path.suffix.lower())
+    if reader is None:
+        raise ValueError(f"{path}: file type {path.suffix or '(none)'!r} is not read; use {', '.join(READERS)}.")
+    return reader(path)
+
+
 def hub_records(repository: str, config: str | None, split: str | None, *, without: str) -> Iterator[Record]:
     """Records of one split.
 
@@ -133,6 +152,16 @@ def hub_records(repository: str, config: str | None, split: str | None, *, witho
             )
         table = table[splits[0]]
     return ((f"{name}, row {number}", obj) for number, obj in enumerate(table, start=1))
+
+
+def _missing_file(path: Path) -> str:
+    folder = path.parent
+    if not folder.is_dir():
+        return f"{path} does not exist, nor does its folder {folder}; check the path."
+    names = sorted(item.name for item in folder.iterdir())
+    near = difflib.get_close_matches(path.name, names, n=3, cutoff=0.5)
+    near = near or [name for name in names if Path(name).suffix.lower() in READERS][:3]
+    return f"{path} does not exist; near matches in {folder}: {', '.join(near) or 'none'}."
 
 
 def _decode(data: bytes, path: Path, *, first_line: int = 1) -> str:
