@@ -21,9 +21,9 @@ from atwu.methods.token_weights import token_weights
 from atwu.methods.weightings.scorer import TokenScorer
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.forward import LayoutChoice, TokenOutputs, forward_tokens
+from atwu.modeling.layers import decoder_layers
 from atwu.modeling.reference import Reference, live_reference
 from atwu.modeling.single_pass import unwrap
-from atwu.modeling.tap import decoder_layers
 
 Batch = Mapping[str, Tensor] | TokenBatch
 

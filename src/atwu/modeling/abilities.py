@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from atwu.data.schema import IGNORE_INDEX
 from atwu.modeling.batches import TokenBatch, lay_out
 from atwu.modeling.head import output_layer
+from atwu.modeling.layers import last_mlp
 from atwu.modeling.modes import evaluating
 from atwu.modeling.packed_attention import PACKED, register
-from atwu.modeling.single_pass import Abilities, attention_of, last_mlp, run_pass, unwrap
+from atwu.modeling.single_pass import Abilities, attention_of, run_pass, unwrap
 
 logger = logging.getLogger(__name__)
 

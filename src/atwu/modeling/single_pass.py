@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from atwu.modeling.batches import Layout
 from atwu.modeling.compare import Comparison, Comparisons, compare, compare_logits
 from atwu.modeling.head import HeadOutputs, OutputHead, describe_head, output_layer, target_logps
+from atwu.modeling.layers import last_mlp, replaced, tap
 from atwu.modeling.packed_attention import PACKED, Packing, no_mask
-from atwu.modeling.tap import replaced, tap
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,17 +198,6 @@ def _with_logits(
     )
     out = HeadOutputs(logps, logits.argmax(-1) if questions.predictions else None, entropy, variance)
     return Answers(hidden, out, distances, tapped[0] if tapped else None)
-
-
-def last_mlp(inner: nn.Module) -> nn.Module | None:
-    """The MLP of the last decoder layer, under the usual names."""
-    getter = getattr(inner, "get_decoder", None)
-    decoder = getter() if getter is not None else None
-    layers = getattr(decoder, "layers", None)
-    if not isinstance(layers, nn.ModuleList) or not len(layers):
-        return None
-    mlp = getattr(layers[-1], "mlp", None)
-    return mlp if isinstance(mlp, nn.Module) else None
 
 
 def _recomputes(inner: nn.Module) -> bool:

@@ -15,9 +15,9 @@ from torch import nn
 from atwu._extras import require
 from atwu.methods.recipe import Recipe
 from atwu.modeling.adapters import Lora, adapters_of, attach, unmergeable
+from atwu.modeling.layers import decoder_layers
 from atwu.modeling.load import check_quantize
 from atwu.modeling.single_pass import unwrap
-from atwu.modeling.tap import decoder_layers
 from atwu.training.config import TokenTrainingConfig, UnlearnConfig
 
 

@@ -21,9 +21,9 @@ from atwu.methods.seen import Denominators, Given
 from atwu.methods.weightings.agreement import labelled_rows, row_auroc
 from atwu.methods.weightings.scorer import CONFIG_NAME, TokenScorer
 from atwu.modeling.batches import TokenBatch
+from atwu.modeling.layers import decoder_layers, train_only_down_projections
 from atwu.modeling.reference import TokenTable
 from atwu.modeling.single_pass import unwrap
-from atwu.modeling.tap import decoder_layers, train_only_down_projections
 from atwu.training.base import TokenTrainer
 from atwu.training.config import UnlearnConfig
 from atwu.training.fixed import fixed_tables

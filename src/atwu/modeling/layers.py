@@ -1,4 +1,4 @@
-"""Reading the output of one decoder layer during a forward pass, and stopping the work there."""
+"""The decoder layers of a model: reading the output of one, stopping the work there, training only some."""
 
 from __future__ import annotations
 
@@ -16,11 +16,17 @@ def decoder_layers(model: nn.Module) -> nn.ModuleList:
     Raises:
         ValueError: the model has none under the usual names.
     """
-    getter = getattr(model, "get_decoder", None)
-    layers = getattr(getter() if getter is not None else None, "layers", None)
-    if not isinstance(layers, nn.ModuleList) or not len(layers):
+    layers = _usual_layers(model)
+    if layers is None:
         raise ValueError(f"{type(model).__name__} has no list of decoder layers, which this method reads.")
     return layers
+
+
+def last_mlp(model: nn.Module) -> nn.Module | None:
+    """The MLP of the last decoder layer, under the usual names."""
+    layers = _usual_layers(model)
+    mlp = None if layers is None else getattr(layers[-1], "mlp", None)
+    return mlp if isinstance(mlp, nn.Module) else None
 
 
 def train_only_down_projections(model: nn.Module, layers: Iterable[int]) -> None:
@@ -82,6 +88,12 @@ def tap(model: nn.Module, layer: int, into: list[Tensor], *, stop: bool) -> Iter
                 "reentrant gradient checkpointing hides the layer's gradient; "
                 "use gradient_checkpointing_kwargs={'use_reentrant': False}."
             )
+
+
+def _usual_layers(model: nn.Module) -> nn.ModuleList | None:
+    getter = getattr(model, "get_decoder", None)
+    layers = getattr(getter() if getter is not None else None, "layers", None)
+    return layers if isinstance(layers, nn.ModuleList) and len(layers) else None
 
 
 def _check_layer(layer: int, layers: nn.ModuleList) -> None:

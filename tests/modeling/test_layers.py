@@ -7,7 +7,7 @@ import torch
 
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.forward import forward_tokens
-from atwu.modeling.tap import decoder_layers, replaced, tap, train_only_down_projections
+from atwu.modeling.layers import decoder_layers, replaced, tap, train_only_down_projections
 
 LAYERS = 4
 
