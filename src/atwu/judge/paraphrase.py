@@ -17,8 +17,8 @@ from atwu.judge.budget import Estimate
 from atwu.judge.chat import ChatRequest
 from atwu.judge.prompted import json_object, rubric_request
 from atwu.judge.rubrics import DATA, PARAPHRASE, Rubric
-from atwu.judge.rules.normalise import Word, words_of
 from atwu.judge.rules.numerals import MONTHS
+from atwu.judge.rules.words import Word, words_of
 
 SAME_QUESTION = Rubric(
     version="same-question/2",

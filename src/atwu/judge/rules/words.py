@@ -10,7 +10,6 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from atwu.judge.rules.numerals import listed, with_digits
-from atwu.judge.rules.synonyms import FORMS, SYNONYMS
 
 ARTICLES = frozenset(listed("a an the"))
 PASSED_OVER = ARTICLES | {"and"}
@@ -35,10 +34,31 @@ _ALIASES = {
     "sankt": "saint", "santa": "saint", "gaol": "jail", "mariner": "sailor", "mont": "mount",
 }  # fmt: skip
 
-_IRREGULAR = {form: entry.split()[0] for entry in FORMS.split(", ") for form in entry.split()[1:]}
+_FORMS = (
+    "win won, leave left, lose lost loss, write wrote written, give gave given, grow grew grown, "
+    "take took taken, buy bought, sell sold sale, teach taught, bring brought, think thought, find found, "
+    "keep kept, sleep slept, hide hid hidden, break broke broken, speak spoke spoken, steal stole stolen, "
+    "choose chose chosen, wear wore worn, hold held, tell told, go goes went gone, come came, become became, "
+    "begin began begun, sing sang sung, swim swam swum, drive drove driven driver, ride rode ridden rider, fall fell fallen, "
+    "eat ate eaten, know knew known, fly flew flown, draw drew drawn, blow blew blown, build built, send sent, "
+    "spend spent, lend lent, feed fed, lead led, meet met, fight fought, catch caught, hear heard, make made maker, "
+    "pay paid, say said, stand stood, understand understood, sit sat, shoot shot, burn burnt, learn learnt, "
+    "forget forgot forgotten, bear bore born birth, wake woke woken, rise rose risen, sink sank sunk, "
+    "freeze froze frozen, child children, man men, woman women, wife wives, goose geese, foot feet, tooth teeth, "
+    "mouse mice, life lives, bury burial, die dead death, arrive arrival, see saw seen sight, refuse refusal, "
+    "survive survival, discover discovery, destroy destruction, decide decision, explode explosion, "
+    "succeed success, speak speech, weigh weight, deep depth, long length, wide width, high height, "
+    "poor poverty, proud pride, "
+    "lonely loneliness, fail failure, noisy noise noisily, angry anger, hungry hunger, jealous jealousy, "
+    "poison poisonous, marry marriage, "
+    "choose choice, run ran, explore exploration, deliver delivery, rob robbery, mock mockery, grow growth, "
+    "steal theft, divorce divorced"
+)
+"""Forms no stemmer finds; the first of each group stands for the others."""
+
+_IRREGULAR = {form: entry.split()[0] for entry in _FORMS.split(", ") for form in entry.split()[1:]}
 _QUOTES = str.maketrans({"’": "'", "‘": "'", "`": "'", "´": "'", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"'})
 _NOT = re.compile(r"n't\b", re.I)
-_JUDGING = re.compile(r"\bjudging (?:by|from)\b", re.I)
 _CLITIC = re.compile(r"(?<=\w)'(?:s|d|ll|ve|re|m)\b|(?<=s)'(?=\s|$)", re.I)
 _WORD = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+(?:'[^\W\d_]+)*")
 _ENDING = re.compile(r"(?<=....)(?:ist|ism|ian|i|ship|hood)$|(?<=...)(?:er|or)$")
@@ -100,12 +120,17 @@ def words_of(text: str) -> tuple[Word, ...]:
     return tuple(found)
 
 
+def stems_of(text: str) -> frozenset[str]:
+    """Stems of the words of a text that carry meaning."""
+    return frozenset(word.stem for word in words_of(text) if not word.function)
+
+
 def _fold(text: str) -> str:
     text = _STREET.sub("Street", _SAINT.sub("Saint", text))
     text = with_digits(unicodedata.normalize("NFC", text).translate(_QUOTES))
     decomposed = unicodedata.normalize("NFKD", text)
     text = "".join(char for char in decomposed if not unicodedata.combining(char))
-    return _JUDGING.sub("according to", _CLITIC.sub("", _NOT.sub(" not", text)))
+    return _CLITIC.sub("", _NOT.sub(" not", text))
 
 
 def _beside_a_number(text: str, start: int, end: int) -> bool:
@@ -124,25 +149,8 @@ def _gap(between: str, before: str) -> str:
 def _stem(word: str) -> str:
     if word[0].isdigit() or len(word) < 3:
         return word
-    word = _IRREGULAR.get(word, word)
-    root = _root(word)
-    return _ENDING.sub("", _synonyms().get(root, root))
-
-
-def same_without_synonyms(first: str, second: str) -> bool:
-    """Whether two words are forms of one word, not only of one meaning."""
-    first, second = _IRREGULAR.get(first, first), _IRREGULAR.get(second, second)
-    return _ENDING.sub("", _root(first)) == _ENDING.sub("", _root(second))
-
-
-def _root(word: str) -> str:
-    return str(_porter().stem(re.sub(r"(?<=...)our(?=s?$|ed$|ing$)", "or", word)))
-
-
-@lru_cache(maxsize=1)
-def _synonyms() -> dict[str, str]:
-    groups = [listed(group) for group in SYNONYMS.split(", ")]
-    return {_root(word): _root(group[0]) for group in groups for word in group[1:]}
+    word = re.sub(r"(?<=...)our(?=s?$|ed$|ing$)", "or", _IRREGULAR.get(word, word))
+    return _ENDING.sub("", str(_porter().stem(word)))
 
 
 @lru_cache(maxsize=1)
