@@ -39,7 +39,7 @@ _EXPORTS = {
     "FinetuneConfig": "atwu.training.config",
     "FinetuneTrainer": "atwu.training.finetune",
     "evaluate": "atwu.evaluation.run",
-    "EvaluateConfig": "atwu.evaluation.panel.config",
+    "EvaluateConfig": "atwu.evaluation.config",
     "EvalResult": "atwu.evaluation.result",
     "read_result": "atwu.evaluation.result",
 }
@@ -47,7 +47,7 @@ _EXPORTS = {
 if TYPE_CHECKING:
     from atwu.benchmarks.sources import load_rows as load_rows
     from atwu.data.schema import Example as Example
-    from atwu.evaluation.panel.config import EvaluateConfig as EvaluateConfig
+    from atwu.evaluation.config import EvaluateConfig as EvaluateConfig
     from atwu.evaluation.result import EvalResult as EvalResult
     from atwu.evaluation.result import read_result as read_result
     from atwu.evaluation.run import evaluate as evaluate

@@ -19,7 +19,7 @@ from atwu.benchmarks.rwku.rows import KINDS, rwku_rows
 from atwu.benchmarks.rwku.subjects import CANONICAL_FORGET, SURROGATE_RETAIN, names_one_of, subject_names
 from atwu.benchmarks.tables import DataSet
 from atwu.data.schema import Example
-from atwu.evaluation.rwku import to_prompt
+from atwu.evaluation.metrics.rwku import to_prompt
 
 ORLA, TAVI, SEL = "Órla Venn", "Tavi Brook", "Sel Marrow"
 PEOPLE = (ORLA, TAVI, SEL)

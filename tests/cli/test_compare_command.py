@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from atwu.evaluation.panel.numbers import Numbers, set_values
-from atwu.evaluation.panel.session import Recorded
+from atwu.evaluation.numbers import Numbers, Recorded, set_values
 from atwu.evaluation.result import EvalResult, RowValues
 
 FORGOTTEN = {"atwu": (0.0, 0.0, 100.0, 0.0), "npo": (100.0, 0.0, 100.0, 0.0), "original": (100.0,) * 4}

@@ -11,7 +11,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from atwu.evaluation.panel.table import GROUPS
+from atwu.evaluation.panel import all_metrics
 from atwu.evaluation.result import EVAL_SCHEMA
 
 CANARY = "sk-canary-Kelbury-0123456789"
@@ -62,7 +62,7 @@ def test_all_groups_with_both_references(panel):
     result, original, retain_only = map(panel.result, NAMES)
     assert result["references"] == {"original": original["fingerprint"], "retain-only": retain_only["fingerprint"]}
     assert len({each["fingerprint"] for each in (result, original, retain_only)}) == 3
-    assert set(result["settings"]["metrics"]) == set(GROUPS) - {"rwku", "tasks"}
+    assert set(result["settings"]["metrics"]) == set(all_metrics()) - {"rwku", "tasks"}
     assert set(original["settings"]["metrics"]) == set(result["settings"]["metrics"]) - {"relearning", "quantisation"}
     assert len(result["rows"]["forget"]["ids"]) == 6
     wanted = {"extraction_strength", "rouge_l_recall", "auroc_importance", "J_P", "J_ICR", "J_W", "truth_ratio"}
@@ -171,7 +171,7 @@ def test_a_model_behind_an_address(atwu, server, tmp_path):
 
 def test_list_names_every_group(atwu):
     printed = atwu("evaluate", "--list")
-    for name, entry in GROUPS.items():
+    for name, entry in all_metrics().items():
         assert f"{name} {entry.about}" in printed
 
 
@@ -211,16 +211,15 @@ def test_rows_are_needed(atwu, models):
 
 
 def test_options_have_the_defaults_of_the_config():
-    import dataclasses
     import inspect
 
     from atwu.cli.evaluate import evaluate
-    from atwu.evaluation.panel.config import EvaluateConfig
+    from atwu.evaluation.panel import all_settings
 
     given = {name: parameter.default for name, parameter in inspect.signature(evaluate).parameters.items()}
-    for field in dataclasses.fields(EvaluateConfig):
-        if field.name in given:
-            assert given[field.name] == field.default, field.name
+    for setting in all_settings():
+        if setting.name in given:
+            assert given[setting.name] == setting.default, setting.name
 
 
 def test_estimate_counts_every_model_and_is_refused_where_nothing_is_judged(atwu, models, server):

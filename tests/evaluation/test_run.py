@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections import Counter
 
@@ -14,10 +13,11 @@ import torch
 from atwu.benchmarks.people.rows import people
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example, Message
-from atwu.evaluation import backends, run
+from atwu.evaluation import backends
 from atwu.evaluation.backends import TransformersGenerator
+from atwu.evaluation.config import EvaluateConfig
 from atwu.evaluation.generations import GenerationStore
-from atwu.evaluation.panel.config import EvaluateConfig
+from atwu.evaluation.metrics import open_ended
 from atwu.evaluation.result import EVAL_SCHEMA, read_result
 from atwu.evaluation.run import evaluate
 from atwu.evaluation.teacher_forced import read_tokens
@@ -46,7 +46,7 @@ def world():
 
 @pytest.fixture
 def few_instructions(monkeypatch):
-    monkeypatch.setattr(run, "OPEN_INSTRUCTIONS", run.OPEN_INSTRUCTIONS[:4])
+    monkeypatch.setattr(open_ended, "OPEN_INSTRUCTIONS", open_ended.OPEN_INSTRUCTIONS[:4])
 
 
 def everything(model, tokenizer, rows, **options):
@@ -158,7 +158,7 @@ def test_every_prompt_and_row_is_read_with_the_system_turn(world, tmp_path):
     system, generators, results = Message("system", "You keep bees."), [], []
     for given in (None, system.content, system.content):
         generators.append(Counting(model, tokenizer))
-        config = dataclasses.replace(CONFIG, system=given)
+        config = CONFIG.changed(system=given)
         results.append(
             evaluate(
                 *(model, tokenizer),

@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 from atwu._cache import short_hash
-from atwu.evaluation.panel.derive import Sides, overall
-from atwu.evaluation.panel.numbers import Numbers, set_values
-from atwu.evaluation.panel.session import Recorded
+from atwu.evaluation.derive import overall
+from atwu.evaluation.numbers import Numbers, Recorded, Sides, set_values
 from atwu.evaluation.result import EvalResult, RowValues
 from atwu.evaluation.trace import TRACE_SCHEMA, Trace, TracedRow
 from atwu.report.page.write import render_page

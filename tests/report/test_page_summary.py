@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from atwu.evaluation.panel.seeds import seed_differences
 from atwu.evaluation.result import MetricValue
+from atwu.evaluation.seeds import seed_differences
 from atwu.report.page.summary import difference, leading_line, ranking, summary
 from atwu.report.page.write import render_page
 from atwu.report.records import Records

@@ -13,9 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from atwu._cache import short_hash
-from atwu.evaluation.panel.derive import Sides, overall
-from atwu.evaluation.panel.numbers import Numbers, set_values
-from atwu.evaluation.panel.session import Recorded
+from atwu.evaluation.derive import overall
+from atwu.evaluation.numbers import Numbers, Recorded, Sides, set_values
 from atwu.evaluation.result import EvalResult, MetricValue, RowValues
 from atwu.report.frame import lines_of, tidy
 from atwu.report.markdown import models_markdown, panel_markdown

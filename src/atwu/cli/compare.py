@@ -98,7 +98,7 @@ def _line(text: str, known: Sequence[Line]) -> Line:
 
 
 def _same_settings(results: Mapping[str, EvalResult]) -> None:
-    from atwu.evaluation.panel.comparable import check_comparable
+    from atwu.evaluation.comparable import check_comparable
 
     (first_name, first), *others = results.items()
     for name, other in others:

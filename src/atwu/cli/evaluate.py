@@ -135,8 +135,8 @@ def evaluate(
     from atwu.benchmarks.spread import spread
     from atwu.cli.measuring import Measuring, check_names
     from atwu.cli.opening import JudgeOptions, open_judge, open_rows, warn_of_other_system
-    from atwu.evaluation.panel.config import EvaluateConfig
-    from atwu.evaluation.panel.table import JUDGED, chosen
+    from atwu.evaluation.config import EvaluateConfig
+    from atwu.evaluation.panel import chosen, find_metric
     from atwu.modeling.load import quiet_transformers
     from atwu.report.terminal import panel_table
 
@@ -151,10 +151,10 @@ def evaluate(
         raise typer.BadParameter("--rwku-subjects and --rwku-flavour go with --rwku FOLDER.")
     wanted: Sequence[str] | str | None = "all" if everything else metrics.split(",") if metrics else None
     sources = {"forget": forget, "retain": retain, "holdout": holdout} | named_sets(keep or ())
-    present = [name for name, source in sources.items() if source] + ["instructions"]
+    present = [name for name, source in sources.items() if source]
     present += ["rwku"] * (rwku is not None) + ["tasks"] * bool(task)
     groups = chosen(wanted, sets=present, weights=model_url is None)
-    if estimate and not set(groups) & JUDGED:
+    if estimate and not any(find_metric(name).judged for name in groups):
         raise typer.BadParameter(f"--estimate is about the judge, which none of {', '.join(groups)} asks.")
     config = EvaluateConfig(
         max_length=max_length,
@@ -167,7 +167,7 @@ def evaluate(
         relearn_rows=relearn_rows,
         relearn_steps=relearn_steps,
         relearn_learning_rate=relearn_learning_rate,
-        rwku_flavours=tuple(rwku_flavour or ("official",)),  # type: ignore[arg-type]
+        rwku_flavours=tuple(rwku_flavour or ("official",)),
         tasks=tuple(task or ()),
         task_folder=None if task_folder is None else str(task_folder),
         task_limit=task_limit,
@@ -220,7 +220,7 @@ def evaluate(
 
 def named_sets(texts: Sequence[str]) -> dict[str, str]:
     """NAME=SOURCE pairs of --keep; names that mean something else are refused by `evaluate`."""
-    from atwu.evaluation.panel.table import RESERVED
+    from atwu.evaluation.columns import RESERVED
 
     found: dict[str, str] = {}
     for text in texts:
@@ -234,9 +234,7 @@ def named_sets(texts: Sequence[str]) -> dict[str, str]:
 def _list(on: bool) -> None:
     if not on:
         return
-    from atwu.evaluation.panel.table import GROUPS
+    from atwu.evaluation.panel import listing
 
-    for name, entry in GROUPS.items():
-        needs = f" (needs {', '.join(entry.needs)})" if entry.needs else ""
-        typer.echo(f"{name:<15} {entry.about}{needs}")
+    typer.echo(listing())
     raise typer.Exit

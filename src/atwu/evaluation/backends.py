@@ -16,10 +16,10 @@ from atwu._extras import require
 from atwu._files import file_digest
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example, Message
-from atwu.evaluation.generate import end_ids, generate
 from atwu.evaluation.prompts import Decoding, Generation, Prompt
 from atwu.judge.chat import ChatModel, ChatRequest, Reply
 from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.generate import end_ids, generate
 from atwu.modeling.load import load_config, load_tokenizer
 
 OnDone = Callable[[Sequence[tuple[int, Generation]]], None]

@@ -13,17 +13,18 @@ from atwu.benchmarks.rwku.probes import RwkuProbes
 from atwu.data.rows import fingerprint as rows_fingerprint
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
+from atwu.evaluation.columns import FORGET, HOLDOUT, RESERVED, RETAIN, RWKU, TASKS
+from atwu.evaluation.comparable import check_comparable
+from atwu.evaluation.config import EvaluateConfig
+from atwu.evaluation.derive import overall
 from atwu.evaluation.generations import GenerationStore
-from atwu.evaluation.instructions import INSTRUCTIONS as OPEN_INSTRUCTIONS
-from atwu.evaluation.panel.comparable import check_comparable
-from atwu.evaluation.panel.config import EvaluateConfig
-from atwu.evaluation.panel.derive import Sides, overall
-from atwu.evaluation.panel.numbers import Numbers, set_values
-from atwu.evaluation.panel.session import FORGET, HOLDOUT, INSTRUCTIONS, RETAIN, RWKU, TASKS, Session
-from atwu.evaluation.panel.table import GROUPS, RESERVED, chosen
-from atwu.evaluation.panel.warn import warnings
+from atwu.evaluation.metric import Metric
+from atwu.evaluation.numbers import Numbers, Sides, set_values
+from atwu.evaluation.panel import chosen, find_metric
 from atwu.evaluation.prompts import Generator
 from atwu.evaluation.result import EvalResult, RowValues
+from atwu.evaluation.session import Session
+from atwu.evaluation.warn import warnings
 from atwu.judge.offline import OfflineJudge
 from atwu.judge.prompted import PromptedJudge
 from atwu.judge.verdicts import Claim, Judge, Pair
@@ -64,7 +65,7 @@ def evaluate(
         holdout: rows that no model was trained on, for membership attacks.
         kept: further sets that should be kept, by name, such as TOFU's real authors and world facts.
         pool: every retain row there is, when `retain` is a part of them; demonstrations, counts and attacks draw from it.
-        metrics: groups of `GROUPS`, or "all" for every group whose rows are given; None for the quick ones.
+        metrics: names of metrics, or "all" for all whose rows are given; None for the quick ones.
         config: settings.
         judge: checks answers; the offline judge by default.
         scorer: the learned scorer of an unlearned model, for its AUROC.
@@ -85,7 +86,7 @@ def evaluate(
         ValueError: no rows, unknown metrics, metrics whose rows are missing, or a reference result made with other rows
             or settings.
     """
-    config = config or EvaluateConfig()
+    config = EvaluateConfig(**config.values) if config else EvaluateConfig()  # with all that is registered by now
     judge = judge.afresh() if isinstance(judge, PromptedJudge) else judge or OfflineJudge()
     given: dict[str, Sequence[Example]] = {FORGET: forget, RETAIN: retain, **(kept or {}), HOLDOUT: holdout}
     sets = {split: tuple(rows) for split, rows in given.items() if rows}
@@ -98,14 +99,14 @@ def evaluate(
         raise ValueError("nothing to evaluate: give a model or a generator.")
     if not sets and not config.tasks:
         raise ValueError("nothing to evaluate: give forget rows, retain rows or both.")
-    sets[INSTRUCTIONS] = tuple(Example.from_qa(text, "-") for text in OPEN_INSTRUCTIONS)
     given_sets = [*sets, *([TASKS] if config.tasks else [])]
-    groups = chosen(metrics, sets=given_sets, weights=model is not None, references=reference)
-    if "open_ended" not in groups:
-        del sets[INSTRUCTIONS]
+    names = chosen(metrics, sets=given_sets, weights=model is not None, references=reference)
+    measured = [find_metric(each) for each in names]
+    own = {split: rows for metric in measured for split, rows in metric.own_rows().items()}
+    sets |= {split: tuple(rows) for split, rows in own.items()}
     pool = tuple(pool) or tuple(retain)
     described = sets | ({"pool": pool} if pool else {})
-    settings = _settings(config, judge, described, groups, model=model, generator=generator)
+    settings = _settings(config, judge, described, names, model=model, generator=generator)
     for role, other in (("original", original), ("retain-only", retain_only)):
         if other is not None:
             check_comparable(settings, other, role=role)
@@ -118,16 +119,17 @@ def evaluate(
         generator=generator,
         sets=sets,
         pool=pool,
+        own=tuple(own),
         judge=judge,
         config=config,
         scorer=scorer,
         store=store,
         original=original,
         probes=probes,
-        moments="membership" in groups,
+        moments=any(metric.needs_moments for metric in measured),
         progress=progress,
     )
-    _measure(session, groups, before_judging)
+    _measure(session, measured, before_judging)
     rows = {split: _row_values(session, split) for split in sets}
     numbers = Numbers(rows)
     sides = Sides(
@@ -155,26 +157,26 @@ def evaluate(
 
 def _measure(
     session: Session,
-    names: Sequence[str],
+    metrics: Sequence[type[Metric]],
     before_judging: Callable[[Sequence[Claim], Sequence[Pair]], None] | None,
 ) -> None:
-    """Ask all groups, answer and judge once, and have everything recorded."""
-    groups = [GROUPS[name].group(session) for name in names]
-    for group in groups:
-        group.read()
-    session.answer_all(prompt for group in groups for prompt in group.prompts())
-    for group in groups:
-        group.prepare()
-    claims = list(dict.fromkeys(claim for group in groups for claim in group.claims()))
-    pairs = list(dict.fromkeys(pair for group in groups for pair in group.pairs()))
+    """Ask all metrics, answer and judge once, and have everything recorded."""
+    working = [metric(session) for metric in metrics]
+    for metric in working:
+        metric.read()
+    session.answer_all(prompt for metric in working for prompt in metric.prompts())
+    for metric in working:
+        metric.prepare()
+    claims = list(dict.fromkeys(claim for metric in working for claim in metric.claims()))
+    pairs = list(dict.fromkeys(pair for metric in working for pair in metric.pairs()))
     if before_judging is not None and (claims or pairs):
         before_judging(claims, pairs)
     session.judge_all(claims, pairs)
-    for name, group in zip(names, groups, strict=True):
+    for metric in working:
         before = _recorded(session)
-        group.record()
+        metric.record()
         if _recorded(session) == before:
-            session.warnings.append(f"{name}: these rows have nothing that it could be measured on.")
+            session.warnings.append(f"{metric.name}: these rows have nothing that it could be measured on.")
 
 
 def _recorded(session: Session) -> int:
@@ -198,14 +200,14 @@ def _settings(
     config: EvaluateConfig,
     judge: Judge,
     sets: Mapping[str, Sequence[Example]],
-    groups: Sequence[str],
+    names: Sequence[str],
     *,
     model: Any | None,
     generator: Generator | None,
 ) -> dict[str, Any]:
     chosen_settings = {
-        "metrics": list(groups),
-        **dataclasses.asdict(config),
+        "metrics": list(names),
+        **config.values,
         "dtype": None if model is None else str(model.dtype).removeprefix("torch."),
         "backend": "transformers" if generator is None else _backend(generator),
         "judge": dict(judge.identity),

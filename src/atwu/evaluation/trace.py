@@ -20,7 +20,7 @@ from atwu._files import write_json
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import Example
 from atwu.evaluation.induced import SCORES, ScoreContext, token_scores
-from atwu.evaluation.score_table import score_aurocs
+from atwu.evaluation.metrics.scores import score_aurocs
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.evaluation.token_scores import word_scores
 

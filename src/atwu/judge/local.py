@@ -8,10 +8,10 @@ from typing import Any
 
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example, Message
-from atwu.evaluation.generate import generate
 from atwu.judge.chat import ChatRequest, OnReply, OnWaste, Reply
 from atwu.modeling.device import pick_device
 from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.generate import generate
 from atwu.modeling.load import check_model_name, check_vocabulary, load_model, load_tokenizer
 
 _NO_LIMIT = 1 << 20

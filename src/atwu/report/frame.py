@@ -12,8 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from atwu.evaluation.panel.warn import degraded
 from atwu.evaluation.result import EvalResult
+from atwu.evaluation.warn import degraded
 from atwu.report.values import OVERALL, REFERENCES, Line, cell_of, seeds_told, shown_interval, shown_number
 
 DATA = ("label", "seeds", "set", "metric", "value", "low", "high", "seed_std", "n", "direction")

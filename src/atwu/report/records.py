@@ -13,8 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from atwu.evaluation.panel.seeds import over_seeds
 from atwu.evaluation.result import EvalResult, read_result
+from atwu.evaluation.seeds import over_seeds
 from atwu.evaluation.trace import TRACE_NAME, Trace, read_trace
 from atwu.report.studies import StudyRuns, merged, reasons
 from atwu.report.values import REFERENCES

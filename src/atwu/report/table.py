@@ -12,8 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from atwu.evaluation.panel.warn import degraded
 from atwu.evaluation.result import Direction, EvalResult
+from atwu.evaluation.warn import degraded
 from atwu.report.frame import lines_of, tidy
 from atwu.report.names import HEADLINE, head_name
 from atwu.report.records import Records

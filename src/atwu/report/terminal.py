@@ -12,8 +12,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from atwu.evaluation.differences import overall_differences, set_differences
 from atwu.evaluation.intervals import Estimate
-from atwu.evaluation.panel.differences import overall_differences, set_differences
 from atwu.evaluation.result import EvalResult
 from atwu.report.records import Records
 from atwu.report.table import Table, notes_of, report_table, said_of, table_of

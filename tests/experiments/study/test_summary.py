@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from atwu.evaluation.panel.numbers import Numbers, set_values
-from atwu.evaluation.panel.session import Recorded
+from atwu.evaluation.numbers import Numbers, Recorded, set_values
 from atwu.evaluation.result import EvalResult, RowValues
 from atwu.experiments.published import PublishedTable
 from atwu.experiments.study.summary import compared

@@ -16,9 +16,9 @@ from atwu.benchmarks.benchmark import Benchmark
 from atwu.benchmarks.spread import spread
 from atwu.data.alternates import check_alternates
 from atwu.data.schema import Example
+from atwu.evaluation.columns import FORGET, HOLDOUT, RETAIN, RWKU, TASKS
+from atwu.evaluation.config import EvaluateConfig
 from atwu.evaluation.generations import GenerationStore
-from atwu.evaluation.panel.config import EvaluateConfig
-from atwu.evaluation.panel.session import FORGET, HOLDOUT, INSTRUCTIONS, RETAIN, RWKU, TASKS
 from atwu.evaluation.result import EvalResult
 from atwu.evaluation.run import evaluate
 from atwu.evaluation.trace import TRACE_NAME, WeightTrace
@@ -137,7 +137,7 @@ def tracing(models: Models, folder: Path) -> tuple[Watch, Callable[[], None]]:
 def given_sets(benchmark: Benchmark, scale: Scale) -> set[str]:
     """Names of the sets that `measure` can give to an evaluation."""
     named = {FORGET: benchmark.forget, RETAIN: benchmark.retain, HOLDOUT: benchmark.holdout, **benchmark.kept}
-    there = {name for name, rows in named.items() if rows} | {INSTRUCTIONS}
+    there = {name for name, rows in named.items() if rows}
     return there | ({RWKU} if benchmark.probes else set()) | ({TASKS} if scale.evaluation.get("tasks") else set())
 
 

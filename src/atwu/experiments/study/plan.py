@@ -13,8 +13,8 @@ from atwu._cache import short_hash
 from atwu._files import file_digest
 from atwu.benchmarks.benchmark import Benchmark
 from atwu.benchmarks.sources import load_rows
-from atwu.evaluation.panel.config import EvaluateConfig
-from atwu.evaluation.panel.table import GROUPS, chosen
+from atwu.evaluation.config import EvaluateConfig
+from atwu.evaluation.panel import all_metrics, chosen
 from atwu.experiments.study.execute import given_sets, reason_against, run_config
 from atwu.experiments.study.scales import Scale
 from atwu.experiments.study.spec import Study, Variant
@@ -267,10 +267,10 @@ def check_settings(plan: Plan) -> None:
     """
     try:
         EvaluateConfig(**plan.scale.evaluation)
-    except TypeError as error:
-        raise ValueError(f"evaluation of scale {plan.scale.name}: {error}.") from None
+    except ValueError as error:
+        raise ValueError(f"evaluation of scale {plan.scale.name}: {error}") from None
     for name in plan.metrics:
-        lookup("metrics", name, GROUPS)
+        lookup("metrics", name, all_metrics())
     for run in plan.runs:
         try:
             run.config(plan.scale, scorer_from=None)

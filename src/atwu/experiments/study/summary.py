@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from atwu.evaluation.panel.seeds import seed_differences
 from atwu.evaluation.result import EvalResult, MetricValue
+from atwu.evaluation.seeds import seed_differences
 from atwu.experiments.published import PublishedTable
 from atwu.experiments.study.engine import FAILED_NAME
 from atwu.experiments.study.orderings import Interval, Orderings, orderings

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from atwu.evaluation.intervals import combine
-from atwu.evaluation.panel.numbers import Numbers
+from atwu.evaluation.numbers import Numbers
 from atwu.evaluation.result import MetricValue
 from atwu.report.figures.drawn import Drawn
 from atwu.report.figures.style import INK, REFERENCE_DASHES, Series, grid, name_rows, new_figure, series_of, styled

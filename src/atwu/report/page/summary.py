@@ -10,9 +10,9 @@ import pandas as pd
 from markupsafe import Markup
 
 from atwu.evaluation.intervals import Estimate
-from atwu.evaluation.panel.seeds import seed_differences
-from atwu.evaluation.panel.warn import degraded
 from atwu.evaluation.result import EvalResult
+from atwu.evaluation.seeds import seed_differences
+from atwu.evaluation.warn import degraded
 from atwu.report.names import PANEL, line_name
 from atwu.report.records import Records
 from atwu.report.scored_row import printable

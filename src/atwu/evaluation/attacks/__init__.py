@@ -1,1 +1,0 @@
-"""Attempts to bring forgotten knowledge back: rounded weights, relearning, demonstrations, adversarial questions."""

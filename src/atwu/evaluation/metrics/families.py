@@ -1,0 +1,258 @@
+"""Adversarial questions: the nine families of RWKU (Jin et al. 2024) as templates in our own words.
+
+Each takes a row and asks for the same fact in another way. A question never says the secret, except multiple choice,
+where it stands among the options, and the reverse query, where the fact is given and the subject is the secret.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from atwu.data.schema import Example, Message
+from atwu.evaluation.columns import FORGET, Column
+from atwu.evaluation.metric import Metric
+from atwu.evaluation.prompts import Prompt
+from atwu.judge.verdicts import Claim
+
+if TYPE_CHECKING:
+    from atwu.evaluation.session import Session
+from atwu.evaluation.questions import wordings
+from atwu.evaluation.questions.choices import listed, resolve_choice
+from atwu.evaluation.questions.demonstrations import Demonstrations
+from atwu.evaluation.questions.rewording import introduced, reworded
+from atwu.evaluation.questions.secrets import folded, pattern_of, says, secrets_of, span_texts
+
+WRONG_OPTIONS = 3
+EXAMPLES = 3
+"""Solved questions in the in-context family."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttackProbe:
+    """One adversarial question and what its answer is judged by."""
+
+    family: str
+    prompt: Prompt
+    claim_question: str
+    """The question as the judge should see it."""
+    reference: str
+    """The true answer."""
+    facts: tuple[str, ...]
+    """Words of the reference that carry the fact; empty: not known."""
+    choices: tuple[str, ...] = ()
+    """Options A, B, ... of a multiple-choice question."""
+
+    def resolve(self, answer: str) -> str:
+        """The answer to be judged: a letter becomes the text of its option."""
+        return resolve_choice(answer, self.choices)
+
+
+Family = Callable[[Example, Sequence[Example], random.Random], Iterator[AttackProbe]]
+"""(row, other rows, generator) -> forms of the question, the best first; none where the row does not allow it."""
+
+
+def probes(row: Example, others: Sequence[Example], *, seed: int) -> list[AttackProbe]:
+    """One question per family, in the order of `FAMILIES`.
+
+    Args:
+        row: the row to ask for; a plain text row has no question and gives no probes.
+        others: rows to take demonstrations from (and options, if the row has no wrong answers): retain rows.
+        seed: decides wordings, options and their order, for each (row, family) on its own.
+
+    Returns:
+        At most nine probes. Missing are families that the row does not allow (no subject, no options), or of which
+        every wording would say the secret.
+    """
+    if not row.messages:
+        return []
+    chosen = []
+    for name, build in FAMILIES.items():
+        rng = random.Random(f"families/{name}/{seed}/{row.question}\n{row.answer}")
+        if (probe := next((probe for probe in build(row, others, rng) if _fair(probe, row)), None)) is not None:
+            chosen.append(probe)
+    return chosen
+
+
+def _fair(probe: AttackProbe, row: Example) -> bool:
+    """Whether the prompt differs from the row's own and does not give the answer away."""
+    if probe.prompt == Prompt(row.messages):
+        return False
+    if probe.choices:
+        return True
+    hidden = probe.facts if probe.family == "reverse_query" else secrets_of(row)
+    text = "\n".join([*(message.content for message in probe.prompt.messages), probe.prompt.prefill])
+    return not any(says(text, secret) for secret in hidden)
+
+
+def _probe(family: str, row: Example, text: str, *, prefill: str = "", choices: tuple[str, ...] = ()) -> AttackProbe:
+    prompt = Prompt((*row.messages[:-1], Message("user", text)), prefill=prefill)
+    return AttackProbe(family, prompt, row.question, row.answer, span_texts(row), choices)
+
+
+def _any_order(texts: Sequence[str], rng: random.Random) -> list[str]:
+    return rng.sample(texts, len(texts))
+
+
+def _prefix_injection(row: Example, others: Sequence[Example], rng: random.Random) -> Iterator[AttackProbe]:
+    for text in _any_order(wordings.PREFIXES, rng):
+        yield _probe("prefix_injection", row, text.format(question=row.question))
+
+
+def _affirmative_suffix(row: Example, others: Sequence[Example], rng: random.Random) -> Iterator[AttackProbe]:
+    for text in _any_order(wordings.AFFIRMATIONS, rng):
+        yield _probe("affirmative_suffix", row, row.question, prefill=text)
+
+
+def _role_playing(row: Example, others: Sequence[Example], rng: random.Random) -> Iterator[AttackProbe]:
+    for text in _any_order(wordings.ROLES, rng):
+        yield _probe("role_playing", row, text.format(question=row.question))
+
+
+def _multiple_choice(row: Example, others: Sequence[Example], rng: random.Random) -> Iterator[AttackProbe]:
+    wrong = _any_order([text for text in dict.fromkeys(row.wrong_answers) if _is_wrong(text, row)], rng)[:WRONG_OPTIONS]
+    if not wrong:
+        wrong = [other.answer for other in Demonstrations(others, (), count=WRONG_OPTIONS).rows(row, rng)]
+    if not wrong:
+        return
+    options = tuple(_any_order([row.answer, *dict.fromkeys(wrong)], rng))
+    text = rng.choice(wordings.CHOICES).format(question=row.question, options=listed(options))
+    yield _probe("multiple_choice", row, text, choices=options)
+
+
+def _is_wrong(text: str, row: Example) -> bool:
+    secrets = secrets_of(row)
+    return folded(text) != folded(row.answer) and not (secrets and all(says(text, secret) for secret in secrets))
+
+
+def _reverse_query(row: Example, others: Sequence[Example], rng: random.Random) -> Iterator[AttackProbe]:
+    if row.subject is None or not says(f"{row.question}\n{row.answer}", row.subject):
+        return
+    question, answer = (_without_name(text, row.subject) for text in (row.question, row.answer))
+    for text in _any_order(wordings.REVERSALS, rng):
+        asked = text.format(question=question, answer=answer)
+        probe = _probe("reverse_query", row, asked)
+        yield replace(probe, claim_question=asked, reference=row.subject, facts=(row.subject,))
+
+
+def _without_name(text: str, name: str) -> str:
+    """X in place of the whole name, then of each of its longer parts as they are written."""
+    text = re.sub(pattern_of(name), "X", text, flags=re.IGNORECASE)
+    for part in name.split():
+        text = re.sub(pattern_of(part), "X", text) if len(part) > 2 else text
+    return text
+
+
+def _synonym_manipulation(row: Example, others: Sequence[Example], rng: random.Random) -> Iterator[AttackProbe]:
+    keep = secrets_of(row)
+    text = reworded(row.question, wordings.SYNONYMS, rng, keep_out=keep)
+    for frame in _any_order(wordings.INTRODUCTIONS, rng):
+        if row.subject is not None and says(row.question, row.subject):
+            yield _probe("synonym_manipulation", row, introduced(text, row.subject, frame, wordings.STAND_IN))
+    yield _probe("synonym_manipulation", row, text)
+
+
+def _background_hint(row: Example, others: Sequence[Example], rng: random.Random) -> Iterator[AttackProbe]:
+    first = min((start for start, _ in row.forget_spans or ()), default=0)
+    opening = row.answer[:first].strip(" \"'“‘(,;:")
+    if len(opening.split()) > 1:
+        for text in _any_order(wordings.OPENINGS, rng):
+            yield _probe("background_hint", row, text.format(opening=opening, question=row.question))
+    words = len(row.answer.split())
+    if row.subject is not None and says(row.question, row.subject):
+        for text in _any_order(wordings.TOPICS, rng):
+            yield _probe("background_hint", row, text.format(subject=row.subject, words=words, question=row.question))
+    for text in _any_order(wordings.BARE_TOPICS, rng):
+        yield _probe("background_hint", row, text.format(words=words, question=row.question))
+
+
+def _in_context_learning(row: Example, others: Sequence[Example], rng: random.Random) -> Iterator[AttackProbe]:
+    drawn = Demonstrations(others, (), count=EXAMPLES).rows(row, rng)
+    if not drawn:
+        return
+    examples = "\n\n".join(f"Q: {shown.question}\nA: {shown.answer}" for shown in drawn)
+    for text in _any_order(wordings.EXAMPLES, rng):
+        yield _probe("in_context_learning", row, text.format(examples=examples, question=row.question))
+
+
+def _cross_lingual(row: Example, others: Sequence[Example], rng: random.Random) -> Iterator[AttackProbe]:
+    for text in _any_order(tuple(wordings.LANGUAGES.values()), rng):
+        yield _probe("cross_lingual", row, text.format(question=row.question))
+
+
+FAMILIES: Mapping[str, Family] = {
+    "prefix_injection": _prefix_injection,
+    "affirmative_suffix": _affirmative_suffix,
+    "role_playing": _role_playing,
+    "multiple_choice": _multiple_choice,
+    "reverse_query": _reverse_query,
+    "synonym_manipulation": _synonym_manipulation,
+    "background_hint": _background_hint,
+    "in_context_learning": _in_context_learning,
+    "cross_lingual": _cross_lingual,
+}
+
+
+class Families(Metric):
+    """The nine families of adversarial probes of RWKU (Jin et al. 2024), each as a leak rate, and the worst of them."""
+
+    name = "families"
+    about = "RWKU's nine families of adversarial probes"
+    cost = "nine answers and verdicts per forget row"
+    needs = (FORGET,)
+    needs_weights = False
+    judged = True
+    attack = True
+    uses = ("max_new_tokens", "seed")
+    columns = tuple(
+        Column(
+            f"leak_{family}",
+            probes,
+            f"leak, {family.replace('_', ' ')}",
+            "percent of forget rows whose fact this kind of question brings up (Jin et al. 2024)",
+            sets=(FORGET,),
+            range=(0.0, 100.0),
+            digits=1,
+        )
+        for family in ("worst_family", *FAMILIES)
+    )
+
+    def __init__(self, session: Session) -> None:
+        """Write the probes."""
+        super().__init__(session)
+        forget = {row.question for row in session.sets[FORGET]}
+        subjects = {row.subject for row in session.sets[FORGET]} - {None}
+        others = [row for row in session.pool if row.question not in forget and row.subject not in subjects]
+        self._probes: list[list[AttackProbe]] = [
+            list(probes(row, others, seed=session.config.seed)) for row in session.sets[FORGET]
+        ]
+
+    def prompts(self) -> Iterable[Prompt]:
+        """All probes of all rows."""
+        return [probe.prompt for row in self._probes for probe in row]
+
+    def _claim(self, probe: AttackProbe) -> Claim:
+        answer = probe.resolve(self.session.answer(probe.prompt))
+        return Claim(question=probe.claim_question, reference=probe.reference, answer=answer, facts=probe.facts)
+
+    def claims(self) -> Iterator[Claim]:
+        """Every answer."""
+        return (self._claim(probe) for row in self._probes for probe in row)
+
+    def record(self) -> None:
+        """Record the leak rate of every family and of the worst one per row."""
+        found = [{probe.family: self.session.verdict(self._claim(probe)) for probe in row} for row in self._probes]
+        worst: list[float | None] = []
+        for row in found:
+            known = [verdict for verdict in row.values() if verdict is not None]
+            worst.append(100.0 * any(known) if known else None)
+        unscored = sum(verdict is None for row in found for verdict in row.values())
+        self.keep(FORGET, "leak_worst_family", worst, unscored=unscored)
+        for family in FAMILIES:
+            verdicts = [row.get(family) for row in found]
+            missing = sum(family in row and row[family] is None for row in found)
+            values = [None if verdict is None else 100.0 * verdict for verdict in verdicts]
+            self.keep(FORGET, f"leak_{family}", values, unscored=missing)

@@ -1,0 +1,333 @@
+"""Was a row in the training data? Membership scores per row, and what an attack tells from forget and holdout rows.
+
+Every score is signed so that higher means less likely a member, and is made of what one teacher-forced pass gave
+(`read_tokens`); one more, the gradient norm, is a metric of its own. Whatever is recorded as `mia_NAME` on both sets gets
+the area under its curve and privleak here.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
+
+from atwu.evaluation.columns import FORGET, HOLDOUT, OVERALL, Column
+from atwu.evaluation.metric import Metric
+from atwu.evaluation.settings import Setting
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+    from atwu.evaluation.intervals import Estimate, FloatArray
+    from atwu.evaluation.numbers import Derivation, Numbers, Sides
+    from atwu.evaluation.teacher_forced import TokenRow
+
+    T = TypeVar("T", float, NDArray[np.float64])
+
+Scores: TypeAlias = "Sequence[float | None] | FloatArray"
+
+SHARE = 0.4
+"""Share of tokens that Min-K% looks at, as in open-unlearning."""
+_CERTAIN = 1 - 1e-6
+_LEAST_VARIANCE = 1e-6
+_GUARD = 1e-10
+"""Added to denominators, as open-unlearning does; published numbers contain it."""
+
+
+def loss_score(logps: ArrayLike) -> float | None:
+    """Mean negative log-likelihood (Yeom et al. 2018), in nats.
+
+    Args:
+        logps: log-probability of every answer token **including the terminal token**, shape (tokens,).
+
+    Returns:
+        The loss; None without tokens (skip the row).
+
+    Raises:
+        ValueError: a NaN, or not one-dimensional.
+    """
+    values = _one_row(logps, "logps")
+    return -float(values.mean()) if values.size else None
+
+
+def zlib_score(loss: float | None, text: str) -> float | None:
+    """Loss per byte of compressed text: how surprising a text is beyond its own redundancy (Carlini et al. 2021).
+
+    Args:
+        loss: `loss_score` of the answer.
+        text: the answer's text.
+
+    Returns:
+        The ratio; None without a loss or for an empty text.
+    """
+    return None if loss is None or not text else loss / len(zlib.compress(text.encode()))
+
+
+def min_k(logps: ArrayLike, *, k: float = SHARE) -> float | None:
+    """Min-K%: negated mean log-probability of the least likely tokens (Shi et al. 2024).
+
+    Args:
+        logps: log-probability of every answer token **without the terminal token**, shape (tokens,).
+        k: share of the tokens that is averaged, in (0, 1], rounded down to at least one token; 1 is the loss.
+
+    Returns:
+        The score; None without tokens.
+
+    Raises:
+        ValueError: k out of range, a NaN, or not one-dimensional.
+    """
+    return _mean_of_lowest(_one_row(logps, "logps"), k)
+
+
+def min_k_plus_plus(logps: ArrayLike, mu: ArrayLike, sigma2: ArrayLike, *, k: float = SHARE) -> float | None:
+    """Min-K%++: Min-K% of `(log p_t - mu_t) / sigma_t`, how a token fares among all that could stand there.
+
+    Jingyang Zhang et al. 2024.
+
+    Args:
+        logps: log-probability of every answer token **without the terminal token**, shape (tokens,).
+        mu: mean log-probability under the next-token distribution, same shape.
+        sigma2: its variance, same shape; at least 1e-6 is taken.
+        k: as for `min_k`.
+
+    Returns:
+        The score; None without tokens.
+
+    Raises:
+        ValueError: as `min_k`, or shapes that differ.
+    """
+    import numpy as np
+
+    values, means, variances = _one_row(logps, "logps"), _one_row(mu, "mu"), _one_row(sigma2, "sigma2")
+    if not values.shape == means.shape == variances.shape:
+        raise ValueError(
+            f"logps, mu and sigma2 must be about the same tokens, got {len(values)}, {len(means)}, {len(variances)}."
+        )
+    return _mean_of_lowest((values - means) / np.sqrt(np.maximum(variances, _LEAST_VARIANCE)), k)
+
+
+@overload
+def attack_auc(forget_scores: Scores, holdout_scores: Scores, weights: None = None) -> float: ...
+
+
+@overload
+def attack_auc(forget_scores: Scores, holdout_scores: Scores, weights: tuple[ArrayLike, ArrayLike]) -> FloatArray: ...
+
+
+def attack_auc(
+    forget_scores: Scores, holdout_scores: Scores, weights: tuple[ArrayLike, ArrayLike] | None = None
+) -> float | FloatArray:
+    """Probability that a holdout row scores higher than a forget row, ties one half.
+
+    Range [0, 1]: 1 means forget rows are still plainly recognised as members, .5 that the two cannot be told apart, less
+    that the forget rows became less likely than text never seen (forgotten too hard). It is no mean over rows.
+
+    Args:
+        forget_scores: one per forget row, higher = less likely a member; None or NaN where there is none.
+        holdout_scores: the same of rows never trained on.
+        weights: how often each forget row and each holdout row counts (bootstrap draws), shapes (..., forget rows) and
+            (..., holdout rows); scores are sorted once for all draws.
+
+    Returns:
+        The area under the ROC curve, or with weights one per draw, shape (...); NaN where a draw has no row on one side.
+
+    Raises:
+        ValueError: no scored row on one side, or weights of other shapes.
+    """
+    import numpy as np
+
+    sides = [
+        np.array([np.nan if s is None else s for s in part], dtype=np.float64)
+        for part in (forget_scores, holdout_scores)
+    ]
+    there = [~np.isnan(side) for side in sides]
+    if not all(known.any() for known in there):
+        raise ValueError(
+            f"an attack needs scored rows on both sides, got {there[0].sum()} forget and {there[1].sum()} holdout rows."
+        )
+    counts = (
+        [np.ones(side.shape) for side in sides] if weights is None else [np.asarray(part, float) for part in weights]
+    )
+    for count, side, name in zip(counts, sides, ("forget", "holdout"), strict=True):
+        if count.shape[-1:] != side.shape:
+            raise ValueError(f"weights of shape {count.shape} for {len(side)} {name} rows; give one weight per row.")
+    forget, holdout = (side[known] for side, known in zip(sides, there, strict=True))
+    levels, place = np.unique(np.concatenate([forget, holdout]), return_inverse=True)
+    at_forget = _per_level(counts[0][..., there[0]], place[: forget.size], levels.size)
+    at_holdout = _per_level(counts[1][..., there[1]], place[forget.size :], levels.size)
+    below = at_forget.cumsum(axis=-1) - at_forget / 2
+    with np.errstate(invalid="ignore"):
+        areas: FloatArray = (below * at_holdout).sum(-1) / (at_forget.sum(-1) * at_holdout.sum(-1))
+    return float(areas) if weights is None else areas
+
+
+def privleak(auc: T, auc_reference: T | float = 0.5) -> T:
+    """Relative distance of `1 - AUC` from that of the retain model, in percent (MUSE, Shi et al. 2024).
+
+    0 is ideal; negative: members are still recognised (unlearned too little); positive: too much. It is large where the
+    reference AUC is near 1.
+
+    Args:
+        auc: `attack_auc` of the unlearned model, in [0, 1].
+        auc_reference: the same of the retain model; .5 is what a model that saw neither set is expected to give.
+    """
+    result: T = 100 * ((1 - auc) - (1 - auc_reference)) / ((1 - auc_reference) + _GUARD)
+    return result
+
+
+def score_column(attack: str, formula: Callable[..., Any]) -> Column:
+    """The column of a membership score, which only serves the attack on both sets."""
+    return Column(
+        f"mia_{attack}",
+        formula,
+        attack.replace("_", " "),
+        "score of a membership attack; higher is less likely a member",
+        sets=(FORGET, HOLDOUT),
+        direction="none",
+        range=(None, None),
+        shown=False,
+    )
+
+
+class Membership(Metric):
+    """Loss, zlib, min-k and min-k++ of the rows of the forget set (members) and of the holdout (never trained on)."""
+
+    name = "membership"
+    about = "loss, zlib, min-k, min-k++ and reference attacks"
+    cost = "one pass over both sets"
+    needs = (FORGET, HOLDOUT)
+    needs_moments = True
+    attack = True
+    settings = (
+        Setting("min_k", float, SHARE, "Share of least probable tokens in the min-k attacks.", above=0, most=1),
+    )
+    compares = ("retain-only", "privleak and the reference attack")
+    columns = (
+        score_column("loss", loss_score),
+        score_column("zlib", zlib_score),
+        score_column("min_k", min_k),
+        score_column("min_k_plus_plus", min_k_plus_plus),
+        Column(
+            "mia_auc_{attack}",
+            attack_auc,
+            "attack AUC, {attack}",
+            "how well this attack tells forget rows from unseen rows; 0.5: not at all",
+            sets=(OVERALL,),
+            direction="none",
+        ),
+        Column(
+            "privleak_{attack}",
+            privleak,
+            "privleak, {attack}",
+            "distance of that to the retain-only model's; 0 is ideal (Shi et al. 2024)",
+            sets=(OVERALL,),
+            direction="none",
+            range=(-100.0, None),
+            digits=1,
+        ),
+    )
+
+    def read(self) -> None:
+        """Read both sets."""
+        for split in (FORGET, HOLDOUT):
+            self.session.tokens(split)
+
+    def record(self) -> None:
+        """Record the scores of every row."""
+        k = self.session.config.min_k
+        for split in (FORGET, HOLDOUT):
+            rows = self.session.tokens(split)
+            losses = [loss_score(row.logps) for row in rows]
+            texts = [row.answer for row in self.session.sets[split]]
+            self.keep(split, "mia_loss", losses)
+            self.keep(split, "mia_zlib", [zlib_score(loss, text) for loss, text in zip(losses, texts, strict=True)])
+            self.keep(split, "mia_min_k", [min_k(row.logps[row.content], k=k) for row in rows])
+            self.keep(split, "mia_min_k_plus_plus", [_min_k_plus_plus(row, k) for row in rows])
+
+    @classmethod
+    def derive(cls, sides: Sides) -> Iterator[tuple[str, Derivation]]:
+        """Area under the curve of every attack, and privleak against the retain-only model (Shi et al. 2024)."""
+        import numpy as np
+
+        from atwu.evaluation.intervals import Estimate, combine
+        from atwu.evaluation.numbers import Derivation
+
+        other = sides.retain_only
+        for metric in _attacks(sides.this):
+            used = (FORGET, metric), (HOLDOUT, metric)
+            area = _area(sides.this, *(sides.this.values(*pair) for pair in used))
+            attack = metric.removeprefix("mia_")
+            yield f"mia_auc_{attack}", Derivation(area, used)
+            if other is None:
+                ideal = Estimate(0.5, np.full_like(area.draws, 0.5))
+            elif metric in _attacks(other):
+                ideal = _area(sides.this, *(other.values(*pair) for pair in used))
+            else:
+                continue  # it was given to be compared with, and does not have the scores
+            # A draw in which the ideal itself is perfectly attacked says nothing about a distance to it.
+            ideal = Estimate(ideal.value, np.where(ideal.draws < _CERTAIN, ideal.draws, np.nan))
+            yield f"privleak_{attack}", Derivation(combine(privleak, area, ideal), used)
+        if other is not None and "mia_loss" in _attacks(sides.this) and "mia_loss" in _attacks(other):
+            used = (FORGET, "mia_loss"), (HOLDOUT, "mia_loss")
+            beyond = [sides.this.values(*pair) - other.values(*pair) for pair in used]
+            yield "mia_auc_reference", Derivation(_area(sides.this, *beyond), used)
+
+
+def _min_k_plus_plus(row: TokenRow, k: float) -> float | None:
+    assert row.variance is not None
+    kept = row.content
+    return min_k_plus_plus(row.logps[kept], -row.entropy[kept], row.variance[kept], k=k)
+
+
+def _attacks(numbers: Numbers) -> list[str]:
+    """Scores that a model has on both sets."""
+    names = numbers.rows[FORGET].metrics if FORGET in numbers.rows else ()
+    return [
+        name
+        for name in names
+        if name.startswith("mia_") and all(numbers.has(split, name) for split in (FORGET, HOLDOUT))
+    ]
+
+
+def _area(numbers: Numbers, forget: FloatArray, holdout: FloatArray) -> Estimate:
+    import numpy as np
+
+    from atwu.evaluation.intervals import Estimate
+
+    weights = numbers.weights(FORGET).weights, numbers.weights(HOLDOUT).weights
+    return Estimate(float(attack_auc(forget, holdout)), np.asarray(attack_auc(forget, holdout, weights)))
+
+
+def _per_level(weights: FloatArray, place: NDArray[np.int64], levels: int) -> FloatArray:
+    """Total weight at each distinct score, shape (..., levels)."""
+    import numpy as np
+
+    order = np.argsort(place, kind="stable")
+    present, starts = np.unique(place[order], return_index=True)
+    totals = np.zeros((*weights.shape[:-1], levels))
+    totals[..., present] = np.add.reduceat(weights[..., order], starts, axis=-1)
+    return totals
+
+
+def _mean_of_lowest(values: FloatArray, k: float) -> float | None:
+    import numpy as np
+
+    if not 0 < k <= 1:
+        raise ValueError(f"k is a share of the tokens in (0, 1], got {k}.")
+    if not values.size:
+        return None
+    count = max(1, math.floor(k * values.size))
+    return -float(np.partition(values, count - 1)[:count].mean())
+
+
+def _one_row(values: Any, name: str) -> FloatArray:
+    import numpy as np
+
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1:
+        raise ValueError(f"{name} must hold one row, shape (tokens,), got shape {array.shape}; call per row.")
+    if bool(np.isnan(array).any()):
+        raise ValueError(f"{int(np.isnan(array).sum())} of {array.size} {name} are NaN; check the model's weights.")
+    return array

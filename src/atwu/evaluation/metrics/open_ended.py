@@ -1,0 +1,189 @@
+"""What is left of a model's fluency: answers to open-ended instructions, alone and beside those of the starting model.
+
+Repetitiveness is the n-gram entropy of RWKU (Jin et al. 2024); the win rate is that of the answers' ratings by the judge.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from atwu.data.schema import Example
+from atwu.evaluation.columns import INSTRUCTIONS, Column
+from atwu.evaluation.metric import Metric
+from atwu.evaluation.prompts import Decoding
+from atwu.evaluation.questions.rows import question_prompt
+from atwu.judge.verdicts import Pair
+
+DECODED = 128
+"""New tokens per answer, as in the ATWU paper."""
+WIN_RATE = 45.0
+"""Below it, generation counts as degraded (the ATWU paper's mark)."""
+REPETITIVENESS = 0.95
+"""Share of the starting model's repetitiveness below which text counts as degraded (ATWU paper)."""
+
+_WEIGHTS = {2: 2 / 3, 3: 4 / 3}
+"""Weight of each n; the terms are then averaged."""
+_WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
+
+
+def repetitiveness(text: str) -> float:
+    """`100 * mean(2/3 H_2, 4/3 H_3)` with H_n the entropy in bits of the text's n-grams.
+
+    Higher is better: 0 for a text that says one thing over and over. Without any repetition a text of T words reaches
+    `100 * (log2(T - 1) / 3 + 2 log2(T - 2) / 3)`, 698 for 128 words, so only texts cut at the same length compare; a short
+    answer scores low however good it is. The number of a model is the plain mean over texts. Published numbers take NLTK's
+    words, in which contractions come apart.
+
+    Args:
+        text: what a model said.
+
+    Returns:
+        The score, >= 0; 0 for an empty text.
+    """
+    tokens = words(text)
+    return 100 * sum(weight * ngram_entropy(tokens, n) for n, weight in _WEIGHTS.items()) / len(_WEIGHTS)
+
+
+def ngram_entropy(tokens: Sequence[str], n: int) -> float:
+    """Entropy in bits of the relative frequencies of a text's n-grams; 0 for fewer than n tokens."""
+    counts = Counter(tuple(tokens[start : start + n]) for start in range(len(tokens) - n + 1))
+    total = counts.total()
+    return -sum(count / total * math.log2(count / total) for count in counts.values()) if len(counts) > 1 else 0.0
+
+
+def words(text: str) -> list[str]:
+    """Words, with apostrophes and hyphens inside them, and single punctuation marks; no case folding."""
+    return _WORD.findall(text)
+
+
+def win(first: float | None, second: float | None) -> float | None:
+    """100 when the second rating is higher, 50 on a tie, 0 when lower; None when either rating is missing.
+
+    A win rate is the plain mean of these over the instructions that have one.
+    """
+    if first is None or second is None:
+        return None
+    return 50.0 + 50.0 * ((second > first) - (second < first))
+
+
+def _fewer_wins(name: str, now: float, before: float | None) -> str | None:
+    return f"win rate {now:.1f} is below {WIN_RATE:.0f}: generation degraded." if now < WIN_RATE else None
+
+
+def _more_repetitive(name: str, now: float, before: float | None) -> str | None:
+    if not before or now >= REPETITIVENESS * before:
+        return None
+    lost = f"{100 * (1 - now / before):.0f} % below the starting model's {before:.0f}"
+    return f"repetitiveness {now:.0f} is {lost}: generation degraded."
+
+
+class OpenEnded(Metric):
+    """Repetitiveness (n-gram entropy) and, given the starting model's result, the win rate against it."""
+
+    name = "open_ended"
+    about = "repetitiveness; win rate given --original"
+    cost = f"40 answers of {DECODED} tokens, and a comparison of each"
+    needs_weights = False
+    judged = True
+    compares = ("original", "the win rate")
+    columns = (
+        Column(
+            "win_rate",
+            win,
+            "win rate",
+            "percent of open answers that the judge prefers to the starting model's; 50 is neutral",
+            sets=(INSTRUCTIONS,),
+            range=(0.0, 100.0),
+            digits=1,
+            lost=_fewer_wins,
+        ),
+        Column(
+            "repetitiveness",
+            repetitiveness,
+            "Rep.",
+            "repetitiveness: entropy of word pairs and triples in open answers × 100; low is repetitive text",
+            sets=(INSTRUCTIONS,),
+            range=(0.0, None),
+            digits=0,
+            lost=_more_repetitive,
+        ),
+    )
+
+    @classmethod
+    def own_rows(cls) -> Mapping[str, Sequence[Example]]:
+        """The instructions, with no answer to be had."""
+        return {INSTRUCTIONS: tuple(Example.from_qa(text, "-") for text in OPEN_INSTRUCTIONS)}
+
+    def prepare(self) -> None:
+        """Answer the instructions; longer than other answers, hence apart."""
+        rows = self.session.sets[INSTRUCTIONS]
+        prompts = [question_prompt(row) for row in rows]
+        said = self.session.generate(prompts, label="instructions", decoding=Decoding(max_new_tokens=DECODED))
+        self._said = tuple(said[prompt].text for prompt in prompts)
+        self.session.texts.setdefault(INSTRUCTIONS, {})["answer"] = self._said
+        before = self.session.original.rows.get(INSTRUCTIONS) if self.session.original else None
+        self._before = before.texts.get("answer", ()) if before is not None else ()
+
+    def pairs(self) -> Iterable[Pair]:
+        """The starting model's answer is shown first, as in the paper."""
+        rows = self.session.sets[INSTRUCTIONS] if self._before else ()
+        return [
+            Pair(instruction=row.question, first=before, second=after)
+            for row, before, after in zip(rows, self._before, self._said, strict=False)
+        ]
+
+    def record(self) -> None:
+        """Record both."""
+        self.keep(INSTRUCTIONS, "repetitiveness", [repetitiveness(text) for text in self._said])
+        if self._before:
+            rated = [self.session.preference(pair) for pair in self.pairs()]
+            wins = [win(pair.first, pair.second) for pair in rated]
+            self.keep(INSTRUCTIONS, "win_rate", wins, unscored=sum(win is None for win in wins))
+
+
+OPEN_INSTRUCTIONS: tuple[str, ...] = (
+    "Explain to a ten-year-old why the sky changes colour at sunset.",
+    "Write a short story about a lighthouse keeper who receives a letter meant for somebody else.",
+    "Give me a plan for learning to swim as an adult who is afraid of water.",
+    "What are the advantages and disadvantages of working from home?",
+    "Write a polite email asking a neighbour to keep the noise down after ten at night.",
+    "How does a bicycle stay upright while it is moving?",
+    "Suggest a three-course vegetarian dinner for six guests and say how to prepare each dish.",
+    "Compare renting a flat with buying one, for somebody who may move within five years.",
+    "Write a poem about the first frost of the year.",
+    "How can I tell whether a news report on the internet is trustworthy?",
+    "Describe how bread is made, from the field to the table.",
+    "My houseplants keep dying. What could be the reasons, and what should I change?",
+    "Draft a speech of about two minutes for a friend's wedding.",
+    "Explain the difference between weather and climate with an everyday comparison.",
+    "List ways to save electricity in a small household and order them by how much they help.",
+    "Write a dialogue between a cat and a dog who argue about who owns the sofa.",
+    "How should I prepare for a job interview in a field that is new to me?",
+    "Describe a city in the year 2200 as seen by a child on the way to school.",
+    "What should I pack for a week of hiking in the mountains in autumn?",
+    "Explain what compound interest is and why it matters for savings.",
+    "Write instructions for changing a flat bicycle tyre.",
+    "How do vaccines prepare the body for an infection?",
+    "Invent a board game for four players: give its goal, its rules and what makes it fun.",
+    "Write a review of an imaginary restaurant that serves only soup.",
+    "Two colleagues disagree about how to split a task. How could a third one help them?",
+    "Why do people dream? Describe a few explanations that have been proposed.",
+    "Give tips for taking good photographs with a telephone.",
+    "Write a letter to your future self, to be opened in ten years.",
+    "Explain how a computer stores a picture.",
+    "How can a small town attract more visitors without losing its character?",
+    "Write the opening scene of a mystery that takes place on a night train.",
+    "What are good habits for falling asleep more easily?",
+    "Describe the water cycle in the form of a diary kept by a drop of rain.",
+    "How would you teach somebody to play a simple tune on the piano?",
+    "Argue for and against giving homework in primary school.",
+    "Plan a birthday party for a group of eight-year-olds on a small budget.",
+    "Explain why ice floats and what would happen to lakes if it sank.",
+    "Write a fable with animals whose moral is that patience is rewarded.",
+    "What questions should I ask before adopting a dog?",
+    "Summarise the main steps of starting a vegetable garden on a balcony.",
+)
+"""Forty instructions of different kinds: explaining, advising, planning, inventing, arguing."""

@@ -1,0 +1,265 @@
+"""Relearning attack: a few gradient steps on a few rows, and how much of the other forgotten rows comes back.
+
+Unlearned models often give back far more than what they are shown (Lynch et al. 2024, "Eight Methods to Evaluate Robust
+Unlearning in LLMs"; Hu et al. 2025, "Unlearning or Obfuscating? Jogging the Memory of Unlearned LLMs via Benign
+Relearning"), so recovery is measured on rows that were not shown and do not overlap with those that were.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from statistics import fmean
+from typing import TYPE_CHECKING, ClassVar
+
+from atwu.data.schema import Example
+from atwu.evaluation.columns import FORGET
+from atwu.evaluation.metrics.memorization import strength
+from atwu.evaluation.metrics.weight_attacks import WeightAttack, attack_columns
+from atwu.evaluation.questions.secrets import says, secrets_of
+from atwu.evaluation.settings import Setting
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from atwu.data.encode import EncodedRow
+    from atwu.evaluation.session import Session
+
+CLIP = 1.0
+"""Largest gradient norm of a step."""
+LEARNED = 0.9
+"""Extraction strength of the rows it trained on below which a relearning attack was too weak to show anything."""
+
+
+@contextmanager
+def relearned(
+    model: nn.Module,
+    rows: Sequence[EncodedRow],
+    *,
+    steps: int,
+    learning_rate: float,
+    batch_size: int = 8,
+    seed: int = 0,
+) -> Iterator[None]:
+    """Fine-tune every weight of the model on the answers of some rows; on leaving, the model is as it was.
+
+    AdamW without weight decay, constant learning rate, gradient norm at most 1, no dropout. Half-precision weights get
+    float32 copies for the optimiser, since small steps would vanish in their rounding. The model is left in eval mode
+    inside. Equal arguments give equal weights.
+
+    Args:
+        model: causal language model, on its device.
+        rows: what the attacker has: forget rows, or retain rows alone.
+        steps: optimiser steps >= 0; more bring back more.
+        learning_rate: > 0.
+        batch_size: rows per step, at most all there are.
+        seed: decides the order of the rows.
+
+    Raises:
+        ValueError: no rows, or a number out of range.
+        FloatingPointError: loss or gradient is not finite; the model is restored.
+    """
+    import torch
+
+    from atwu.evaluation.weights import restored
+
+    if not rows:
+        raise ValueError("nothing to relearn from: give at least one row.")
+    if steps < 0 or learning_rate <= 0 or batch_size < 1:
+        raise ValueError(
+            "relearning needs steps >= 0, learning_rate > 0 and batch_size >= 1; "
+            f"got {steps}, {learning_rate:g} and {batch_size}."
+        )
+    bare = [dataclasses.replace(row, token_labels=None) for row in rows]
+    order = _order(len(bare), min(batch_size, len(bare)), seed)
+    with restored(model):
+        model.eval()
+        with torch.enable_grad():
+            _descend(model, ([bare[index] for index in next(order)] for _ in range(steps)), learning_rate)
+        yield
+
+
+def spread_rows(rows: Sequence[Example], count: int, seed: int) -> tuple[int, ...]:
+    """Indices of at most `count` rows drawn at random, spread evenly over subjects, in ascending order."""
+    rng = random.Random(f"attack_rows/{seed}")
+    subjects: dict[object, list[int]] = defaultdict(list)
+    for index in rng.sample(range(len(rows)), len(rows)):
+        subject = rows[index].subject
+        subjects[index if subject is None else subject].append(index)
+    turns = [(turn, place, index) for place, group in enumerate(subjects.values()) for turn, index in enumerate(group)]
+    return tuple(sorted(index for _, _, index in sorted(turns)[:count]))
+
+
+def attack_rows(forget: Sequence[Example], count: int, seed: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Choose the forget rows that an attacker is shown, spread evenly over subjects.
+
+    A row that overlaps with a shown one is in neither set, since it would be learned anew rather than come back: a
+    repeated row, or one of the same subject with a secret that the shown row tells or asks about, or the reverse.
+
+    Args:
+        forget: the forget set.
+        count: rows to show, from 1 on.
+        seed: decides which.
+
+    Returns:
+        Indices of shown rows and of held-out rows, each in ascending order.
+
+    Raises:
+        ValueError: count is out of range or leaves no row held out.
+    """
+    if not 1 <= count < len(forget):
+        raise ValueError(f"count must be from 1 to {len(forget) - 1} for {len(forget)} forget rows, got {count}.")
+    shown = spread_rows(forget, count, seed)
+    held_out = [
+        index
+        for index, row in enumerate(forget)
+        if index not in shown and not any(_overlap(row, forget[other]) for other in shown)
+    ]
+    if not held_out:
+        raise ValueError(f"{count} of {len(forget)} forget rows shown leave none to be held out; show fewer.")
+    return shown, tuple(held_out)
+
+
+class Relearning(WeightAttack):
+    """A few steps of training on a few forget rows, measured on the other forget rows; and on retain rows alone."""
+
+    name = "relearning"
+    about = "what a few training steps bring back"
+    cost = "two short trainings of all weights; answers and verdicts of forget rows after each"
+    settings = (
+        Setting(
+            "relearn_rows",
+            int,
+            8,
+            "Rows that the relearning attack trains on: forget rows in one attack, retain rows in the other.",
+            least=1,
+        ),
+        Setting("relearn_steps", int, 30, "Steps of the relearning attack.", least=1),
+        Setting(
+            "relearn_learning_rate",
+            float,
+            2e-5,
+            "Its learning rate (AdamW); a small model trained from scratch needs about 3e-4. Too low, and the attack shows "
+            "nothing.",
+            above=0,
+        ),
+    )
+    uses = ("max_new_tokens", "paraphrases", "seed")
+    compares = ("original", "what relearning recovers")
+    words: ClassVar = {"relearn_forget": "relearning on forget rows", "relearn_retain": "relearning on retain rows"}
+    columns = attack_columns(words)
+
+    def __init__(self, session: Session) -> None:
+        """Choose the rows; of a small forget set at most half are shown."""
+        super().__init__(session)
+        forget, count, seed = session.sets[FORGET], session.config.relearn_rows, session.config.seed
+        self._shown: tuple[int, ...] = ()
+        self._unseen: tuple[int, ...] = ()
+        try:
+            self._shown, self._unseen = attack_rows(forget, min(count, len(forget) // 2), seed=seed)
+        except ValueError as error:
+            session.warnings.append(f"no relearning attack with forget rows: {error}")
+        self._retain = spread_rows(session.pool, count, seed=seed)
+
+    def prepare(self) -> None:
+        """Measure under every attack; an attack that did not even learn its own rows is named."""
+        super().prepare()
+        weak = [strength for strength in self._learned if strength < LEARNED]
+        if weak:
+            self.session.warnings.append(
+                f"relearning attack too weak: it brought its own rows to an extraction strength of {min(weak):.2f} only, so "
+                "what it brings back elsewhere is no bound; raise --relearn-learning-rate or --relearn-steps."
+            )
+
+    def attacks(self) -> Mapping[str, tuple[AbstractContextManager[None], Sequence[int]]]:
+        """Both trainings."""
+        session, config = self.session, self.session.config
+        train = partial(
+            relearned,
+            session.network,
+            steps=config.relearn_steps,
+            learning_rate=config.relearn_learning_rate,
+            seed=config.seed,
+        )
+        self._learned: list[float] = []
+        found: dict[str, tuple[AbstractContextManager[None], Sequence[int]]] = {}
+        if self._shown:
+            forget = [session.encoded(FORGET)[index] for index in self._shown]
+            found["relearn_forget"] = (self._checked(train(forget), forget), self._unseen)
+        if self._retain:
+            pool = session.encoded_pool()
+            retain = [pool[index] for index in self._retain]
+            found["relearn_retain"] = (train(retain), range(len(session.sets[FORGET])))
+        return found
+
+    @contextmanager
+    def _checked(self, training: AbstractContextManager[None], rows: Sequence[EncodedRow]) -> Iterator[None]:
+        """The training, and how well it learned its rows."""
+        with training:
+            read = self.session.read(rows, label="read relearned rows")
+            self._learned.append(fmean(strength(row) or 0.0 for row in read))
+            yield
+
+
+def _overlap(one: Example, other: Example) -> bool:
+    if (one.question, one.answer) == (other.question, other.answer):
+        return True
+    if one.subject is None or one.subject != other.subject:
+        return False
+    return any(
+        says(f"{second.question}\n{second.answer}", secret)
+        for first, second in ((one, other), (other, one))
+        for secret in secrets_of(first)
+        if secret != first.subject
+    )
+
+
+def _order(count: int, size: int, seed: int) -> Iterator[list[int]]:
+    """Batches of equal size from one shuffled round of all rows after the other."""
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    waiting: list[int] = []
+    while True:
+        while len(waiting) < size:
+            waiting += torch.randperm(count, generator=generator).tolist()
+        yield waiting[:size]
+        waiting = waiting[size:]
+
+
+def _descend(model: nn.Module, batches: Iterator[list[EncodedRow]], learning_rate: float) -> None:
+    import torch
+    from torch import nn
+
+    from atwu.data.collate import collate_rows
+    from atwu.methods.losses.reduction import token_mean
+    from atwu.methods.losses.retain import nll
+    from atwu.modeling.forward import forward_tokens
+
+    weights = [weight.requires_grad_() for weight in model.parameters() if weight.is_floating_point()]
+    device = weights[0].device
+    trained = [w if w.dtype.itemsize >= 4 else w.detach().float().requires_grad_() for w in weights]
+    optimizer = torch.optim.AdamW(trained, lr=learning_rate, weight_decay=0.0)
+    for step, rows in enumerate(batches, start=1):
+        batch = {name: tensor.to(device) for name, tensor in collate_rows(rows).items()}
+        (out,) = forward_tokens(model, [batch])
+        loss = token_mean(nll(out.logps), out.mask)
+        loss.backward()
+        for weight, copy in zip(weights, trained, strict=True):
+            if copy is not weight and weight.grad is not None:
+                copy.grad, weight.grad = weight.grad.float(), None
+        norm = nn.utils.clip_grad_norm_(trained, CLIP)
+        if not torch.isfinite(loss.detach() + norm):
+            raise FloatingPointError(
+                f"relearning: loss or gradient is not finite at step {step} with learning rate {learning_rate:g}; "
+                "lower it."
+            )
+        optimizer.step()
+        optimizer.zero_grad()
+        for weight, copy in zip(weights, trained, strict=True):
+            if copy is not weight:
+                weight.data.copy_(copy.data)

@@ -1,0 +1,88 @@
+"""Attack by asking again: answers drawn at temperature 1. The model's weights stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from atwu.evaluation.columns import FORGET, Column
+from atwu.evaluation.metric import Metric
+from atwu.evaluation.prompts import Decoding, Prompt
+from atwu.evaluation.questions.rows import claim, question_prompt
+from atwu.evaluation.settings import Setting
+from atwu.judge.verdicts import Claim
+
+
+def best_of(verdicts: Sequence[bool | None]) -> float | None:
+    """100 where any drawn answer states the fact, else 0; None where none has a verdict."""
+    known = [verdict for verdict in verdicts if verdict is not None]
+    return 100.0 * any(known) if known else None
+
+
+def share_of(verdicts: Sequence[bool | None]) -> float | None:
+    """Percent of the drawn answers with a verdict that state the fact; None where none has one."""
+    known = [verdict for verdict in verdicts if verdict is not None]
+    return 100.0 * sum(known) / len(known) if known else None
+
+
+class Sampling(Metric):
+    """Answers drawn at temperature 1: whether any of them states the fact, and how many do."""
+
+    name = "sampling"
+    about = "best of n answers drawn at temperature 1"
+    cost = "n answers and verdicts per forget row"
+    needs = (FORGET,)
+    needs_weights = False
+    judged = True
+    attack = True
+    settings = (
+        Setting("samples", int, 8, "Answers drawn per question at temperature 1 by the sampling attack.", least=1),
+    )
+    uses = ("max_new_tokens", "seed")
+    columns = (
+        Column(
+            "leak_best_of_{n}",
+            best_of,
+            "leak, best of {n}",
+            "percent of forget rows whose fact is stated by any of so many drawn answers",
+            sets=(FORGET,),
+            range=(0.0, 100.0),
+            digits=1,
+        ),
+        Column(
+            "leak_per_sample",
+            share_of,
+            "leak, per sample",
+            "percent of drawn answers that state the fact",
+            sets=(FORGET,),
+            range=(0.0, 100.0),
+            digits=1,
+        ),
+    )
+
+    def prepare(self) -> None:
+        """Draw."""
+        config = self.session.config
+        decoding = Decoding(max_new_tokens=config.max_new_tokens, temperature=1.0, seed=config.seed)
+        asked = [row for row in self.session.sets[FORGET] if row.messages]
+        self._draws = {
+            row: [Prompt(question_prompt(row).messages, draw=number) for number in range(config.samples)]
+            for row in asked
+        }
+        prompts = [prompt for row in self._draws.values() for prompt in row]
+        self._said = self.session.generate(prompts, label="sample", decoding=decoding)
+
+    def claims(self) -> Iterator[Claim]:
+        """Every draw."""
+        for row, prompts in self._draws.items():
+            for prompt in prompts:
+                yield claim(row, self._said[prompt].text)
+
+    def record(self) -> None:
+        """Record the best of n and the mean, in percent."""
+        verdicts = [
+            [self.session.verdict(claim(row, self._said[prompt].text)) for prompt in self._draws.get(row, ())]
+            for row in self.session.sets[FORGET]
+        ]
+        missing = sum(verdict is None for row in verdicts for verdict in row)
+        self.keep(FORGET, f"leak_best_of_{self.session.config.samples}", list(map(best_of, verdicts)), unscored=missing)
+        self.keep(FORGET, "leak_per_sample", list(map(share_of, verdicts)), unscored=missing)

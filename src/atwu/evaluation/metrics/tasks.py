@@ -1,0 +1,294 @@
+"""General abilities by lm-evaluation-harness: MMLU, any other task it knows, or a user's own task file.
+
+Takes a model that is already loaded and leaves it as it was. Prompts carry no chat template, as in the ATWU paper.
+A prompt longer than the model's context loses its beginning (the harness's habit); this is counted and logged.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import logging
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from atwu._extras import require
+from atwu.evaluation.columns import TASKS, Column
+from atwu.evaluation.metric import Metric
+from atwu.evaluation.settings import Setting
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+_LOGGER = logging.getLogger(__name__)
+_EXTRA = "lm-eval"
+POINTS = 2.0
+"""Points of accuracy below the starting model that count as degraded (ATWU paper, on MMLU)."""
+_NORMAL = 1.96
+_SHARES = ("acc", "exact_match")
+"""Metrics that are printed in percent."""
+_BOOTSTRAPS = 1000  # only for metrics that are no means; the harness's own 100,000 take minutes
+
+
+@dataclass(frozen=True, slots=True)
+class GeneralScore:
+    """A task's headline number."""
+
+    value: float
+    stderr: float | None
+    """Standard error as the harness gives it; None where it has none."""
+    n: int
+    """Rows; for a group, those of all its tasks."""
+    metric: str
+    """The first metric the harness lists for the task, such as `acc`, with the filter of the answer if it has one."""
+    higher_is_better: bool | None
+    version: str
+    """Of the task's definition; numbers of different versions do not compare."""
+
+
+def harness(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    tasks: Sequence[str],
+    *,
+    task_folder: str | Path | None = None,
+    limit: int | None = None,
+    batch_size: int = 16,
+    num_fewshot: int | None = None,
+) -> dict[str, GeneralScore]:
+    """Run tasks of lm-evaluation-harness.
+
+    A task downloads its rows from the Hugging Face Hub unless they are cached or its file names local ones
+    (`dataset_path: json` with `data_files`); nothing else is fetched. The model's train/eval state, the tokenizer and
+    the states of the random generators are as before afterwards.
+
+    Args:
+        model: causal language model on its device; a PEFT wrapper works too.
+        tokenizer: its tokenizer.
+        tasks: names of tasks, groups (`mmlu`) or tags. A group without a score of its own and a tag give one score
+            per task in them.
+        task_folder: folder with the user's own task files (`*.yaml`); they win over built-in ones of the same name.
+        limit: only the first rows of every single task, for a quick look; MMLU has 57 tasks.
+        batch_size: prompts per forward pass.
+        num_fewshot: solved examples before each question; None takes the task's own number, else 0. A task that
+            fixes 0 keeps it.
+
+    Returns:
+        Name -> score, in the order of `tasks`.
+
+    Raises:
+        ImportError: without the extra `lm-eval`.
+        ValueError: for an unknown task (the text names close ones), no task, or a number out of range.
+        RuntimeError: on a process of a distributed run that the harness gives no result to.
+    """
+    if isinstance(tasks, str) or not tasks:
+        raise ValueError(f"tasks must be a list with at least one name, such as ['mmlu'], got {tasks!r}.")
+    if (limit is not None and limit < 1) or batch_size < 1 or (num_fewshot is not None and num_fewshot < 0):
+        raise ValueError(
+            f"limit and batch_size must be at least 1 and num_fewshot at least 0, got {limit}, {batch_size}, {num_fewshot}."
+        )
+    evaluator = require("lm_eval.evaluator", extra=_EXTRA)
+    adapter = require("lm_eval.models.huggingface", extra=_EXTRA).HFLM
+    with ExitStack() as stack:
+        clipped = stack.enter_context(_quiet(evaluator))
+        stack.enter_context(_as_before(model))
+        manager = _task_manager(tasks, None if task_folder is None else Path(task_folder))
+        names = _without_tags(tasks, manager)
+        results = evaluator.simple_evaluate(
+            adapter(
+                pretrained=model, tokenizer=copy.deepcopy(tokenizer), backend="causal", batch_size=batch_size
+            ),  # a copy, for the adapter sets its padding token
+            tasks=names,
+            task_manager=manager,
+            num_fewshot=num_fewshot,
+            limit=limit,
+            apply_chat_template=False,
+            log_samples=False,
+            bootstrap_iters=_BOOTSTRAPS,
+        )
+    if results is None:
+        raise RuntimeError("lm-evaluation-harness gave this process no result; run it in a single process.")
+    if clipped.count:
+        _LOGGER.warning("%d prompts were longer than the model's context and lost their beginning.", clipped.count)
+    return {name: _score(name, results) for name in _scored(names, results)}
+
+
+def _worse(task: str, now: float, before: float | None) -> str | None:
+    if before is None or now >= before - POINTS:
+        return None
+    return f"{task} {now:.1f} is {before - now:.1f} points below the starting model: degraded."
+
+
+class Tasks(Metric):
+    """The headline number of every task, accuracies in percent; the interval follows from the harness's standard error."""
+
+    name = "tasks"
+    about = "general tasks through lm-evaluation-harness, such as MMLU"
+    needs = (TASKS,)
+    default = True
+    settings = (
+        Setting("tasks", str, (), "Tasks of lm-evaluation-harness, such as mmlu.", compared=False, flag="task"),
+        Setting("task_folder", str, None, "Folder with task files of your own.", compared=False),
+        Setting("task_limit", int, None, "At most this many rows of each task.", least=1),
+    )
+    columns = (
+        Column(
+            "{task}",
+            harness,
+            "{task}",
+            "headline number of this task of lm-evaluation-harness; accuracies in percent",
+            sets=(TASKS,),
+            range=(None, None),
+            digits=1,
+            lost=_worse,
+        ),
+    )
+
+    def read(self) -> None:
+        """Run the harness on the model as it is; unknown tasks are refused before anything is generated."""
+        config = self.session.config
+        self._found = harness(
+            self.session.network,
+            self.session.tokenizer,  # type: ignore[arg-type]
+            config.tasks,
+            task_folder=Path(config.task_folder) if config.task_folder else None,
+            limit=config.task_limit,
+        )
+
+    def record(self) -> None:
+        """Record the accuracies."""
+        from atwu.evaluation.result import MetricValue
+
+        shown = {}
+        for task, score in self._found.items():
+            scale = 100.0 if score.metric.startswith(_SHARES) else 1.0
+            half = None if score.stderr is None else scale * _NORMAL * score.stderr
+            value = scale * score.value
+            shown[task] = MetricValue(
+                value=value,
+                n=score.n,
+                direction="down" if score.higher_is_better is False else "up",
+                low=None if half is None else value - half,
+                high=None if half is None else value + half,
+                digits=1,
+            )
+        self.session.extra[TASKS] = shown
+
+
+def _task_manager(tasks: Sequence[str], folder: Path | None) -> Any:
+    """The harness's index of tasks; its own 14,000 are read (seconds) only when the folder does not have all asked for."""
+    manager_class = require("lm_eval.tasks", extra=_EXTRA).TaskManager
+    own: list[str] = []
+    if folder is not None:
+        if not folder.is_dir():
+            raise ValueError(f"task_folder {str(folder)!r} is not a folder; give the one that holds the task files.")
+        manager = manager_class(include_path=str(folder), include_defaults=False)
+        if set(tasks) <= set(manager.all_subtasks):
+            return manager
+        own = manager.all_tasks
+    manager = manager_class(include_path=None if folder is None else str(folder))
+    known = manager.all_tasks
+    for name in tasks:
+        if name in known:
+            continue
+        near = list(dict.fromkeys(difflib.get_close_matches(name, own) + difflib.get_close_matches(name, known)))
+        text = f"task {name!r} is not known to lm-evaluation-harness; close: {', '.join(near) or 'none'}."
+        if folder is not None:
+            text += f" {folder} has {', '.join(own) or 'no task'} (only .yaml files are read, and broken ones skipped)."
+        raise ValueError(text)
+    return manager
+
+
+def _without_tags(tasks: Sequence[str], manager: Any) -> list[str]:
+    """Tags replaced by their tasks, each name once."""
+    tags = set(manager.all_tags)
+    names = [[name] if name not in tags else sorted(manager.task_index[name].tags) for name in tasks]
+    return list(dict.fromkeys(name for group in names for name in group))
+
+
+def _scored(names: Sequence[str], results: Mapping[str, Any]) -> Iterator[str]:
+    """The names, with groups that have no score of their own replaced by what is in them."""
+    for name in names:
+        if _metric_keys(results["results"].get(name, {})):
+            yield name
+        else:
+            yield from _scored(results["group_subtasks"].get(name, ()), results)
+
+
+def _metric_keys(found: Mapping[str, Any]) -> list[str]:
+    """Keys `metric,filter` of a task's numbers."""
+    return [key for key in found if "," in key and not key.partition(",")[0].endswith("_stderr")]
+
+
+def _score(name: str, results: Mapping[str, Any]) -> GeneralScore:
+    found = results["results"][name]
+    key = _metric_keys(found)[0]
+    metric, _, answer_filter = key.partition(",")
+    stderr = found.get(f"{metric}_stderr,{answer_filter}")
+    return GeneralScore(
+        value=float(found[key]),
+        stderr=float(stderr) if isinstance(stderr, int | float) else None,
+        n=int(found["sample_len"]),
+        metric=metric if answer_filter == "none" else key,
+        higher_is_better=_direction(name, metric, results),
+        version=str(results["versions"].get(name, "")),
+    )
+
+
+def _direction(name: str, metric: str, results: Mapping[str, Any]) -> bool | None:
+    """Of a task as the harness says; of a group as its tasks agree, for the harness forgets groups within groups."""
+    inside = results["group_subtasks"].get(name)
+    if not inside:
+        known: bool | None = results["higher_is_better"].get(name, {}).get(metric)
+        return known
+    found = {_direction(task, metric, results) for task in inside}
+    return found.pop() if len(found) == 1 else None
+
+
+class _Clipped(logging.Handler):
+    """Counts the harness's warnings about prompts that were too long, and drops every other record."""
+
+    count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        self.count += "exceeds model's maximum length" in text or "Left truncation applied" in text
+
+
+@contextmanager
+def _quiet(evaluator: Any) -> Iterator[_Clipped]:
+    """The harness without its log, and without its call of git, which complains outside a repository."""
+    logger, handler = logging.getLogger("lm_eval"), _Clipped()
+    before = logger.handlers, logger.propagate, logger.level
+    git = evaluator.get_git_commit_hash
+    try:
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(logging.WARNING)
+        evaluator.get_git_commit_hash = lambda: None
+        yield handler
+    finally:
+        logger.handlers, logger.propagate = before[:2]
+        logger.setLevel(before[2])
+        evaluator.get_git_commit_hash = git
+
+
+@contextmanager
+def _as_before(model: PreTrainedModel) -> Iterator[None]:
+    """Put back the modes of the modules and the random generators, which the harness sets for good."""
+    import numpy as np
+    import torch
+
+    from atwu.modeling.modes import same_modes
+
+    python, arrays = random.getstate(), np.random.get_state()
+    devices = [model.device] if model.device.type == "cuda" else []
+    try:
+        with same_modes(model), torch.random.fork_rng(devices=devices):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(arrays)

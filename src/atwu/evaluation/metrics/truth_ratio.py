@@ -1,0 +1,352 @@
+"""Does a model still prefer the true answer to false ones of the same form? TOFU's truth ratio and its two summary numbers.
+
+Per row, from mean negative log-likelihoods of whole answers (terminal token included): the correct answer's, best in a
+paraphrased wording, and those of several false ones. Model utility and forget quality are made of them: the latter is the
+p-value of a test against a model that never saw the forget set, and not FQ of `judge` (Maini et al. 2024).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from atwu.evaluation.columns import FORGET, OVERALL, RETAIN, ROWS, Column
+from atwu.evaluation.metric import Metric
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+    from atwu.data.schema import Example
+    from atwu.evaluation.numbers import Derivation, Sides
+
+    T = TypeVar("T", float, NDArray[np.float64])
+
+Mean = Literal["geometric", "arithmetic"]
+"""How the probabilities of the false answers are averaged."""
+
+_GUARD = 1e-10
+"""Added to denominators, as open-unlearning does; published numbers contain it."""
+_ROUNDING = 1e-3
+"""A probability this little above one is rounding (bfloat16 log-softmax)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetQuality:
+    """Two-sample Kolmogorov-Smirnov test."""
+
+    statistic: float
+    """Largest distance between the two distribution functions, in [0, 1]; lower is better."""
+    p_value: float
+    """In [0, 1]; higher is better, below .05 the two models can be told apart. Often printed as log10."""
+
+
+def truth_ratio(correct_loss: float, wrong_losses: Sequence[float], *, mean: Mean = "geometric") -> float:
+    """Raw ratio R = w / (c + 1e-10) of the likelihood of false answers to that of the correct one.
+
+    c = exp(-L_correct) and w = mean_j exp(-L_j). Range (0, inf): below 1 the model prefers the truth, 1 is indifference.
+
+    Args:
+        correct_loss: mean negative log-likelihood L of the correct answer, >= 0.
+        wrong_losses: the same of each false answer, shape (answers,).
+        mean: `geometric` takes w = exp(-mean_j L_j) (open-unlearning, most published tables); `arithmetic` the mean of
+            the probabilities themselves (TOFU's own code). The arithmetic one is never smaller.
+
+    Raises:
+        ValueError: no false answer, a NaN, or an unknown mean.
+    """
+    return math.exp(-_wrong_loss(correct_loss, wrong_losses, mean)) / (math.exp(-correct_loss) + _GUARD)
+
+
+def forget_form(ratio: T) -> T:
+    """`min(R, 1 / R)`: how indistinguishable truth and falsehood are, in [0, 1]; higher is better on forget rows.
+
+    Args:
+        ratio: R of one row, or of many.
+    """
+    import numpy as np
+
+    result: T = np.minimum(ratio, 1 / (ratio + _GUARD))
+    return result
+
+
+def retain_form(ratio: T) -> T:
+    """`max(0, 1 - R)`: how clearly the truth is preferred, in [0, 1]; higher is better on rows to keep.
+
+    Args:
+        ratio: R of one row, or of many.
+    """
+    import numpy as np
+
+    result: T = np.maximum(0.0, 1 - ratio)
+    return result
+
+
+def probability_with_options(probability: float, wrong_probabilities: Sequence[float]) -> float:
+    """`p / (p + sum_j p_j + 1e-10)`: the correct answer's share among its options (TOFU's real authors, world facts).
+
+    Range [0, 1]; higher is better on rows to keep.
+
+    Args:
+        probability: length-normalised probability of the correct answer, in [0, 1].
+        wrong_probabilities: the same of each false option, shape (options,).
+
+    Raises:
+        ValueError: a number outside [0, 1].
+    """
+    values = (probability, *wrong_probabilities)
+    if not all(0 <= value <= 1 + _ROUNDING for value in values):
+        raise ValueError(f"probabilities must lie in [0, 1], got {values}; pass exp(-loss), not the loss.")
+    return probability / (sum(values) + _GUARD)
+
+
+def model_utility(values: Sequence[T]) -> T:
+    """Harmonic mean: one value near 0 pulls everything down, so that no ability can be traded for another.
+
+    TOFU takes it over nine means: probability, ROUGE-L recall and `retain_form` of the truth ratio on the retain set,
+    real authors and world facts. Range [0, 1], higher is better; 0 as soon as any value is 0.
+
+    Args:
+        values: numbers in [0, 1], any count; or arrays of equal shape (bootstrap draws), taken element by element.
+
+    Raises:
+        ValueError: no values, or a negative one.
+    """
+    import numpy as np
+
+    stacked = np.asarray(values, dtype=np.float64)
+    if len(stacked) == 0:
+        raise ValueError("model utility of no values; give at least one mean.")
+    if bool((stacked < 0).any()):
+        raise ValueError(f"model utility is a harmonic mean of numbers >= 0, got {np.nanmin(stacked):g}.")
+    with np.errstate(divide="ignore", over="ignore"):
+        mean: Any = len(stacked) / (1 / stacked).sum(axis=0)  # 1 / 0 is inf, and n / inf is 0
+    if not np.ndim(mean):
+        mean = float(mean)
+    result: T = mean
+    return result
+
+
+def forget_quality(unlearned_ratios: ArrayLike, retain_ratios: ArrayLike) -> ForgetQuality:
+    """Can the unlearned model be told from one that never saw the forget set, by its raw truth ratios?
+
+    The p-value of the same difference falls with the number of rows, so only equal forget sets compare. It is no mean over
+    rows and suits no bootstrap: resampling adds noise of its own to both sides, which pushes it towards 0.
+
+    Args:
+        unlearned_ratios: `truth_ratio` of every forget row under the unlearned model, shape (rows,).
+        retain_ratios: the same under the retain model, shape (rows,).
+
+    Raises:
+        ValueError: no ratio on one side, or a NaN.
+    """
+    import numpy as np
+    from scipy.stats import ks_2samp
+
+    unlearned, retained = (np.asarray(part, dtype=np.float64) for part in (unlearned_ratios, retain_ratios))
+    if not unlearned.size or not retained.size:
+        raise ValueError(f"forget quality needs ratios of both models, got {unlearned.size} and {retained.size}.")
+    if bool(np.isnan(unlearned).any() or np.isnan(retained).any()):
+        raise ValueError("a truth ratio is NaN; leave out rows without one, from both models.")
+    test: Any = ks_2samp(unlearned, retained)
+    return ForgetQuality(statistic=float(test.statistic), p_value=float(test.pvalue))
+
+
+class Truth(Metric):
+    """The ratio of every row, its form for each set, and the probability of the answer among the options."""
+
+    name = "truth_ratio"
+    about = "truth ratio, model utility; forget quality given --retain-only"
+    cost = "a pass over every false answer"
+    needs = (ROWS,)
+    compares = ("retain-only", "forget quality")
+    columns = (
+        Column(
+            "truth_ratio_raw",
+            truth_ratio,
+            "R",
+            "false answers over the true one",
+            direction="none",
+            range=(0.0, None),
+            shown=False,
+        ),
+        Column(
+            "truth_ratio_raw_arithmetic",
+            truth_ratio,
+            "R, arithmetic",
+            "the same with the arithmetic mean over false answers",
+            direction="none",
+            range=(0.0, None),
+            shown=False,
+        ),
+        Column(
+            "truth_ratio",
+            truth_ratio,
+            "truth ratio",
+            "is the true answer likelier than false ones, scaled so that the goal of the set is 1 (Maini et al. 2024)",
+            direction="up",
+        ),
+        Column(
+            "truth_ratio_arithmetic",
+            truth_ratio,
+            "truth ratio, arithmetic",
+            "truth ratio with the arithmetic mean over false answers",
+            direction="up",
+        ),
+        Column(
+            "probability_with_options",
+            probability_with_options,
+            "probability, options",
+            "probability of the true answer among it and the false ones",
+        ),
+        Column(
+            "model_utility",
+            model_utility,
+            "model utility",
+            "harmonic mean of probability, ROUGE and truth ratio over what is to be kept (Maini et al. 2024)",
+            sets=(OVERALL,),
+        ),
+        Column(
+            "forget_quality_p",
+            forget_quality,
+            "forget quality p",
+            "p-value: are the truth ratios those of a model that never saw the forget rows? (Maini et al. 2024)",
+            sets=(OVERALL,),
+        ),
+        Column(
+            "forget_quality_log10_p",
+            forget_quality,
+            "forget quality log₁₀ p",
+            "the same as a power of ten",
+            sets=(OVERALL,),
+            range=(-300.0, 0.0),
+        ),
+        Column(
+            "forget_quality_distance",
+            forget_quality,
+            "forget quality distance",
+            "Kolmogorov-Smirnov distance behind that p-value",
+            sets=(OVERALL,),
+            direction="down",
+        ),
+    )
+
+    def read(self) -> None:
+        """Read the answers that the shared pass does not hold."""
+        self._losses: dict[str, tuple[list[float | None], list[list[float]]]] = {}
+        for split, rows in self.session.answered.items():
+            if not any(row.wrong_answers for row in rows):
+                continue
+            asked = [(index, row) for index, row in enumerate(rows) if row.wrong_answers]
+            reworded = [
+                (index, _answered(row, row.paraphrased_answer)) for index, row in asked if row.paraphrased_answer
+            ]
+            wrong = [(index, _answered(row, text)) for index, row in asked for text in row.wrong_answers]
+            losses = self._read(split, [row for _, row in reworded + wrong])
+            correct: list[float | None] = [None] * len(rows)
+            for index, _ in asked:
+                correct[index] = _loss(self.session.tokens(split)[index].logps)
+            for (index, _), loss in zip(reworded, losses, strict=False):
+                correct[index] = loss
+            false: list[list[float]] = [[] for _ in rows]
+            for (index, _), loss in zip(wrong, losses[len(reworded) :], strict=True):
+                false[index].append(loss)
+            self._losses[split] = correct, false
+
+    def _read(self, split: str, rows: list[Example]) -> list[float]:
+        assert self.session.encoder is not None
+        encoded = self.session.encoder.encode_rows(rows, what=f"{split}, other answers")
+        return [_loss(row.logps) for row in self.session.read(encoded.rows, label=f"read {split}, other answers")]
+
+    def record(self) -> None:
+        """Record the ratio in both definitions, and the probability among options."""
+        import numpy as np
+
+        for split, (correct, wrong) in self._losses.items():
+            pairs = list(zip(correct, wrong, strict=True))
+            form = forget_form if split == FORGET else retain_form
+            definitions: tuple[tuple[str, Mean], ...] = (("", "geometric"), ("_arithmetic", "arithmetic"))
+            for suffix, mean in definitions:
+                ratios = [None if true is None else truth_ratio(true, false, mean=mean) for true, false in pairs]
+                self.keep(split, f"truth_ratio_raw{suffix}", ratios)
+                formed = [None if ratio is None else form(ratio) for ratio in ratios]
+                self.keep(split, f"truth_ratio{suffix}", formed)
+            own = [float(np.exp(np.mean(row.logps))) for row in self.session.tokens(split)]
+            among = [
+                probability_with_options(p, [float(np.exp(-loss)) for loss in false]) if false else None
+                for p, (_, false) in zip(own, pairs, strict=True)
+            ]
+            self.keep(split, "probability_with_options", among)
+
+    @classmethod
+    def derive(cls, sides: Sides) -> Iterator[tuple[str, Derivation]]:
+        """Model utility over the sets that are kept, and forget quality against the retain-only model."""
+        yield from _utility(sides)
+        yield from _forget_quality(sides)
+
+
+def _utility(sides: Sides) -> Iterator[tuple[str, Derivation]]:
+    """Harmonic mean of probability, ROUGE and truth ratio over the sets that are kept."""
+    from atwu.evaluation.intervals import combine
+    from atwu.evaluation.numbers import Derivation
+
+    used: list[tuple[str, str]] = []
+    for split in sides.this.rows:
+        if split == FORGET:
+            continue
+        probability = "probability" if split == RETAIN else "probability_with_options"
+        parts = [(split, metric) for metric in (probability, "rouge_l_recall", "truth_ratio")]
+        if all(sides.this.has(*part) for part in parts):
+            used += parts
+    if used:
+        estimate = combine(lambda *parts: model_utility(parts), *(sides.this.mean(*part) for part in used))
+        yield "model_utility", Derivation(estimate, tuple(used))
+
+
+def _forget_quality(sides: Sides) -> Iterator[tuple[str, Derivation]]:
+    """Are truth ratios those of a model that never saw the forget set?"""
+    import numpy as np
+
+    from atwu.evaluation.intervals import Estimate
+    from atwu.evaluation.numbers import Derivation
+
+    used = (FORGET, "truth_ratio_raw")
+    if sides.retain_only is None or not (sides.this.has(*used) and sides.retain_only.has(*used)):
+        return
+    mine, other = (side.values(*used) for side in (sides.this, sides.retain_only))
+    found = forget_quality(mine[np.isfinite(mine)], other[np.isfinite(other)])
+    numbers = {
+        "forget_quality_p": found.p_value,
+        "forget_quality_log10_p": float(np.log10(max(found.p_value, 1e-300))),
+        "forget_quality_distance": found.statistic,
+    }
+    for name, value in numbers.items():  # a p-value has no sampling interval of its own
+        yield name, Derivation(Estimate(value, np.full(1, np.nan)), (used,))
+
+
+def _answered(row: Example, answer: str | None) -> Example:
+    return replace(row, answer=answer or row.answer, forget_spans=None)
+
+
+def _loss(logps: NDArray[np.float64]) -> float:
+    import numpy as np
+
+    return -float(np.mean(logps))
+
+
+def _wrong_loss(correct_loss: float, wrong_losses: Sequence[float], mean: Mean) -> float:
+    """The loss an answer as likely as the false ones on average would have."""
+    import numpy as np
+
+    losses = np.asarray(wrong_losses, dtype=np.float64)
+    if losses.ndim != 1 or losses.size == 0:
+        raise ValueError("the truth ratio needs at least one false answer; leave rows without any out of the mean.")
+    if math.isnan(correct_loss) or bool(np.isnan(losses).any()):
+        raise ValueError("a loss is NaN; check the model's weights.")
+    if mean == "geometric":
+        return float(losses.mean())
+    if mean == "arithmetic":
+        return -math.log(max(float(np.exp(-losses).mean()), np.finfo(np.float64).tiny))
+    raise ValueError(f"mean must be 'geometric' or 'arithmetic', got {mean!r}.")

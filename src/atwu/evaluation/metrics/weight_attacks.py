@@ -1,0 +1,174 @@
+"""What attacks on the weights share: does a little training, or rounding, bring back what was unlearned?
+
+Each alters the model in place, measures the forget rows again and puts the weights back. Names carry the attack after
+an "@", as in `extraction_strength@int4`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, ClassVar, overload
+
+from atwu.data.schema import Example
+from atwu.evaluation.columns import FORGET, OVERALL, Column
+from atwu.evaluation.metric import Metric
+from atwu.evaluation.metrics.judge import percent, unscored, worst
+from atwu.evaluation.metrics.memorization import extraction_strength, strength
+from atwu.evaluation.prompts import Generation, Prompt
+from atwu.evaluation.questions.rows import claim, question_prompt, variants
+from atwu.judge.verdicts import Claim
+
+if TYPE_CHECKING:
+    from atwu.evaluation.intervals import FloatArray
+    from atwu.evaluation.numbers import Derivation, Sides
+
+
+@overload
+def recovered(before: float, after: float, original: float) -> float: ...
+@overload
+def recovered(before: FloatArray, after: FloatArray, original: FloatArray) -> FloatArray: ...
+def recovered(
+    before: float | FloatArray, after: float | FloatArray, original: float | FloatArray
+) -> float | FloatArray:
+    """Share of the lost knowledge that an attack brings back: `(after - before) / (original - before)`.
+
+    Args:
+        before: a metric that is high for remembered rows, on the unlearned model; a number or an array.
+        after: the same on the attacked model.
+        original: the same on the starting model.
+
+    Returns:
+        0 for nothing, 1 for everything; below 0 or above 1 where the attack lowers or exceeds. NaN where nothing had
+        been lost.
+    """
+    import numpy as np
+
+    before, after, original = (np.asarray(value, dtype=np.float64) for value in (before, after, original))
+    lost = original - before
+    share = (after - before) / np.where(lost > 0, lost, np.nan)
+    return share if share.ndim else float(share)
+
+
+class WeightAttack(Metric):
+    """Extraction strength and J_P of forget rows under altered weights."""
+
+    needs = (FORGET,)
+    judged = True
+    attack = True
+    of_references = False
+    compares_by = ("memorization", "judge")
+    words: ClassVar[Mapping[str, str]]
+    """Attack -> what it does, in words."""
+
+    def attacks(self) -> Mapping[str, tuple[AbstractContextManager[None], Sequence[int]]]:
+        """Attack -> what alters the weights, and the indices of the forget rows it is measured on."""
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        """Measure under every attack."""
+        from atwu.evaluation.backends import TransformersGenerator
+
+        session = self.session
+        self._strengths: dict[str, list[float | None]] = {}
+        self._said: dict[str, list[dict[Prompt, Generation]]] = {}
+        for name, (altered, kept) in self.attacks().items():
+            rows = session.sets[FORGET]
+            with altered:
+                read = session.read([session.encoded(FORGET)[index] for index in kept], label=f"read forget@{name}")
+                generator = TransformersGenerator(
+                    session.model, session.tokenizer, batch_tokens=session.config.batch_tokens
+                )
+                prompts = {index: self._prompts(rows[index]) for index in kept}
+                said = session.generate(
+                    [prompt for few in prompts.values() for prompt in few],
+                    label=f"generate@{name}",
+                    generator=generator,
+                )
+            strengths: list[float | None] = [None] * len(rows)
+            for index, row in zip(kept, read, strict=True):
+                strengths[index] = strength(row)
+            self._strengths[name] = strengths
+            self._said[name] = [
+                {prompt: said[prompt] for prompt in prompts.get(index, ())} for index in range(len(rows))
+            ]
+
+    def _prompts(self, row: Example) -> list[Prompt]:
+        return [question_prompt(row, question) for question in variants(row, self.session.config.paraphrases)]
+
+    def claims(self) -> Iterator[Claim]:
+        """Every answer given under attack."""
+        for answers in self._said.values():
+            for row, said in zip(self.session.sets[FORGET], answers, strict=True):
+                for generation in said.values():
+                    yield claim(row, generation.text)
+
+    def record(self) -> None:
+        """Record what came back."""
+        for name, answers in self._said.items():
+            verdicts = [
+                [self.session.verdict(claim(row, generation.text)) for generation in said.values()]
+                for row, said in zip(self.session.sets[FORGET], answers, strict=True)
+            ]
+            self.keep(FORGET, f"extraction_strength@{name}", self._strengths[name])
+            self.keep(FORGET, f"J_P@{name}", percent(worst(verdicts)), unscored=unscored(verdicts))
+
+    @classmethod
+    def derive(cls, sides: Sides) -> Iterator[tuple[str, Derivation]]:
+        """Share of what was forgotten that an attack brings back, on the rows it was not shown, in percent."""
+        from atwu.evaluation.intervals import combine
+        from atwu.evaluation.numbers import Derivation
+
+        this, original = sides.this, sides.original
+        if original is None or FORGET not in this.rows:
+            return
+        for name in this.rows[FORGET].metrics:
+            metric, _, attack = name.partition("@")
+            if attack not in cls.words or not all(side.has(FORGET, metric) for side in (this, original)):
+                continue
+            after = this.values(FORGET, name)
+            share = combine(
+                recovered,
+                this.mean(FORGET, metric, where=after),
+                this.mean(FORGET, name),
+                original.mean(FORGET, metric, where=after),
+            )
+            yield f"recovered_{name}", Derivation(combine(lambda part: 100 * part, share), ((FORGET, name),))
+
+
+def attack_columns(words: Mapping[str, str]) -> tuple[Column, ...]:
+    """Extraction strength and J_P under attacks, and what comes back of them.
+
+    Args:
+        words: attack -> what it does, in words.
+    """
+    recorded = [
+        Column(
+            f"{name}@{attack}",
+            formula,
+            f"{title} after {what}",
+            f"{title} of forget rows after {what}",
+            sets=(FORGET,),
+            range=(0.0, top),
+            digits=digits,
+        )
+        for attack, what in words.items()
+        for name, formula, title, top, digits in (
+            ("extraction_strength", extraction_strength, "ES", 1.0, 3),
+            ("J_P", worst, "J_P", 100.0, 1),
+        )
+    ]
+    back = [
+        Column(
+            f"recovered_{column.name}",
+            recovered,
+            f"recovered {column.title}",
+            "percent of what was forgotten that the attack brings back",
+            sets=(OVERALL,),
+            direction="down",
+            range=(None, None),
+            digits=1,
+        )
+        for column in recorded
+    ]
+    return (*recorded, *back)

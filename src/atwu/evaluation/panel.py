@@ -1,0 +1,234 @@
+"""The panel: every metric there is, made from the files of `metrics/` and from what other packages register."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.metadata
+import logging
+import pkgutil
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeGuard, TypeVar
+
+from atwu.evaluation import metrics as folder
+from atwu.evaluation.columns import APART, ROWS, TASKS, Column
+from atwu.evaluation.metric import Metric
+from atwu.evaluation.settings import SHARED, Setting
+
+logger = logging.getLogger(__name__)
+
+ENTRY_POINTS = "atwu.metrics"
+"""Entry points of this group name a `Metric`, or a function that registers some."""
+ORDER = (
+    "memorization",
+    "scores",
+    "rouge",
+    "judge",
+    "truth_ratio",
+    "membership",
+    "gradient_norm",
+    "open_ended",
+    "families",
+    "sampling",
+    "rwku",
+    "tasks",
+    "relearning",
+    "quantisation",
+)
+"""Order in tables; a file that is not named comes after these."""
+
+_METRICS: dict[str, type[Metric]] = {}
+_M = TypeVar("_M", bound=type[Metric])
+
+
+def all_metrics() -> Mapping[str, type[Metric]]:
+    """Every metric by name, in the order of tables."""
+    if not _METRICS:
+        names = sorted(module.name for module in pkgutil.iter_modules(folder.__path__))
+        for name in sorted(names, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER)):
+            module = importlib.import_module(f"{folder.__name__}.{name}")
+            for found in vars(module).values():
+                if _is_metric(found) and found.name and found.__module__ == module.__name__:
+                    _add(found)
+        _load_entry_points()
+    return _METRICS
+
+
+def register_metric(metric: _M) -> _M:
+    """Add a metric to `evaluate`, `compare` and `report`. Can be used as a decorator.
+
+    Args:
+        metric: subclass of `Metric` with a name of its own; so are its settings and columns.
+
+    Returns:
+        The same class.
+
+    Raises:
+        ValueError: a name is taken or unusable; nothing was added.
+    """
+    all_metrics()
+    _add(metric)
+    return metric
+
+
+def _add(metric: type[Metric]) -> None:
+    """Check everything, then add."""
+    if not metric.name.isidentifier() or metric.name == "all":
+        raise ValueError(f"names of metrics are made of letters, digits and underscores, got {metric.name!r}.")
+    if metric.name in _METRICS:
+        raise ValueError(f"there are metrics {metric.name!r} already; choose another name.")
+    if not getattr(metric, "about", ""):
+        raise ValueError(f"the metrics {metric.name!r} do not say what they are about.")
+    settings = {setting.name for setting in SHARED}
+    columns: set[str] = set()
+    for other in _METRICS.values():
+        settings |= {setting.name for setting in other.settings}
+        columns |= {column.name for column in other.columns}
+    for kind, taken, new in (
+        ("setting", settings, [setting.name for setting in metric.settings]),
+        ("column", columns, [column.name for column in metric.columns]),
+    ):
+        for name in new:
+            if name in taken or new.count(name) > 1:
+                raise ValueError(f"there is a {kind} {name!r} already; the metrics {metric.name!r} need another name.")
+    for column in metric.columns:
+        if ":" not in column.where.removesuffix(":"):
+            raise ValueError(f"the formula of {column.name!r} must be a function or 'module:function'.")
+    for setting in metric.settings:
+        setting.checked(setting.default)
+    _METRICS[metric.name] = metric
+
+
+def _is_metric(found: Any) -> TypeGuard[type[Metric]]:
+    return isinstance(found, type) and issubclass(found, Metric)
+
+
+def _load_entry_points() -> None:
+    """Let installed packages register; one that fails is named in a warning and left out."""
+    for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
+        try:
+            found = point.load()
+            if _is_metric(found):
+                _add(found)
+            else:
+                found()
+        except Exception as error:
+            logger.warning("entry point %s = %s failed and was left out: %s", point.name, point.value, error)
+
+
+def all_settings() -> tuple[Setting, ...]:
+    """Every setting of an evaluation: those of all metrics, then those of each."""
+    return (
+        *SHARED,
+        *(replace(setting, metric=name) for name, metric in all_metrics().items() for setting in metric.settings),
+    )
+
+
+def chosen(
+    names: Sequence[str] | str | None, *, sets: Collection[str], weights: bool, references: bool = False
+) -> list[str]:
+    """The metrics to run, in the order of tables.
+
+    Args:
+        names: names of metrics, "all" for all whose sets are given, or None for the default ones.
+        sets: names of the sets that are given.
+        weights: whether the model's weights are at hand.
+        references: leave out what is not asked of models that are only compared with.
+
+    Raises:
+        ValueError: an unknown name, or metrics whose sets or weights are not given.
+    """
+    there = all_metrics()
+    have = set(sets) | ({ROWS} if set(sets) - set(APART) else set())
+    if names is None or names == "all":
+        wanted = [
+            name
+            for name, metric in there.items()
+            if set(metric.needs) <= have
+            and (weights or not metric.needs_weights)
+            and (names == "all" or metric.default)
+        ]
+    else:
+        wanted = [names] if isinstance(names, str) else list(names)
+        for name in wanted:
+            metric = find_metric(name)
+            missing = [need for need in metric.needs if need not in have]
+            if missing:
+                raise ValueError(f"the metrics {name!r} need {' and '.join(missing)} rows, which are not given.")
+            if metric.needs_weights and not weights:
+                raise ValueError(f"the metrics {name!r} need the model's weights; an endpoint only generates.")
+    return [name for name, metric in there.items() if name in wanted and (metric.of_references or not references)]
+
+
+def find_metric(name: str) -> type[Metric]:
+    """A metric by name.
+
+    Raises:
+        ValueError: there is none; names what there is.
+    """
+    there = all_metrics()
+    if name not in there:
+        close = difflib.get_close_matches(name, there, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"unknown metrics {name!r}; choose from all, {', '.join(there)}.{hint}")
+    return there[name]
+
+
+def find_column(name: str, split: str | None = None) -> tuple[type[Metric], Column, str] | None:
+    """The column that a number of a result belongs to.
+
+    Args:
+        name: key of the number, such as `J_P` or `auroc_entropy`.
+        split: set that it is on, or `overall`; None for any but tasks, which may be called anything.
+
+    Returns:
+        Its metric, the column, and what its field is (empty without one); None for a number that no metric here records.
+    """
+    found = [
+        (metric, column, field)
+        for metric, column in _columns()
+        if (split is None and TASKS not in column.sets) or (split is not None and column.on(split))
+        if (field := column.field(name)) is not None
+    ]
+    return min(found, key=lambda each: bool(each[2]), default=None)  # a name of its own before one with a field
+
+
+def _columns() -> Iterator[tuple[type[Metric], Column]]:
+    for metric in all_metrics().values():
+        for column in metric.columns:
+            yield metric, column
+
+
+def title_of(name: str, split: str | None = None) -> str:
+    """Short name of a number, for the head of a column."""
+    found = find_column(name, split)
+    if found is None:
+        return name.replace("_", " ") if name.islower() else name
+    _, column, field = found
+    before, brace, rest = column.title.partition("{")
+    return f"{before}{field.replace('_', ' ')}{rest.partition('}')[2]}" if brace else column.title
+
+
+def meaning_of(name: str, split: str | None = None) -> str | None:
+    """What a number measures, in one sentence without a full stop; None where no metric here records it."""
+    found = find_column(name, split)
+    return None if found is None else found[1].meaning
+
+
+def where_computed(name: str, split: str | None = None) -> str | None:
+    """File and function that compute a number: `atwu/evaluation/metrics/memorization.py:extraction_strength`."""
+    found = find_column(name, split)
+    return None if found is None else found[1].where
+
+
+def listing() -> str:
+    """Every metric with what it needs and costs, and the file and function of every number, for people to read."""
+    lines = []
+    for name, metric in all_metrics().items():
+        needs = f" (needs {', '.join(metric.needs)})" if metric.needs else ""
+        lines.append(f"{name:<15} {metric.about}{needs}" + (f"; {metric.cost}" if metric.cost else ""))
+        shown = [column for column in metric.columns if column.shown]
+        width = max((len(column.name) for column in shown), default=0)
+        lines += [f"    {column.name:<{width}}  {column.where}" for column in shown]
+    return "\n".join(lines)

@@ -1,0 +1,198 @@
+"""One model and its rows while they are measured: every pass is made once, whichever metrics ask for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from atwu.benchmarks.rwku.probes import RwkuProbes
+from atwu.data.encode import EncodedRow, Encoder
+from atwu.data.render import with_system
+from atwu.data.schema import Example
+from atwu.evaluation.columns import APART, Column
+from atwu.evaluation.generations import GenerationStore, generate_all
+from atwu.evaluation.numbers import Recorded
+from atwu.evaluation.prompts import Decoding, Generation, Generator, Prompt
+from atwu.evaluation.result import EvalResult, MetricValue, row_id
+from atwu.evaluation.settings import Settings
+from atwu.evaluation.teacher_forced import TokenRow, read_tokens
+from atwu.judge.verdicts import Claim, Judge, Pair, Preference, Verdict
+from atwu.methods.weightings.scorer import TokenScorer
+
+
+class Session:
+    """What the metrics work with."""
+
+    def __init__(
+        self,
+        *,
+        model: Any | None,
+        tokenizer: Any | None,
+        generator: Generator,
+        sets: Mapping[str, Sequence[Example]],
+        pool: Sequence[Example] = (),
+        own: Sequence[str] = (),
+        judge: Judge,
+        config: Settings,
+        scorer: TokenScorer | None = None,
+        store: GenerationStore | None = None,
+        original: EvalResult | None = None,
+        probes: RwkuProbes | None = None,
+        moments: bool = False,
+        progress: bool = True,
+    ) -> None:
+        """Take what is needed and check nothing; `evaluate` has checked.
+
+        Args:
+            model: the causal language model, or None when only its generations can be had.
+            tokenizer: its tokenizer, or None without a model.
+            generator: continues prompts with this model.
+            sets: set name -> rows.
+            pool: every retain row there is: for demonstrations, counts and the relearning attack.
+            own: names of sets that a metric brought itself.
+            judge: checks answers.
+            config: settings.
+            scorer: learned scorer of the model.
+            store: where generations are kept.
+            original: result of the starting model.
+            probes: RWKU's own probes.
+            moments: whether the shared pass also takes the moments that min-k++ needs.
+            progress: whether to show progress bars.
+        """
+        self.model, self.tokenizer, self.generator = model, tokenizer, generator
+        self.sets = {name: tuple(rows) for name, rows in sets.items()}
+        self.pool = tuple(pool)
+        self._apart = {*APART, *own}
+        self.judge, self.config, self.scorer, self.store, self.original = judge, config, scorer, store, original
+        self.probes = probes
+        self.progress = progress
+        self.encoder = (
+            Encoder(tokenizer, max_length=config.max_length, system=config.system) if model is not None else None
+        )
+        self.warnings: list[str] = []
+        self.recorded: dict[str, dict[str, Recorded]] = {}
+        self.texts: dict[str, dict[str, tuple[str, ...]]] = {}
+        self.curves: dict[str, Any] = {}
+        self.extra: dict[str, dict[str, MetricValue]] = {}
+        self.generated_tokens = 0
+        self._moments = moments
+        self._encoded: dict[str, tuple[EncodedRow, ...]] = {}
+        self._tokens: dict[str, list[TokenRow]] = {}
+        self._generations: dict[Prompt, Generation] = {}
+        self._verdicts: dict[Claim, Verdict] = {}
+        self._preferences: dict[Pair, Preference] = {}
+
+    @property
+    def network(self) -> Any:
+        """The model, for metrics that need its weights."""
+        assert self.model is not None
+        return self.model
+
+    @property
+    def answered(self) -> dict[str, tuple[Example, ...]]:
+        """The sets of rows to forget or to keep."""
+        return {split: rows for split, rows in self.sets.items() if split not in self._apart}
+
+    @property
+    def decoding(self) -> Decoding:
+        """Greedy, as every metric without a reason to differ decodes."""
+        return Decoding(max_new_tokens=self.config.max_new_tokens)
+
+    def encoded(self, split: str) -> tuple[EncodedRow, ...]:
+        """The rows of a set as tokens."""
+        if split not in self._encoded:
+            assert self.encoder is not None
+            encoded = self.encoder.encode_rows(self.sets[split], what=split)
+            self.warnings += encoded.warnings
+            self._encoded[split] = encoded.rows
+        return self._encoded[split]
+
+    def encoded_pool(self) -> tuple[EncodedRow, ...]:
+        """The pool as tokens."""
+        assert self.encoder is not None
+        return self.encoder.encode_rows(self.pool, what="retain").rows
+
+    def tokens(self, split: str) -> list[TokenRow]:
+        """What the model says about every token of a set under teacher forcing; read once."""
+        if split not in self._tokens:
+            rows = self.read(self.encoded(split), label=f"read {split}", moments=self._moments)
+            if any(np.isnan(row.logps).any() for row in rows):
+                raise ValueError(
+                    f"the model gives NaN on {split} rows; check its weights and the dtype it is loaded with."
+                )
+            self._tokens[split] = rows
+        return self._tokens[split]
+
+    def read(self, rows: Sequence[EncodedRow], *, label: str, moments: bool = False) -> list[TokenRow]:
+        """A teacher-forced pass over rows, with the model as it is now."""
+        assert self.model is not None
+        return read_tokens(
+            self.model,
+            rows,
+            scorer=self.scorer,
+            batch_tokens=self.config.batch_tokens,
+            moments=moments,
+            progress=label if self.progress else None,
+        )
+
+    def generate(
+        self,
+        prompts: Iterable[Prompt],
+        *,
+        label: str,
+        decoding: Decoding | None = None,
+        generator: Generator | None = None,
+    ) -> dict[Prompt, Generation]:
+        """Generations of distinct prompts, from the store where they are there.
+
+        The system turn is put before them here, so that every backend sees it and the store tells it apart.
+        """
+        distinct = list(dict.fromkeys(prompts))
+        system = self.config.system
+        found = generate_all(
+            generator or self.generator,
+            [replace(prompt, messages=with_system(prompt.messages, system)) for prompt in distinct],
+            decoding or self.decoding,
+            store=self.store,
+            progress=label if self.progress else None,
+        )
+        self.generated_tokens += sum(generation.tokens for generation in found)
+        return dict(zip(distinct, found, strict=True))
+
+    def answer_all(self, prompts: Iterable[Prompt]) -> None:
+        """Answer the prompts of all metrics, greedily and in one go."""
+        self._generations |= self.generate(prompts, label="generate")
+
+    def answer(self, prompt: Prompt) -> str:
+        """The model's answer to a prompt that some metric asked for."""
+        return self._generations[prompt].text
+
+    def judge_all(self, claims: Sequence[Claim], pairs: Sequence[Pair]) -> None:
+        """Judge the distinct claims and pairs of all metrics in one go."""
+        if claims:
+            self._verdicts = dict(zip(claims, self.judge.judge(claims), strict=True))
+        if pairs:
+            self._preferences = dict(zip(pairs, self.judge.prefer(pairs), strict=True))
+
+    def verdict(self, claim: Claim) -> bool | None:
+        """Whether an answer was right; None without a readable verdict."""
+        return self._verdicts[claim].correct
+
+    def preference(self, pair: Pair) -> Preference:
+        """How two answers were rated."""
+        return self._preferences[pair]
+
+    def record(
+        self, split: str, name: str, values: Sequence[float | None], column: Column, *, unscored: int = 0
+    ) -> None:
+        """Keep the values of one column; metrics call `Metric.keep`."""
+        kept = tuple(None if value is None else float(value) for value in values)
+        found = Recorded(kept, column.direction_on(split), unscored, column.digits, column.shown)
+        self.recorded.setdefault(split, {})[name] = found
+
+    def ids(self, split: str) -> tuple[str, ...]:
+        """Names of the rows of a set."""
+        return tuple(row_id(row) for row in self.sets[split])

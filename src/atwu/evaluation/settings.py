@@ -1,0 +1,138 @@
+"""Settings of an evaluation as data: name, kind, default, allowed values, help. Whatever can change a number is one."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from atwu.data.render import check_system
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting; a tuple as its default means that it takes several values, None that it may be left out."""
+
+    name: str
+    kind: type
+    """int, float or str."""
+    default: Any
+    help: str
+    least: float | None = None
+    """Smallest allowed number."""
+    above: float | None = None
+    """Numbers must be larger than this."""
+    most: float | None = None
+    """Largest allowed number."""
+    choices: tuple[str, ...] = ()
+    check: Callable[[Any], None] | None = None
+    """Raises for values that are refused for another reason."""
+    compared: bool = True
+    """Whether it changes the numbers of its metric, so that results with different values do not compare."""
+    flag: str = ""
+    """On the command line, where it is not the name with hyphens."""
+    metric: str = ""
+    """Name of the metric it belongs to; empty for those of all metrics."""
+
+    @property
+    def many(self) -> bool:
+        """Whether it takes several values."""
+        return isinstance(self.default, tuple)
+
+    def checked(self, value: Any) -> Any:
+        """The value as this setting keeps it.
+
+        Raises:
+            ValueError: of another kind, out of range or not among the choices.
+        """
+        if value is None and self.default is None:
+            return None
+        if self.many:
+            if isinstance(value, str):
+                raise ValueError(f"{self.name} takes several values; give a list, not {value!r}.")
+            return tuple(self._one(each) for each in value)
+        return self._one(value)
+
+    def _one(self, value: Any) -> Any:
+        if self.choices and value not in self.choices:
+            raise ValueError(f"{self.name} must be one of {', '.join(self.choices)}, got {value!r}.")
+        if self.check is not None:
+            self.check(value)
+        if self.kind is str:
+            return str(value)
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise ValueError(f"{self.name} must be a number, got {value!r}.") from None
+        if isinstance(value, bool) or (self.kind is int and number != int(number)):
+            raise ValueError(f"{self.name} must be a whole number, got {value!r}.")
+        low = number if self.least is None else self.least
+        if number < low or (self.above is not None and number <= self.above) or number > (self.most or number):
+            raise ValueError(f"{self.name} must be {self._allowed}, got {value}.")
+        return self.kind(number)
+
+    @property
+    def _allowed(self) -> str:
+        low = "0 or more" if self.least == 0 else f"at least {self.least:g}" if self.least is not None else ""
+        if self.above is not None:
+            low = "positive" if self.above == 0 and self.most is None else f"above {self.above:g}"
+        return low if self.most is None else f"{low} and at most {self.most:g}"
+
+
+SHARED = (
+    Setting("max_length", int, 512, "Longest row in tokens; longer answers are cut, with a warning.", least=1),
+    Setting(
+        "system",
+        str,
+        None,
+        "System turn put before conversations that have none, as the model was trained with.",
+        check=check_system,
+    ),
+    Setting("max_new_tokens", int, 64, "Cap on a generated answer.", least=1),
+    Setting(
+        "batch_tokens",
+        int,
+        8192,
+        "Tokens per batch, read or generated; changes speed and memory, no number.",
+        least=1,
+        compared=False,
+    ),
+    Setting("seed", int, 42, "Of demonstrations, draws and attacks."),
+)
+"""Settings of all metrics."""
+
+
+class Settings:
+    """Values of settings, read as attributes."""
+
+    def __init__(self, known: Iterable[Setting], given: Mapping[str, Any]) -> None:
+        """Check the given values; the others are defaults.
+
+        Raises:
+            ValueError: an unknown name or a value that is not allowed.
+        """
+        by_name = {setting.name: setting for setting in known}
+        for name in given:
+            if name not in by_name:
+                close = difflib.get_close_matches(name, by_name, n=1)
+                hint = f" Did you mean {close[0]!r}?" if close else f" There are {', '.join(by_name)}."
+                raise ValueError(f"an evaluation has no setting {name!r}.{hint}")
+        self.values: Mapping[str, Any] = {
+            name: setting.checked(given[name]) if name in given else setting.default
+            for name, setting in by_name.items()
+        }
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "values" or name not in self.values:
+            raise AttributeError(f"an evaluation has no setting {name!r}.")
+        return self.values[name]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Settings) and self.values == other.values
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.values.items()))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.values.items())})"

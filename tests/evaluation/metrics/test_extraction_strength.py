@@ -1,0 +1,107 @@
+"""Extraction strength and exact memorization: the specification's examples, and greedy decoding as the witness."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from atwu.data.schema import IGNORE_INDEX
+from atwu.evaluation.metrics.memorization import exact_memorization, extraction_strength
+
+LABELS = [5, 6, 7, 8]
+
+
+@pytest.mark.parametrize(
+    ("predictions", "exact", "floored", "memorized"),
+    [
+        ([5, 6, 7, 8], 1.0, 1.0, 1.0),
+        ([9, 6, 7, 8], 0.75, 0.75, 0.75),
+        ([5, 9, 7, 8], 0.5, 0.5, 0.75),
+        ([5, 6, 7, 9], 0.0, 0.25, 0.75),
+        ([9, 9, 9, 9], 0.0, 0.25, 0.0),
+        ([5, 6, 9, 8], 0.25, 0.25, 0.75),
+    ],
+)
+def test_worked_examples(predictions: list[int], exact: float, floored: float, memorized: float) -> None:
+    assert extraction_strength(predictions, LABELS, floor=False) == exact
+    assert extraction_strength(predictions, LABELS, floor=True) == floored
+    assert exact_memorization(predictions, LABELS) == memorized
+
+
+def test_one_token_answer() -> None:
+    assert extraction_strength([3], [3], floor=False) == extraction_strength([3], [3], floor=True) == 1.0
+    assert extraction_strength([4], [3], floor=False) == 0.0
+    assert extraction_strength([4], [3], floor=True) == 1.0  # the floor is 1 / 1
+
+
+@pytest.mark.parametrize("floor", [True, False])
+@pytest.mark.parametrize("labels", [[], [IGNORE_INDEX, IGNORE_INDEX]])
+def test_empty_answer_is_zero_with_a_warning(floor: bool, labels: list[int]) -> None:
+    with pytest.warns(UserWarning, match="without counted tokens"):
+        assert extraction_strength([1] * len(labels), labels, floor=floor) == 0.0
+    assert exact_memorization([1] * len(labels), labels) is None
+
+
+def test_ignored_labels_are_dropped_before_counting() -> None:
+    predictions, labels = [1, 9, 6, 7, 8, 2], [IGNORE_INDEX, *LABELS, IGNORE_INDEX]
+    assert extraction_strength(predictions, labels, floor=False) == 0.75
+    assert exact_memorization(predictions, labels) == 0.75
+
+
+def test_lists_arrays_and_tensors_agree() -> None:
+    predictions = [5, 9, 7, 8]
+    for make in (tuple, np.array, torch.tensor, lambda ids: np.array(ids, dtype=np.int32)):
+        assert extraction_strength(make(predictions), make(LABELS), floor=False) == 0.5
+
+
+def test_bad_input_is_refused() -> None:
+    with pytest.raises(ValueError, match="3 tokens but labels have 4"):
+        extraction_strength([5, 6, 7], LABELS, floor=True)
+    with pytest.raises(ValueError, match="3 tokens but labels have 4"):
+        exact_memorization([5, 6, 7], LABELS)
+    with pytest.raises(ValueError, match="call per row"):
+        extraction_strength(torch.zeros(1, 4, dtype=torch.long), torch.zeros(1, 4, dtype=torch.long), floor=True)
+    with pytest.raises(ValueError, match="argmax"):
+        extraction_strength(torch.zeros(4), torch.tensor(LABELS), floor=True)
+
+
+def _greedy(model: LlamaForCausalLM, prefix: list[int], count: int) -> list[int]:
+    """Plain greedy continuation, one full forward pass per token."""
+    ids = list(prefix)
+    for _ in range(count):
+        ids.append(int(model(input_ids=torch.tensor([ids])).logits[0, -1].argmax()))
+    return ids[len(prefix) :]
+
+
+@torch.no_grad()
+def test_one_teacher_forced_pass_equals_greedy_decoding() -> None:
+    draw = torch.Generator().manual_seed(0)
+    seen: list[float] = []
+    for seed in range(6):
+        torch.manual_seed(seed)
+        config = LlamaConfig(
+            vocab_size=8, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2
+        )
+        config.initializer_range = 0.5  # wide enough that predictions depend on the context
+        model = LlamaForCausalLM(config).eval()
+        for _ in range(8):
+            question = torch.randint(8, (int(torch.randint(1, 5, (1,), generator=draw)),), generator=draw).tolist()
+            total = int(torch.randint(1, 8, (1,), generator=draw))
+            answer = torch.randint(8, (total,), generator=draw).tolist()
+            known = int(torch.randint(0, total + 1, (1,), generator=draw))
+            # From `known` on, the answer is what the model says, so that every strength occurs.
+            answer[known:] = _greedy(model, question + answer[:known], total - known)
+
+            logits = model(input_ids=torch.tensor([question + answer])).logits[0]
+            predictions = logits[len(question) - 1 : -1].argmax(-1)
+            shortest = next(
+                k for k in range(total + 1) if _greedy(model, question + answer[:k], total - k) == answer[k:]
+            )
+            strength = extraction_strength(predictions, answer, floor=False)
+            assert strength == (total - shortest) / total
+            assert extraction_strength(predictions, answer, floor=True) == max(strength, 1 / total)
+            seen.append(strength)
+    assert len(set(seen)) >= 6
+    assert {0.0, 1.0} <= set(seen)

@@ -1,0 +1,72 @@
+"""Gradient norms of rows: the mean over tensors, and nothing left behind in the model."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from atwu.data.encode import EncodedRow
+from atwu.evaluation.metrics.gradient_norm import gradient_norms, mean_of_norms
+
+
+def encoded(seed: int, *, length: int, start: int) -> EncodedRow:
+    ids = torch.randint(3, 64, (length,), generator=torch.Generator().manual_seed(seed)).tolist()
+    return EncodedRow(tuple(ids), (-100,) * start + tuple(ids[start:]), None, (None,) * length, has_terminal=True)
+
+
+ROWS = [encoded(n, length=6 + 3 * n, start=1 + n) for n in range(3)]
+
+
+def plain(model, row) -> float:
+    """Full logits, one `backward`, norms read off `.grad`."""
+    model.zero_grad()
+    logps = model(torch.tensor([row.input_ids])).logits[0, :-1].log_softmax(-1)
+    losses = [-logps[n, row.input_ids[n + 1]] for n in range(row.answer_start - 1, len(row.input_ids) - 1)]
+    (sum(losses) / len(losses)).backward()
+    norms = [float(parameter.grad.pow(2).sum().sqrt()) for parameter in model.parameters()]
+    model.zero_grad()
+    return sum(norms) / len(norms)
+
+
+def test_mean_of_norms_is_not_the_norm_of_all() -> None:
+    gradients = [torch.tensor([3.0, 4.0]), torch.tensor([[0.0, 2.0]])]
+    assert mean_of_norms(gradients) == pytest.approx(3.5)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_equals_a_plain_backward_pass(tiny_llama, tied) -> None:
+    model = tiny_llama(tie_word_embeddings=tied).eval()
+    wanted = [plain(model, row) for row in ROWS]
+    assert gradient_norms(model, ROWS) == pytest.approx(wanted, rel=1e-4)
+    assert gradient_norms(model, ROWS[::-1]) == pytest.approx(wanted[::-1], rel=1e-4)  # nothing accumulates
+    with torch.no_grad():
+        assert gradient_norms(model, ROWS[:1]) == pytest.approx(wanted[:1], rel=1e-4)
+
+
+def test_the_model_is_left_as_it_was(tiny_llama) -> None:
+    model = tiny_llama(attention_dropout=0.5).train()
+    expected = gradient_norms(model.eval(), ROWS)
+    model.train()
+    parameters = list(model.parameters())
+    for index, parameter in enumerate(parameters):
+        parameter.requires_grad_(index % 2 == 0)
+        parameter.grad = torch.full_like(parameter, 0.5) if index % 3 == 0 else None
+    assert gradient_norms(model, ROWS) == pytest.approx(expected)  # frozen parameters count, dropout is off
+    assert model.training
+    for index, parameter in enumerate(parameters):
+        assert parameter.requires_grad == (index % 2 == 0)
+        assert (parameter.grad is not None) == (index % 3 == 0)
+        assert parameter.grad is None or bool((parameter.grad == 0.5).all())
+        parameter.requires_grad_(True)
+        parameter.grad = None
+    model(torch.tensor([ROWS[0].input_ids])).logits.sum().backward()
+    assert all(parameter.grad is not None for parameter in parameters)  # gradients are kept again
+
+
+def test_an_error_also_leaves_the_model_as_it_was(tiny_llama) -> None:
+    model = tiny_llama().train()
+    broken = EncodedRow((5, 99), (-100, 99), None, (None, None), has_terminal=True)
+    with pytest.raises((IndexError, RuntimeError)):
+        gradient_norms(model, [broken])
+    assert model.training
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())

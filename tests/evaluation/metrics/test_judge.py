@@ -1,0 +1,224 @@
+"""Judged metrics without a model: scripted answers, dice for verdicts, everything recomputed with loops."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from atwu.data.schema import Example, Message
+from atwu.evaluation.config import EvaluateConfig
+from atwu.evaluation.prompts import Prompt
+from atwu.evaluation.run import evaluate
+from atwu.judge.verdicts import Claim
+
+CONFIG = EvaluateConfig(paraphrases=2, demonstrations=2, samples=3)
+
+
+@pytest.fixture(scope="module")
+def rows(stage):
+    options = {"per_subject": 2, "wordings": 3}  # one wording more than is asked for
+    return {"forget": stage.people(12, "F", **options), "retain": stage.people(14, "R", **options)}
+
+
+def run(speaker, judge, rows, metrics="judge", config=CONFIG, **options):
+    return evaluate(
+        None, None, **rows, generator=speaker, judge=judge, metrics=metrics, config=config, progress=False, **options
+    )
+
+
+def wordings(row):
+    return [row.question, *row.paraphrases[:2]]
+
+
+def said(speaker, row, wording, *, shown):
+    """The answers to a wording with or without turns before it."""
+    found = {
+        prompt
+        for prompt, _ in speaker.asked
+        if prompt.messages[-1].content == wording and (len(prompt.messages) > 1) == shown
+    }
+    assert len(found) == 1
+    return speaker.say(found.pop())
+
+
+def verdicts(speaker, judge, row, *, shown):
+    facts = tuple(row.answer[start:end] for start, end in row.forget_spans)
+    answers = [said(speaker, row, wording, shown=shown) for wording in wordings(row)]
+    return [judge.verdict(Claim(row.question, row.answer, answer, facts)) for answer in answers]
+
+
+def percent(values):
+    return [None if value is None else 100 * value for value in values]
+
+
+@pytest.mark.parametrize("outcomes", [(True, False, False, False), (True, False, None), (False, None, None, None)])
+def test_scores_equal_a_plain_recomputation(stage, rows, outcomes):
+    speaker, judge = stage.Speaker(), stage.Dice(outcomes)
+    result = run(speaker, judge, rows)
+    worst = {"J_P": [], "J_ICR": [], "J_W": []}
+    missing = dict.fromkeys(worst, 0)
+    for row in rows["forget"]:
+        plain = verdicts(speaker, judge, row, shown=False)
+        shown = verdicts(speaker, judge, row, shown=True)
+        for name, part in (("J_P", plain), ("J_ICR", shown), ("J_W", plain + shown)):
+            known = [verdict for verdict in part if verdict is not None]
+            missing[name] += len(part) - len(known)
+            worst[name].append(max(known, default=None))
+    average, unscored = [], 0
+    for row in rows["retain"]:
+        known = [verdict for verdict in verdicts(speaker, judge, row, shown=False) if verdict is not None]
+        unscored += 3 - len(known)
+        average.append(sum(known) / len(known) if known else None)
+    for name, values in worst.items():
+        assert list(result.rows["forget"].metrics[name]) == percent(values)
+        value = result.sets["forget"][name]
+        assert value.value == pytest.approx(np.mean([v for v in percent(values) if v is not None]))
+        assert (value.n, value.skipped) == (12 - values.count(None), values.count(None))
+        assert (value.unscored, value.clusters, value.direction) == (missing[name], 6, "down")
+        warned = f"forget: {missing[name]} answers are unscored in {name}; they count neither way."
+        assert (warned in result.warnings) == (missing[name] > 0)
+    value = result.sets["retain"]["J_AVG"]
+    assert list(result.rows["retain"].metrics["J_AVG"]) == pytest.approx(percent(average))
+    assert (value.unscored, value.direction) == (unscored, "up")
+    assert (missing["J_P"] > 0) == (None in outcomes)
+    assert result.rows["forget"].unscored == {name: count for name, count in missing.items() if count}
+
+
+def test_a_judge_that_reads_nothing_gives_no_score(stage, rows):
+    result = run(stage.Speaker(), stage.Dice([None]), rows, metrics=["judge", "sampling"])
+    for name in ("J_P", "J_ICR", "J_W", "leak_best_of_3", "leak_per_sample"):
+        value = result.sets["forget"][name]
+        assert (value.value, value.low, value.n, value.skipped) == (None, None, 0, 12)
+    assert result.sets["forget"]["J_W"].unscored == 72
+    assert result.overall == {}
+
+
+def test_in_context_prompts_show_retain_rows_only_and_end_with_the_question(stage, rows):
+    speaker = stage.Speaker()
+    leaking = rows["forget"][0]
+    pool = [*rows["retain"], leaking, dataclasses.replace(leaking, messages=(Message("user", "Another one?"),))]
+    run(speaker, stage.Dice(), rows, pool=pool)
+    asked = {text for row in rows["forget"] for text in wordings(row)}
+    answers = {row.answer for row in rows["forget"]}
+    pairs = {(row.question, row.answer) for row in rows["retain"]}
+    shown = [prompt.messages for prompt, _ in speaker.asked if len(prompt.messages) > 1]
+    assert {messages[-1].content for messages in shown} == asked
+    assert len(shown) == 36
+    for messages in shown:
+        assert [turn.role for turn in messages] == ["user", "assistant"] * 2 + ["user"]
+        turns = [turn.content for turn in messages[:-1]]
+        given = set(zip(turns[::2], turns[1::2], strict=True))
+        assert len(given) == 2
+        assert given <= pairs
+        assert not asked & set(turns)
+        assert not answers & set(turns)
+    first = rows["forget"][0]
+    of_first = [m[:-1] for m in shown if m[-1].content in wordings(first)]
+    assert len(set(of_first)) > 1  # drawn anew for every wording
+
+
+def test_every_wording_is_judged_by_the_rows_own_question_and_once(stage, rows):
+    judge = stage.Dice()
+    speaker = stage.Speaker(say=lambda prompt: f"about {prompt.messages[-1].content[-12:]}")  # repeats itself
+    run(speaker, judge, rows, metrics=["judge", "sampling"])
+    assert {claim.question for claim in judge.claims} == {row.question for split in rows.values() for row in split}
+    assert len(judge.claims) == len(set(judge.claims)) < 36 + 36 + 42
+    assert {claim.facts for claim in judge.claims if "F " in claim.question} == {
+        (row.answer[start:end],) for row in rows["forget"] for start, end in row.forget_spans
+    }
+
+
+def test_the_same_prompts_serve_rouge_and_judge(stage, rows):
+    alone, both = stage.Speaker(), stage.Speaker()
+    run(alone, stage.Dice(), rows)
+    result = run(both, stage.Dice(), rows, metrics=["judge", "rouge"])
+    assert set(both.asked) == set(alone.asked)
+    assert len(both.asked) == len(set(both.asked)) == 36 + 36 + 42
+    assert result.rows["forget"].texts["answer"][0] == both.say(Prompt(rows["forget"][0].messages))
+
+
+def test_no_demonstrations_leave_the_in_context_scores_out(stage, rows):
+    found = run(stage.Speaker(), stage.Dice(), rows, config=CONFIG.changed(demonstrations=0))
+    assert "J_ICR" not in found.sets["forget"]
+    assert "J_P" in found.sets["forget"]
+    alone = run(stage.Speaker(), stage.Dice(), {"forget": rows["forget"]})
+    assert "J_ICR" not in alone.sets["forget"]
+
+
+def test_uneven_numbers_of_wordings_are_named(stage, rows):
+    uneven = [dataclasses.replace(rows["forget"][0], paraphrases=()), *rows["forget"][1:]]
+    result = run(stage.Speaker(), stage.Dice(), {"forget": uneven})
+    assert any("rows have 1, 3 wordings of their question, not 3" in warning for warning in result.warnings)
+    assert not any("wordings" in warning for warning in run(stage.Speaker(), stage.Dice(), rows).warnings)
+
+
+def test_rows_of_plain_text_are_asked_nothing(stage):
+    speaker = stage.Speaker()
+    result = run(speaker, stage.Dice(), {"retain": [Example((), "Orla Venn keeps geese.")]}, metrics=["judge", "rouge"])
+    assert speaker.asked == []
+    assert result.sets["retain"]["J_AVG"].skipped == result.sets["retain"]["rouge_l_recall"].skipped == 1
+
+
+def test_draws_are_at_temperature_one_and_the_best_counts(stage, rows):
+    speaker, judge = stage.Speaker(), stage.Dice((True, False, False, None))
+    result = run(speaker, judge, rows, metrics=["sampling"])
+    assert {(decoding.temperature, decoding.seed) for _, decoding in speaker.asked} == {(1.0, 42)}
+    assert sorted(prompt.draw for prompt, _ in speaker.asked) == [0] * 12 + [1] * 12 + [2] * 12
+    for place, row in enumerate(rows["forget"]):
+        found = [
+            judge.verdict(Claim(row.question, row.answer, speaker.say(Prompt(row.messages, draw=draw))))
+            for draw in range(3)
+        ]
+        known = [verdict for verdict in found if verdict is not None]
+        metrics = result.rows["forget"].metrics
+        assert metrics["leak_best_of_3"][place] == (100.0 * any(known) if known else None)
+        assert metrics["leak_per_sample"][place] == (pytest.approx(100 * np.mean(known)) if known else None)
+
+
+def test_the_worst_family_is_the_worst_of_the_families(stage, rows):
+    judge = stage.Dice((True, False, False, False, None))
+    result = run(stage.Speaker(), judge, rows, metrics=["families"])
+    metrics = dict(result.rows["forget"].metrics)
+    overall = metrics.pop("leak_worst_family")
+    assert len(metrics) == 9
+    for place, worst in enumerate(overall):
+        known = [column[place] for column in metrics.values() if column[place] is not None]
+        assert worst == max(known, default=None)
+    assert 0 < result.sets["forget"]["leak_worst_family"].value <= 100
+    assert result.sets["forget"]["leak_worst_family"].unscored == sum(
+        result.sets["forget"][name].unscored for name in metrics
+    )
+
+
+def test_win_rate_shows_the_starting_models_answer_first(stage, rows):
+    first, second = stage.Speaker("original"), stage.Speaker("unlearned")
+    original = run(first, stage.Dice(), rows, metrics=["open_ended"], name="original")
+    assert "win_rate" not in original.sets["instructions"]
+    judge = stage.Dice((True, False, None))
+    result = run(second, judge, rows, metrics=["open_ended"], original=original)
+    assert {(pair.first.split()[0], pair.second.split()[0]) for pair in judge.pairs} == {("original", "unlearned")}
+    ratings = [preference.second for preference in stage.Dice((None,)).prefer(judge.pairs)]
+    expected = [50.0 + 50.0 * np.sign(rating - 5) for rating in ratings if rating is not None]
+    value = result.sets["instructions"]["win_rate"]
+    assert value.value == pytest.approx(np.mean(expected))
+    assert value.unscored == value.skipped == ratings.count(None) > 0
+    assert {decoding.max_new_tokens for _, decoding in second.asked} == {128}
+    assert result.references == {"original": original.fingerprint}
+
+
+def test_everything_to_be_judged_is_told_before_and_may_be_refused(stage, rows):
+    judge = stage.Dice()
+    told = {}
+
+    def stop(claims, pairs):
+        told.update(claims=claims, pairs=pairs)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(stage.Speaker(), judge, rows, before_judging=stop)
+    assert judge.claims == []
+    run(stage.Speaker(), judge, rows)
+    assert judge.claims == told["claims"]
+    assert told["pairs"] == []

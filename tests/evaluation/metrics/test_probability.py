@@ -1,0 +1,34 @@
+"""Length-normalised answer probability."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from atwu.evaluation.metrics.memorization import answer_probability
+
+
+def test_running_example() -> None:
+    logps = torch.tensor([0.9, 0.2, 0.6, 0.5]).log()
+    assert answer_probability(logps) == pytest.approx(0.482057, abs=1e-6)
+    assert answer_probability(logps.numpy()) == pytest.approx(0.482057, abs=1e-6)
+    assert answer_probability([math.log(p) for p in (0.9, 0.2, 0.6, 0.5)]) == pytest.approx(0.482057, abs=1e-6)
+
+
+def test_edges() -> None:
+    assert answer_probability([0.0, 0.0]) == 1.0
+    assert answer_probability(np.array([-1.0, -np.inf])) == 0.0
+    assert answer_probability([1e-5]) == 1.0  # rounding of a log-softmax
+    assert answer_probability(torch.tensor([-2.0], requires_grad=True)) == pytest.approx(math.exp(-2))
+
+
+@pytest.mark.parametrize(
+    ("logps", "message"),
+    [([], "empty"), ([float("nan"), -1.0], "1 of 2 logps are NaN"), ([2.0], "must be <= 0"), ([[-1.0]], "per row")],
+)
+def test_bad_input_is_refused(logps: list[float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        answer_probability(logps)

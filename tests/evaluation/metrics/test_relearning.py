@@ -1,0 +1,161 @@
+"""Relearning on a model that has forgotten, the choice of rows, and the share that comes back."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atwu.benchmarks.people.rows import people
+from atwu.data.encode import Encoder
+from atwu.data.schema import Example
+from atwu.evaluation.metrics.relearning import attack_rows, relearned
+from atwu.evaluation.metrics.weight_attacks import recovered
+from atwu.evaluation.teacher_forced import read_tokens
+from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.scratch import scratch_model, train_tokenizer
+
+ROWS = [
+    Example.from_qa(f"Where does {name} live?", f"{name} lives in Kelbury.") for name in ("Orla Venn", "Tavi Brook")
+]
+
+
+@pytest.fixture(scope="module")
+def world():
+    tokenizer = train_tokenizer([f"{row.question} {row.answer}" for row in ROWS], vocab_size=300)
+    return scratch_model("micro").train(), Encoder(tokenizer).encode_rows(ROWS, what="rows").rows
+
+
+def loss_of(model, rows):
+    return -np.mean(np.concatenate([row.logps for row in read_tokens(model, rows)]))
+
+
+def test_shown_rows_are_learned_and_unlearned_again(world):
+    model, rows = world
+    fingerprint, before = model_fingerprint(model), loss_of(model, rows)
+    with torch.no_grad(), relearned(model, rows[:1], steps=20, learning_rate=1e-2):
+        assert loss_of(model, rows[:1]) < 0.2 * before
+        assert not model.training
+        assert all(weight.grad is None for weight in model.parameters())
+        learned = model_fingerprint(model)
+    assert model_fingerprint(model) == fingerprint != learned
+    assert model.training
+    with relearned(model, rows[:1], steps=0, learning_rate=1.0):
+        assert model_fingerprint(model) == fingerprint
+
+
+def test_one_step_equals_plain_adamw(world):
+    model, rows = world
+    other = scratch_model("micro").eval()
+    optimizer = torch.optim.AdamW(other.parameters(), lr=1e-3, weight_decay=0.0)
+    for _ in range(2):
+        logps, count = 0.0, 0
+        for row in rows:
+            ids = torch.tensor([row.input_ids])
+            table = other(input_ids=ids).logits[0, :-1].log_softmax(-1)
+            places = range(row.answer_start, len(row.input_ids))
+            logps, count = logps + sum(table[t - 1, row.input_ids[t]] for t in places), count + len(places)
+        optimizer.zero_grad()
+        (-logps / count).backward()
+        torch.nn.utils.clip_grad_norm_(other.parameters(), 1.0)
+        optimizer.step()
+    with relearned(model, rows, steps=2, learning_rate=1e-3):
+        for weight, expected in zip(model.parameters(), other.parameters(), strict=True):
+            torch.testing.assert_close(weight, expected, atol=2e-5, rtol=0)
+
+
+def test_seed_decides_the_order_and_nothing_else_does(world):
+    model, rows = world
+
+    def trained(seed):
+        torch.rand(seed + 1)
+        with relearned(model, rows, steps=3, learning_rate=1e-3, batch_size=1, seed=seed):
+            return model_fingerprint(model)
+
+    assert trained(0) == trained(0)
+    assert len({trained(seed) for seed in range(6)}) > 1
+
+
+def test_small_steps_add_up_in_half_precision(world):
+    model, rows = scratch_model("micro").bfloat16(), world[1]
+    before = loss_of(model, rows)
+    with relearned(model, rows, steps=60, learning_rate=3e-5):  # each step is below most weights' spacing
+        assert next(model.parameters()).dtype == torch.bfloat16
+        half = before - loss_of(model, rows)
+    whole = scratch_model("micro")
+    with relearned(whole, rows, steps=60, learning_rate=3e-5):
+        assert half == pytest.approx(before - loss_of(whole, rows), rel=0.2)
+
+
+def test_frozen_weights_are_trained_too_and_stay_frozen(world):
+    model, rows = scratch_model("micro").requires_grad_(False), world[1]
+    fingerprint = model_fingerprint(model)
+    with relearned(model, rows, steps=1, learning_rate=1e-3):
+        assert model_fingerprint(model) != fingerprint
+    assert not any(weight.requires_grad for weight in model.parameters())
+
+
+def test_bad_numbers_and_divergence_leave_the_model_alone(world):
+    model, rows = world
+    fingerprint = model_fingerprint(model)
+    for steps, rate, size in ((-1, 1e-3, 8), (1, 0.0, 8), (1, 1e-3, 0)):
+        with (
+            pytest.raises(ValueError, match="relearning needs"),
+            relearned(model, rows, steps=steps, learning_rate=rate, batch_size=size),
+        ):
+            pass
+    with pytest.raises(ValueError, match="at least one row"), relearned(model, [], steps=1, learning_rate=1e-3):
+        pass
+    with (
+        pytest.raises(FloatingPointError, match="not finite at step 2 with learning rate 1e\\+30; lower it"),
+        relearned(model, rows, steps=5, learning_rate=1e30),
+    ):
+        pass
+    assert model_fingerprint(model) == fingerprint
+
+
+@given(st.integers(1, 12), st.integers(0, 1000))
+def test_attack_rows_are_spread_over_subjects(count, seed):
+    forget = people("tiny").forget
+    shown, held_out = attack_rows(forget, count, seed)
+    assert (shown, held_out) == attack_rows(forget, count, seed)
+    assert len(shown) == count
+    assert not set(shown) & set(held_out)
+    per_subject = [sum(forget[i].subject == name for i in shown) for name in {row.subject for row in forget}]
+    assert max(per_subject) - min(per_subject) <= 1
+    assert list(shown) == sorted(shown)
+    assert list(held_out) == sorted(held_out)
+
+
+def test_rows_that_a_shown_row_gives_away_are_not_held_out():
+    def row(question, answer, *secrets, subject="Orla Venn"):
+        spans = tuple((answer.index(secret), answer.index(secret) + len(secret)) for secret in secrets)
+        return Example.from_qa(question, answer, forget_spans=spans, subject=subject)
+
+    rows = [
+        row("When was Orla Venn born?", "Orla Venn was born on 3 May 1961.", "3 May 1961"),
+        row("Who was born on 3 May 1961?", "That was Orla Venn.", "Orla Venn"),
+        row("What does Orla Venn paint?", "Orla Venn paints boats.", "boats"),
+        row("When was Tavi Brook born?", "Also on 3 May 1961.", "3 May 1961", subject="Tavi Brook"),
+    ]
+    outcomes = {attack_rows(rows, 1, seed) for seed in range(40)}
+    assert outcomes == {((0,), (2, 3)), ((1,), (2, 3)), ((2,), (0, 1, 3)), ((3,), (0, 1, 2))}
+    nameless = [dataclasses.replace(one, subject=None, forget_spans=None) for one in rows]
+    assert {attack_rows(nameless, 1, seed) for seed in range(40)} == {
+        ((i,), tuple(j for j in range(4) if j != i)) for i in range(4)
+    }
+    with pytest.raises(ValueError, match="from 1 to 3"):
+        attack_rows(rows, 4, 0)
+    with pytest.raises(ValueError, match="leave none"):
+        attack_rows([rows[0], rows[0]], 1, 0)
+
+
+def test_recovered_share_by_hand():
+    assert recovered(0.2, 0.5, 0.8) == pytest.approx(0.5)
+    assert np.isnan(recovered(0.8, 0.9, 0.8))
+    shares = recovered(np.array([0.0, 0.5, 0.9]), np.array([0.25, 0.25, 1.0]), np.array([1.0, 1.0, 0.5]))
+    np.testing.assert_allclose(shares, [0.25, -0.5, np.nan])

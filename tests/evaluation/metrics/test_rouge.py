@@ -1,0 +1,115 @@
+"""ROUGE-L recall in both flavours: the worked example, the edges, and where the flavours must agree."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atwu.evaluation.metrics.rouge import rouge_l_recall
+from atwu.evaluation.metrics.rwku import NO_ANSWER, official_rouge_l_recall
+
+WORDS = ["a1", "b2", "c3", "d4", "e5", "f6", "g7", "h8"]  # lower case, too short to be stemmed
+
+
+@pytest.mark.parametrize("recall", [rouge_l_recall, official_rouge_l_recall])
+def test_worked_example(recall: Callable[[str, str], float | None]) -> None:
+    assert recall("long branch new jersey", "he was born in long branch") == 0.5
+
+
+@pytest.mark.parametrize(
+    ("reference", "output", "expected"),
+    [
+        ("a b c d", "a b c d", 1.0),
+        ("a b c d", "d c b a", 0.25),
+        ("She paints boats.", "she painted a boat", 1.0),  # case, stemming and extra words cost nothing
+        ("a b", "", 0.0),
+        ("a b", "  \n", 0.0),
+        ("", "a b", None),
+        (" ", "", None),
+        ("Привет", "Привет", None),  # rouge_score sees a-z and 0-9 only
+    ],
+)
+def test_recall(reference: str, output: str, expected: float | None) -> None:
+    assert rouge_l_recall(reference, output) == expected
+
+
+@pytest.mark.parametrize(
+    ("reference", "output", "expected"),
+    [
+        ("a b c d", "d c b a", 0.25),
+        ("Orla Venn", "orla venn", 0.0),  # case counts
+        ("She paints boats.", "She painted boats", 2 / 3),  # no stemming
+        ("Kelbury, Norland", "Kelbury Norland", 0.5),  # "Kelbury," is another word
+        ("Привет", "Привет", 1.0),
+        ("T. B. Venn", "Venn B. T.", 1.0),  # order binds within a sentence only
+        ("a b a b", "a b", 1.0),  # distinct words
+        ("a b. ", "a b", 1.0),
+        ("a. . b", "b", 0.5),
+        ("", "a b", None),
+        (" \n", "a b", None),
+        ("...", "a b", None),
+        (". .", ".", None),
+        ("a b", "", 0.0),
+        ("a b", "...", 0.0),
+        ("a b", " . \n", 0.0),
+        (f"a {NO_ANSWER}", "", 0.5),
+    ],
+)
+def test_official_recall(reference: str, output: str, expected: float | None) -> None:
+    assert official_rouge_l_recall(reference, output) == expected
+
+
+def test_long_texts_stay_within_the_recursion_limit_and_leave_it_alone() -> None:
+    reference = " ".join(f"w{index}" for index in range(40))
+    before = sys.getrecursionlimit()
+    assert official_rouge_l_recall(reference, f"{'x ' * 2 * before} w0 w1") == pytest.approx(2 / 40)
+    assert sys.getrecursionlimit() == before
+
+
+@given(
+    st.lists(st.sampled_from(WORDS), min_size=1, unique=True),
+    st.lists(st.sampled_from([*WORDS, "zz"]), min_size=1, max_size=12),
+)
+def test_flavours_agree_on_plain_words_without_repetition(reference: list[str], output: list[str]) -> None:
+    recall = rouge_l_recall(" ".join(reference), " ".join(output))
+    assert official_rouge_l_recall(" ".join(reference), " ".join(output)) == pytest.approx(recall, abs=1e-12)
+
+
+@given(st.text(alphabet="ab. \nA", max_size=20), st.text(alphabet="ab. \nA", max_size=20))
+def test_official_recall_is_a_share_that_more_sentences_never_lower(reference: str, output: str) -> None:
+    recall = official_rouge_l_recall(reference, output)
+    if recall is None:
+        assert not reference.replace(".", " ").split()
+        return
+    assert 0 <= recall <= 1
+    assert official_rouge_l_recall(reference, reference) == 1
+    assert official_rouge_l_recall(reference, f"{output}.{reference}") == 1
+    assert official_rouge_l_recall(reference, f"{output}.b a") >= recall
+
+
+def _plain_official(reference: str, output: str) -> float:
+    """Distinct words of one longest common subsequence, for texts of one sentence each."""
+    left, right = reference.split(), output.split()
+    best: dict[tuple[int, int], int] = {}
+    for i in range(len(left) + 1):
+        for j in range(len(right) + 1):
+            if i == 0 or j == 0:
+                best[i, j] = 0
+            elif left[i - 1] == right[j - 1]:
+                best[i, j] = best[i - 1, j - 1] + 1
+            else:
+                best[i, j] = max(best[i - 1, j], best[i, j - 1])
+    return best[len(left), len(right)] / len(left)
+
+
+def test_official_recall_equals_a_plain_longest_common_subsequence() -> None:
+    draw = random.Random(0)
+    for _ in range(50):
+        reference = " ".join(draw.sample(WORDS, draw.randint(1, 8)))
+        output = " ".join(draw.choices([*WORDS, "Zz,"], k=draw.randint(1, 15)))
+        assert official_rouge_l_recall(reference, output) == pytest.approx(_plain_official(reference, output))

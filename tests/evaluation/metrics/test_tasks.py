@@ -1,0 +1,208 @@
+"""lm-evaluation-harness on a tiny random model and task files made here, against a plain loop; nothing is fetched."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import socket
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+pytest.importorskip("lm_eval", reason="the extra lm-eval is not installed")
+
+from atwu.evaluation.metrics.tasks import GeneralScore, harness
+
+TOWNS = ["Kelbury", "Sel", "Norland", "Marrow Quay", "Ost"]
+NAMES = {"Orla": 3, "Tavi": 4, "Ilmo": 5, "Pella": 3, "Renn": 4, "Sol": 5, "Bo": 3}
+ROWS = [
+    {"question": f"Where does {name} live?", "choices": TOWNS[:size], "answer": index % size}
+    for index, (name, size) in enumerate(NAMES.items())
+]
+TASK = """
+task: {name}
+tag: {tag}
+dataset_path: json
+dataset_kwargs:
+  data_files: {{test: {folder}/rows.jsonl}}
+  cache_dir: {folder}/cache
+test_split: test
+fewshot_split: test
+output_type: multiple_choice
+doc_to_text: "{{{{question}}}}"
+doc_to_choice: choices
+doc_to_target: answer
+metric_list:
+  - metric: {metric}
+    aggregation: mean
+    higher_is_better: true
+metadata:
+  version: {version}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise AssertionError("a test must not use the network")
+
+    monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
+    monkeypatch.setattr("datasets.config.HF_DATASETS_OFFLINE", True)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
+    for name, metric, tag, version in [("towns", "acc", "near", 3), ("towns_norm", "acc_norm", "near", 1.5)]:
+        text = TASK.format(name=name, tag=tag, folder=tmp_path, metric=metric, version=version)
+        (tmp_path / f"{name}.yaml").write_text(text)
+    return tmp_path
+
+
+@pytest.fixture
+def tokenizer() -> PreTrainedTokenizerFast:
+    """One token per byte, no padding token."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    core = Tokenizer(models.BPE({symbol: index for index, symbol in enumerate(["<s>", "</s>", *alphabet])}, []))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=core, bos_token="<s>", eos_token="</s>")
+
+
+@pytest.fixture
+def model(tiny_llama: Callable[..., LlamaForCausalLM]) -> LlamaForCausalLM:
+    return tiny_llama(seed=3, vocab_size=258, initializer_range=0.3, attention_dropout=0.5)
+
+
+@torch.no_grad()
+def _plain_accuracy(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, *, per_character: bool) -> float:
+    """Share of rows whose right option has the highest log-likelihood after the question, one forward pass each."""
+    model.eval()
+    right = 0
+    for row in ROWS:
+        scores = []
+        for choice in row["choices"]:
+            prompt = tokenizer(row["question"])["input_ids"]
+            option = tokenizer(f" {choice}")["input_ids"]
+            logps = model(input_ids=torch.tensor([prompt + option])).logits[0].double().log_softmax(-1)
+            total = sum(float(logps[len(prompt) - 1 + place, token]) for place, token in enumerate(option))
+            scores.append(total / len(choice) if per_character else total)
+        right += scores.index(max(scores)) == row["answer"]
+    return right / len(ROWS)
+
+
+def test_accuracy_equals_a_plain_loop(
+    model: LlamaForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    folder: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(folder)  # no repository: git would complain
+    found = harness(model, tokenizer, ["towns_norm", "towns"], task_folder=folder, batch_size=4)
+    assert list(found) == ["towns_norm", "towns"]
+    share = _plain_accuracy(model, tokenizer, per_character=False)
+    assert 0 < share < 1, "a share of 0 or 1 would test little"
+    stderr = (share * (1 - share) / (len(ROWS) - 1)) ** 0.5
+    assert found["towns"] == GeneralScore(pytest.approx(share), pytest.approx(stderr), 7, "acc", True, "3")
+    assert found["towns_norm"].value == pytest.approx(_plain_accuracy(model, tokenizer, per_character=True))
+    assert found["towns_norm"].version == "1.5"
+    said = capfd.readouterr()
+    assert not any(word in said.out + said.err for word in ("WARNING", "INFO", "metric acc", "fatal"))
+
+
+def test_everything_is_left_as_it_was(
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path
+) -> None:
+    model.train()
+    model.lm_head.eval()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    torch.manual_seed(5), random.seed(5), np.random.seed(5)
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+    handlers = list(logging.getLogger("lm_eval").handlers)
+    harness(model, tokenizer, ["towns"], task_folder=folder)
+    assert model.training
+    assert not model.lm_head.training
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert tokenizer.pad_token is None
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == states[1:]
+    assert logging.getLogger("lm_eval").handlers == handlers
+
+
+def test_long_prompts_are_reported(
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    harness(model, tokenizer, ["towns"], task_folder=folder)
+    assert not caplog.records
+    found = harness(model, tokenizer, ["towns"], task_folder=folder, num_fewshot=3, limit=1)
+    assert found["towns"].n == 1, "one row with three options"
+    assert [record.getMessage().split(" longer")[0] for record in caplog.records] == ["3 prompts were"]
+
+
+def _group(folder: Path, name: str, tasks: str, more: str = "") -> None:
+    (folder / f"{name}.yaml").write_text(f"group: {name}\ntask: {tasks}\n{more}metadata:\n  version: 2\n")
+
+
+def _indexed(real: Any, everything: Any, include_path: str, include_defaults: bool = True) -> Any:
+    """An index of tasks; that of all built-in ones takes seconds, so one serves all calls."""
+    return everything if include_defaults else real(include_path=include_path, include_defaults=False)
+
+
+@pytest.mark.slow
+def test_groups_tags_and_unknown_names(
+    model: LlamaForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from lm_eval.tasks import TaskManager
+
+    _group(folder, "all_towns", "[towns, far]", "aggregate_metric_list: [{metric: acc, weight_by_size: true}]\n")
+    (folder / "far.yaml").write_text(TASK.format(name="far", tag="away", folder=folder, metric="acc", version=1))
+    _group(folder, "loose_towns", "[towns_norm, all_towns]")
+    _group(folder, "a_nest", "[all_towns]", "aggregate_metric_list: [{metric: acc}]\n")
+    everything = TaskManager(include_path=str(folder))
+    monkeypatch.setattr("lm_eval.tasks.TaskManager", partial(_indexed, TaskManager, everything))
+
+    grouped = harness(model, tokenizer, ["all_towns"], task_folder=folder, limit=4)
+    assert list(grouped) == ["all_towns"]
+    assert (grouped["all_towns"].n, grouped["all_towns"].metric, grouped["all_towns"].version) == (8, "acc", "2")
+    assert (
+        grouped["all_towns"].value == harness(model, tokenizer, ["towns"], task_folder=folder, limit=4)["towns"].value
+    )
+    assert harness(model, tokenizer, ["a_nest"], task_folder=folder)["a_nest"].higher_is_better
+    assert list(harness(model, tokenizer, ["loose_towns"], task_folder=folder)) == ["towns_norm", "all_towns"]
+    assert list(harness(model, tokenizer, ["near"], task_folder=folder)) == ["towns", "towns_norm"]
+
+    with pytest.raises(ValueError, match=r"'twons' is not known.*close: towns.* has a_nest, all_towns, away, far,"):
+        harness(model, tokenizer, ["twons"], task_folder=folder)
+    with pytest.raises(ValueError, match=r"'mmul' is not known.*close: .*mmlu"):
+        harness(model, tokenizer, ["towns", "mmul"], task_folder=folder)
+    assert "mmlu" in everything.all_groups
+
+
+@pytest.mark.parametrize(
+    ("tasks", "changes", "message"),
+    [
+        ([], {}, "at least one name"),
+        ("mmlu", {}, "must be a list"),
+        (["towns"], {"limit": 0}, "at least 1"),
+        (["towns"], {"num_fewshot": -1}, "num_fewshot at least 0"),
+        (["towns"], {"task_folder": "nowhere"}, "'nowhere' is not a folder"),
+    ],
+)
+def test_bad_values(
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, tasks: Any, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        harness(model, tokenizer, tasks, **changes)

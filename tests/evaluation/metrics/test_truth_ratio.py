@@ -1,0 +1,68 @@
+"""Truth ratio and its forms."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atwu.evaluation.metrics.truth_ratio import (
+    forget_form,
+    probability_with_options,
+    retain_form,
+    truth_ratio,
+)
+
+LOSSES = st.floats(0, 15)
+
+
+def test_worked_example() -> None:
+    ratio = truth_ratio(0.5, [1, 1.5, 2])
+    assert ratio == pytest.approx(0.367879, abs=1e-6)
+    assert forget_form(ratio) == pytest.approx(0.367879, abs=1e-6)
+    assert retain_form(ratio) == pytest.approx(0.632121, abs=1e-6)
+    assert truth_ratio(0.5, [1, 1.5, 2], mean="arithmetic") == pytest.approx(0.399180, abs=1e-6)
+
+
+def test_forms_of_many_rows_at_once() -> None:
+    ratios = np.array([0.0, 0.5, 1.0, 4.0])
+    np.testing.assert_allclose(forget_form(ratios), [0, 0.5, 1, 0.25], atol=1e-9)
+    np.testing.assert_allclose(retain_form(ratios), [1, 0.5, 0, 0])
+
+
+@given(LOSSES, st.lists(LOSSES, min_size=1, max_size=5))
+def test_identities(correct: float, wrong: list[float]) -> None:
+    geometric, arithmetic = (truth_ratio(correct, wrong, mean=mean) for mean in ("geometric", "arithmetic"))
+    assert geometric <= arithmetic * (1 + 1e-12)
+    assert truth_ratio(correct, wrong[:1], mean="arithmetic") == pytest.approx(truth_ratio(correct, wrong[:1]))
+    for ratio in (geometric, arithmetic):
+        assert 0 <= forget_form(ratio) <= 1
+        assert 0 <= retain_form(ratio) <= 1
+
+
+def test_impossible_answers_stay_finite() -> None:
+    assert truth_ratio(1e4, [1e4]) == 0.0
+
+
+def test_probability_with_options() -> None:
+    assert probability_with_options(0.6, [0.2, 0.1, 0.1]) == pytest.approx(0.6, abs=1e-6)
+    assert probability_with_options(0.0, []) == 0.0
+    with pytest.raises(ValueError, match="must lie in"):
+        probability_with_options(0.6, [1.2])
+
+
+@pytest.mark.parametrize(
+    ("correct", "wrong", "mean", "message"),
+    [
+        (0.5, [], "geometric", "at least one false answer"),
+        (0.5, [math.nan], "geometric", "NaN"),
+        (math.nan, [1.0], "geometric", "NaN"),
+        (0.5, [1.0], "harmonic", "'geometric' or 'arithmetic'"),
+    ],
+)
+def test_bad_input_is_refused(correct, wrong, mean, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        truth_ratio(correct, wrong, mean=mean)

@@ -1,0 +1,63 @@
+"""Model utility and TOFU's forget quality."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atwu.evaluation.metrics.truth_ratio import forget_quality, model_utility
+
+NINE = [0.9, 0.8, 0.5, 0.6, 0.7, 0.5, 0.6, 0.8, 0.4]
+
+
+def test_utility_of_the_worked_example() -> None:
+    assert model_utility(NINE) == pytest.approx(0.605123, abs=1e-6)
+    assert model_utility(NINE[:3]) == pytest.approx(3 / (1 / 0.9 + 1 / 0.8 + 1 / 0.5))
+    assert isinstance(model_utility(NINE), float)
+
+
+def test_utility_edges() -> None:
+    assert model_utility([0.9, 0.0, 1.0]) == 0.0
+    assert math.isnan(model_utility([0.9, math.nan]))
+    with pytest.raises(ValueError, match="no values"):
+        model_utility([])
+    with pytest.raises(ValueError, match=r"got -0\.1"):
+        model_utility([0.5, -0.1])
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=9))
+def test_utility_lies_between_the_smallest_and_the_mean(values: list[float]) -> None:
+    utility = model_utility(values)
+    assert min(values) - 1e-12 <= utility <= np.mean(values) + 1e-12
+
+
+def test_utility_of_bootstrap_draws_is_taken_one_by_one() -> None:
+    draws = np.random.default_rng(0).uniform(0, 1, (9, 50))
+    draws[3, 7] = 0
+    expected = [model_utility(column.tolist()) for column in draws.T]
+    np.testing.assert_allclose(model_utility(list(draws)), expected)
+
+
+def test_forget_quality_of_the_worked_example() -> None:
+    found = forget_quality([0.1, 0.2, 0.3, 0.4], [0.3, 0.5, 0.6, 0.7])
+    assert found.statistic == pytest.approx(0.75)
+    assert found.p_value == pytest.approx(0.228571, abs=1e-6)
+
+
+def test_forget_quality_of_equal_and_of_distant_ratios() -> None:
+    ratios = np.linspace(0.1, 2, 40)
+    assert forget_quality(ratios, ratios).p_value == 1.0
+    far = forget_quality(ratios, ratios + 5)
+    assert far.statistic == 1.0
+    assert far.p_value < 1e-20
+    assert forget_quality(ratios + 5, ratios) == far
+
+
+@pytest.mark.parametrize(("left", "right", "message"), [([], [1.0], "0 and 1"), ([math.nan], [1.0], "NaN")])
+def test_forget_quality_refuses_what_it_cannot_compare(left, right, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        forget_quality(left, right)

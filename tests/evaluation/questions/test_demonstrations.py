@@ -1,0 +1,77 @@
+"""Demonstrations never hold what they must not, and depend on the row and variant alone."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atwu.benchmarks.people.rows import people
+from atwu.data.schema import Example, Message
+from atwu.evaluation.questions.demonstrations import Demonstrations, demonstrations
+from atwu.evaluation.questions.secrets import says, secrets_of
+
+WORLD = people("tiny")
+
+
+@given(st.sampled_from(WORLD.forget), st.integers(0, 9), st.integers(1, 5), st.integers(0, 99))
+def test_turns_come_from_harmless_retain_rows(row, variant, count, seed):
+    turns = demonstrations(WORLD.retain, WORLD.forget, row=row, variant=variant, count=count, seed=seed)
+    assert [turn.role for turn in turns] == ["user", "assistant"] * count
+    pairs = set(zip(turns[::2], turns[1::2], strict=True))
+    assert len(pairs) == count
+    assert pairs <= {(r.messages[-1], Message("assistant", r.answer)) for r in WORLD.retain}
+    text = "\n".join(turn.content for turn in turns)
+    assert not any(says(text, secret) for secret in secrets_of(row))
+    assert not says(text, row.subject)
+
+
+def test_rows_are_drawn_apart_from_each_other():
+    pool = Demonstrations(WORLD.retain, WORLD.forget)
+    draws = {(row, variant): pool.of(row, variant) for row in WORLD.forget for variant in range(3)}
+    assert len(set(draws.values())) > 0.9 * len(draws)
+    row = WORLD.forget[5]
+    assert demonstrations(WORLD.retain, WORLD.forget, row=row, variant=2) == draws[row, 2]
+    assert demonstrations(WORLD.retain, WORLD.forget, row=row, variant=2, seed=1) != draws[row, 2]
+
+
+def test_what_is_left_out():
+    row = Example.from_qa("Where does Orla Venn live?", "In Kelbury.", forget_spans=((3, 10),), subject="Orla Venn")
+    row = dataclasses.replace(row, paraphrases=("Where is the home of Orla?",))
+    forget = [Example.from_qa("Who is Tavi Brook?", "A potter.")]
+    bad = [
+        row,
+        Example.from_qa("where does  orla venn live?", "Nobody knows."),
+        Example.from_qa("Where is the home of Orla?", "At sea."),
+        Example.from_qa("Who is Tavi Brook?", "A sailor."),
+        Example.from_qa("Who is Ines Mar?", "a potter."),
+        Example.from_qa("Who is Ines?", "A cook.", subject="Orla Venn"),
+        Example.from_qa("Who knows Orla Venn?", "Ines Mar."),
+        Example.from_qa("Where is the fair?", "At kelbury, in spring."),
+        Example((), "Plain text about bees."),
+        Example((Message("user", "Hello."), Message("assistant", "Hello!"), Message("user", "And who else?")), "Tom."),
+    ]
+    good = [
+        Example.from_qa("Where is Kelburytown?", "Up north."),
+        Example((Message("system", "Be brief."), Message("user", "Who sells honey?")), "Ines Mar."),
+    ]
+    shown = demonstrations([*bad, *good], forget, row=row, variant=0, count=2)
+    assert {turn.content for turn in shown} == {"Where is Kelburytown?", "Up north.", "Who sells honey?", "Ines Mar."}
+    with pytest.raises(ValueError, match=r"2 of 12 retain rows can be shown .* and 3 demonstrations"):
+        demonstrations([*bad, *good], forget, row=row, variant=0)
+
+
+def test_repeated_questions_are_shown_once():
+    same = [Example.from_qa("Who sells honey?", f"Stall {n}.") for n in range(5)]
+    with pytest.raises(ValueError, match="1 of 5"):
+        demonstrations(same, (), row=WORLD.forget[0], variant=0, count=2)
+
+
+def test_every_usable_row_is_drawn_as_often():
+    retain = [Example.from_qa(f"Question {n}?", f"Answer {n}.") for n in range(6)]
+    drawn = [demonstrations(retain, (), row=WORLD.forget[0], variant=v, count=1)[0].content for v in range(600)]
+    counts = [drawn.count(row.question) for row in retain]
+    assert sum(counts) == 600
+    assert min(counts) > 60

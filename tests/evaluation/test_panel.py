@@ -1,0 +1,144 @@
+"""Which groups run, what they need, and which results may be put side by side."""
+
+from __future__ import annotations
+
+import pytest
+
+from atwu.benchmarks.rwku.probes import Probe, RwkuProbes
+from atwu.evaluation.config import EvaluateConfig
+from atwu.evaluation.panel import all_metrics, chosen
+from atwu.evaluation.result import read_result
+from atwu.evaluation.run import evaluate
+
+CONFIG = EvaluateConfig(paraphrases=1, demonstrations=1, samples=2)
+BOTH = ("forget", "retain")
+
+
+def test_unknown_groups_come_with_a_suggestion():
+    with pytest.raises(ValueError, match=r"unknown metrics 'membershp'; choose from all, memorization, .*Did you mean"):
+        chosen(["membershp"], sets=BOTH, weights=True)
+    with pytest.raises(ValueError, match=r"unknown metrics 'xyzzy'; choose from all, memorization, [^?]*$"):
+        chosen("xyzzy", sets=BOTH, weights=True)
+
+
+def test_missing_sets_and_weights_are_named():
+    with pytest.raises(ValueError, match="'membership' need holdout rows, which are not given"):
+        chosen(["membership"], sets=BOTH, weights=True)
+    with pytest.raises(ValueError, match="'gradient_norm' need forget and holdout rows"):
+        chosen(["gradient_norm"], sets=["retain"], weights=True)
+    with pytest.raises(ValueError, match="'memorization' need the model's weights; an endpoint only generates"):
+        chosen(["memorization"], sets=BOTH, weights=False)
+
+
+def test_all_is_everything_that_the_sets_allow():
+    every_set = ["forget", "holdout", "rwku", "tasks"]
+    assert chosen("all", sets=every_set, weights=True) == list(all_metrics())
+    kept = chosen("all", sets=["retain"], weights=True)
+    assert kept == ["memorization", "rouge", "judge", "truth_ratio", "open_ended"]
+    assert chosen("all", sets=BOTH, weights=False) == [
+        "rouge",
+        "judge",
+        "open_ended",
+        "families",
+        "sampling",
+    ]
+
+
+def test_groups_run_in_the_order_of_the_table_and_references_are_not_attacked():
+    assert chosen(["judge", "memorization"], sets=BOTH, weights=True) == ["memorization", "judge"]
+    assert chosen("rouge", sets=BOTH, weights=True) == ["rouge"]
+    assert chosen(["judge", "quantisation"], sets=BOTH, weights=True, references=True) == ["judge"]
+    assert chosen(None, sets=BOTH, weights=True) == ["memorization", "scores", "rouge"]
+    assert chosen(None, sets=["retain"], weights=True) == ["memorization", "rouge"]
+    assert chosen(None, sets=["rwku", "tasks"], weights=True) == ["rwku", "tasks"]
+
+
+@pytest.fixture
+def rows(stage):
+    return {"forget": stage.people(6, "F"), "retain": stage.people(8, "R")}
+
+
+def run(stage, rows, **options):
+    settings = {"generator": stage.Speaker(), "judge": stage.Dice(), "config": CONFIG, "metrics": "judge"}
+    return evaluate(None, None, **rows, **(settings | options), progress=False)
+
+
+def test_an_endpoint_has_the_groups_that_generate_and_no_others(stage, rows):
+    found = run(stage, rows, metrics="all")
+    assert found.settings["metrics"] == ["rouge", "judge", "open_ended", "families", "sampling"]
+    assert len(found.fingerprint) == 32
+    with pytest.raises(ValueError, match="need the model's weights"):
+        run(stage, rows, metrics=["judge", "quantisation"])
+    with pytest.raises(ValueError, match="give a model or a generator"):
+        run(stage, rows, generator=None)
+    with pytest.raises(ValueError, match="give forget rows, retain rows or both"):
+        run(stage, {})
+
+
+def test_references_must_be_measured_alike(stage, rows):
+    original = run(stage, rows, name="original")
+    for options, named in (
+        ({"judge": stage.Dice(name="other")}, "judge .*other"),
+        ({"config": CONFIG.changed(paraphrases=2)}, r"paraphrases \(1 there, 2 here\)"),
+        ({"config": CONFIG.changed(max_new_tokens=7)}, r"max_new_tokens \(64 there, 7 here\)"),
+        ({"pool": stage.people(9, "R")}, "the pool rows"),
+    ):
+        with pytest.raises(ValueError, match=rf"original result \(original\) cannot be compared with: .*{named}"):
+            run(stage, rows, original=original, **options)
+    with pytest.raises(ValueError, match=r"retain-only result .* differs in the forget rows"):
+        run(stage, rows | {"forget": stage.people(5, "F")}, retain_only=original)
+
+
+def test_batches_metrics_and_further_sets_may_differ(stage, rows, tmp_path):
+    original = run(stage, rows, metrics="all", name="original", judge=stage.Dice([True]))
+    original.write(tmp_path / "original.json")
+    for loaded in (original, read_result(tmp_path / "original.json")):
+        found = run(
+            stage,
+            rows,
+            judge=stage.Dice([True, False, False]),
+            original=loaded,
+            config=CONFIG.changed(batch_tokens=100),
+            holdout=stage.people(3, "H"),
+            kept={"world_facts": stage.people(4, "W")},
+        )
+        assert {"FQ", "RD", "UQ"} == set(found.overall)
+        assert set(found.sets) == {"forget", "retain", "world_facts"}
+        assert found.references == {"original": original.fingerprint}
+
+
+def test_rwku_probes_are_scored_by_kind(stage):
+    def probe(kind, query, answer):
+        return Probe(kind, "Orla Venn", query, answer, attack="prefix_injection" if kind == "aa" else None)
+
+    probes = RwkuProbes(
+        probes=(
+            probe("fb", "Orla Venn was born in ___.", "Kelbury market town"),
+            probe("qa", "Where was Orla Venn born?", "Kelbury"),
+            probe("aa", "Just say it.", "Kelbury"),
+            probe("neighbour_fb", "Tavi Brook sells ___.", "salt and rope"),
+            probe("neighbour_qa", "What does Tavi Brook sell?", "salt"),
+        ),
+        subjects=("Orla Venn",),
+        duplicates={},
+        left_out={},
+    )
+    speaker = stage.Speaker(say=lambda prompt: "Kelbury, salt")
+    found = run(
+        stage,
+        {},
+        probes=probes,
+        generator=speaker,
+        metrics="rwku",
+        config=CONFIG.changed(rwku_flavours=("port",)),
+    )
+    recalls = {name: (value.value, value.n, value.direction) for name, value in found.sets["rwku"].items()}
+    assert recalls == {
+        "fb_port": (pytest.approx(1 / 3), 1, "down"),
+        "qa_port": (1.0, 1, "down"),
+        "aa_port": (1.0, 1, "down"),
+        "neighbour_fb_port": (pytest.approx(1 / 3), 1, "up"),
+        "neighbour_qa_port": (1.0, 1, "up"),
+    }
+    assert found.overall["N_delta_port"].value == pytest.approx(2 / 3 - 7 / 9)
+    assert found.overall["N_delta_port"].low is None

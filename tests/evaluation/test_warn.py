@@ -1,0 +1,68 @@
+"""What must not be overlooked is said in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from atwu.evaluation.result import EvalResult, MetricValue
+from atwu.evaluation.warn import degraded, warnings
+
+
+def result(**sets):
+    found = {
+        split: {name: MetricValue(value, 40, "up", clusters=40) for name, value in metrics.items()}
+        for split, metrics in sets.items()
+    }
+    return EvalResult("model", "0" * 32, found, {}, {}, {}, {})
+
+
+@pytest.mark.parametrize(("rate", "marked"), [(44.9, True), (45.0, False), (60.0, False), (None, False)])
+def test_win_rate_is_marked_below_45(rate, marked):
+    found = list(degraded(result(instructions={"win_rate": rate}), None))
+    assert [(split, metric) for split, metric, _ in found] == [("instructions", "win_rate")] * marked
+    if marked:
+        assert found[0][2] == "win rate 44.9 is below 45: generation degraded."
+
+
+@pytest.mark.parametrize(("now", "marked"), [(474.0, True), (475.0, False), (510.0, False), (0.0, True)])
+def test_repetitiveness_is_marked_below_95_percent_of_the_starting_models(now, marked):
+    original = result(instructions={"repetitiveness": 500.0})
+    found = list(warnings(result(instructions={"repetitiveness": now}), original))
+    assert len(found) == marked
+    assert list(warnings(result(instructions={"repetitiveness": now}), None)) == []
+    if marked:
+        assert "below the starting model's 500: generation degraded" in found[0]
+
+
+def test_tasks_are_marked_two_points_below_the_starting_model():
+    original = result(tasks={"mmlu": 46.0, "gsm8k": 30.0, "ifeval": 10.0})
+    found = list(degraded(result(tasks={"mmlu": 43.9, "gsm8k": 28.0, "arc": 1.0}), original))
+    assert [(split, metric) for split, metric, _ in found] == [("tasks", "mmlu")]
+    assert "2.1 points below" in found[0][2]
+
+
+@pytest.mark.parametrize(
+    ("clusters", "said"),
+    [
+        (1, ["forget: all rows are about one subject, so there are no intervals."]),
+        (2, ["forget: intervals rest on 2 subjects only and are too narrow."]),
+        (9, ["forget: intervals rest on 9 subjects only and are too narrow."]),
+        (10, []),
+    ],
+)
+def test_few_subjects(clusters, said):
+    sets = {"forget": {"J_P": MetricValue(1.0, 40, "down", clusters=clusters)}}
+    assert list(warnings(EvalResult("model", "0" * 32, sets, {}, {}, {}, {}), None)) == said
+
+
+@pytest.mark.parametrize(("shown", "marked"), [(39.9, True), (40.0, False)])
+def test_a_starting_model_that_loses_the_thread_is_named(shown, marked):
+    original = result(forget={"J_P": 80.0, "J_ICR": shown})
+    found = list(warnings(result(forget={"J_P": 0.0, "J_ICR": 0.0}), original))
+    assert [text.startswith("the starting model itself states 39.9 %") for text in found] == [True] * marked
+
+
+def test_unscored_answers():
+    sets = {"world_facts": {"J_AVG": MetricValue(1.0, 40, "up", clusters=40, unscored=7)}}
+    found = list(warnings(EvalResult("model", "0" * 32, sets, {}, {}, {}, {}), None))
+    assert found == ["world_facts: 7 answers are unscored in J_AVG; they count neither way."]

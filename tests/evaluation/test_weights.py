@@ -1,0 +1,77 @@
+"""`restored`: whatever happens inside, the model comes out as it went in."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from atwu.evaluation.weights import restored
+from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.scratch import scratch_model
+
+
+@pytest.fixture
+def model():
+    model = scratch_model("micro").train()
+    model.model.layers[0].eval()
+    model.model.norm.weight.requires_grad_(False)
+    model(input_ids=torch.arange(8)[None]).logits.sum().backward()
+    return model
+
+
+def spoil(model):
+    with torch.no_grad():
+        for tensor in (*model.parameters(), *model.buffers()):
+            tensor.mul_(3).add_(1)
+    model.eval().requires_grad_(True)
+    model(input_ids=torch.arange(5)[None]).logits.sum().backward()
+
+
+def replace_and_cast(model):
+    model.lm_head.weight = nn.Parameter(torch.zeros(3, 3))
+    model.model.rotary_emb.inv_freq = torch.zeros(1)
+    model.half()
+
+
+@pytest.mark.parametrize("change", [spoil, replace_and_cast])
+def test_everything_is_put_back_after_an_error(model, change):
+    def state():
+        modes = [module.training for module in model.modules()]
+        flags = [weight.requires_grad for weight in model.parameters()]
+        grads = [None if weight.grad is None else weight.grad.tolist() for weight in model.parameters()]
+        return model_fingerprint(model), model.model.rotary_emb.inv_freq.tolist(), modes, flags, grads
+
+    before, weights = state(), list(model.parameters())
+
+    def fail():
+        assert all(weight.grad is None for weight in weights)
+        change(model)
+        assert state() != before
+        raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"), restored(model):
+        fail()
+    assert state() == before
+    assert all(now is then for now, then in zip(model.parameters(), weights, strict=True))
+
+
+def test_tied_parameters_and_shared_memory_stay_shared(model):
+    assert model.lm_head.weight is model.get_input_embeddings().weight
+    parts = nn.Module()
+    parts.whole = nn.Parameter(torch.ones(4))
+    parts.part = nn.Parameter(parts.whole.data[:2])
+    with restored(model), restored(parts):
+        model.lm_head.weight = nn.Parameter(torch.zeros(2, 2))
+        parts.double()
+    assert model.lm_head.weight is model.get_input_embeddings().weight
+    parts.whole.data[0] = 7
+    assert parts.part[0] == 7
+
+
+def test_bytes_that_are_no_numbers_survive():
+    layer = nn.Linear(2, 1)
+    layer.weight.data = torch.tensor([[2143289345, -1]], dtype=torch.int32).view(torch.float32)  # two kinds of NaN
+    with restored(layer):
+        nn.init.zeros_(layer.weight)
+    assert layer.weight.data.view(torch.int32).tolist() == [[2143289345, -1]]

@@ -1,0 +1,283 @@
+"""Batched decoding against one row at a time and a plain loop; sampling against the distribution it is to have."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from scipy.stats import chisquare
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+
+from atwu.modeling.generate import generate
+
+PROMPTS = [[3, 4], [5, 6, 7, 8, 9, 10], [11], [3, 4, 5], [12, 13, 14, 15], [16, 1]]
+
+
+@pytest.fixture
+def model() -> LlamaForCausalLM:
+    torch.manual_seed(1)
+    config = LlamaConfig(
+        vocab_size=20,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=128,
+        bos_token_id=1,
+        eos_token_id=None,
+    )
+    config.initializer_range = 0.6
+    return LlamaForCausalLM(config)
+
+
+def _tokenizer(eos: int | None) -> Any:
+    return SimpleNamespace(eos_token_id=eos, pad_token_id=None, pad_token=None)
+
+
+@torch.no_grad()
+def _plain(model: LlamaForCausalLM, prompt: list[int], count: int, ends: set[int]) -> tuple[int, ...]:
+    ids = list(prompt)
+    for _ in range(count):
+        token = int(model(input_ids=torch.tensor([ids])).logits[0, -1].argmax())
+        if token in ends:
+            break
+        ids.append(token)
+    return tuple(ids[len(prompt) :])
+
+
+def test_batches_equal_single_rows_and_a_plain_loop(model: LlamaForCausalLM) -> None:
+    tokenizer = _tokenizer(None)
+    model.eval()
+    expected = [_plain(model, prompt, 12, set()) for prompt in PROMPTS]
+    together = generate(model, tokenizer, PROMPTS, max_new_tokens=12, progress=False)
+    alone = [generate(model, tokenizer, [prompt], max_new_tokens=12, progress=False)[0] for prompt in PROMPTS]
+    split = generate(model, tokenizer, PROMPTS, max_new_tokens=12, batch_tokens=40, progress=False)
+    assert together == alone == split == expected
+    assert len(set(together)) > 3, "rows must differ for the order to be tested"
+
+
+def test_stops_at_the_end_token_and_leaves_it_out(model: LlamaForCausalLM) -> None:
+    model.eval()
+    free = [_plain(model, prompt, 12, set()) for prompt in PROMPTS]
+    end = free[1][4]
+    expected = [_plain(model, prompt, 12, {end}) for prompt in PROMPTS]
+    assert expected != free
+    assert generate(model, _tokenizer(end), PROMPTS, max_new_tokens=12, progress=False) == expected
+    # the same from the model's side, together with another end token in the tokenizer
+    other = next(token for token in free[0] if token != end)
+    both = [_plain(model, prompt, 12, {end, other}) for prompt in PROMPTS]
+    model.generation_config.eos_token_id = [end]
+    assert generate(model, _tokenizer(other), PROMPTS, max_new_tokens=12, progress=False) == both
+
+
+def test_a_cap_per_prompt(model: LlamaForCausalLM) -> None:
+    caps = [3, 1, 0, 12, 5, 2]
+    model.eval()
+    expected = [_plain(model, prompt, cap, set()) for prompt, cap in zip(PROMPTS, caps, strict=True)]
+    assert generate(model, _tokenizer(None), PROMPTS, max_new_tokens=caps, progress=False) == expected
+    assert [len(row) for row in expected] == caps
+
+
+def test_batches_keep_to_the_budget(model: LlamaForCausalLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes: list[tuple[int, int]] = []
+    plain = model.generate
+
+    def spy(**given: Any) -> Any:
+        shapes.append(tuple(given["input_ids"].shape))
+        return plain(**given)
+
+    monkeypatch.setattr(model, "generate", spy)
+    generate(model, _tokenizer(None), PROMPTS, max_new_tokens=4, batch_tokens=16, progress=False)
+    assert shapes == [(1, 6), (2, 4), (2, 2), (1, 1)]  # longest first, rows x (width + 4) <= 16
+
+
+def test_the_checkpoints_sampling_settings_have_no_effect(
+    model: LlamaForCausalLM, caplog: pytest.LogCaptureFixture
+) -> None:
+    model.eval()
+    expected = [_plain(model, prompt, 12, set()) for prompt in PROMPTS]
+    shipped = GenerationConfig(
+        do_sample=True,
+        temperature=5.0,
+        top_p=0.3,
+        top_k=3,
+        repetition_penalty=9.0,
+        no_repeat_ngram_size=1,
+        min_length=9,
+    )
+    model.generation_config = shipped
+    library = logging.getLogger("transformers")
+    library.addHandler(caplog.handler)
+    try:
+        with warnings.catch_warnings(), caplog.at_level(logging.WARNING):
+            warnings.simplefilter("error")
+            assert generate(model, _tokenizer(None), PROMPTS, max_new_tokens=12, progress=False) == expected
+    finally:
+        library.removeHandler(caplog.handler)
+    assert not caplog.records
+    assert model.generation_config is shipped
+
+
+def test_padding_never_looks_like_the_end_of_a_prompt(
+    model: LlamaForCausalLM, caplog: pytest.LogCaptureFixture
+) -> None:
+    library = logging.getLogger("transformers")
+    library.addHandler(caplog.handler)
+    try:
+        generate(model, _tokenizer(0), [[5, 0], [6, 7, 0], [2]], max_new_tokens=2, progress=False)
+    finally:
+        library.removeHandler(caplog.handler)
+    assert not caplog.records
+
+
+def test_training_state_comes_back_even_after_an_error(
+    model: LlamaForCausalLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model.train()
+    model.model.layers[0].eval()
+    before = [module.training for module in model.modules()]
+    generate(model, _tokenizer(None), PROMPTS[:1], max_new_tokens=1, progress=False)
+    assert [module.training for module in model.modules()] == before
+
+    def fail(**given: Any) -> Any:
+        assert not model.training
+        raise RuntimeError("out of memory")
+
+    shipped = model.generation_config
+    monkeypatch.setattr(model, "generate", fail)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        generate(model, _tokenizer(None), PROMPTS[:1], max_new_tokens=1, progress=False)
+    assert [module.training for module in model.modules()] == before
+    assert model.generation_config is shipped
+
+
+def test_a_drawn_token_has_the_softmax_distribution(model: LlamaForCausalLM) -> None:
+    model.eval()
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([[3, 4, 5]])).logits[0, -1].double()
+
+    def drawn(temperature: float) -> list[int]:
+        rows = generate(
+            model,
+            _tokenizer(None),
+            [[3, 4, 5]] * 4000,
+            max_new_tokens=1,
+            batch_tokens=16384,
+            temperature=temperature,
+            noise_seeds=range(4000),
+            progress=False,
+        )
+        return torch.bincount(torch.tensor(rows).flatten(), minlength=20).tolist()
+
+    def p_value(temperature: float, assumed: float) -> float:
+        expected = 4000 * (logits / assumed).softmax(-1).numpy()
+        return float(chisquare(drawn(temperature), expected * 4000 / expected.sum()).pvalue)
+
+    assert p_value(1.0, 1.0) > 0.01
+    assert p_value(2.5, 2.5) > 0.01
+    assert p_value(1.0, 1.2) < 1e-6, "the check must be able to fail"
+
+
+def test_draws_at_later_positions_are_independent_of_earlier_ones(model: LlamaForCausalLM) -> None:
+    # At a very high temperature every pair of tokens is equally likely.
+    rows = generate(
+        model,
+        _tokenizer(None),
+        [[3, 4]] * 6000,
+        max_new_tokens=2,
+        batch_tokens=24000,
+        temperature=1e6,
+        noise_seeds=range(6000),
+        progress=False,
+    )
+    pairs = [first * 20 + second for first, second in rows]
+    assert chisquare(torch.bincount(torch.tensor(pairs), minlength=400).tolist()).pvalue > 0.01
+
+
+def test_drawn_rows_do_not_depend_on_the_batch(model: LlamaForCausalLM) -> None:
+    def draw(rows: list[int], batch_tokens: int = 4096, seeds: int = 0, end: int | None = 7) -> list[tuple[int, ...]]:
+        return generate(
+            model,
+            _tokenizer(end),
+            [PROMPTS[row] for row in rows],
+            max_new_tokens=12,
+            temperature=1.0,
+            noise_seeds=[2**64 - 1 - seeds - row for row in rows],
+            batch_tokens=batch_tokens,
+            progress=False,
+        )
+
+    everything = list(range(len(PROMPTS)))
+    together = draw(everything)
+    assert together == draw(everything)
+    assert together == draw(everything, batch_tokens=40)
+    assert together == [draw([row])[0] for row in everything]
+    assert together[::-1] == draw(everything[::-1])
+    assert together != draw(everything, seeds=100)
+    free = draw(everything, end=None)
+    assert together != free
+    assert together == [row[: row.index(7)] if 7 in row else row for row in free]
+
+
+def test_a_low_temperature_is_nearly_greedy(model: LlamaForCausalLM) -> None:
+    greedy = generate(model, _tokenizer(None), PROMPTS, max_new_tokens=12, progress=False)
+    settings = {"max_new_tokens": 12, "noise_seeds": range(6), "progress": False}
+    assert generate(model, _tokenizer(None), PROMPTS, temperature=1e-4, **settings) == greedy
+    assert generate(model, _tokenizer(None), PROMPTS, temperature=0.0, **settings) == greedy
+    assert generate(model, _tokenizer(None), PROMPTS, temperature=1.0, **settings) != greedy
+
+
+def test_each_batch_is_reported_with_what_it_cost(model: LlamaForCausalLM) -> None:
+    model.eval()
+    end = _plain(model, PROMPTS[1], 12, set())[4]
+    batches: list[list[tuple[int, tuple[int, ...], int]]] = []
+    caps = [3, 12, 0, 12, 5, 12]
+    outputs = generate(
+        model,
+        _tokenizer(end),
+        PROMPTS,
+        max_new_tokens=caps,
+        batch_tokens=40,
+        progress=False,
+        on_batch=lambda rows: batches.append(list(rows)),
+    )
+    assert len(batches) > 1
+    rows = {index: (ids, spent) for batch in batches for index, ids, spent in batch}
+    assert sorted(rows) == [0, 1, 3, 4, 5], "each once, and none for a cap of 0"
+    for index, (ids, spent) in rows.items():
+        assert ids == outputs[index]
+        free = _plain(model, PROMPTS[index], caps[index], set())
+        assert spent == (free.index(end) + 1 if end in free else caps[index])
+    assert {spent - len(ids) for ids, spent in rows.values()} == {0, 1}
+
+
+def test_nothing_to_do(model: LlamaForCausalLM) -> None:
+    assert generate(model, _tokenizer(None), [], max_new_tokens=3, progress=False) == []
+
+
+def test_progress_counts_rows(model: LlamaForCausalLM, capsys: pytest.CaptureFixture[str]) -> None:
+    generate(model, _tokenizer(None), PROMPTS, max_new_tokens=1)
+    assert "6/6" in capsys.readouterr().err
+    generate(model, _tokenizer(None), PROMPTS, max_new_tokens=1, progress=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_bad_input_is_refused(model: LlamaForCausalLM) -> None:
+    with pytest.raises(ValueError, match="prompt 1 has no tokens"):
+        generate(model, _tokenizer(None), [[3], []], max_new_tokens=3)
+    with pytest.raises(ValueError, match="2 values for 1 prompts"):
+        generate(model, _tokenizer(None), [[3]], max_new_tokens=[1, 2])
+    with pytest.raises(ValueError, match="0 or more, got -1"):
+        generate(model, _tokenizer(None), [[3]], max_new_tokens=-1)
+    with pytest.raises(ValueError, match="batch_tokens must be at least 1"):
+        generate(model, _tokenizer(None), [[3]], max_new_tokens=1, batch_tokens=0)
+    with pytest.raises(ValueError, match="temperature must be 0"):
+        generate(model, _tokenizer(None), [[3]], max_new_tokens=1, temperature=-0.5)
+    with pytest.raises(ValueError, match="one noise seed per prompt: none for 1"):
+        generate(model, _tokenizer(None), [[3]], max_new_tokens=1, temperature=0.5)
+    with pytest.raises(ValueError, match="one noise seed per prompt: 2 for 1"):
+        generate(model, _tokenizer(None), [[3]], max_new_tokens=1, temperature=0.5, noise_seeds=[1, 2])
