@@ -42,15 +42,23 @@ _EXPORTS = {
     "EvaluateConfig": "atwu.evaluation.config",
     "EvalResult": "atwu.evaluation.result",
     "read_result": "atwu.evaluation.result",
+    "Metric": "atwu.evaluation.metric",
+    "Column": "atwu.evaluation.columns",
+    "Setting": "atwu.evaluation.settings",
+    "register_metric": "atwu.evaluation.panel",
 }
 
 if TYPE_CHECKING:
     from atwu.benchmarks.sources import load_rows as load_rows
     from atwu.data.schema import Example as Example
+    from atwu.evaluation.columns import Column as Column
     from atwu.evaluation.config import EvaluateConfig as EvaluateConfig
+    from atwu.evaluation.metric import Metric as Metric
+    from atwu.evaluation.panel import register_metric as register_metric
     from atwu.evaluation.result import EvalResult as EvalResult
     from atwu.evaluation.result import read_result as read_result
     from atwu.evaluation.run import evaluate as evaluate
+    from atwu.evaluation.settings import Setting as Setting
     from atwu.methods.objective import UnlearningLoss as UnlearningLoss
     from atwu.methods.objective import unlearning_loss as unlearning_loss
     from atwu.methods.options import Range as Range

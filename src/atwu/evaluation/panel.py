@@ -109,10 +109,10 @@ def _load_entry_points() -> None:
     for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
         try:
             found = point.load()
-            if _is_metric(found):
-                _add(found)
-            else:
+            if not _is_metric(found):
                 found()
+            elif _METRICS.get(found.name) is not found:  # its module may have registered it
+                _add(found)
         except Exception as error:
             logger.warning("entry point %s = %s failed and was left out: %s", point.name, point.value, error)
 
@@ -200,7 +200,7 @@ def _columns() -> Iterator[tuple[type[Metric], Column]]:
             yield metric, column
 
 
-def title_of(name: str, split: str | None = None) -> str:
+def short_name(name: str, split: str | None = None) -> str:
     """Short name of a number, for the head of a column."""
     found = find_column(name, split)
     if found is None:
@@ -210,7 +210,7 @@ def title_of(name: str, split: str | None = None) -> str:
     return f"{before}{field.replace('_', ' ')}{rest.partition('}')[2]}" if brace else column.title
 
 
-def meaning_of(name: str, split: str | None = None) -> str | None:
+def definition(name: str, split: str | None = None) -> str | None:
     """What a number measures, in one sentence without a full stop; None where no metric here records it."""
     found = find_column(name, split)
     return None if found is None else found[1].meaning

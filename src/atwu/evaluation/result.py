@@ -1,35 +1,45 @@
-"""The result of an evaluation: a declared, versioned type, its JSON, and reading it back.
+"""The result of an evaluation: a declared, versioned type that is applied on reading, and its JSON.
 
 Numbers come with what is needed to read them, and with the values of the single rows, from which intervals and paired
-differences between models are computed again at any time.
+differences between models are computed again at any time. Reading goes through pydantic.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import from_json
 
 from atwu._cache import short_hash
 from atwu._files import write_json
 from atwu.data.schema import Example
 
 SCHEMA_NAME = "atwu.eval/2"
+OLDER = {"atwu.eval/1": " It holds no values of single rows and cannot be converted."}
+"""Earlier schema -> what becomes of its files."""
+STRICT = ConfigDict(extra="forbid", strict=True, json_schema_serialization_defaults_required=True)
+"""Files hold the declared keys and kinds and nothing else."""
 
 Direction = Literal["up", "down", "none"]
+Count = Annotated[int, Field(ge=0)]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class MetricValue:
     """One number with what is needed to read it."""
 
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
     value: float | None
     """None when nothing could be measured."""
-    n: int
+    n: Count
     """Rows it was measured on."""
     direction: Direction
     """Which way is better on this set."""
@@ -39,15 +49,15 @@ class MetricValue:
     """Lower end of the 95 % bootstrap interval, subjects drawn with replacement; None with fewer than two subjects."""
     high: float | None = None
     """Upper end."""
-    clusters: int = 0
+    clusters: Count = 0
     """Subjects the interval rests on; with few of them it is too narrow."""
-    skipped: int = 0
+    skipped: Count = 0
     """Rows left out because the metric is undefined on them."""
-    unscored: int = 0
+    unscored: Count = 0
     """Answers without a readable verdict; they count neither as right nor as wrong."""
-    digits: int = 3
+    digits: Count = 3
     """Decimals worth printing."""
-    seeds: int = 1
+    seeds: Count = 1
     """Training runs it is the mean of."""
     seed_std: float | None = None
     """Standard deviation over these runs; None for a single one."""
@@ -57,6 +67,8 @@ class MetricValue:
 class RowValues:
     """What was measured on the single rows of one set, in order."""
 
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
     ids: tuple[str, ...]
     """Name of every row, a hash of its text; the same row has the same name in every result."""
     subjects: tuple[str, ...]
@@ -65,7 +77,7 @@ class RowValues:
     """Metric name -> one value per row; None where there is none."""
     texts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Name -> what the model said to every row."""
-    unscored: Mapping[str, int] = field(default_factory=dict)
+    unscored: Mapping[str, Count] = field(default_factory=dict)
     """Metric name -> answers without a readable verdict."""
 
 
@@ -73,8 +85,10 @@ class RowValues:
 class EvalResult:
     """Everything one evaluation measured."""
 
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
     model: str
-    fingerprint: str
+    fingerprint: Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
     sets: Mapping[str, Mapping[str, MetricValue]]
     """Set name (forget, retain, ...) -> metric name -> value."""
     overall: Mapping[str, MetricValue]
@@ -85,16 +99,17 @@ class EvalResult:
     versions: Mapping[str, str]
     references: Mapping[str, str] = field(default_factory=dict)
     """`original` and `retain-only`, where given -> fingerprint of that model."""
-    cost: Mapping[str, float] = field(default_factory=dict)
+    cost: Mapping[str, float | None] = field(default_factory=dict)
     """Tokens generated and judged and their price for this result, whether paid now or in an earlier, stored run."""
     curves: Mapping[str, Any] = field(default_factory=dict)
     """Name -> curve, such as pooled ROC curves of token scores."""
     warnings: tuple[str, ...] = ()
+    schema: Literal["atwu.eval/2"] = SCHEMA_NAME
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON that satisfies `EVAL_SCHEMA`; NaN becomes null."""
         plain = _without_nan(dataclasses.asdict(self))
-        return {"schema": SCHEMA_NAME} | plain  # type: ignore[no-any-return]
+        return {"schema": self.schema} | plain  # type: ignore[no-any-return]
 
     def write(self, path: str | Path) -> None:
         """Write the JSON so that a reader sees the old file or the whole new one."""
@@ -111,47 +126,52 @@ def read_result(path: str | Path) -> EvalResult:
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: not such a result, or of another version of its schema.
+        ValueError: not such a result, or of another version of its schema; names the place, what is there, what may be.
+    """
+    return read_declared(path, _ADAPTER, SCHEMA_NAME, what="result", made_by="atwu evaluate")
+
+
+def read_declared(path: str | Path, adapter: TypeAdapter[T], schema: str, *, what: str, made_by: str) -> T:
+    """Read a JSON file of a declared type.
+
+    Args:
+        path: the file.
+        adapter: of the type, whose configuration is `STRICT`.
+        schema: value of the file's key `schema`.
+        what: kind of file, for messages.
+        made_by: command that writes one.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: it does not hold the type; names the file, the place in it, what is there and what may be.
     """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"result {path} not found; atwu evaluate --output writes one.")
+        raise FileNotFoundError(f"{what} {path} not found; {made_by} writes one.")
+    content = path.read_bytes()
     try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not a result of atwu evaluate: {error}.") from None
-    if not isinstance(plain, dict) or plain.get("schema") != SCHEMA_NAME:
-        found = plain.get("schema") if isinstance(plain, dict) else None
-        raise ValueError(
-            f"{path} has the schema {found!r} and {SCHEMA_NAME!r} is read; make it again with atwu evaluate."
-        )
+        found = from_json(content)
+    except ValueError as error:
+        raise ValueError(f"{path} is not a {what} of {made_by}: {error}.") from None
+    name = found.get("schema") if isinstance(found, dict) else None
+    if name != schema:
+        older = OLDER.get(str(name), "")
+        raise ValueError(f"{path} has the schema {name!r} and {schema!r} is read.{older} Make it again with {made_by}.")
     try:
-        return EvalResult(
-            sets={split: _metrics(values) for split, values in plain["sets"].items()},
-            overall=_metrics(plain["overall"]),
-            rows={split: _rows(values) for split, values in plain["rows"].items()},
-            warnings=tuple(plain["warnings"]),
-            **{
-                name: plain[name]
-                for name in ("model", "fingerprint", "settings", "versions", "references", "cost", "curves")
-            },
-        )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is damaged: {error!r}; make it again with atwu evaluate.") from None
+        return adapter.validate_json(content)
+    except ValidationError as error:
+        wrong = error.errors(include_url=False)
+        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        raise ValueError(f"{path} is damaged: {_said(wrong[0])}{more}. Make it again with {made_by}.") from None
 
 
-def _metrics(plain: Mapping[str, Any]) -> dict[str, MetricValue]:
-    return {name: MetricValue(**value) for name, value in plain.items()}
-
-
-def _rows(plain: Mapping[str, Any]) -> RowValues:
-    return RowValues(
-        ids=tuple(plain["ids"]),
-        subjects=tuple(plain["subjects"]),
-        metrics={name: tuple(values) for name, values in plain["metrics"].items()},
-        texts={name: tuple(values) for name, values in plain["texts"].items()},
-        unscored=dict(plain["unscored"]),
-    )
+def _said(wrong: Mapping[str, Any]) -> str:
+    place = ".".join(map(str, wrong["loc"]))
+    if wrong["type"] == "missing":
+        return f"it has no {place}"
+    if wrong["type"] == "unexpected_keyword_argument":
+        return f"{place} is not known"
+    return f"{place} is {str(wrong['input'])[:60]!r}; {wrong['msg'][:1].lower()}{wrong['msg'][1:]}"
 
 
 def _without_nan(value: Any) -> Any:
@@ -162,60 +182,10 @@ def _without_nan(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-_NUMBER = {"type": ["number", "null"]}
-_COUNT = {"type": "integer", "minimum": 0}
-_TEXTS = {"type": "array", "items": {"type": "string"}}
-_METRIC = {
-    "type": "object",
-    "required": [f.name for f in dataclasses.fields(MetricValue)],
-    "additionalProperties": False,
-    "properties": {
-        "value": _NUMBER,
-        "n": _COUNT,
-        "direction": {"enum": ["up", "down", "none"]},
-        "std": _NUMBER,
-        "low": _NUMBER,
-        "high": _NUMBER,
-        "clusters": _COUNT,
-        "skipped": _COUNT,
-        "unscored": _COUNT,
-        "digits": _COUNT,
-        "seeds": _COUNT,
-        "seed_std": _NUMBER,
-    },
-}
-_ROWS = {
-    "type": "object",
-    "required": [f.name for f in dataclasses.fields(RowValues)],
-    "additionalProperties": False,
-    "properties": {
-        "ids": _TEXTS,
-        "subjects": _TEXTS,
-        "metrics": {"type": "object", "additionalProperties": {"type": "array", "items": _NUMBER}},
-        "texts": {"type": "object", "additionalProperties": _TEXTS},
-        "unscored": {"type": "object", "additionalProperties": _COUNT},
-    },
-}
-
+_ADAPTER = TypeAdapter(EvalResult)
 EVAL_SCHEMA: Mapping[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
+    **_ADAPTER.json_schema(mode="serialization"),
     "title": "Result of atwu evaluate",
-    "type": "object",
-    "required": ["schema", *(f.name for f in dataclasses.fields(EvalResult))],
-    "additionalProperties": False,
-    "properties": {
-        "schema": {"const": SCHEMA_NAME},
-        "model": {"type": "string"},
-        "fingerprint": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
-        "sets": {"type": "object", "additionalProperties": {"type": "object", "additionalProperties": _METRIC}},
-        "overall": {"type": "object", "additionalProperties": _METRIC},
-        "rows": {"type": "object", "additionalProperties": _ROWS},
-        "settings": {"type": "object"},
-        "versions": {"type": "object", "additionalProperties": {"type": "string"}},
-        "references": {"type": "object", "additionalProperties": {"type": "string"}},
-        "cost": {"type": "object", "additionalProperties": _NUMBER},
-        "curves": {"type": "object"},
-        "warnings": _TEXTS,
-    },
 }
 """JSON Schema of `eval.json`."""

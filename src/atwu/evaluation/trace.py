@@ -11,9 +11,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+from pydantic import ConfigDict, TypeAdapter
 from transformers.trainer_callback import TrainerCallback
 
 from atwu._files import write_json
@@ -21,6 +22,7 @@ from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import Example
 from atwu.evaluation.induced import SCORES, ScoreContext, token_scores
 from atwu.evaluation.metrics.scores import score_aurocs
+from atwu.evaluation.result import STRICT, read_declared
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.evaluation.token_scores import word_scores
 
@@ -31,6 +33,8 @@ TRACE_SCHEMA = "atwu.trace/1"
 @dataclass(frozen=True, slots=True)
 class TracedRow:
     """Word scores of one row over the run."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     set: str
     """`forget`, or `unseen` for a row that no model was trained on."""
@@ -47,6 +51,8 @@ class TracedRow:
 class Trace:
     """A run's token weights over time."""
 
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
     weighting: str
     """Name in `atwu.evaluation.induced.SCORES`."""
     steps: tuple[int, ...]
@@ -56,6 +62,7 @@ class Trace:
     """`forget` and `unseen` -> mean AUROC within rows, for every traced step."""
     seconds: float = 0.0
     """Time that looking took, which is part of the run's training time."""
+    schema: Literal["atwu.trace/1"] = TRACE_SCHEMA
 
 
 def read_trace(path: str | Path) -> Trace:
@@ -64,22 +71,7 @@ def read_trace(path: str | Path) -> Trace:
     Raises:
         ValueError: it is not such a file.
     """
-    plain = json.loads(Path(path).read_text(encoding="utf-8"))
-    if not isinstance(plain, dict) or plain.get("schema") != TRACE_SCHEMA:
-        raise ValueError(f"{path} is not a trace of {TRACE_SCHEMA!r}.")
-    rows = tuple(
-        TracedRow(
-            set=row["set"],
-            question=row["question"],
-            answer=row["answer"],
-            forget_spans=None if row["forget_spans"] is None else tuple((a, b) for a, b in row["forget_spans"]),
-            words=tuple((a, b) for a, b in row["words"]),
-            scores=tuple(tuple(step) for step in row["scores"]),
-        )
-        for row in plain["rows"]
-    )
-    auroc = {name: tuple(values) for name, values in plain["auroc"].items()}
-    return Trace(plain["weighting"], tuple(plain["steps"]), rows, auroc, plain.get("seconds", 0.0))
+    return read_declared(path, TypeAdapter(Trace), TRACE_SCHEMA, what="trace", made_by="atwu study run")
 
 
 class WeightTrace(TrainerCallback):
@@ -174,7 +166,8 @@ class WeightTrace(TrainerCallback):
 
     def write(self, path: str | Path) -> None:
         """Write the finished trace."""
-        write_json(path, {"schema": TRACE_SCHEMA, **dataclasses.asdict(self.trace())})
+        found = self.trace()
+        write_json(path, {"schema": found.schema} | dataclasses.asdict(found))
 
     def trace(self) -> Trace:
         """What was seen."""

@@ -92,7 +92,10 @@ REPORT_SCHEMA: Mapping[str, Any] = {
             },
         },
     },
-    "$defs": {"result": {key: value for key, value in EVAL_SCHEMA.items() if key != "$schema"}},
+    "$defs": {
+        "result": {key: value for key, value in EVAL_SCHEMA.items() if key not in ("$schema", "$defs")},
+        **EVAL_SCHEMA["$defs"],
+    },
 }
 """JSON Schema of `to_json`."""
 

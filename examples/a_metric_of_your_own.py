@@ -1,0 +1,40 @@
+"""A metric of your own in one file: how many words a model says, and how often it says more than wanted.
+
+`python examples/a_metric_of_your_own.py evaluate --metrics answer_length ...` is `atwu evaluate` with it, and so are `compare`
+and `report`. Installed packages name it as an entry point: group `atwu.metrics`, `answer_length = "module:AnswerLength"`.
+"""
+
+from atwu import Column, Metric, Setting, register_metric
+from atwu.evaluation.columns import ROWS
+from atwu.evaluation.questions.rows import question_prompt
+
+
+def words(answer):
+    """Words in an answer."""
+    return len(answer.split())
+
+
+@register_metric
+class AnswerLength(Metric):
+    name, about = "answer_length", "words in the greedy answer"
+    needs, needs_weights = (ROWS,), False
+    settings = (Setting("most_words", int, 20, "Answers of more words count as too long.", least=1),)
+    columns = (
+        Column("answer_words", words, "words", "words in the answer", direction="none", range=(0, None), digits=1),
+        Column("too_long", words, "too long", "share of answers that are too long", direction="down"),
+    )
+
+    def prompts(self):
+        return [question_prompt(row) for rows in self.session.answered.values() for row in rows]
+
+    def record(self):
+        for split, rows in self.session.answered.items():
+            found = [words(self.session.answer(question_prompt(row))) for row in rows]
+            self.keep(split, "answer_words", found)
+            self.keep(split, "too_long", [number > self.session.config.most_words for number in found])
+
+
+if __name__ == "__main__":
+    from atwu.cli import main
+
+    main()

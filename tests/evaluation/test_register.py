@@ -1,0 +1,147 @@
+"""A metric from outside: one file adds it everywhere, and one that cannot be added leaves everything as it was."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from atwu.evaluation import panel
+from atwu.evaluation.columns import OVERALL, Column
+from atwu.evaluation.config import EvaluateConfig
+from atwu.evaluation.metric import Metric
+from atwu.evaluation.panel import all_metrics, all_settings, chosen, register_metric, short_name, where_computed
+from atwu.evaluation.result import read_result
+from atwu.evaluation.run import evaluate
+from atwu.evaluation.settings import Setting
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "a_metric_of_your_own.py"
+
+
+@pytest.fixture
+def table():
+    """Forgets what a test registers."""
+    before = dict(all_metrics())
+    yield before
+    panel._METRICS.clear()
+    panel._METRICS.update(before)
+
+
+def load(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_example_is_one_short_file_that_adds_a_metric(table, stage, tmp_path):
+    assert len(EXAMPLE.read_text().splitlines()) <= 40
+    module = load(EXAMPLE)
+    assert list(all_metrics()) == [*table, "answer_length"]
+    assert EvaluateConfig().most_words == 20
+    speaker = stage.Speaker(say=lambda prompt: "one two three")
+    found = evaluate(
+        *(None, None),
+        forget=stage.people(4, "F"),
+        retain=stage.people(4, "R"),
+        metrics=["answer_length"],
+        config=EvaluateConfig(most_words=2),
+        generator=speaker,
+        progress=False,
+    )
+    found.write(tmp_path / "eval.json")
+    found = read_result(tmp_path / "eval.json")
+    cells = {(split, name): value for split, metrics in found.sets.items() for name, value in metrics.items()}
+    assert {line: (cell.value, cell.direction, cell.digits) for line, cell in cells.items()} == {
+        ("forget", "answer_words"): (3.0, "none", 1),
+        ("forget", "too_long"): (1.0, "down", 3),
+        ("retain", "answer_words"): (3.0, "none", 1),
+        ("retain", "too_long"): (1.0, "down", 3),
+    }
+    assert found.settings["most_words"] == 2
+    assert short_name("answer_words") == module.AnswerLength.columns[0].title == "words"
+    assert where_computed("too_long") == "a_metric_of_your_own.py:words"
+
+
+def installed(folder, points):
+    info = folder / "outside-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[atwu.metrics]\n{points}")
+
+
+def test_entry_points_register_and_a_broken_one_is_left_out(table, tmp_path, monkeypatch, caplog):
+    installed(tmp_path, "broken = no_such_module:Metric\nown = a_metric_of_your_own:AnswerLength\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), str(EXAMPLE.parent), *sys.path])
+    panel._METRICS.clear()
+    with caplog.at_level(logging.WARNING):
+        assert list(all_metrics()) == [*table, "answer_length"]
+    assert "broken = no_such_module:Metric failed and was left out" in caplog.text
+    sys.modules.pop("a_metric_of_your_own")
+
+
+def test_the_example_is_the_command_with_the_metric():
+    done = subprocess.run([sys.executable, EXAMPLE, "evaluate", "--list"], capture_output=True, text=True, check=True)
+    assert "answer_length   words in the greedy answer (needs forget or retain)" in done.stdout
+
+
+def column(name, formula=len):
+    return Column(name, formula, "length", "length of something")
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"name": "two words"}, "letters, digits and underscores, got 'two words'"),
+        ({"name": "all"}, "got 'all'"),
+        ({"name": "judge"}, "metrics 'judge' already"),
+        ({"about": ""}, "do not say what they are about"),
+        ({"columns": (column("J_P"),)}, "column 'J_P' already"),
+        ({"columns": (column("twice"), column("twice"))}, "column 'twice' already"),
+        ({"columns": (column("length", "no_function"),)}, "must be a function or 'module:function'"),
+        ({"settings": (Setting("seed", int, 1, "Again."),)}, "setting 'seed' already"),
+        ({"settings": (Setting("size", int, 0, "Too small.", least=1),)}, "size must be at least 1, got 0"),
+    ],
+)
+def test_what_cannot_be_registered_leaves_the_tables_as_they_were(table, facts, message):
+    settings = all_settings()
+    metric = type("Other", (Metric,), {"name": "other", "about": "something else", **facts})
+    with pytest.raises(ValueError, match=message):
+        register_metric(metric)
+    assert all_metrics() == table
+    assert all_settings() == settings
+    assert chosen("all", sets=["retain"], weights=False) == ["rouge", "judge", "open_ended"]
+
+
+def test_a_derived_number_needs_a_column(table, stage):
+    from atwu.evaluation.derive import overall
+    from atwu.evaluation.intervals import Estimate
+    from atwu.evaluation.numbers import Derivation, Numbers, Sides
+
+    @register_metric
+    class Halved(Metric):
+        name, about = "halved", "half of another number"
+        columns = (Column("half", len, "half", "half of it", sets=(OVERALL,)),)
+
+        @classmethod
+        def derive(cls, sides):
+            mean = sides.this.mean("forget", "J_P")
+            yield "half", Derivation(Estimate(mean.value / 2, mean.draws / 2), (("forget", "J_P"),))
+
+    sides = Sides(Numbers({"forget": stage.values({"J_P": [20.0, 40.0, 60.0]})}))
+    assert overall(sides)["half"].value == 20.0
+    Halved.columns = ()
+    with pytest.raises(ValueError, match="'half' was derived, and no metric has such a column"):
+        overall(sides)
+
+
+def test_every_formula_can_be_found(table):
+    for metric in table.values():
+        for each in metric.columns:
+            file, _, function = each.where.partition(":")
+            module = importlib.import_module(file.removesuffix(".py").replace("/", "."))
+            assert callable(getattr(module, function)), each.name

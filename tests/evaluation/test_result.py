@@ -1,0 +1,82 @@
+"""Result files: what is read is what was written; a wrong file is refused with its name, the place and what may be there."""
+
+from __future__ import annotations
+
+import json
+
+import jsonschema
+import pytest
+
+from atwu.evaluation.result import EVAL_SCHEMA, read_result
+
+
+@pytest.fixture
+def written(stage, tmp_path):
+    rows = {
+        "forget": stage.values({"J_W": [0.0, 50.0, None], "extraction_strength": [0.1, 0.2, 0.3]}, unscored={"J_W": 1}),
+        "retain": stage.values({"J_AVG": [50.0, 100.0], "extraction_strength": [0.8, 0.9]}),
+    }
+    found = stage.result(rows, original=stage.result(rows, name="original"))
+    found.write(tmp_path / "eval.json")
+    return found, tmp_path / "eval.json"
+
+
+def test_what_is_written_satisfies_the_schema_and_comes_back(written):
+    found, path = written
+    plain = json.loads(path.read_text())
+    jsonschema.validate(plain, EVAL_SCHEMA)
+    assert next(iter(plain)) == "schema"
+    assert read_result(path) == found
+    assert {"schema", "sets", "overall", "rows", "warnings"} <= set(EVAL_SCHEMA["required"])
+
+
+def changed(plain, place, value):
+    *before, last = place.split(".")
+    for key in before:
+        plain = plain[key]
+    if value is KeyError:
+        del plain[last]
+    else:
+        plain[last] = value
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        ("sets.forget.J_W.n", -1, "sets.forget.J_W.n is '-1'; input should be greater than or equal to 0"),
+        (
+            "sets.forget.J_W.direction",
+            "sideways",
+            "J_W.direction is 'sideways'; input should be 'up', 'down' or 'none'",
+        ),
+        ("rows.forget.ids", 3, "rows.forget.ids is '3'; input should be a valid"),
+        ("overall.FQ.value", "0.5", "overall.FQ.value is '0.5'; input should be a valid number"),
+        ("overall.FQ.mean", 0.5, "overall.FQ.mean is not known"),
+        ("fingerprint", "xyz", "fingerprint is 'xyz'; string should match"),
+        ("rows", KeyError, "it has no rows. Make it again with atwu evaluate."),
+        (
+            "schema",
+            "atwu.eval/1",
+            "has the schema 'atwu.eval/1' and 'atwu.eval/2' is read. It holds no values of single rows",
+        ),
+        ("schema", KeyError, "has the schema None"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_the_place(written, place, value, message):
+    path = written[1]
+    plain = json.loads(path.read_text())
+    changed(plain, place, value)
+    path.write_text(json.dumps(plain))
+    with pytest.raises(ValueError) as raised:
+        read_result(path)
+    assert str(raised.value).startswith(str(path))
+    assert message in str(raised.value)
+
+
+def test_other_files(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no\.json not found; atwu evaluate writes one"):
+        read_result(tmp_path / "no.json")
+    for content in (b"", b"[1, 2]", b"\xff", b'{"schema": '):
+        (tmp_path / "x.json").write_bytes(content)
+        with pytest.raises(ValueError, match=r"x\.json (is not a result of atwu evaluate|has the schema None)"):
+            read_result(tmp_path / "x.json")
