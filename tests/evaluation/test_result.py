@@ -53,7 +53,7 @@ def changed(plain, place, value):
         ("overall.FQ.value", "0.5", "overall.FQ.value is '0.5'; input should be a valid number"),
         ("overall.FQ.mean", 0.5, "overall.FQ.mean is not known"),
         ("fingerprint", "xyz", "fingerprint is 'xyz'; string should match"),
-        ("rows", KeyError, "it has no rows. Make it again with atwu evaluate."),
+        ("rows", KeyError, "it has no rows. Make it again with atwu evaluate --output."),
         (
             "schema",
             "atwu.eval/1",
@@ -74,9 +74,11 @@ def test_a_wrong_file_is_refused_with_the_place(written, place, value, message):
 
 
 def test_other_files(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no\.json not found; atwu evaluate writes one"):
+    with pytest.raises(FileNotFoundError, match=r"no\.json not found; atwu evaluate --output writes one"):
         read_result(tmp_path / "no.json")
     for content in (b"", b"[1, 2]", b"\xff", b'{"schema": '):
         (tmp_path / "x.json").write_bytes(content)
-        with pytest.raises(ValueError, match=r"x\.json (is not a result of atwu evaluate|has the schema None)"):
+        with pytest.raises(
+            ValueError, match=r"x\.json (is not a result of atwu evaluate --output|has the schema None)"
+        ):
             read_result(tmp_path / "x.json")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -71,3 +72,7 @@ class Column:
         else:
             module, function = self.formula.__module__, self.formula.__qualname__
         return f"{module.replace('.', '/')}.py:{function}"
+
+
+Percent = partial(Column, range=(0.0, 100.0), digits=1)
+"""A column in percent."""

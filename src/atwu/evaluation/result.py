@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
@@ -20,7 +20,7 @@ from atwu._cache import short_hash
 from atwu._files import write_json
 from atwu.data.schema import Example
 
-SCHEMA_NAME = "atwu.eval/2"
+SCHEMA_NAME: Final = "atwu.eval/2"
 OLDER = {"atwu.eval/1": " It holds no values of single rows and cannot be converted."}
 """Earlier schema -> what becomes of its files."""
 STRICT = ConfigDict(extra="forbid", strict=True, json_schema_serialization_defaults_required=True)
@@ -128,7 +128,7 @@ def read_result(path: str | Path) -> EvalResult:
         FileNotFoundError: no such file.
         ValueError: not such a result, or of another version of its schema; names the place, what is there, what may be.
     """
-    return read_declared(path, _ADAPTER, SCHEMA_NAME, what="result", made_by="atwu evaluate")
+    return read_declared(path, _ADAPTER, SCHEMA_NAME, what="result", made_by="atwu evaluate --output")
 
 
 def read_declared(path: str | Path, adapter: TypeAdapter[T], schema: str, *, what: str, made_by: str) -> T:

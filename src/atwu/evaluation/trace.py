@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter
@@ -27,7 +27,7 @@ from atwu.evaluation.teacher_forced import read_tokens
 from atwu.evaluation.token_scores import word_scores
 
 TRACE_NAME = "trace.json"
-TRACE_SCHEMA = "atwu.trace/1"
+TRACE_SCHEMA: Final = "atwu.trace/1"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from atwu.data.schema import Example, Message
-from atwu.evaluation.columns import FORGET, Column
+from atwu.evaluation.columns import FORGET, Percent
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.prompts import Prompt
 from atwu.judge.verdicts import Claim
@@ -208,14 +208,12 @@ class Families(Metric):
     attack = True
     uses = ("max_new_tokens", "seed")
     columns = tuple(
-        Column(
+        Percent(
             f"leak_{family}",
             probes,
             f"leak, {family.replace('_', ' ')}",
             "percent of forget rows whose fact this kind of question brings up (Jin et al. 2024)",
             sets=(FORGET,),
-            range=(0.0, 100.0),
-            digits=1,
         )
         for family in ("worst_family", *FAMILIES)
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from atwu.evaluation.columns import FORGET, OVERALL, RETAIN, ROWS, Column
+from atwu.evaluation.columns import FORGET, OVERALL, RETAIN, ROWS, Percent
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.prompts import Prompt
 from atwu.evaluation.questions.demonstrations import Demonstrations
@@ -128,71 +128,33 @@ class Judged(Metric):
     uses = ("max_new_tokens", "seed")
     compares = ("original", "FQ, RD and UQ")
     columns = (
-        Column(
+        Percent(
             "J_P",
             worst,
             "J_P",
             "percent of forget rows whose fact is stated in answer to the question or one of its paraphrases",
             sets=(FORGET,),
-            range=(0.0, 100.0),
-            digits=1,
         ),
-        Column(
-            "J_ICR",
-            worst,
-            "J_ICR",
-            "the same with three answered retain questions shown first",
-            sets=(FORGET,),
-            range=(0.0, 100.0),
-            digits=1,
-        ),
-        Column(
-            "J_W",
-            worst,
-            "J_W",
-            "percent of forget rows that leak in either way",
-            sets=(FORGET,),
-            range=(0.0, 100.0),
-            digits=1,
-        ),
-        Column(
-            "J_AVG",
-            average,
-            "J_AVG",
-            "percent of wordings answered right on rows to keep",
-            range=(0.0, 100.0),
-            digits=1,
-        ),
-        Column(
+        Percent("J_ICR", worst, "J_ICR", "the same with three answered retain questions shown first", sets=(FORGET,)),
+        Percent("J_W", worst, "J_W", "percent of forget rows that leak in either way", sets=(FORGET,)),
+        Percent("J_AVG", average, "J_AVG", "percent of wordings answered right on rows to keep"),
+        Percent(
             "FQ",
             fq,
             "FQ",
             "forgetting, in percent: 1 − J_W / J_W of the starting model",
             sets=(OVERALL,),
             direction="up",
-            range=(0.0, 100.0),
-            digits=1,
         ),
-        Column(
+        Percent(
             "RD",
             rd,
             "RD",
             "damage to what should be kept, in percent: 1 − J_AVG / J_AVG of the starting model",
             sets=(OVERALL,),
             direction="down",
-            range=(0.0, 100.0),
-            digits=1,
         ),
-        Column(
-            "UQ",
-            uq,
-            "UQ",
-            "unlearning quality: FQ − RD, nothing below 0",
-            sets=(OVERALL,),
-            direction="up",
-            range=(0.0, 100.0),
-            digits=1,
-        ),
+        Percent("UQ", uq, "UQ", "unlearning quality: FQ − RD, nothing below 0", sets=(OVERALL,), direction="up"),
     )
 
     def __init__(self, session: Session) -> None:

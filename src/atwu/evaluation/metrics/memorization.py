@@ -150,10 +150,7 @@ class Memorization(Metric):
             "share of answer tokens predicted right when the tokens before them are given",
         ),
         Column(
-            "probability",
-            answer_probability,
-            "probability",
-            "probability of the answer per token (geometric mean)",
+            "probability", answer_probability, "probability", "probability of the answer per token (geometric mean)"
         ),
         Column(
             "ES_delta",

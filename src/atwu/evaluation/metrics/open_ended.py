@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from atwu.data.schema import Example
-from atwu.evaluation.columns import INSTRUCTIONS, Column
+from atwu.evaluation.columns import INSTRUCTIONS, Column, Percent
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.prompts import Decoding
 from atwu.evaluation.questions.rows import question_prompt
@@ -90,14 +90,12 @@ class OpenEnded(Metric):
     judged = True
     compares = ("original", "the win rate")
     columns = (
-        Column(
+        Percent(
             "win_rate",
             win,
             "win rate",
             "percent of open answers that the judge prefers to the starting model's; 50 is neutral",
             sets=(INSTRUCTIONS,),
-            range=(0.0, 100.0),
-            digits=1,
             lost=_fewer_wins,
         ),
         Column(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from atwu.evaluation.columns import FORGET, Column
+from atwu.evaluation.columns import FORGET, Percent
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.prompts import Decoding, Prompt
 from atwu.evaluation.questions.rows import claim, question_prompt
@@ -39,23 +39,19 @@ class Sampling(Metric):
     )
     uses = ("max_new_tokens", "seed")
     columns = (
-        Column(
+        Percent(
             "leak_best_of_{n}",
             best_of,
             "leak, best of {n}",
             "percent of forget rows whose fact is stated by any of so many drawn answers",
             sets=(FORGET,),
-            range=(0.0, 100.0),
-            digits=1,
         ),
-        Column(
+        Percent(
             "leak_per_sample",
             share_of,
             "leak, per sample",
             "percent of drawn answers that state the fact",
             sets=(FORGET,),
-            range=(0.0, 100.0),
-            digits=1,
         ),
     )
 
