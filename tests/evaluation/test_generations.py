@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import json
-import os
+import multiprocessing
 import random
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atwu._cache import short_hash
 from atwu.data.schema import Message
+from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.generations import GenerationStore, Spent, generate_all, generation_key
 from atwu.evaluation.prompts import Decoding, Generation, Prompt
-
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+from atwu.modeling.scratch import SHAPES, scratch_model, train_tokenizer
 
 
 def ask(question: str, **more: object) -> Prompt:
@@ -193,37 +193,26 @@ def test_progress_counts_what_is_missing(tmp_path: Path, capsys: pytest.CaptureF
     assert "tokens/s" in shown
 
 
-APPENDING = """
-import sys
-from atwu.evaluation.generations import GenerationStore
-from atwu.evaluation.prompts import Generation
-store = GenerationStore(sys.argv[1])
-print("ready", flush=True)
-sys.stdin.readline()
-for batch in range(150):
-    name = f"{sys.argv[2]}-{batch}"
-    store.append("shared", [(f"{name}-{row}", Generation(name * 500, row)) for row in range(5)])
-"""
+FORK = multiprocessing.get_context("fork")  # a process that has imported everything
+
+
+def append_batches(folder: Path, name: str, go: Any) -> None:
+    store = GenerationStore(folder)
+    go.wait()
+    for batch in range(150):
+        made = f"{name}-{batch}"
+        store.append("shared", [(f"{made}-{row}", Generation(made * 500, row)) for row in range(5)])
 
 
 def test_processes_that_write_at_a_time_lose_nothing(tmp_path: Path) -> None:
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", APPENDING, str(tmp_path), name],
-            env=ENVIRONMENT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for name in ("p", "q", "r")
-    ]
-    assert [process.stdout.readline() for process in started] == ["ready\n"] * 3
+    go = FORK.Event()
+    started = [FORK.Process(target=append_batches, args=(tmp_path, name, go)) for name in ("p", "q", "r")]
     for process in started:
-        process.stdin.write("go\n")
-        process.stdin.flush()
+        process.start()
+    go.set()
     for process in started:
-        process.communicate()
-        assert process.returncode == 0
+        process.join()
+        assert process.exitcode == 0
     expected = {
         f"{name}-{batch}-{row}": Generation(f"{name}-{batch}" * 500, row)
         for name in ("p", "q", "r")
@@ -233,25 +222,20 @@ def test_processes_that_write_at_a_time_lose_nothing(tmp_path: Path) -> None:
     assert GenerationStore(tmp_path).read("shared") == expected
 
 
-WHOLE = """
-import sys
-import torch
-from atwu.data.schema import Message
-from atwu.evaluation.backends import TransformersGenerator
-from atwu.evaluation.generations import GenerationStore, Spent, generate_all
-from atwu.evaluation.prompts import Decoding, Prompt
-from atwu.modeling.scratch import SHAPES, scratch_model, train_tokenizer
-torch.manual_seed(0)
-texts = [f"Where does Orla Venn keep hive {number}?" for number in range(40)]
-generator = TransformersGenerator(scratch_model(SHAPES["micro"]), train_tokenizer(texts, vocab_size=300), batch_tokens=300)
-print("ready", flush=True)
-spent = Spent()
-prompts = [Prompt((Message("user", text),), draw=draw) for draw in range(2) for text in texts] * 2
-decoding = Decoding(max_new_tokens=48, temperature=1.0)
-said = generate_all(generator, prompts, decoding, store=GenerationStore(sys.argv[1]), spent=spent)
-print(spent.prompts, spent.tokens, sum(generation.tokens for generation in said[:80]))
-print(hash(tuple(said)))
-"""
+def generate_everything(generator: TransformersGenerator, folder: Path) -> None:
+    """Generate 80 distinct texts twice; says in a file what was new and what came out."""
+    torch.set_num_threads(1)
+    spent = Spent()
+    prompts = [ask(text, draw=draw) for draw in range(2) for text in HIVES] * 2
+    decoding = Decoding(max_new_tokens=48, temperature=1.0)
+    said = generate_all(generator, prompts, decoding, store=GenerationStore(folder), spent=spent)
+    texts = [generation.text for generation in said]
+    (folder / "said.json").write_text(
+        json.dumps([spent.prompts, spent.tokens, sum(g.tokens for g in said[:80]), texts])
+    )
+
+
+HIVES = [f"Where does Orla Venn keep hive {number}?" for number in range(40)]
 
 
 def lines(folder: Path) -> list[dict[str, object]]:
@@ -259,33 +243,40 @@ def lines(folder: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in found if line.startswith(b'{"key"') and line.endswith(b"}")]
 
 
-@pytest.mark.slow
 def test_a_killed_process_is_continued_where_it_was(tmp_path: Path) -> None:
-    def command(folder: Path) -> list[str]:
-        return [sys.executable, "-c", WHOLE, str(folder)]
-
-    environment = ENVIRONMENT | {"PYTHONHASHSEED": "0"}
-    run = {"env": environment, "check": True, "capture_output": True, "text": True}
+    tokenizer = train_tokenizer(HIVES, vocab_size=300)
+    generator = TransformersGenerator(scratch_model(SHAPES["micro"]), tokenizer, batch_tokens=300)
     calm, killed = tmp_path / "calm", tmp_path / "killed"
-    undisturbed = subprocess.run(command(calm), **run).stdout.splitlines()
+
+    def begun(folder: Path) -> Any:
+        process = FORK.Process(target=generate_everything, args=(generator, folder))
+        process.start()
+        return process
+
+    def finished(folder: Path) -> tuple[int, int, int, list[str]]:
+        process = begun(folder)
+        process.join()
+        assert process.exitcode == 0
+        return json.loads((folder / "said.json").read_text())
+
+    undisturbed = finished(calm)
     seed = int(time.time())
     print("seed of the kills:", seed)
     draw = random.Random(seed)
     for at in (draw.randint(1, 20), draw.randint(25, 50)):
-        process = subprocess.Popen(command(killed), env=environment, stdout=subprocess.DEVNULL)
+        process = begun(killed)
         while len(lines(killed)) < at:
-            assert process.poll() is None, "the process ended before it could be killed"
+            assert process.is_alive(), "the process ended before it could be killed"
             time.sleep(0.001)
-        process.send_signal(signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
     kept = lines(killed)
     assert 25 <= len(kept) < 80
-    last = subprocess.run(command(killed), **run).stdout.splitlines()
-    prompts, tokens, least = map(int, last[1].split())
-    assert undisturbed[1].split() == ["80", str(least), str(least)]
+    prompts, tokens, least, texts = finished(killed)
+    assert undisturbed == [80, least, least, texts]
     assert prompts == 80 - len(kept)
     assert tokens == least - sum(line["tokens"] for line in kept)
-    assert last[2] == undisturbed[2]
     by_key = [{line["key"]: (line["text"], line["tokens"]) for line in lines(folder)} for folder in (calm, killed)]
     assert by_key[0] == by_key[1]
     assert len(by_key[0]) == len(lines(killed)) == 80, "none was made twice"

@@ -13,7 +13,7 @@ from atwu.benchmarks.rwku.probes import RwkuProbes
 from atwu.data.rows import fingerprint as rows_fingerprint
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
-from atwu.evaluation.columns import FORGET, HOLDOUT, RESERVED, RETAIN, RWKU, TASKS
+from atwu.evaluation.columns import APART, FORGET, HOLDOUT, RESERVED, RETAIN, RWKU, TASKS
 from atwu.evaluation.comparable import check_comparable
 from atwu.evaluation.config import EvaluateConfig
 from atwu.evaluation.derive import overall
@@ -119,7 +119,7 @@ def evaluate(
         generator=generator,
         sets=sets,
         pool=pool,
-        own=tuple(own),
+        apart={*APART, *own},
         judge=judge,
         config=config,
         scorer=scorer,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from atwu.benchmarks.rwku.probes import RwkuProbes
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.render import with_system
 from atwu.data.schema import Example
-from atwu.evaluation.columns import APART, Column
+from atwu.evaluation.columns import Column
 from atwu.evaluation.generations import GenerationStore, generate_all
 from atwu.evaluation.numbers import Recorded
 from atwu.evaluation.prompts import Decoding, Generation, Generator, Prompt
@@ -23,62 +23,50 @@ from atwu.judge.verdicts import Claim, Judge, Pair, Preference, Verdict
 from atwu.methods.weightings.scorer import TokenScorer
 
 
+@dataclass(kw_only=True)
 class Session:
-    """What the metrics work with."""
+    """What the metrics work with. Checks nothing; `evaluate` has checked."""
 
-    def __init__(
-        self,
-        *,
-        model: Any | None,
-        tokenizer: Any | None,
-        generator: Generator,
-        sets: Mapping[str, Sequence[Example]],
-        pool: Sequence[Example] = (),
-        own: Sequence[str] = (),
-        judge: Judge,
-        config: Settings,
-        scorer: TokenScorer | None = None,
-        store: GenerationStore | None = None,
-        original: EvalResult | None = None,
-        probes: RwkuProbes | None = None,
-        moments: bool = False,
-        progress: bool = True,
-    ) -> None:
-        """Take what is needed and check nothing; `evaluate` has checked.
+    model: Any | None
+    """The causal language model, or None when only its generations can be had."""
+    tokenizer: Any | None
+    generator: Generator
+    """Continues prompts with this model."""
+    sets: Mapping[str, tuple[Example, ...]]
+    """Set name -> rows."""
+    pool: tuple[Example, ...]
+    """Every retain row there is: for demonstrations, counts and the relearning attack."""
+    apart: Collection[str]
+    """Names of the sets that are neither to forget nor to keep."""
+    judge: Judge
+    config: Settings
+    scorer: TokenScorer | None
+    """Learned scorer of the model."""
+    store: GenerationStore | None
+    """Where generations are kept."""
+    original: EvalResult | None
+    """Result of the starting model."""
+    probes: RwkuProbes | None
+    """RWKU's own probes."""
+    moments: bool
+    """Whether the shared pass also takes the moments that min-k++ needs."""
+    progress: bool
+    """Whether to show progress bars."""
+    warnings: list[str] = field(default_factory=list)
+    recorded: dict[str, dict[str, Recorded]] = field(default_factory=dict)
+    """Set -> column -> values."""
+    texts: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
+    """Set -> name -> what the model said to every row."""
+    curves: dict[str, Any] = field(default_factory=dict)
+    extra: dict[str, dict[str, MetricValue]] = field(default_factory=dict)
+    """Set -> numbers that have no values of rows."""
+    generated_tokens: int = 0
 
-        Args:
-            model: the causal language model, or None when only its generations can be had.
-            tokenizer: its tokenizer, or None without a model.
-            generator: continues prompts with this model.
-            sets: set name -> rows.
-            pool: every retain row there is: for demonstrations, counts and the relearning attack.
-            own: names of sets that a metric brought itself.
-            judge: checks answers.
-            config: settings.
-            scorer: learned scorer of the model.
-            store: where generations are kept.
-            original: result of the starting model.
-            probes: RWKU's own probes.
-            moments: whether the shared pass also takes the moments that min-k++ needs.
-            progress: whether to show progress bars.
-        """
-        self.model, self.tokenizer, self.generator = model, tokenizer, generator
-        self.sets = {name: tuple(rows) for name, rows in sets.items()}
-        self.pool = tuple(pool)
-        self._apart = {*APART, *own}
-        self.judge, self.config, self.scorer, self.store, self.original = judge, config, scorer, store, original
-        self.probes = probes
-        self.progress = progress
+    def __post_init__(self) -> None:
+        config = self.config
         self.encoder = (
-            Encoder(tokenizer, max_length=config.max_length, system=config.system) if model is not None else None
+            None if self.model is None else Encoder(self.tokenizer, max_length=config.max_length, system=config.system)
         )
-        self.warnings: list[str] = []
-        self.recorded: dict[str, dict[str, Recorded]] = {}
-        self.texts: dict[str, dict[str, tuple[str, ...]]] = {}
-        self.curves: dict[str, Any] = {}
-        self.extra: dict[str, dict[str, MetricValue]] = {}
-        self.generated_tokens = 0
-        self._moments = moments
         self._encoded: dict[str, tuple[EncodedRow, ...]] = {}
         self._tokens: dict[str, list[TokenRow]] = {}
         self._generations: dict[Prompt, Generation] = {}
@@ -94,7 +82,7 @@ class Session:
     @property
     def answered(self) -> dict[str, tuple[Example, ...]]:
         """The sets of rows to forget or to keep."""
-        return {split: rows for split, rows in self.sets.items() if split not in self._apart}
+        return {split: rows for split, rows in self.sets.items() if split not in self.apart}
 
     @property
     def decoding(self) -> Decoding:
@@ -118,7 +106,7 @@ class Session:
     def tokens(self, split: str) -> list[TokenRow]:
         """What the model says about every token of a set under teacher forcing; read once."""
         if split not in self._tokens:
-            rows = self.read(self.encoded(split), label=f"read {split}", moments=self._moments)
+            rows = self.read(self.encoded(split), label=f"read {split}", moments=self.moments)
             if any(np.isnan(row.logps).any() for row in rows):
                 raise ValueError(
                     f"the model gives NaN on {split} rows; check its weights and the dtype it is loaded with."
