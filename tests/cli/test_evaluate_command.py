@@ -210,18 +210,6 @@ def test_rows_are_needed(atwu, models):
     assert "give --forget, --retain or both" in atwu("evaluate", "--model", models.unlearned, code=2)
 
 
-def test_options_have_the_defaults_of_the_config():
-    import inspect
-
-    from atwu.cli.evaluate import evaluate
-    from atwu.evaluation.panel import all_settings
-
-    given = {name: parameter.default for name, parameter in inspect.signature(evaluate).parameters.items()}
-    for setting in all_settings():
-        if setting.name in given:
-            assert given[setting.name] == setting.default, setting.name
-
-
 def test_estimate_counts_every_model_and_is_refused_where_nothing_is_judged(atwu, models, server):
     names = ("--original", models.original, "--retain-only", models.retain_only)
     before = server.count()

@@ -36,7 +36,7 @@ HELP = """
 import contextlib, io, re, sys
 from atwu.cli.app import COMMANDS, execute
 
-for name in [each for each in COMMANDS if each.split()[0] not in ("evaluate", "study", "tune")]:
+for name in [each for each in COMMANDS if each.split()[0] not in ("study", "tune")]:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
         execute([*name.split(), "--help"])

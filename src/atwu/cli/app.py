@@ -71,7 +71,7 @@ def execute(words: Sequence[str]) -> None:
     """
     name, rest = _split(words)
     try:
-        if name.split(" ")[0] in ("evaluate", "study", "tune"):
+        if name.split(" ")[0] in ("study", "tune"):
             _typer([*name.split(), *rest])
         elif name in COMMANDS:
             parsed(_command(name), rest, name=name).run()
@@ -99,10 +99,9 @@ def _command(name: str) -> Any:
 def _typer(words: list[str]) -> None:
     import typer
 
-    from atwu.cli import evaluate, study, tune
+    from atwu.cli import study, tune
 
     app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-    app.command("evaluate")(evaluate.evaluate)
     app.add_typer(study.app, name="study")
     app.command("tune")(tune.tune)
     app(words, prog_name="atwu")

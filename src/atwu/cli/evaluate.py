@@ -2,124 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+from atwu.cli.options import Option, UsageError, option, settings
+from atwu.cli.output import ResultFile, note, say, warn
+from atwu.cli.shared import DEVICE, ROWS, open_rows
+from atwu.judge.opening import EstimatedJudgeOptions
+from atwu.modeling.opening import Loading
 
-from atwu.cli import parameters as shared
-
-_PROBES = "Variants and attacks"
-_BENCHMARKS = "Benchmarks"
+SETS, READING, MODEL = "What is measured", "How it is measured", "The model"
 
 
-def evaluate(
-    model: Annotated[
-        str,
-        typer.Option(
-            "--model", "-m", help="Model to measure: folder (of an adapter, too), Hub name, or its name at --model-url."
-        ),
-    ],
-    forget: Annotated[
-        str | None, typer.Option(help="Rows that should be gone: file, Hub data set or people:SIZE:SPLIT.")
-    ] = None,
-    retain: Annotated[str | None, typer.Option(help="Rows that should be there, same kinds.")] = None,
-    holdout: Annotated[
-        str | None, typer.Option(help="Rows that no model was trained on, for membership attacks.")
-    ] = None,
-    keep: Annotated[
-        list[str] | None, typer.Option(help="Further rows that should be there, as NAME=SOURCE; repeat for several.")
-    ] = None,
-    original: Annotated[
-        str | None, typer.Option(help="Starting model, or its result file: adds FQ, RD, UQ, win rate, recovery.")
-    ] = None,
-    retain_only: Annotated[
-        str | None,
-        typer.Option(help="Model that never saw the forget rows, or its result file: forget quality, privleak."),
-    ] = None,
-    metrics: Annotated[
-        str | None,
-        typer.Option(help="Groups, comma-separated; list them with --list. Default: memorization,scores,rouge."),
-    ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All groups whose rows are given.")] = False,
-    list_groups: Annotated[
-        bool,
-        typer.Option(
-            "--list", help="List the groups of metrics and stop.", is_eager=True, callback=lambda on: _list(on)
-        ),
-    ] = False,
-    output: shared.Output = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="At most this many rows of each set, evenly spaced.")] = None,
-    paraphrases: Annotated[
-        int, typer.Option(min=0, help="Wordings of a question beside its own.", rich_help_panel=_PROBES)
-    ] = 4,
-    demonstrations: Annotated[
-        int, typer.Option(min=0, help="Retain rows shown in in-context relearning.", rich_help_panel=_PROBES)
-    ] = 3,
-    samples: Annotated[
-        int, typer.Option(min=1, help="Answers drawn per question in the sampling attack.", rich_help_panel=_PROBES)
-    ] = 8,
-    relearn_rows: Annotated[
-        int, typer.Option(min=1, help="Rows of the relearning attack.", rich_help_panel=_PROBES)
-    ] = 8,
-    relearn_steps: Annotated[int, typer.Option(min=1, help="Its training steps.", rich_help_panel=_PROBES)] = 30,
-    relearn_learning_rate: Annotated[
-        float, typer.Option(help="Its learning rate; small models need about 3e-4.", rich_help_panel=_PROBES)
-    ] = 2e-5,
-    rwku: Annotated[
-        Path | None,
-        typer.Option(help="Folder with RWKU's probe files (forget_level1.jsonl ...).", rich_help_panel=_BENCHMARKS),
-    ] = None,
-    rwku_subjects: Annotated[
-        str | None,
-        typer.Option(
-            help="Subjects, separated by ';'. Default: the ten of the ATWU paper.", rich_help_panel=_BENCHMARKS
-        ),
-    ] = None,
-    rwku_flavour: Annotated[
-        list[str] | None,
-        typer.Option(help="official, port; repeat for both. Default: official.", rich_help_panel=_BENCHMARKS),
-    ] = None,
-    task: Annotated[
-        list[str] | None,
-        typer.Option(help="Task of lm-evaluation-harness, such as mmlu; repeat.", rich_help_panel=_BENCHMARKS),
-    ] = None,
-    task_folder: Annotated[
-        Path | None, typer.Option(help="Folder with task files of your own.", rich_help_panel=_BENCHMARKS)
-    ] = None,
-    task_limit: Annotated[
-        int | None, typer.Option(min=1, help="At most this many rows per task.", rich_help_panel=_BENCHMARKS)
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Of demonstrations, draws and attacks.", rich_help_panel=_PROBES)] = 42,
-    judge: shared.JudgeName = "offline",
-    judge_url: shared.JudgeUrl = None,
-    judge_key: shared.JudgeKey = "OPENAI_API_KEY",
-    judge_price: shared.JudgePrice = None,
-    max_cost: shared.MaxCost = None,
-    judge_concurrency: shared.Concurrency = 8,
-    judge_timeout: shared.JudgeTimeout = 60,
-    judge_reply_tokens: shared.JudgeReply = None,
-    estimate: shared.EstimateOnly = False,
-    max_length: shared.MaxLength = 512,
-    system: shared.System = None,
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Cap on a generated answer.")] = 64,
-    batch_tokens: Annotated[int, typer.Option(min=1, help="Tokens per batch, read or generated.")] = 8192,
-    backend: Annotated[str, typer.Option(help="What generates: transformers or vllm.")] = "transformers",
-    model_url: Annotated[
-        str | None,
-        typer.Option(help="Measure --model behind this OpenAI-compatible server; only what generations tell."),
-    ] = None,
-    model_key: Annotated[
-        str, typer.Option(help="Environment variable with the key of --model-url, if it needs one.")
-    ] = "ATWU_MODEL_KEY",
-    dtype: shared.Dtype = "auto",
-    device: shared.Device = None,
-    trust_remote_code: shared.RemoteCode = False,
-    revision: shared.Revision = None,
-    base: shared.Base = None,
-    overwrite: shared.Overwrite = False,
-) -> None:
+def metric_settings() -> Iterator[Option]:
+    """Settings of all metrics; those of single ones are for who asks for all options."""
+    from atwu.evaluation.panel import all_settings
+
+    for each in all_settings():
+        yield Option(
+            each.flag or each.name,
+            each.kind,
+            each.default,
+            each.help,
+            many=each.many,
+            group=f"Settings of {each.metric}" if each.metric else READING,
+            common=not each.metric,
+            choices=each.choices,
+            least=each.least,
+        )
+
+
+@dataclass(kw_only=True)
+class Evaluate:
     """Measure what a model still knows of forget rows and what it kept of retain rows.
 
     Generations and verdicts are stored as they come: an evaluation that is killed continues when the same command is given
@@ -127,114 +43,170 @@ def evaluate(
 
     Example: atwu evaluate -m unlearned --original target --forget forget.jsonl --retain retain.jsonl --all -o eval.json
     """
-    from rich.console import Console
 
-    from atwu.benchmarks.rwku.probes import CAPS, load_probes
-    from atwu.benchmarks.rwku.subjects import CANONICAL_FORGET
-    from atwu.benchmarks.rwku.tables import rwku_tables
-    from atwu.benchmarks.spread import spread
-    from atwu.cli.measuring import Measuring, check_names
-    from atwu.cli.opening import JudgeOptions, open_judge, open_rows, warn_of_other_system
-    from atwu.evaluation.config import EvaluateConfig
-    from atwu.evaluation.panel import chosen, find_metric
-    from atwu.modeling.load import quiet_transformers
-    from atwu.report.terminal import panel_table
+    model: str | None = option(
+        "Model to measure: folder (of an adapter, too), Hub name, or its name at --model-url. (needed)",
+        None,
+        alias=("-m",),
+        group=SETS,
+    )
+    forget: str | None = option(f"Rows that should be gone: {ROWS}.", None, group=SETS)
+    retain: str | None = option("Rows that should be there, same kinds.", None, group=SETS)
+    holdout: str | None = option("Rows that no model was trained on, for membership attacks.", None, group=SETS)
+    keep: list[str] | None = option(
+        "Further rows that should be there, as NAME=SOURCE; repeat for several.", None, group=SETS
+    )
+    original: str | None = option(
+        "Starting model, or its result file: adds FQ, RD, UQ, win rate, recovery.", None, group=SETS
+    )
+    retain_only: str | None = option(
+        "Model that never saw the forget rows, or its result file: forget quality, privleak.", None, group=SETS
+    )
+    rwku: Path | None = option("Folder with RWKU's probe files (forget_level1.jsonl ...).", None, group=SETS)
+    rwku_subjects: str | None = option(
+        "Subjects, separated by ';'. Default: the ten of the ATWU paper.", None, group=SETS
+    )
+    metrics: str | None = option(
+        "Metrics, comma-separated; see them with --list. Default: memorization,scores,rouge.", None, group=READING
+    )
+    everything: bool = option("All metrics whose rows are given.", False, flag="all", group=READING)
+    listing: bool = option("List the metrics and stop.", False, flag="list", group=READING)
+    limit: int | None = option("At most this many rows of each set, evenly spaced.", None, least=1, group=READING)
+    settings: dict[str, Any] = settings(metric_settings)
+    judging: EstimatedJudgeOptions
+    backend: str = option("What generates.", "transformers", choices=("transformers", "vllm"), group=MODEL)
+    model_url: str | None = option(
+        "Measure --model behind this OpenAI-compatible server; only what generations tell.", None, group=MODEL
+    )
+    model_key: str = option(
+        "Environment variable with the key of --model-url, if it needs one.", "ATWU_MODEL_KEY", group=MODEL
+    )
+    device: str | None = option(DEVICE, None, group=MODEL)
+    loading: Loading = option("", group=MODEL)
+    result: ResultFile
 
-    quiet_transformers()
-    if forget is None and retain is None and rwku is None and not task:
-        raise typer.BadParameter("give --forget, --retain or both (or --rwku, or --task).")
-    if everything and metrics:
-        raise typer.BadParameter("give --all or --metrics, not both.")
-    if backend not in ("transformers", "vllm"):
-        raise typer.BadParameter(f"--backend must be transformers or vllm, got {backend!r}.")
-    if rwku is None and (rwku_subjects or rwku_flavour):
-        raise typer.BadParameter("--rwku-subjects and --rwku-flavour go with --rwku FOLDER.")
-    wanted: Sequence[str] | str | None = "all" if everything else metrics.split(",") if metrics else None
-    sources = {"forget": forget, "retain": retain, "holdout": holdout} | named_sets(keep or ())
-    present = [name for name, source in sources.items() if source]
-    present += ["rwku"] * (rwku is not None) + ["tasks"] * bool(task)
-    groups = chosen(wanted, sets=present, weights=model_url is None)
-    if estimate and not any(find_metric(name).judged for name in groups):
-        raise typer.BadParameter(f"--estimate is about the judge, which none of {', '.join(groups)} asks.")
-    config = EvaluateConfig(
-        max_length=max_length,
-        system=system,
-        max_new_tokens=max_new_tokens,
-        batch_tokens=batch_tokens,
-        paraphrases=paraphrases,
-        demonstrations=demonstrations,
-        samples=samples,
-        relearn_rows=relearn_rows,
-        relearn_steps=relearn_steps,
-        relearn_learning_rate=relearn_learning_rate,
-        rwku_flavours=tuple(rwku_flavour or ("official",)),
-        tasks=tuple(task or ()),
-        task_folder=None if task_folder is None else str(task_folder),
-        task_limit=task_limit,
-        seed=seed,
-    )
-    names = {"original": original, "retain-only": retain_only}
-    check_names(model, names, base=base, remote=model_url is not None, output=output, overwrite=overwrite)
-    for name in dict.fromkeys([model, *names.values()]):
-        if name is not None:
-            warn_of_other_system(name, system)
-    probes = None
-    if rwku is not None:
-        subjects = [name.strip() for name in rwku_subjects.split(";")] if rwku_subjects else CANONICAL_FORGET
-        caps = {kind: min(cap, limit or cap) for kind, cap in CAPS.items()}
-        probes = load_probes(rwku_tables(rwku), subjects=subjects, caps=caps)
-        dropped = sum(probes.duplicates.values())
-        typer.echo(f"rwku: {len(probes.probes)} probes, {dropped} exact duplicates dropped", err=True)
-    rows = {name: open_rows(source) for name, source in sources.items()}
-    few: dict[str, Any] = {name: spread(every, limit) for name, every in rows.items()}
-    sets = {name: few.pop(name) for name in ("forget", "retain", "holdout")} | {"kept": few, "pool": rows["retain"]}
-    asking = JudgeOptions(
-        judge_url, judge_key, judge_price, max_cost, judge_concurrency, judge_timeout, judge_reply_tokens
-    )
-    asked = open_judge(judge, asking)
-    measuring = Measuring(
-        options={**sets, "probes": probes, "metrics": wanted, "config": config, "judge": asked},
-        judge=asked,
-        loading={"dtype": dtype, "device": device, "trust_remote_code": trust_remote_code},
-        backend=backend,
-        estimate_only=estimate,
-    )
-    found = measuring.references(names, output=output)
-    if model_url is not None:
-        result = measuring.endpoint(
-            model, url=model_url, key=model_key, concurrency=judge_concurrency, references=found
+    def run(self) -> None:
+        """Measure, print, write."""
+        if self.listing:
+            from atwu.evaluation.panel import listing
+
+            say(listing())
+            return
+        from rich.console import Console
+
+        from atwu.evaluation.config import EvaluateConfig
+        from atwu.evaluation.measuring import Measuring, check_names
+        from atwu.evaluation.panel import all_settings, chosen, find_metric
+        from atwu.judge.opening import open_judge
+        from atwu.modeling.load import quiet_transformers
+        from atwu.modeling.opening import other_system
+        from atwu.report.terminal import panel_table
+
+        quiet_transformers()
+        model = self._checked()
+        config = EvaluateConfig(
+            **{
+                each.name: self.settings[flag]
+                for each in all_settings()
+                if (flag := each.flag or each.name) in self.settings
+            }
         )
-    else:
-        result = measuring.model(model, references=found, revision=revision, base=base)
-    if result is None:
-        typer.echo(f"judge: {measuring.total()}")
-        return
-    if output is not None:
-        result.write(output)
-    Console().print(panel_table({**found, "unlearned" if found else model: result}))
-    for warning in result.warnings:
-        typer.secho(f"warning: {warning}", fg=typer.colors.YELLOW, err=True)
-    if output is not None:
-        typer.echo(f"written: {output}")
+        sources = {"forget": self.forget, "retain": self.retain, "holdout": self.holdout} | named_sets(self.keep or ())
+        present = [name for name, source in sources.items() if source]
+        present += ["rwku"] * (self.rwku is not None) + ["tasks"] * bool(config.tasks)
+        wanted = "all" if self.everything else self.metrics.split(",") if self.metrics else None
+        names = chosen(wanted, sets=present, weights=self.model_url is None)
+        if self.judging.estimate and not any(find_metric(name).judged for name in names):
+            raise UsageError(f"--estimate is about the judge, which none of {', '.join(names)} asks.")
+        references = {
+            role: name
+            for role, name in (("original", self.original), ("retain-only", self.retain_only))
+            if name is not None
+        }
+        check_names(
+            model if self.model_url is None else None,
+            references,
+            base=self.loading.base,
+            output=self.result.output,
+            overwrite=self.result.overwrite,
+        )
+        warn(filter(None, (other_system(name, config.system) for name in dict.fromkeys([model, *references.values()]))))
+        judge = open_judge(self.judging)
+        measuring = Measuring(
+            self._rows(sources) | {"probes": self._probes(), "metrics": wanted, "config": config},
+            judge,
+            self.loading,
+            device=self.device,
+            backend=self.backend,
+            estimate_only=self.judging.estimate,
+            say=note,
+        )
+        found = measuring.references(references, output=self.result.output)
+        if self.model_url is None:
+            result = measuring.model(model, references=found)
+        else:
+            result = measuring.endpoint(
+                model,
+                url=self.model_url,
+                key=self.model_key,
+                concurrency=self.judging.judge_concurrency,
+                references=found,
+            )
+        if result is None:
+            say(f"judge: {measuring.total()}")
+            return
+        if self.result.output is not None:
+            result.write(self.result.output)
+        Console().print(panel_table({**found, "unlearned" if found else model: result}))
+        warn(result.warnings)
+        if self.result.output is not None:
+            say(f"written: {self.result.output}")
+
+    def _checked(self) -> str:
+        """The model's name, if the words make sense together."""
+        if self.model is None:
+            raise UsageError("--model missing.")
+        if self.forget is None and self.retain is None and self.rwku is None and not self.settings.get("task"):
+            raise UsageError("give --forget, --retain or both (or --rwku, or --task).")
+        if self.everything and self.metrics:
+            raise UsageError("give --all or --metrics, not both.")
+        if self.rwku is None and (self.rwku_subjects or "rwku_flavour" in self.settings):
+            raise UsageError("--rwku-subjects and --rwku-flavour go with --rwku FOLDER.")
+        return self.model
+
+    def _rows(self, sources: dict[str, str | None]) -> dict[str, Any]:
+        """Rows of all sets, as `evaluate` takes them."""
+        from atwu.benchmarks.spread import spread
+
+        rows = {name: open_rows(source) for name, source in sources.items()}
+        few: dict[str, Any] = {name: spread(every, self.limit) for name, every in rows.items()}
+        return {name: few.pop(name) for name in ("forget", "retain", "holdout")} | {"kept": few, "pool": rows["retain"]}
+
+    def _probes(self) -> Any:
+        """RWKU's own probes, if they are asked for."""
+        if self.rwku is None:
+            return None
+        from atwu.benchmarks.rwku.probes import CAPS, load_probes
+        from atwu.benchmarks.rwku.subjects import CANONICAL_FORGET
+        from atwu.benchmarks.rwku.tables import rwku_tables
+
+        subjects: Sequence[str] = CANONICAL_FORGET
+        if self.rwku_subjects:
+            subjects = [name.strip() for name in self.rwku_subjects.split(";")]
+        caps = {kind: min(cap, self.limit or cap) for kind, cap in CAPS.items()}
+        probes = load_probes(rwku_tables(self.rwku), subjects=subjects, caps=caps)
+        note(f"rwku: {len(probes.probes)} probes, {sum(probes.duplicates.values())} exact duplicates dropped")
+        return probes
 
 
-def named_sets(texts: Sequence[str]) -> dict[str, str]:
+def named_sets(texts: Sequence[str]) -> dict[str, str | None]:
     """NAME=SOURCE pairs of --keep; names that mean something else are refused by `evaluate`."""
     from atwu.evaluation.columns import RESERVED
 
-    found: dict[str, str] = {}
+    found: dict[str, str | None] = {}
     for text in texts:
         name, _, source = text.partition("=")
         if not name or not source or name in RESERVED or name in found:
-            raise typer.BadParameter(f"--keep must be NAME=SOURCE with a name of its own, got {text!r}.")
+            raise UsageError(f"--keep must be NAME=SOURCE with a name of its own, got {text!r}.")
         found[name] = source
     return found
-
-
-def _list(on: bool) -> None:
-    if not on:
-        return
-    from atwu.evaluation.panel import listing
-
-    typer.echo(listing())
-    raise typer.Exit

@@ -1,0 +1,154 @@
+"""One evaluation after the other on the same rows: the models that are compared with, then the one that is asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from atwu._cache import cache_folder
+from atwu._files import check_writable
+from atwu.evaluation.generations import GenerationStore
+from atwu.evaluation.prompts import Generator
+from atwu.evaluation.result import EvalResult, read_result
+from atwu.evaluation.run import evaluate
+from atwu.judge.verdicts import Claim, Judge, Pair
+from atwu.methods.weightings.scorer import find_scorer
+from atwu.modeling.load import check_model_name
+from atwu.modeling.opening import Loading, open_model
+
+
+class _Estimated(Exception):  # noqa: N818
+    """Everything was gathered, and nothing is to be judged."""
+
+
+@dataclass
+class Measuring:
+    """Runs `evaluate` on several models with the same rows and options."""
+
+    options: Mapping[str, Any]
+    """Arguments of `evaluate` that all models share."""
+    judge: Judge
+    loading: Loading
+    device: str | None = None
+    backend: str = "transformers"
+    """What generates: transformers or vllm."""
+    estimate_only: bool = False
+    """Stop before anything is judged, and add up what it would cost."""
+    say: Callable[[str], None] = print
+    _estimates: list[Any] = field(default_factory=list)
+    _free: int = 0
+
+    def references(self, names: Mapping[str, str], *, output: Path | None) -> dict[str, EvalResult]:
+        """Results of the models that are compared with: read, or measured and written beside the output."""
+        found = {role: read_result(name) for role, name in names.items() if name.endswith(".json")}
+        plain = replace(self.loading, revision=None, base=None)
+        for role, name in names.items():
+            if role in found:
+                continue
+            self.say(f"measuring the {role} model {name}")
+            original = {role: result for role, result in found.items() if role == "original"}
+            result = self._measure(name, plain, name=role, reference=True, references=original)
+            if result is not None:
+                found[role] = result
+                if output is not None:
+                    result.write(result_beside(output, role))
+        return {role: found[role] for role in names if role in found}
+
+    def model(self, name: str, *, references: Mapping[str, EvalResult]) -> EvalResult | None:
+        """Measure the model that is asked about; None if only the estimate was wanted."""
+        if references:
+            self.say(f"measuring {name}")
+        return self._measure(name, self.loading, name=name, references=references, scorer=find_scorer(name))
+
+    def endpoint(
+        self, name: str, *, url: str, key: str, concurrency: int, references: Mapping[str, EvalResult]
+    ) -> EvalResult | None:
+        """Measure a model behind a server, by its generations alone."""
+        from atwu.evaluation.backends import EndpointGenerator
+        from atwu.judge.client import OpenAIChat
+
+        chat = OpenAIChat(name, base_url=url, api_key_env=key, concurrency=concurrency)
+        return self._evaluate(None, None, EndpointGenerator(chat), name=name, references=references)
+
+    def total(self) -> str:
+        """What judging would cost over all models."""
+        if not self._estimates:
+            return f"{self._free} answers, judged offline at no cost"
+        total = self._estimates[0]
+        for estimate in self._estimates[1:]:
+            total = total + estimate
+        return f"{total} (all models; without comparisons to answers that are not there yet)"
+
+    def _measure(self, model: str, loading: Loading, **options: Any) -> EvalResult | None:
+        generator: Generator | None = None
+        if self.backend == "vllm":  # first, since it takes its share of the device's memory at once
+            from atwu.evaluation.backends import VllmGenerator
+
+            generator = VllmGenerator(model)
+        return self._evaluate(*open_model(model, loading, device=self.device), generator, **options)
+
+    def _evaluate(
+        self,
+        network: Any,
+        tokenizer: Any,
+        generator: Generator | None,
+        *,
+        references: Mapping[str, EvalResult],
+        **options: Any,
+    ) -> EvalResult | None:
+        try:
+            return evaluate(
+                network,
+                tokenizer,
+                generator=generator,
+                original=references.get("original"),
+                retain_only=references.get("retain-only"),
+                judge=self.judge,
+                store=GenerationStore(cache_folder() / "generations"),
+                before_judging=self._announce,
+                **self.options,
+                **options,
+            )
+        except _Estimated:
+            return None
+
+    def _announce(self, claims: Sequence[Claim], pairs: Sequence[Pair]) -> None:
+        """Say what judging will cost before it starts; stop there if only the estimate was asked for."""
+        estimate = getattr(self.judge, "estimate", None)
+        if estimate is None:
+            self._free += len(claims) + len(pairs)
+        else:
+            self._estimates.append(estimate(claims, pairs))
+            self.say(f"judge: {self._estimates[-1]}")
+        if self.estimate_only:
+            raise _Estimated
+
+
+def check_names(
+    model: str | None, references: Mapping[str, str], *, base: str | None, output: Path | None, overwrite: bool
+) -> None:
+    """Check models, result files and places to write before anything is loaded.
+
+    Args:
+        model: the one that is asked about; None if it is not on this machine.
+        references: result files or models, by role.
+        base: base model of an adapter folder.
+        output: where the result goes; those of references go beside it.
+        overwrite: whether they may replace what is there.
+    """
+    check_writable(output, overwrite=overwrite)
+    if model is not None:
+        check_model_name(model, base=base)
+    for role, name in references.items():
+        if name.endswith(".json"):
+            read_result(name)
+        else:
+            check_model_name(name)
+            check_writable(None if output is None else result_beside(output, role), overwrite=overwrite)
+
+
+def result_beside(output: Path, role: str) -> Path:
+    """Where the result of a model that is compared with goes: eval.json -> eval.original.json."""
+    return output.with_name(f"{output.stem}.{role}{output.suffix}")
