@@ -179,13 +179,6 @@ def test_a_full_disk_is_found_out_before(tmp_path):
         cache.check()
 
 
-def test_a_check_leaves_nothing_behind(tmp_path):
-    cache = ReplyCache(tmp_path / "judge.sqlite")
-    cache.check()
-    assert cache.count() == 0
-    assert cache._execute("SELECT count(*) FROM checks") == [(0,)]
-
-
 def test_damaged_file_is_named_and_kept(tmp_path):
     path = tmp_path / "judge.sqlite"
     garbage = b"not a database at all " * 400

@@ -50,10 +50,6 @@ def listed(*texts: str) -> str:
     return json.dumps({"paraphrases": texts})
 
 
-def test_the_row_says_what_it_should():
-    assert ANSWER[42:49] == "Kelbury"
-
-
 @pytest.mark.parametrize("text", GOOD)
 def test_a_good_wording_has_no_problem(text):
     assert problem(ROW, text) is None
@@ -114,11 +110,8 @@ def test_rows_get_the_first_good_ones_and_the_others_are_counted():
     found = paraphrases([ROW], Asker(model, None, progress=False), count=2)
     assert found.rows[0].paraphrases == tuple(GOOD[:2])
     assert (found.rows[0].question, found.rows[0].answer, found.rows[0].subject) == (QUESTION, ANSWER, "Orla Venn")
-    assert [(each.text, each.reason) for each in found.results[0].rejected] == [
-        (leak, paraphrase.LEAK),
-        (GOOD[0].upper(), paraphrase.REPEATED),
-    ]
-    assert (found.report.accepted, found.report.incomplete, found.report.failed) == (2, 0, 0)
+    assert found.rejected == {paraphrase.LEAK: 1, paraphrase.REPEATED: 1}
+    assert (found.incomplete, found.failed) == (0, 0)
     assert "Write 3 wordings." in model.asked[0]
     assert len(model.asked) == 1 + 3
 
@@ -130,9 +123,9 @@ def test_another_meaning_is_rejected_and_an_unreadable_comparison_is_not_trusted
     model = Writer({QUESTION: listed(*GOOD)}, same)
     found = paraphrases([ROW], Asker(model, None, progress=False), count=3)
     assert found.rows[0].paraphrases == (GOOD[0],)
-    assert found.report.rejected == {paraphrase.OTHER_MEANING: 1, paraphrase.UNCHECKED: 1}
-    assert (found.results[0].missing, found.report.incomplete) == (2, 1)
-    assert f"1 paraphrases kept; 1 rejected: {paraphrase.OTHER_MEANING}" in str(found.report)
+    assert found.rejected == {paraphrase.OTHER_MEANING: 1, paraphrase.UNCHECKED: 1}
+    assert found.incomplete == 1
+    assert f"1 paraphrases kept; 1 rejected: {paraphrase.OTHER_MEANING}" in str(found)
 
     trusting = paraphrases([ROW], Asker(model, None, progress=False), count=3, check_meaning=False)
     assert trusting.rows[0].paraphrases == tuple(GOOD)
@@ -144,8 +137,7 @@ def test_a_row_without_a_readable_reply_is_counted(reply):
     rows = [ROW, Example.from_qa("Who is Tavi Brook?", "A baker.", paraphrases=("old",))]
     found = paraphrases(rows, Asker(model, None, progress=False), count=1)
     assert [row.paraphrases for row in found.rows] == [(), ("Tavi Brook is who?",)]
-    assert (found.report.accepted, found.report.incomplete, found.report.failed) == (1, 1, 1)
-    assert found.results[0].failure.startswith("unreadable reply")
+    assert (found.incomplete, found.failed) == (1, 1)
 
 
 def test_rows_without_a_question_are_refused():

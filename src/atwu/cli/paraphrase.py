@@ -54,5 +54,5 @@ class Paraphrase:
             return
         found = paraphrases(rows, asker, count=self.count, check_meaning=self.check_meaning)
         write_rows(self.output, found.rows)
-        say(found.report)
+        say(found)
         say(f"written: {self.output}")

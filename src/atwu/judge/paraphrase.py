@@ -15,7 +15,7 @@ from atwu.data.schema import Example
 from atwu.judge.ask import Asker, Unscored
 from atwu.judge.budget import Estimate
 from atwu.judge.chat import ChatRequest
-from atwu.judge.prompted import json_object, rubric_request
+from atwu.judge.prompted import json_object, rubric_request, yes_or_no
 from atwu.judge.rubrics import DATA, PARAPHRASE, Rubric
 from atwu.judge.rules.numerals import MONTHS
 from atwu.judge.rules.words import Word, words_of
@@ -50,64 +50,23 @@ _LONG_STEM = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
-    """A wording that was not kept."""
+class Paraphrased:
+    """Rows with their new paraphrases, in the order they were given, and what became of the other wordings."""
 
-    text: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class ParaphrasedRow:
-    """A row with its new paraphrases, and what was not kept."""
-
-    example: Example
-    rejected: tuple[Rejected, ...] = ()
-    missing: int = 0
-    """How many paraphrases it has too few."""
-    failure: str = ""
-    """Why the model wrote none."""
-
-
-@dataclass(frozen=True, slots=True)
-class ParaphraseReport:
-    """Counts over rows."""
-
-    accepted: int
+    rows: tuple[Example, ...]
     rejected: Mapping[str, int]
-    """Wordings by reason."""
+    """Wordings that were not kept, by reason."""
     incomplete: int
     """Rows with fewer paraphrases than asked for."""
     failed: int
     """Rows for which the model gave no readable reply; part of `incomplete`."""
 
     def __str__(self) -> str:
+        kept = sum(len(row.paraphrases) for row in self.rows)
         reasons = "".join(f"; {number} rejected: {reason}" for reason, number in self.rejected.items())
         return (
-            f"{self.accepted} paraphrases kept{reasons}. {self.incomplete} rows have fewer than asked for, "
+            f"{kept} paraphrases kept{reasons}. {self.incomplete} rows have fewer than asked for, "
             f"{self.failed} of them because the model gave no readable reply."
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Paraphrased:
-    """All rows with their new paraphrases."""
-
-    results: tuple[ParaphrasedRow, ...]
-
-    @property
-    def rows(self) -> tuple[Example, ...]:
-        """The rows, in the order they were given."""
-        return tuple(result.example for result in self.results)
-
-    @property
-    def report(self) -> ParaphraseReport:
-        """What was kept and what was not, by reason."""
-        return ParaphraseReport(
-            accepted=sum(len(row.paraphrases) for row in self.rows),
-            rejected=dict(Counter(each.reason for result in self.results for each in result.rejected).most_common()),
-            incomplete=sum(result.missing > 0 for result in self.results),
-            failed=sum(bool(result.failure) for result in self.results),
         )
 
 
@@ -129,22 +88,21 @@ def paraphrases(rows: Sequence[Example], asker: Asker, *, count: int, check_mean
     """
     requests = _requests(rows, count)
     replies = asker.ask(requests, _read_wordings, version=PARAPHRASE.version, description="paraphrase")
+    rejected: Counter[str] = Counter()
     written = [[] if isinstance(reply, Unscored) else reply for reply in replies]
-    sorted_out = [_sort_out(row, wordings) for row, wordings in zip(rows, written, strict=True)]
+    kept = [_without_problem(row, wordings, rejected) for row, wordings in zip(rows, written, strict=True)]
     if check_meaning:
-        asked = [_meaning_request(row, text) for row, (kept, _) in zip(rows, sorted_out, strict=True) for text in kept]
+        asked = [_meaning_request(row, text) for row, texts in zip(rows, kept, strict=True) for text in texts]
         answers = iter(asker.ask(asked, _read_same, version=SAME_QUESTION.version, description="check meaning"))
-        sorted_out = [_drop_others(kept, rejected, [next(answers) for _ in kept]) for kept, rejected in sorted_out]
+        same = [[(text, next(answers)) for text in texts] for texts in kept]
+        kept = [[text for text, answer in texts if answer is True] for texts in same]
+        others = [answer for texts in same for _, answer in texts if answer is not True]
+        rejected.update(UNCHECKED if isinstance(answer, Unscored) else OTHER_MEANING for answer in others)
     return Paraphrased(
-        tuple(
-            ParaphrasedRow(
-                example=replace(row, paraphrases=tuple(kept[:count])),
-                rejected=tuple(rejected),
-                missing=max(0, count - len(kept)),
-                failure=reply.reason if isinstance(reply, Unscored) else "",
-            )
-            for row, reply, (kept, rejected) in zip(rows, replies, sorted_out, strict=True)
-        )
+        tuple(replace(row, paraphrases=tuple(texts[:count])) for row, texts in zip(rows, kept, strict=True)),
+        rejected=dict(rejected.most_common()),
+        incomplete=sum(len(texts) < count for texts in kept),
+        failed=sum(isinstance(reply, Unscored) for reply in replies),
     )
 
 
@@ -164,7 +122,7 @@ def estimate_paraphrases(rows: Sequence[Example], asker: Asker, *, count: int, c
         if wordings is None:
             unknown[request] = _meaning_request(row, row.question)
         else:
-            known += [_meaning_request(row, text) for text in _sort_out(row, wordings)[0]]
+            known += [_meaning_request(row, text) for text in _without_problem(row, wordings, Counter())]
     later = asker.price([*unknown.values()] * _asked_for(count))
     return total + asker.estimate(known, _read_same, version=SAME_QUESTION.version) + later
 
@@ -216,32 +174,17 @@ def _bare(words: Sequence[Word]) -> tuple[str, ...]:
     return tuple(word.text for word in words)
 
 
-def _sort_out(row: Example, wordings: Sequence[str]) -> tuple[list[str], list[Rejected]]:
-    """Wordings without a visible problem, and the others."""
-    kept: list[str] = []
-    rejected: list[Rejected] = []
-    seen: set[tuple[str, ...]] = set()
+def _without_problem(row: Example, wordings: Sequence[str], rejected: Counter[str]) -> list[str]:
+    """Wordings in which no problem shows; the others are counted."""
+    kept: dict[tuple[str, ...], str] = {}
     for text in (wording.strip() for wording in wordings):
         bare = _bare(words_of(text))
-        reason = problem(row, text) or (REPEATED if bare in seen else None)
+        reason = problem(row, text) or (REPEATED if bare in kept else None)
         if reason is None:
-            kept.append(text)
-            seen.add(bare)
+            kept[bare] = text
         else:
-            rejected.append(Rejected(text, reason))
-    return kept, rejected
-
-
-def _drop_others(
-    kept: list[str], rejected: list[Rejected], answers: Sequence[bool | Unscored]
-) -> tuple[list[str], list[Rejected]]:
-    """Leave the wordings that were found to ask for the same thing."""
-    failed = [
-        Rejected(text, UNCHECKED if isinstance(same, Unscored) else OTHER_MEANING)
-        for text, same in zip(kept, answers, strict=True)
-        if same is not True
-    ]
-    return [text for text, same in zip(kept, answers, strict=True) if same is True], rejected + failed
+            rejected[reason] += 1
+    return list(kept.values())
 
 
 def _asked_for(count: int) -> int:
@@ -274,8 +217,4 @@ def _read_wordings(text: str) -> list[str]:
 
 
 def _read_same(text: str) -> bool:
-    same = json_object(text).get("same")
-    word = same.strip().upper() if isinstance(same, str) else ""
-    if word not in ("YES", "NO"):
-        raise ValueError("neither YES nor NO")
-    return word == "YES"
+    return yes_or_no(json_object(text).get("same"))

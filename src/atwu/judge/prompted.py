@@ -108,11 +108,7 @@ def read_verdict(text: str) -> Verdict:
         ValueError: the reply is anything else.
     """
     reply = json_object(text)
-    verdict = reply.get("verdict")
-    word = verdict.strip().upper() if isinstance(verdict, str) else ""
-    if word not in ("YES", "NO"):
-        raise ValueError("the verdict is neither YES nor NO")
-    return Verdict(word == "YES", _reason(reply))
+    return Verdict(yes_or_no(reply.get("verdict")), _reason(reply))
 
 
 def read_preference(text: str) -> Preference:
@@ -123,6 +119,18 @@ def read_preference(text: str) -> Preference:
     """
     reply = json_object(text)
     return Preference(_rating(reply.get("first")), _rating(reply.get("second")), _reason(reply))
+
+
+def yes_or_no(value: Any) -> bool:
+    """Whether a value says yes.
+
+    Raises:
+        ValueError: it says neither yes nor no.
+    """
+    word = value.strip().upper() if isinstance(value, str) else ""
+    if word not in ("YES", "NO"):
+        raise ValueError("the verdict is neither YES nor NO")
+    return word == "YES"
 
 
 def json_object(text: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ _BEFORE_A_SIDE_DETAIL = frozenset(
 )
 _BEFORE_A_MAIN_CLAUSE = frozenset(listed("before after when while although though because since as if"))
 _SEASONS = frozenset(listed("spring summer autumn fall winter"))
-_BLAND = stems_of(
+_BLAND = (
     "know love like prefer enjoy keep play speak read learn live stay work serve own hold win receive get take give make "
     "bring tell say think believe mention go come begin start end happen belong become turn use wear lie stand hang "
     "show mean describe consist include mostly anything else something"
@@ -127,7 +127,7 @@ def _new_runs(words: Sequence[Word], known: Set[str]) -> list[tuple[int, int]]:
 
 def is_bland(word: Word) -> bool:
     """Whether a word only links a fact with the question ("keeps", "tells")."""
-    return word.stem in _BLAND and not word.capital
+    return word.stem in stems_of(_BLAND) and not word.capital
 
 
 def _asides(words: Sequence[Word]) -> set[int]:

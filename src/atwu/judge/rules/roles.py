@@ -8,7 +8,7 @@ from typing import NamedTuple
 from atwu.judge.rules.numerals import listed
 from atwu.judge.rules.words import Word, stems_of, words_of
 
-_RELATIVES = stems_of(
+_RELATIVES = (
     "father mother parent brother sister sibling son daughter husband wife spouse uncle aunt cousin nephew niece "
     "grandfather grandmother neighbour colleague"
 )
@@ -31,7 +31,7 @@ def given_to_another(question: str, reference: Sequence[Word], answer: Sequence[
     cook". An answer that lists holders first and facts after ("Ann and Bo, in Tarn and Moss") is left alone.
     """
     several = any(word.text == "and" for word in words_of(question))
-    asked = _RELATIVES | (stems_of(question) if several else frozenset())
+    asked = stems_of(f"{_RELATIVES} {question}" if several else _RELATIVES)
     told = [part for part in _parts(reference, asked) if part.values]
     held = [stem for part in told for stem in part.holders]
     once = {stem for stem in held if held.count(stem) == 1}

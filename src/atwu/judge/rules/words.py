@@ -120,6 +120,7 @@ def words_of(text: str) -> tuple[Word, ...]:
     return tuple(found)
 
 
+@lru_cache(maxsize=16384)
 def stems_of(text: str) -> frozenset[str]:
     """Stems of the words of a text that carry meaning."""
     return frozenset(word.stem for word in words_of(text) if not word.function)
