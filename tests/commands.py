@@ -22,7 +22,7 @@ from atwu.cli.app import execute
 
 SERVER = """
 import json, os, sys, traceback
-import atwu.evaluation.run, atwu.report.records, atwu.experiments.study.engine, atwu.training.run
+import atwu.evaluation.run, atwu.report.records, atwu.experiments.study.conduct, atwu.training.run
 from atwu.cli.app import run
 
 for line in sys.stdin:

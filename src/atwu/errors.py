@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 
 class AtwuError(RuntimeError):
     """A failure that its message explains; the command line prints the message and nothing else."""
@@ -20,6 +23,9 @@ class BudgetReached(AtwuError):  # noqa: N818
             f"stopped before the limit of USD {limit:.4f} could be passed: USD {spent:.4f} spent, {unjudged} answers "
             f"still unjudged; everything paid for is stored; run again with a higher --max-cost to go on."
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return functools.partial(type(self), spent=self.spent, limit=self.limit, unjudged=self.unjudged), ()
 
 
 class WorkerError(AtwuError):

@@ -114,5 +114,7 @@ def test_columns_and_errors():
     assert "older version" in published_table("regularisers").notes[0]
     with pytest.raises(ValueError, match=r"no 'UQ'; it has auroc, std, low, high"):
         auroc.column("UQ")
-    with pytest.raises(ValueError, match=r"no published table 'headline'; choose from .* Did you mean 'headline-rwku'"):
+    with pytest.raises(
+        ValueError, match=r"unknown published table 'headline'; choose from .* Did you mean 'headline-rwku'"
+    ):
         published_table("headline")

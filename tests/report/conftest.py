@@ -239,7 +239,7 @@ def make_records(labels: Sequence[str] = ("atwu", "wga", "npo"), seeds: Sequence
                 )
             )
     study = {
-        "schema": "atwu.experiments.study/1",
+        "schema": "atwu.study/1",
         "title": "four invented people",
         "scale": "people-tiny",
         "variants": [{"label": label, "method": label} for label in labels],

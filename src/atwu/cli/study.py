@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import gc
-import json
+import functools
 import shlex
 import sys
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,6 +22,7 @@ from atwu.cli.parameters import (
 )
 
 if TYPE_CHECKING:
+    from atwu.evaluation.probe import ProbeResult
     from atwu.experiments.study.plan import Plan
     from atwu.report.records import Records
 
@@ -37,7 +35,7 @@ def studies() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from atwu.experiments.study.scales import SCALES
+    from atwu.experiments.scales import SCALES
     from atwu.experiments.study.spec import library
 
     console = Console()
@@ -66,6 +64,13 @@ def run(
         int | None, typer.Option(min=1, help="Runs at once; default: one per GPU, else per core up to 4.")
     ] = None,
     devices: Annotated[str | None, typer.Option(help="CUDA devices to use, such as 0,1; default: all.")] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(help="Ray cluster that does the work: HOST:PORT of its head, or auto (`atwu[cluster]`)."),
+    ] = None,
+    gpus_per_run: Annotated[
+        float | None, typer.Option(min=0, help="GPUs of the cluster for each run; default: one where it has any.")
+    ] = None,
     plan_only: Annotated[bool, typer.Option("--plan", help="Print the plan with its estimate and stop.")] = False,
     presets: Annotated[
         Path | None, typer.Option(help="Folder of preset files METHOD.yaml instead of the scale's own (`atwu tune`).")
@@ -82,92 +87,28 @@ def run(
     judge_concurrency: Concurrency = 8,
     judge_timeout: JudgeTimeout = 60.0,
     judge_reply_tokens: JudgeReply = None,
-    worker: Annotated[int, typer.Option("--worker", hidden=True)] = 0,
 ) -> None:
     """Run a study; what is finished is skipped, and the same command continues one that was stopped.
 
-    One folder per run (settings, log, scorer, measurements), a table, the data and report.html at the end. The same command on
-    another machine that shares the folder takes part in the work.
+    One folder per run (settings, log, scorer, measurements), a table, the data and report.html at the end.
 
     Example: atwu study run headline --scale people-tiny
     """
     from atwu.cli.opening import JudgeOptions, open_judge
-    from atwu.experiments.study.engine import Engine
-    from atwu.experiments.study.plan import check_settings, plan
-    from atwu.experiments.study.scales import find_scale
-    from atwu.experiments.study.spec import read_study
-    from atwu.experiments.study.targets import prepare_models
-    from atwu.experiments.study.threads import one_thread
-    from atwu.experiments.study.workers import end_with_parent
+    from atwu.experiments.places import chosen_devices, open_queue, visible_devices
+    from atwu.experiments.study.conduct import plan_study, run_study
+    from atwu.experiments.study.plan import check_settings
+    from atwu.experiments.study.work import read_probe
+    from atwu.experiments.targets import scale_rows
     from atwu.modeling.load import quiet_transformers
-
-    quiet_transformers()
-    written = read_study(study)
-    place = find_scale(scale) if scale else written.scale or find_scale("people-small")
-    if seeds is not None:
-        written = written.with_seeds(seeds)
-    folder = output or Path("runs") / f"{written.name}-{place.name}"
-    planned = plan(written, place, folder, only=only or (), presets=presets)
-    check_settings(planned)
-    share = None if max_cost is None else max_cost / max(1, worker)
-    options = JudgeOptions(
-        judge_url, judge_key, judge_price, share, judge_concurrency, judge_timeout, judge_reply_tokens
-    )
-    chosen_judge = {"name": judge, "url": judge_url, "reply": judge_reply_tokens}
-    if worker:
-        end_with_parent()
-        models = prepare_models(place, say=typer.echo)
-        engine = Engine(
-            planned.possible_with(models.benchmark, say=typer.echo),
-            models,
-            judge=open_judge(judge, options),
-            judge_name=chosen_judge,
-            keep_models=keep_models,
-            overwrite=overwrite,
-            say=typer.echo,
-        )
-        gc.freeze()  # half a million objects of imported libraries, which every collection would look at again
-        with one_thread():
-            engine.work()
-        return
-    if not judge.startswith("local:"):  # which would be loaded here, beside the workers' models
-        open_judge(judge, options)
-    everything = plan(written, place, folder, presets=presets)
-    _run(
-        planned,
-        everything,
-        devices=devices,
-        processes=processes,
-        plan_only=plan_only,
-        overwrite=overwrite,
-        judge_name=chosen_judge,
-    )
-
-
-def _run(
-    planned: Plan,
-    everything: Plan,
-    *,
-    devices: str | None,
-    processes: int | None,
-    plan_only: bool,
-    overwrite: bool,
-    judge_name: Mapping[str, Any],
-) -> None:
-    from atwu._files import write_json
-    from atwu.experiments.study.engine import PROBE_NAME, REFERENCES, Engine
-    from atwu.experiments.study.plan import described
-    from atwu.experiments.study.summary import failures, write_outputs
-    from atwu.experiments.study.targets import prepare_models, scale_rows
-    from atwu.experiments.study.workers import chosen_devices, default_processes, run_workers, visible_devices
-    from atwu.report.records import STUDY_NAME, read_records
     from atwu.training.card import public_command
 
-    cards = chosen_devices(devices) if devices else visible_devices()
-    count = processes or default_processes(cards)
+    quiet_transformers()
+    whole = plan_study(study, scale, output=output, seeds=seeds, presets=presets)
+    check_settings(whole.only(only or ()))
     left_out: list[str] = []
     try:
-        rows = scale_rows(planned.scale)
+        rows = scale_rows(whole.scale)
     except FileNotFoundError as error:
         if not plan_only:
             raise
@@ -175,52 +116,58 @@ def _run(
     else:
         for line in rows.checked:
             typer.echo(line)
-        planned = planned.possible_with(rows, say=typer.echo)
-        everything = everything.possible_with(rows, say=left_out.append)
-    _print_plan(planned, count)
+        whole = whole.possible_with(rows, say=left_out.append)
+        for line in left_out:
+            typer.echo(line)
+    chosen = whole.only(only or ())
+    queue = open_queue(
+        processes,
+        folder=whole.folder,
+        threads=1,
+        devices=chosen_devices(devices) if devices else visible_devices(),
+        cluster=cluster,
+        gpus_per_run=gpus_per_run,
+        say=typer.echo,
+    )
+    options = JudgeOptions(
+        judge_url,
+        judge_key,
+        judge_price,
+        None if max_cost is None else max_cost / queue.slots,
+        judge_concurrency,
+        judge_timeout,
+        judge_reply_tokens,
+    )
+    if not judge.startswith("local:"):  # which would be loaded here, beside the workers' models
+        open_judge(judge, options)
+    _print_plan(chosen, queue.slots)
     if plan_only:
         return
-    models = prepare_models(planned.scale, say=typer.echo)
-    Engine(planned, models, overwrite=overwrite, judge_name=judge_name).prepare()
-    planned.folder.mkdir(parents=True, exist_ok=True)
-    command = _command()
-    told = public_command(f"atwu {shlex.join(command)}")
-    # Written now as well, so that a report can be made of what is finished at any time.
-    write_json(planned.folder / STUDY_NAME, described(everything, told) | {"failed": {}, "left_out": left_out})
-    if planned.remaining or overwrite:
-        run_workers(command, planned, processes=min(count, len(planned.runs)), devices=cards)
-    engine = Engine(everything, models, judge_name=judge_name)
-    current = [run for run in everything.runs if engine.settled(run)]
-    failed = failures(current)
-    write_json(
-        planned.folder / STUDY_NAME,
-        described(everything, told)
-        | {
-            "budget": replace(everything, runs=tuple(current)).budget,
-            "runs": [run.folder.name for run in current],
-            "failed": {name: found.reason for name, found in failed.items()},
-            "left_out": left_out,
-        },
-    )
-    for name, found in failed.items():
-        typer.secho(f"{name} failed and is not in the table: {found.reason}", fg=typer.colors.YELLOW, err=True)
-    if not any(run.finished for run in current):
+    with queue:
+        found = run_study(
+            whole,
+            chosen,
+            queue,
+            judge=functools.partial(open_judge, judge, options),
+            judge_name={"name": judge, "url": judge_url, "reply": judge_reply_tokens},
+            keep_models=keep_models,
+            overwrite=overwrite,
+            command=public_command(f"atwu {shlex.join(sys.argv[1:])}"),
+            left_out=tuple(left_out),
+            say=typer.echo,
+        )
+    for name, failure in found.failed.items():
+        typer.secho(f"{name} failed and is not in the table: {failure.reason}", fg=typer.colors.YELLOW, err=True)
+    if found.records is None:
         raise typer.Exit(1)
-    stale = sum(run.folder.exists() for run in everything.runs) - len(current)
-    if stale:
-        typer.secho(f"{stale} runs of other settings lie in the folder and are not in the table", err=True)
-    records = read_records([planned.folder])
-    _print_results(records)
-    _print_probe(planned.folder / REFERENCES / "original" / PROBE_NAME)
-    for path in write_outputs(records, planned.folder, command=told, say=typer.echo):
+    if found.stale:
+        typer.secho(f"{found.stale} runs of other settings lie in the folder and are not in the table", err=True)
+    _print_results(found.records)
+    _print_probe(read_probe(whole.folder))
+    for path in found.written:
         typer.echo(f"wrote {path}")
-    if any(not found.final for found in failed.values()):
+    if any(not failure.final for failure in found.failed.values()):
         raise typer.Exit(1)
-
-
-def _command() -> list[str]:
-    """The arguments this process was started with."""
-    return sys.argv[1:]
 
 
 def _print_plan(planned: Plan, processes: int) -> None:
@@ -228,8 +175,8 @@ def _print_plan(planned: Plan, processes: int) -> None:
     from rich.table import Table
 
     table = Table("line", "method", "settings", "seeds", "finished", box=None, pad_edge=False)
-    for label in dict.fromkeys(run.variant.label for run in planned.runs):
-        runs = [run for run in planned.runs if run.variant.label == label]
+    for label in dict.fromkeys(run.label for run in planned.runs):
+        runs = [run for run in planned.runs if run.label == label]
         settings = ", ".join(
             f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}"
             for name, value in runs[0].options.items()
@@ -237,7 +184,7 @@ def _print_plan(planned: Plan, processes: int) -> None:
         )
         table.add_row(
             label,
-            runs[0].variant.method,
+            runs[0].method,
             settings or "as published",
             ", ".join(str(run.seed) for run in runs),
             f"{sum(run.finished for run in runs)} of {len(runs)}",
@@ -267,18 +214,14 @@ def _print_results(records: Records) -> None:
     Console().print(headline_table(records))
 
 
-def _print_probe(file: Path) -> None:
+def _print_probe(results: list[ProbeResult]) -> None:
     """What a linear probe found, where the study asked for it."""
-    if not file.is_file():
+    if not results:
         return
     from rich.console import Console
 
-    from atwu.evaluation.probe import ProbeResult
-    from atwu.evaluation.token_scores import SampleAuroc
     from atwu.report.probe import print_probe
 
-    plain = json.loads(file.read_text(encoding="utf-8"))["results"]
-    results = [ProbeResult(**{**found, "auroc": SampleAuroc(**found["auroc"])}) for found in plain]
     print_probe(Console(), results, title="a linear probe on the original model, trained on the annotation")
 
 
@@ -295,16 +238,10 @@ def compare(
     """
     from rich.console import Console
 
-    from atwu.experiments.published import published_table
-    from atwu.experiments.study.summary import compared
+    from atwu.experiments.study.compare import compared, set_beside
     from atwu.experiments.study.tables import ordering_table, side_by_side_table
-    from atwu.report.records import read_records
 
-    records = read_records([folder])
-    name = table or records.study.get("published")
-    if name is None:
-        raise ValueError("this study names no published table to compare with; give one with --table.")
-    published = published_table(str(name))
+    records, published = set_beside(folder, table)
     console = Console()
     console.print(side_by_side_table(records, published))
     for metric, found in compared(records, published).items():

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from atwu.experiments.study.scales import Scale
-    from atwu.experiments.study.targets import Models
+    from atwu.experiments.targets import Models
     from atwu.experiments.tuning.search import Search, SearchResult
-
-SMALLEST = {"people": "people-tiny", "tofu": "tofu-small", "rwku": "rwku-small"}
-"""Benchmark -> the scale that `--benchmark` stands for."""
 
 
 def tune(
@@ -54,7 +50,14 @@ def tune(
             "Default: search.db in --output, else in runs/tune-SCALE of the first stage's scale, which transfers then share.",
         ),
     ] = None,
-    processes: Annotated[int, typer.Option(min=1, help="Trials at once on this machine.")] = 1,
+    processes: Annotated[int, typer.Option(min=1, help="Trials at once.")] = 1,
+    cluster: Annotated[
+        str | None,
+        typer.Option(help="Ray cluster that does the work: HOST:PORT of its head, or auto (`atwu[cluster]`)."),
+    ] = None,
+    gpus_per_run: Annotated[
+        float | None, typer.Option(min=0, help="GPUs of the cluster for each trial; default: one where it has any.")
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Folder; default runs/tune-SCALE, the scale that presets are for."),
@@ -71,65 +74,39 @@ def tune(
     from rich.console import Console
     from tqdm.auto import tqdm
 
-    from atwu.experiments.study.scales import find_scale
-    from atwu.experiments.study.targets import prepare_models
-    from atwu.experiments.tuning.results import check_preset, write_results
-    from atwu.experiments.tuning.search import AllPrunedError, NotPossibleError, Search, run_search
-    from atwu.experiments.tuning.stages import two_stage
-    from atwu.experiments.tuning.storage import FILE_NAME, masked, storage_url
-    from atwu.experiments.tuning.trial import check_rows
+    from atwu.experiments.places import open_queue, visible_devices
+    from atwu.experiments.tuning.storage import masked, storage_url
+    from atwu.experiments.tuning.tune import decide, tune_methods
     from atwu.modeling.load import quiet_transformers
 
-    if benchmark is not None and scale is not None:
-        raise typer.BadParameter("give --benchmark or --scale, not both.")
-    if benchmark is not None and benchmark not in SMALLEST:
-        raise typer.BadParameter(f"--benchmark must be {', '.join(SMALLEST)}, got {benchmark!r}.")
     quiet_transformers()
-    first = _first_scale(benchmark, scale, transfer_to)
-    here, there = find_scale(first), find_scale(transfer_to or first)
-    names, every = _methods(method)
-    folder = output or Path("runs") / f"tune-{there.name}"
-    storage = storage or str((output or Path("runs") / f"tune-{here.name}").absolute() / FILE_NAME)
-    options = dict(_setting(text) for text in fixed or ())
-    check_preset(there, options)
-    url = storage_url(storage, folder)
+    tuning = decide(
+        method,
+        benchmark=benchmark,
+        scale=scale,
+        transfer_to=transfer_to,
+        output=output,
+        storage=storage,
+        trials=trials,
+        transfer_trials=transfer_trials,
+        objective=objective,
+        options=dict(_setting(text) for text in fixed or ()),
+        seed=seed,
+    )
+    folder, count = tuning.folder, len(tuning.methods)
+    url = storage_url(tuning.storage, folder)
     say: Any = tqdm.write
-    say(f"{len(names)} method{'s' if len(names) > 1 else ''} x {trials} trials at {here.name}; storage {masked(url)}")
-    ready: dict[str, Models] = {}
-
-    def models_of(scale: Scale) -> Models:
-        if scale.name not in ready:
-            ready[scale.name] = prepare_models(scale, say=say)
-        return ready[scale.name]
-
-    def run(search: Search) -> SearchResult:
-        models = models_of(search.scale)
-        return run_search(search, models, folder=folder, processes=processes, progress=True, say=say)
-
-    found: dict[str, list[SearchResult]] = {}
-    left_out: dict[str, str] = {}
-    failed: dict[str, str] = {}
-    for name in names:
-        search = Search(name, there, options, trials, seed, objective, storage)
-        transfer = None if transfer_to is None else (transfer_to, transfer_trials)
-        command = _command(search, first, transfer, fixed or ())
-        try:
-            if transfer_to is None:
-                found[name] = [run(search)]
-            else:
-                check_rows(search, models_of(there))  # before the first stage is paid for
-                stages = two_stage(search, run, surrogate=here, transfer_trials=transfer_trials)
-                found[name] = [stages.first, stages.second]
-            write_results(found[name], folder, command=command)
-        except KeyboardInterrupt:
-            typer.secho("stopped; the same command continues.", fg=typer.colors.YELLOW, err=True)
-            raise typer.Exit(130) from None
-        except NotPossibleError as error:
-            if not every:
-                raise ValueError(f"{name} cannot be tuned: {error}") from None
-            left_out[name] = str(error)
-        except AllPrunedError as error:  # its budget is spent; the other methods still have theirs
-            failed[name] = str(error)
+    say(f"{count} method{'s' if count > 1 else ''} x {trials} trials at {tuning.here.name}; storage {masked(url)}")
+    devices = visible_devices() if processes > 1 else ()
+    try:
+        with open_queue(
+            processes, folder=folder, devices=devices, cluster=cluster, gpus_per_run=gpus_per_run, say=say
+        ) as queue:
+            done = tune_methods(tuning, queue, fixed=fixed or (), say=say)
+    except KeyboardInterrupt:
+        typer.secho("stopped; the same command continues.", fg=typer.colors.YELLOW, err=True)
+        raise typer.Exit(130) from None
+    found = done.searches
     console = Console()
     if len(found) == 1:
         for result in next(iter(found.values())):
@@ -140,67 +117,30 @@ def tune(
         last = next(iter(found.values()))[-1].search
         console.print(f"[bold]best settings[/bold] at {last.scale.name}, seed {last.seed}")
         console.print(_summary(found))
-        _next_steps(found, folder, ready[there.name])
-    for name, reason in {**left_out, **failed}.items():
+        _next_steps(found, folder, done.models)
+    for name, reason in {**done.left_out, **done.failed}.items():
         typer.secho(f"not tuned: {name}: {reason}", fg=typer.colors.YELLOW, err=True)
-    if failed or not found:
+    if done.failed or not found:
         raise typer.Exit(1)
-
-
-def _first_scale(benchmark: str | None, scale: str | None, transfer_to: str | None) -> str:
-    """Where everything is searched, as it was given."""
-    from atwu.experiments.study.scales import find_scale
-
-    if scale is not None:
-        return scale
-    if benchmark is not None or transfer_to is None:
-        return SMALLEST[benchmark or "people"]
-    return find_scale(transfer_to).surrogate or transfer_to
-
-
-def _methods(given: Sequence[str]) -> tuple[list[str], bool]:
-    """Names without repetition, and whether all are meant."""
-    from atwu.methods.plugins import load_plugins
-    from atwu.methods.recipe import lookup
-    from atwu.methods.table import METHODS
-
-    load_plugins()
-    if "all" in given:
-        return list(METHODS), True
-    for name in given:
-        lookup("method", name, METHODS)
-    return list(dict.fromkeys(given)), False
 
 
 def _setting(text: str) -> tuple[str, Any]:
     """NAME=VALUE with the value as YAML reads it, and 1e-5 as a number."""
-    import dataclasses
-
     import yaml
 
     from atwu.methods.recipe import lookup
-    from atwu.training.config import UnlearnConfig
+    from atwu.training.config import option_names
 
     name, equals, value = text.partition("=")
     name = name.strip().replace("-", "_")
     if not equals:
         raise typer.BadParameter(f"--set must be NAME=VALUE, got {text!r}.")
-    lookup("option", name, {field.name: field for field in dataclasses.fields(UnlearnConfig) if field.init})
+    lookup("option", name, dict.fromkeys(sorted(option_names())))
     found = yaml.safe_load(value)
     try:
         return name, float(found) if isinstance(found, str) else found  # YAML reads 1e-5 as text
     except ValueError:
         return name, found
-
-
-def _command(search: Search, first: str, transfer: tuple[str, int] | None, fixed: Sequence[str]) -> str:
-    """The command for one method, with scales as they were given and without what changes no result."""
-    words = ["atwu", "tune", "--method", search.method, "--scale", first, "--trials", str(search.trials)]
-    if transfer is not None:
-        words += ["--transfer-to", transfer[0], "--transfer-trials", str(transfer[1])]
-    words += ["--objective", search.objective] if search.objective is not None else []
-    words += ["--seed", str(search.seed)] if search.seed else []
-    return shlex.join([*words, *(word for text in fixed for word in ("--set", text))])
 
 
 def _short(value: float | None, search: Search) -> str:
@@ -225,7 +165,7 @@ def _trials(result: SearchResult) -> Any:
     return table
 
 
-def _summary(found: dict[str, list[SearchResult]]) -> Any:
+def _summary(found: Mapping[str, Sequence[SearchResult]]) -> Any:
     """The best of every method with its budget."""
     from rich.table import Table
 
@@ -252,10 +192,10 @@ def _summary(found: dict[str, list[SearchResult]]) -> Any:
     return table
 
 
-def _next_steps(found: dict[str, list[SearchResult]], folder: Path, models: Models) -> None:
+def _next_steps(found: Mapping[str, Sequence[SearchResult]], folder: Path, models: Models | None) -> None:
     """How to use what was written."""
     name = next((name for name, results in found.items() if results[-1].best is not None), None)
-    if name is None:
+    if name is None or models is None:
         return
     rows = models.benchmark
     words = ["atwu", "unlearn", "--config", str(folder / f"{name}.yaml"), "--model", models.target]

@@ -13,8 +13,8 @@ from atwu.benchmarks.people.rows import PeopleRows, people
 from atwu.benchmarks.spread import spread
 from atwu.evaluation.result import EvalResult
 from atwu.evaluation.run import evaluate
-from atwu.experiments.study.scales import Scratch, find_scale
-from atwu.experiments.study.targets import train_once
+from atwu.experiments.scales import Scratch, find_scale
+from atwu.experiments.targets import train_once
 from atwu.methods.weightings.scorer import find_scorer
 from atwu.modeling.device import pick_device
 from atwu.modeling.load import load_model, load_tokenizer

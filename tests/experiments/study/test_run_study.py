@@ -186,11 +186,13 @@ def test_methods_that_the_rows_do_not_allow_are_named(folder, environment, tmp_p
     assert [path.name for path in (tmp_path / "own" / "runs").iterdir()] == ["wga-s1"]
 
 
-def test_a_worker_that_fails_is_reported_with_its_last_lines(folder, environment, tmp_path):
+@pytest.mark.parametrize("processes", [1, 2])
+def test_what_no_run_can_begin_without_ends_the_command(folder, environment, tmp_path, processes):
     (tmp_path / "bad.yaml").write_text(
-        f"methods: [wga]\nseeds: 1\nmetrics: [memorization]\nscale: {{like: people-tiny, target: {tmp_path / 'missing'}, "
+        f"methods: [wga]\nseeds: 2\nmetrics: [memorization]\nscale: {{like: people-tiny, target: {tmp_path / 'missing'}, "
         "training: {max_steps: 1}}\n"
     )
-    printed = run(environment, "run", tmp_path / "bad.yaml", "--output", tmp_path / "bad", code=1)
-    assert "1 of 1 workers failed" in printed
-    assert "missing" in printed
+    printed = run(
+        environment, "run", tmp_path / "bad.yaml", "--output", tmp_path / "bad", "--processes", processes, code=1
+    )
+    assert "missing" in printed.rpartition("error: ")[2]

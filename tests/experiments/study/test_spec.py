@@ -8,8 +8,8 @@ import pytest
 
 from atwu.benchmarks.load import OwnRows
 from atwu.experiments.published import published_table
+from atwu.experiments.scales import SCALES, Scratch, find_scale, scale_from
 from atwu.experiments.study.plan import check_settings, folder_name, plan
-from atwu.experiments.study.scales import SCALES, Scratch, find_scale, scale_from
 from atwu.experiments.study.spec import library, read_study
 from atwu.methods.table import METHODS
 
@@ -67,7 +67,7 @@ def test_one_method_is_named_by_what_is_varied(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("metods: [atwu]", "unknown key 'metods'.*Did you mean 'methods'"),
+        ("metods: [atwu]", "unknown key of a study 'metods'.*Did you mean 'methods'"),
         ("methods: [atwuu]", "unknown method 'atwuu'.*Did you mean 'atwu'"),
         ("methods: []", "methods is 'all' or a list"),
         ("methods: [atwu, atwu]", "two lines are called 'atwu'"),
@@ -79,12 +79,12 @@ def test_one_method_is_named_by_what_is_varied(tmp_path):
         ("seeds: [1, 1]", "list of different ones"),
         ("seeds: [-1]", "seeds is a count"),
         ("presets: 'false'", "presets is true or false, got 'false'"),
-        ("published: nosuch", "no published table 'nosuch'"),
+        ("published: nosuch", "unknown published table 'nosuch'"),
         ("methods: [wga]\nvary: [rho]", "vary gives a list of values per option"),
         ("methods: [{label: original, method: wga}]", "no line can be called 'original'"),
         ("vary: {beta: 3}", "beta needs a list"),
         ("scale: people-smal", "Did you mean 'people-small'"),
-        ("scale: {like: people-tiny, trainin: {}}", "unknown key 'trainin' of a scale"),
+        ("scale: {like: people-tiny, trainin: {}}", "unknown key of a scale 'trainin'"),
         ("scale: {name: x}", "a scale needs benchmark, target"),
         ("- atwu", "a study is a mapping"),
     ],
@@ -148,7 +148,7 @@ def test_what_cannot_be_measured_is_named_before_anything_runs(tmp_path, text, s
 
 
 def test_the_source_of_a_scorer_is_run_with_the_line_that_asks_for_it(tmp_path):
-    found = plan(read_study("scorer-state"), find_scale("tiny"), tmp_path, only=["trained_frozen"])
+    found = plan(read_study("scorer-state"), find_scale("tiny"), tmp_path).only(["trained_frozen"])
     assert [run.name for run in found.runs if run.seed == 1] == ["trained_frozen-s1", "atwu-s1"]
 
 
@@ -163,7 +163,7 @@ def test_a_preset_of_another_scale_does_not_change_what_methods_share(tmp_path):
 
 def test_an_unknown_label_is_refused(tmp_path):
     with pytest.raises(ValueError, match="no line 'nope'; it has"):
-        plan(read_study("scorer-state"), find_scale("tiny"), tmp_path, only=["nope"])
+        plan(read_study("scorer-state"), find_scale("tiny"), tmp_path).only(["nope"])
 
 
 def test_folder_names_differ_where_labels_do():

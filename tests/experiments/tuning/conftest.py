@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import getpass
-import importlib.util
 import os
 import pwd
 import secrets
@@ -30,15 +29,16 @@ def searching() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     started: list[subprocess.Popen[str]] = []
 
     def start(
-        folder: Path, *, storage: str = "-", trials: int, seconds: float, host: str = "here"
+        folder: Path, *, storage: str = "-", trials: int, seconds: float, processes: int = 1
     ) -> subprocess.Popen[str]:
         folder.mkdir(parents=True, exist_ok=True)
         started.append(
             subprocess.Popen(
-                [sys.executable, str(SCRIPT), str(folder), storage, str(trials), str(seconds), host],
+                [sys.executable, str(SCRIPT), str(folder), storage, str(trials), str(seconds), str(processes)],
                 stdout=subprocess.PIPE,
                 text=True,
                 env=os.environ | {"OMP_NUM_THREADS": "1"},
+                start_new_session=True,
             )
         )
         return started[-1]
@@ -53,12 +53,9 @@ def searching() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 @pytest.fixture(scope="session")
 def search_here() -> Callable[..., list[Any]]:
     """The same search in this process."""
-    spec = importlib.util.spec_from_file_location("searching", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.search
+    from tests.experiments.tuning.searching import search
+
+    return search
 
 
 @pytest.fixture
@@ -71,7 +68,7 @@ def kill_in_trial() -> Callable[[subprocess.Popen[str], Path, int], None]:
             assert process.poll() is None, "the search ended before it could be killed"
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
+        os.killpg(process.pid, signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
 
     return kill

@@ -12,12 +12,13 @@ import pytest
 from atwu.benchmarks.benchmark import Benchmark
 from atwu.benchmarks.rwku.probes import Probe, RwkuProbes
 from atwu.data.schema import Example
-from atwu.experiments.study.scales import find_scale
-from atwu.experiments.study.targets import Models
+from atwu.experiments.queue import Here
+from atwu.experiments.scales import find_scale
+from atwu.experiments.targets import Models
 from atwu.experiments.tuning.definition import definition, differences
-from atwu.experiments.tuning.points import Point
-from atwu.experiments.tuning.run import run_trials
-from atwu.experiments.tuning.search import FinishedTrial, Outcome, PrunedError, Search, SearchResult
+from atwu.experiments.tuning.points import FinishedTrial, Point
+from atwu.experiments.tuning.search import Outcome, PrunedError, Search, SearchResult
+from atwu.experiments.tuning.trials import run_trials
 from atwu.methods.options import Range
 
 SCALE = find_scale("people-tiny")
@@ -30,7 +31,7 @@ class Objective:
         self.fail_at = dict(fail_at or {})
         self.asked: list[int] = []
 
-    def __call__(self, slot: int, point: Point) -> Outcome:
+    def __call__(self, slot: int, point: Point, folder: Path) -> Outcome:
         self.asked.append(slot)
         if slot in self.fail_at:
             raise self.fail_at.pop(slot)
@@ -44,7 +45,7 @@ def search_for(method: str = "atwu", **changes: object) -> Search:
 
 
 def run(search: Search, objective: object, folder: Path) -> SearchResult:
-    return run_trials(search, objective, folder=folder, what=definition(search))
+    return run_trials(search, objective, Here(), folder=folder, what=definition(search))
 
 
 def points(found: SearchResult) -> list[tuple[int, Point, float | None]]:
@@ -84,7 +85,7 @@ def test_larger_budget_continues_the_same_search(tmp_path):
 
 
 def test_value_that_is_not_a_number_is_pruned(tmp_path):
-    found = run(search_for(trials=2), lambda slot, point: Outcome(math.nan if slot else 0.5), tmp_path)
+    found = run(search_for(trials=2), lambda slot, point, folder: Outcome(math.nan if slot else 0.5), tmp_path)
     assert [trial.value for trial in found.trials] == [0.5, None]
     assert found.trials[1].reason == "the objective is not a number"
 
@@ -123,10 +124,10 @@ def test_another_search_of_the_same_name_is_refused_with_what_differs(tmp_path, 
 def test_other_versions_of_what_decides_the_numbers_are_refused(tmp_path):
     search = search_for(trials=1)
     what = definition(search)
-    run_trials(search, Objective(), folder=tmp_path, what=what)
+    run_trials(search, Objective(), Here(), folder=tmp_path, what=what)
     other = what | {"versions": what["versions"] | {"torch": "1.0"}}
     with pytest.raises(ValueError, match=r"versions.torch is .* here"):
-        run_trials(search, Objective(), folder=tmp_path, what=other)
+        run_trials(search, Objective(), Here(), folder=tmp_path, what=other)
 
 
 def rows(*answers: str) -> tuple[Example, ...]:

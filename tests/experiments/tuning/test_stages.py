@@ -6,8 +6,9 @@ import dataclasses
 
 import pytest
 
-from atwu.experiments.study.scales import find_scale
-from atwu.experiments.tuning.search import FinishedTrial, Search, SearchResult
+from atwu.experiments.scales import find_scale
+from atwu.experiments.tuning.points import FinishedTrial
+from atwu.experiments.tuning.search import Search, SearchResult
 from atwu.experiments.tuning.stages import second_stage, two_stage
 from atwu.methods.options import Range
 

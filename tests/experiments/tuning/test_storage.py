@@ -6,10 +6,11 @@ import dataclasses
 
 import pytest
 
-from atwu.experiments.study.scales import find_scale
-from atwu.experiments.tuning.run import run_trials
+from atwu.experiments.queue import Here
+from atwu.experiments.scales import find_scale
 from atwu.experiments.tuning.search import Outcome, Search
 from atwu.experiments.tuning.storage import masked, storage_url
+from atwu.experiments.tuning.trials import run_trials
 
 SECRET = "s3cret-Kelbury"
 
@@ -45,11 +46,11 @@ def test_passwords_are_masked(url, shown):
 def test_folder_may_have_any_name(tmp_path, name):
     folder = tmp_path / name
     search = Search("grad_diff", find_scale("people-tiny"), trials=1).decided()
-    run_trials(search, lambda slot, point: Outcome(1.0), folder=folder, what={})
+    run_trials(search, lambda place, point, folder: Outcome(1.0), Here(), folder=folder, what={})
     assert (folder / "search.db").is_file()
     assert [path.name for path in tmp_path.iterdir()] == [name]
     mine = dataclasses.replace(search, storage=str(folder / "mine.db"))
-    run_trials(mine, lambda slot, point: Outcome(1.0), folder=folder, what={})
+    run_trials(mine, lambda place, point, folder: Outcome(1.0), Here(), folder=folder, what={})
     assert (folder / "mine.db").is_file()
 
 
@@ -61,5 +62,5 @@ def test_storage_that_cannot_be_opened_is_named_without_its_password(tmp_path):
     with pytest.raises(
         ValueError, match=r"cannot open the storage postgresql\+psycopg://orla:\*\*\*@127.0.0.1:1"
     ) as error:
-        run_trials(search, lambda slot, point: Outcome(1.0), folder=tmp_path, what={})
+        run_trials(search, lambda place, point, folder: Outcome(1.0), Here(), folder=tmp_path, what={})
     assert SECRET not in str(error.value)

@@ -98,7 +98,7 @@ def test_searches_continue_and_leave_presets_with_equal_budgets(micro, tmp_path)
 
 @pytest.mark.slow
 def test_second_stage_and_what_cannot_be_tuned_of_all(micro, tmp_path, monkeypatch):
-    monkeypatch.setattr("atwu.cli.tune._methods", lambda given: (["grad_diff", "gt_ga"], True))
+    monkeypatch.setattr("atwu.experiments.tuning.tune.METHODS", dict.fromkeys(["grad_diff", "gt_ga"]))
     scale = str(micro / "micro.yaml")
     said = run(
         *("--method", "all", "--scale", scale, "--trials", "1", "--transfer-to", scale, "--transfer-trials", "1"),

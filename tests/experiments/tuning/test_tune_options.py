@@ -14,7 +14,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from atwu.cli.tune import tune
-from atwu.experiments.tuning.search import FinishedTrial, Search, SearchResult
+from atwu.experiments.tuning.points import FinishedTrial
+from atwu.experiments.tuning.search import Search, SearchResult
 from atwu.training.presets import read_preset
 
 PLAIN = [{"text": "Orla Quist lives in Kelbury."}]
@@ -29,7 +30,9 @@ class Searches:
         self.errors: dict[str, Exception] = {}
         self.pruned: set[str] = set()
 
-    def __call__(self, search: Search, models: object, *, folder: Path, **options: object) -> SearchResult:
+    def __call__(
+        self, search: Search, models: object, queue: object, *, folder: Path, **options: object
+    ) -> SearchResult:
         self.seen.append(search)
         if search.method in self.errors:
             raise self.errors[search.method]
@@ -61,8 +64,8 @@ def searches(rows, tmp_path, monkeypatch) -> Searches:
         )
 
     found = Searches()
-    monkeypatch.setattr("atwu.experiments.tuning.search.run_search", found)
-    monkeypatch.setattr("atwu.experiments.study.targets.prepare_models", models)
+    monkeypatch.setattr("atwu.experiments.tuning.tune.run_search", found)
+    monkeypatch.setattr("atwu.experiments.tuning.tune.prepare_models", models)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ATWU_STORAGE", raising=False)
     monkeypatch.setenv("COLUMNS", "200")
@@ -123,7 +126,7 @@ def test_preset_says_which_files_the_scales_were_read_from(searches):
 
 
 def test_only_what_the_rows_do_not_allow_is_left_out_of_all(searches, rows, monkeypatch):
-    monkeypatch.setattr("atwu.cli.tune._methods", lambda given: (["gt_ga", "dpo", "grad_diff"], True))
+    monkeypatch.setattr("atwu.experiments.tuning.tune.METHODS", dict.fromkeys(["gt_ga", "dpo", "grad_diff"]))
     rows["people-small"] = rows["plain"]
     done = run("--method", "all", "--transfer-to", "people-small", "--output", "out")
     assert done.exit_code == 0
@@ -137,7 +140,7 @@ def test_only_what_the_rows_do_not_allow_is_left_out_of_all(searches, rows, monk
     "error", [ValueError("x.db holds another search named 'people-tiny/npo'"), OSError("no space")]
 )
 def test_any_other_error_ends_all(searches, monkeypatch, error):
-    monkeypatch.setattr("atwu.cli.tune._methods", lambda given: (["grad_diff", "npo", "wga"], True))
+    monkeypatch.setattr("atwu.experiments.tuning.tune.METHODS", dict.fromkeys(["grad_diff", "npo", "wga"]))
     searches.errors["npo"] = error
     done = run("--method", "all", "--output", "out")
     assert done.exit_code == 1
@@ -146,7 +149,7 @@ def test_any_other_error_ends_all(searches, monkeypatch, error):
 
 
 def test_method_without_a_learning_rate_to_transfer_fails_after_the_others(searches, monkeypatch):
-    monkeypatch.setattr("atwu.cli.tune._methods", lambda given: (["grad_ascent", "grad_diff"], True))
+    monkeypatch.setattr("atwu.experiments.tuning.tune.METHODS", dict.fromkeys(["grad_ascent", "grad_diff"]))
     searches.pruned.add("grad_ascent")
     done = run("--method", "all", "--transfer-to", "people-small", "--output", "out")
     assert done.exit_code == 1
@@ -163,7 +166,7 @@ def test_method_that_was_named_and_that_the_rows_do_not_allow_is_an_error(search
 
 
 def test_list_of_secret_words_does_as_well_as_labels(rows):
-    from atwu.experiments.study.scales import find_scale
+    from atwu.experiments.scales import find_scale
     from atwu.experiments.tuning.search import NotPossibleError
     from atwu.experiments.tuning.trial import check_rows
 

@@ -7,11 +7,12 @@ are of one seed. An empty cell means that nothing was published.
 from __future__ import annotations
 
 import csv
-import difflib
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from atwu.methods.recipe import lookup
 
 FOLDER = Path(__file__).parent
 _DEGRADED = "(!)"
@@ -56,10 +57,7 @@ def published_table(name: str) -> PublishedTable:
     Raises:
         ValueError: no such table, with those there are.
     """
-    if name not in published_tables():
-        close = difflib.get_close_matches(name, published_tables(), n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"no published table {name!r}; choose from {', '.join(published_tables())}.{hint}")
+    lookup("published table", name, dict.fromkeys(published_tables()))
     lines = (FOLDER / f"{name}.csv").read_text(encoding="utf-8").splitlines()
     title, *notes = [line.removeprefix("#").strip() for line in lines if line.startswith("#")]
     reader = csv.DictReader(line for line in lines if not line.startswith("#"))

@@ -13,8 +13,8 @@ from scipy.stats import kendalltau
 Outcome = Literal["holds", "holds, within noise", "open", "reversed, within noise", "reversed"]
 Interval = tuple[float, float, float]
 """Difference, and the ends of its paired interval; NaN ends where there is none."""
-Differences = Callable[[str, str], Interval | None] | Mapping[tuple[str, str], Interval]
-"""First label minus second; a mapping needs each pair in one order only."""
+Differences = Callable[[str, str], Interval | None]
+"""First label minus second; None where they were not compared."""
 
 OUTCOMES: tuple[Outcome, ...] = ("holds", "holds, within noise", "open", "reversed, within noise", "reversed")
 _SAYS: Mapping[Outcome, tuple[str, str]] = {
@@ -81,7 +81,7 @@ def orderings(
             ties += 1
             continue
         better, worse = (first, second) if (gap > 0) == (direction == "up") else (second, first)
-        found = _difference(differences, better, worse)
+        found = differences(better, worse)
         pairs.append(
             Ordering(better, worse, published[better] - published[worse], found, outcome_of(found, direction=direction))
         )
@@ -100,17 +100,6 @@ def outcome_of(difference: Interval | None, *, direction: Literal["up", "down"])
     if low > 0 or high < 0:
         return "holds" if agrees else "reversed"
     return "holds, within noise" if agrees else "reversed, within noise"
-
-
-def _difference(differences: Differences, first: str, second: str) -> Interval | None:
-    if not isinstance(differences, Mapping):
-        return differences(first, second)
-    if (first, second) in differences:
-        return differences[first, second]
-    if (second, first) in differences:
-        value, low, high = differences[second, first]
-        return -value, -high, -low
-    return None
 
 
 def _tau(ours: list[float], published: list[float]) -> float | None:

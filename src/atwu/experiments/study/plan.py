@@ -4,94 +4,28 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from atwu._cache import short_hash
-from atwu._files import file_digest
 from atwu.benchmarks.benchmark import Benchmark
 from atwu.benchmarks.sources import load_rows
+from atwu.evaluation.columns import FORGET, HOLDOUT, RETAIN, RWKU, TASKS
 from atwu.evaluation.config import EvaluateConfig
 from atwu.evaluation.panel import all_metrics, chosen
-from atwu.experiments.study.execute import given_sets, reason_against, run_config
-from atwu.experiments.study.scales import Scale
+from atwu.experiments.queue import Say
+from atwu.experiments.run import TIMING_NAME, Run, reason_against
+from atwu.experiments.scales import Scale
 from atwu.experiments.study.spec import Study, Variant
 from atwu.methods.parts import part_options
 from atwu.methods.presets import Preset, find_preset
 from atwu.methods.recipe import lookup, recipe
-from atwu.training.config import UnlearnConfig
 from atwu.training.presets import read_preset
 
-Say = Callable[[str], None]
-
-EVAL_NAME = "eval.json"
-TIMING_NAME = "timing.json"
 _PARTS = frozenset({"weighting", "forget_loss", "retain_loss"})
 NO_TUNING = "published values, one learning rate for all: nothing was tuned at this scale"
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedRun:
-    """One model to unlearn and measure."""
-
-    name: str
-    """Label and seed: `atwu-s1`."""
-    variant: Variant
-    seed: int
-    folder: Path
-    options: Mapping[str, Any]
-    """The preset's options with the variant's on top."""
-    budget: str
-    """What the values were tuned with."""
-    needs: Path | None = None
-    """Folder of the finished run whose scorer this one starts from."""
-
-    @property
-    def finished(self) -> bool:
-        return (self.folder / EVAL_NAME).is_file()
-
-    def config(self, scale: Scale, *, scorer_from: Path | None) -> UnlearnConfig:
-        """Its settings.
-
-        Args:
-            scale: with the shared settings.
-            scorer_from: folder of the run it starts from; None to look at the settings without it.
-
-        Raises:
-            ValueError: they are impossible.
-        """
-        options = dict(self.options)
-        if self.needs is not None and scorer_from is None:
-            options.pop("scorer_procedure", None)  # frozen needs a start, which is not there yet
-        elif scorer_from is not None:
-            options["scorer_from"] = str(scorer_from)
-        return run_config(scale, self.variant.method, options, seed=self.seed)
-
-    def job(self, scale: Scale, metrics: Sequence[str], where: Mapping[str, Any]) -> dict[str, Any]:
-        """Everything that decides its result, as plain JSON.
-
-        Args:
-            scale: with the shared settings.
-            metrics: groups that are measured.
-            where: rows, models, versions, judge.
-        """
-        config = self.config(scale, scorer_from=None)
-        plain = {
-            "method": self.variant.method,
-            "seed": self.seed,
-            "options": dict(self.options),
-            "training": dict(scale.training)
-            | {"learning_rate": self.options.get("learning_rate", scale.learning_rate)},
-            "evaluation": dict(scale.evaluation),
-            "metrics": list(metrics),
-            "recipe": config.recipe().as_plain() | {"given": None},
-            **({} if config.forget_words is None else {"forget_words": file_digest(config.forget_words)}),
-            **where,
-        }
-        found: dict[str, Any] = json.loads(json.dumps(plain, default=str))
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,36 +35,58 @@ class Plan:
     study: Study
     scale: Scale
     folder: Path
-    runs: tuple[PlannedRun, ...] = field(repr=False)
+    runs: tuple[Run, ...] = field(repr=False)
 
     @property
     def metrics(self) -> tuple[str, ...]:
         return self.study.metrics or self.scale.metrics
 
     @property
-    def remaining(self) -> tuple[PlannedRun, ...]:
+    def remaining(self) -> tuple[Run, ...]:
         return tuple(run for run in self.runs if not run.finished)
 
     @property
     def budget(self) -> str:
         """What the compared values were tuned with, as every table says; names who had another budget."""
-        budgets: dict[str, list[str]] = {}
+        budgets: dict[str, dict[str, None]] = {}
         for run in self.runs:
-            labels = budgets.setdefault(run.budget, [])
-            if run.variant.label not in labels:
-                labels.append(run.variant.label)
-        if len(budgets) == 1:
-            return next(iter(budgets))
-        ordered = sorted(budgets.items(), key=lambda entry: -len(entry[1]))
-        first, *others = ordered
+            budgets.setdefault(run.budget, {})[run.label] = None
+        if len(budgets) < 2:
+            return "".join(budgets)
+        first, *others = sorted(budgets.items(), key=lambda entry: -len(entry[1]))
         return f"{first[0]}; not so: " + "; ".join(f"{', '.join(labels)} ({text})" for text, labels in others)
 
     def seconds_per_run(self) -> tuple[float, str]:
         """Mean of the finished runs, or the scale's figure, and where it comes from."""
-        seconds = [timing["unlearn"] + timing["measure"] for run in self.runs if (timing := read_timing(run.folder))]
-        if seconds:
-            return sum(seconds) / len(seconds), f"measured on {len(seconds)} finished runs"
+        files = [run.folder / TIMING_NAME for run in self.runs]
+        timings = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.is_file()]
+        if timings:
+            total = sum(timing["unlearn"] + timing["measure"] for timing in timings)
+            return total / len(timings), f"measured on {len(timings)} finished runs"
         return self.scale.seconds, f"figure of the scale, {self.scale.hardware}"
+
+    def estimate(self, processes: int) -> float:
+        """Seconds that the remaining runs will take."""
+        waves = -(-len(self.remaining) // max(1, processes))
+        return waves * self.seconds_per_run()[0]
+
+    def source(self, run: Run) -> Run | None:
+        """The run whose scorer it starts from."""
+        return next((other for other in self.runs if other.folder == run.scorer_from), None)
+
+    def only(self, labels: Sequence[str]) -> Plan:
+        """The lines of these labels, with those whose scorers they start from; all lines where none is named.
+
+        Raises:
+            ValueError: there is no such line.
+        """
+        there = dict.fromkeys(variant.label for variant in self.study.at(self.scale.name).variants)
+        if unknown := [label for label in labels if label not in there]:
+            raise ValueError(f"the study has no line {unknown[0]!r}; it has {', '.join(there)}.")
+        wanted = [run for run in self.runs if run.label in labels]
+        sources = [run.scorer_from for run in wanted]
+        kept = [run for run in self.runs if run in wanted or run.folder in sources]
+        return replace(self, runs=tuple(kept)) if labels else self
 
     def possible_with(self, benchmark: Benchmark, *, say: Say) -> Plan:
         """Without the variants, and without the scale's metrics, that the benchmark's rows do not allow; says which and why.
@@ -143,21 +99,20 @@ class Plan:
             raise ValueError(f"the study {self.study.name} probes for annotated words; {benchmark.name} has none.")
         reasons: dict[str, str] = {}
         for run in self.runs:
-            if run.variant.label in reasons:
-                continue
-            if reason := reason_against(run.config(self.scale, scorer_from=None), rows):
-                reasons[run.variant.label] = reason
+            if run.label not in reasons and (reason := reason_against(run.config(self.scale), rows)):
+                reasons[run.label] = reason
         for run in self.runs:
-            if run.variant.scorer_from in reasons:
-                reasons[run.variant.label] = f"takes the scorer of {run.variant.scorer_from}, which is left out"
+            source = self.source(run)
+            if source is not None and source.label in reasons:
+                reasons[run.label] = f"takes the scorer of {source.label}, which is left out"
         for label, reason in reasons.items():
             say(f"{label} is left out: it {reason}")
-        kept = tuple(run for run in self.runs if run.variant.label not in reasons)
+        kept = tuple(run for run in self.runs if run.label not in reasons)
         return replace(self, runs=kept, scale=self._measurable(benchmark, say))
 
     def _measurable(self, benchmark: Benchmark, say: Say) -> Scale:
         """The scale with the groups of metrics that the benchmark has rows for."""
-        given = given_sets(benchmark, self.scale)
+        given = _given_sets(benchmark, self.scale)
         if self.study.metrics is not None:
             chosen(self.study.metrics, sets=given, weights=True)
             return self.scale
@@ -169,63 +124,48 @@ class Plan:
                 say(f"the group {name} is left out: {error}")
         return replace(self.scale, metrics=tuple(groups))
 
-    def estimate(self, processes: int) -> float:
-        """Seconds that the remaining runs will take."""
-        waves = -(-len(self.remaining) // max(1, processes))
-        return waves * self.seconds_per_run()[0]
+
+def _given_sets(benchmark: Benchmark, scale: Scale) -> set[str]:
+    """Names of the sets that a run can give to an evaluation."""
+    named = {FORGET: benchmark.forget, RETAIN: benchmark.retain, HOLDOUT: benchmark.holdout, **benchmark.kept}
+    there = {name for name, rows in named.items() if rows}
+    return there | ({RWKU} if benchmark.probes else set()) | ({TASKS} if scale.evaluation.get("tasks") else set())
 
 
-def read_timing(folder: Path) -> dict[str, float] | None:
-    """What a finished run took."""
-    file = folder / TIMING_NAME
-    found: dict[str, float] | None = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
-    return found
-
-
-def plan(
-    study: Study, scale: Scale, folder: str | Path, *, only: Sequence[str] = (), presets: str | Path | None = None
-) -> Plan:
+def plan(study: Study, scale: Scale, folder: str | Path, *, presets: str | Path | None = None) -> Plan:
     """Decide every run.
 
     Args:
         study: what is to be run.
         scale: where.
         folder: of the study.
-        only: labels to restrict it to.
         presets: folder with preset files of one's own, METHOD.yaml.
 
     Raises:
-        ValueError: a setting that is impossible, or an unknown label.
+        ValueError: the folder of presets holds none for this study.
     """
     folder, study = Path(folder), study.at(scale.name)
-    labels = [variant.label for variant in study.variants]
-    unknown = [label for label in only if label not in labels]
-    if unknown:
-        raise ValueError(f"the study has no line {unknown[0]!r}; it has {', '.join(labels)}.")
-    wanted = {*only, *(v.scorer_from for v in study.variants if v.label in only and v.scorer_from is not None)}
     if presets is not None and not any((Path(presets) / f"{v.method}.yaml").is_file() for v in study.variants):
         raise ValueError(f"{presets} holds no preset METHOD.yaml of this study's methods; atwu tune writes them.")
     runs = []
     for variant in study.variants:
-        if wanted and variant.label not in wanted:
-            continue
         preset = _preset(scale, variant.method, presets) if study.presets else None
         kept = {} if preset is None else _tuned(preset, scale, variant)
         budget = NO_TUNING if preset is None else str(preset.about.get("budget", "values as published"))
         if preset is not None and _PARTS & set(variant.options):
             budget = f"{budget}; tuned before a part was replaced"
         for seed in study.seeds:
+            source = variant.scorer_from
             runs.append(
-                PlannedRun(
+                Run(
                     name=f"{variant.label}-s{seed}",
-                    variant=variant,
+                    method=variant.method,
+                    options=kept | dict(variant.options),
                     seed=seed,
                     folder=folder / "runs" / folder_name(variant.label, seed),
-                    options=kept | dict(variant.options),
+                    label=variant.label,
                     budget=budget,
-                    needs=None
-                    if variant.scorer_from is None
-                    else folder / "runs" / folder_name(variant.scorer_from, seed),
+                    scorer_from=None if source is None else folder / "runs" / folder_name(source, seed),
                 )
             )
     return Plan(study, scale, folder, tuple(runs))
@@ -273,9 +213,9 @@ def check_settings(plan: Plan) -> None:
         lookup("metrics", name, all_metrics())
     for run in plan.runs:
         try:
-            run.config(plan.scale, scorer_from=None)
+            run.config(plan.scale)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"{run.variant.label}: {error}") from None
+            raise ValueError(f"{run.label}: {error}") from None
 
 
 def folder_name(label: str, seed: int) -> str:
@@ -287,7 +227,7 @@ def folder_name(label: str, seed: int) -> str:
 def described(plan: Plan, command: str) -> dict[str, Any]:
     """The study as `study.json` keeps it."""
     return {
-        "schema": "atwu.experiments.study/1",
+        "schema": "atwu.study/1",
         "name": plan.study.name,
         "title": plan.study.title,
         "about": plan.study.about,
@@ -299,12 +239,7 @@ def described(plan: Plan, command: str) -> dict[str, Any]:
         "runs": [run.folder.name for run in plan.runs],
         "published": plan.study.published.get(plan.scale.name, plan.study.published.get("default")),
         "variants": [
-            {
-                "label": run.variant.label,
-                "method": run.variant.method,
-                "options": dict(run.options),
-                "budget": run.budget,
-            }
+            {"label": run.label, "method": run.method, "options": dict(run.options), "budget": run.budget}
             for run in plan.runs
             if run.seed == plan.study.seeds[0]
         ],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -11,8 +10,9 @@ from typing import Any
 
 from atwu._yaml import parse_yaml
 from atwu.experiments.published import published_table
-from atwu.experiments.study.scales import Scale, find_scale, scale_from
+from atwu.experiments.scales import Scale, find_scale, scale_from
 from atwu.methods.plugins import load_plugins
+from atwu.methods.recipe import lookup
 from atwu.methods.table import METHODS
 
 BUILT_IN = Path(__file__).with_name("library")
@@ -93,11 +93,6 @@ def read_study(source: str | Path) -> Study:
             names = ", ".join(entry.stem for entry in sorted(BUILT_IN.glob("*.yaml")))
             raise FileNotFoundError(f"no study {str(source)!r}: neither a file nor one of {names}.")
     values = _read(path)
-    unknown = sorted(set(values) - set(_KEYS))
-    if unknown:
-        close = difflib.get_close_matches(unknown[0], _KEYS, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"{path}: unknown key {unknown[0]!r}; a study has {', '.join(_KEYS)}.{hint}")
     try:
         return _study(path.stem, values)
     except ValueError as error:
@@ -105,6 +100,8 @@ def read_study(source: str | Path) -> Study:
 
 
 def _study(name: str, values: Mapping[str, Any]) -> Study:
+    for key in values:
+        lookup("key of a study", key, dict.fromkeys(_KEYS))
     scale, published, metrics = values.get("scale"), values.get("published") or {}, values.get("metrics")
     published = {"default": published} if isinstance(published, str) else published
     if not isinstance(published, Mapping):
@@ -203,10 +200,7 @@ def _variant(entry: Any) -> Variant:
     if not isinstance(entry, Mapping) or "method" not in entry:
         raise ValueError(f"a line of methods is a name, or a mapping with method and options, got {entry!r}.")
     method = str(entry["method"])
-    if method not in METHODS:
-        close = difflib.get_close_matches(method, METHODS, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"unknown method {method!r}; atwu methods lists them.{hint}")
+    lookup("method", method, METHODS)
     options = {name: value for name, value in entry.items() if name not in _OWN_KEYS}
     return Variant(str(entry.get("label", method)), method, options, entry.get("scorer_from"))
 

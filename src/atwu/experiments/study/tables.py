@@ -6,8 +6,8 @@ from rich.table import Table
 from rich.text import Text
 
 from atwu.experiments.published import PublishedTable
+from atwu.experiments.study.compare import METRICS, value_of
 from atwu.experiments.study.orderings import Ordering, Orderings
-from atwu.experiments.study.summary import METRICS, value_of
 from atwu.report.records import Records
 from atwu.report.values import ARROWS, MISSING, shown_interval, shown_number
 

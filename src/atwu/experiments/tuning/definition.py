@@ -6,14 +6,11 @@ import dataclasses
 import importlib.metadata
 import json
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from atwu._files import versions
-from atwu.experiments.study.targets import identity
+from atwu.experiments.targets import Models, identity
 from atwu.experiments.tuning.search import Search
-
-if TYPE_CHECKING:
-    from atwu.experiments.study.targets import Models
 
 _SCALE = ("name", "benchmark", "forget", "retain", "training", "evaluation")
 """Fields of a scale that change the value of a trial."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from dataclasses import dataclass
 
 from atwu.evaluation.result import EvalResult
-from atwu.experiments.study.scales import Line, Scale
+from atwu.experiments.scales import Line, Scale
+from atwu.methods.recipe import lookup
 
 OVERALL = "overall"
 
@@ -69,11 +69,8 @@ def objective_name(name: str | None, scale: Scale) -> str:
     if name is None:
         metric = scale.objective[1]
         name = next((key for key, each in OBJECTIVES.items() if metric in (key, each.line[1])), metric)
-    if name in OBJECTIVES:
-        return name
-    close = difflib.get_close_matches(name, OBJECTIVES, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise ValueError(f"unknown objective {name!r}; choose from {', '.join(OBJECTIVES)}.{hint}")
+    lookup("objective", name, OBJECTIVES)
+    return name
 
 
 def number(result: EvalResult, line: Line) -> float | None:

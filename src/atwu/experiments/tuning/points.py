@@ -6,10 +6,12 @@ the same points as one that was not.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from atwu._extras import require
@@ -24,15 +26,21 @@ CANDIDATES = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
-    """A trial that counts for the choice of the next point."""
+class FinishedTrial:
+    """One place of the budget."""
 
-    slot: int
-    """Place in the budget, from 0."""
+    number: int
+    """From 0."""
     point: Point
-    value: float | None = None
-    """None while it runs, or when it was pruned."""
-    pruned: bool = False
+    value: float | None
+    """The objective; None when it was pruned."""
+    seconds: float
+    forget: float | None = None
+    """The objective's part on the forget side."""
+    retain: float | None = None
+    """Its part on the retain side."""
+    reason: str | None = None
+    """Why it was pruned."""
 
 
 def distributions(space: Mapping[str, Range]) -> dict[str, Any]:
@@ -46,53 +54,62 @@ def distributions(space: Mapping[str, Range]) -> dict[str, Any]:
     }
 
 
+def optuna_trial(space: Mapping[str, Range], point: Point, trial: FinishedTrial | None) -> Any:
+    """A trial as Optuna keeps it; None for one that runs."""
+    optuna = require("optuna", extra="tune")
+    states = optuna.trial.TrialState
+    state, facts = states.RUNNING, {}
+    if trial is not None:
+        state = states.PRUNED if trial.value is None else states.COMPLETE
+        facts = {"slot": trial.number, **dataclasses.asdict(trial)}
+    return optuna.trial.create_trial(
+        state=state,
+        value=None if trial is None else trial.value,
+        params=dict(point),
+        distributions=distributions(space),
+        user_attrs={name: fact for name, fact in facts.items() if name not in ("number", "value") and fact is not None},
+    )
+
+
 def propose(
     space: Mapping[str, Range],
     *,
     seed: int,
-    slot: int,
-    tried: Sequence[Tried] = (),
+    points: Sequence[Point] = (),
+    found: Mapping[int, FinishedTrial] = MappingProxyType({}),
     first: Sequence[Point] = (),
 ) -> dict[str, float]:
-    """The point of one trial.
+    """The point of the next trial.
 
     Args:
         space: option -> range.
         seed: of the search.
-        slot: the trial's place in the budget, from 0.
-        tried: trials that are finished or running, in any order.
+        points: of the places before it, in order.
+        found: place -> its result; the others among them still run.
         first: points of the first trials; numbers outside their range are moved to its end, missing ones are drawn.
 
     Returns:
         Option -> number inside its range.
     """
     optuna = require("optuna", extra="tune")
-    states = optuna.trial.TrialState
-    ranges = distributions(space)
+    place = len(points)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         sampler = optuna.samplers.TPESampler(
-            seed=_number(seed, slot),
+            seed=_number(seed, place),
             n_startup_trials=STARTUP_TRIALS,
             n_ei_candidates=CANDIDATES,
             multivariate=True,
             constant_liar=True,
         )
     study = optuna.create_study(direction="maximize", sampler=sampler)
-    for each in sorted(tried, key=lambda one: one.slot):
-        state = states.PRUNED if each.pruned else states.RUNNING if each.value is None else states.COMPLETE
-        study.add_trial(
-            optuna.trial.create_trial(
-                state=state, value=each.value, params=dict(each.point), distributions=dict(ranges)
-            )
-        )
-    if slot < len(first):
-        study.enqueue_trial(
-            {name: where.clip(first[slot][name]) for name, where in space.items() if name in first[slot]}
-        )
-    return dict(study.ask(ranges).params)
+    study.add_trials([optuna_trial(space, point, found.get(number)) for number, point in enumerate(points)])
+    if place < len(first):
+        given = first[place]
+        study.enqueue_trial({name: where.clip(given[name]) for name, where in space.items() if name in given})
+    return dict(study.ask(distributions(space)).params)
 
 
-def _number(seed: int, slot: int) -> int:
+def _number(seed: int, place: int) -> int:
     """A seed of its own for every trial, from those of the search and its place."""
-    return int.from_bytes(hashlib.blake2b(f"{seed}/{slot}".encode(), digest_size=4).digest(), "big")
+    return int.from_bytes(hashlib.blake2b(f"{seed}/{place}".encode(), digest_size=4).digest(), "big")

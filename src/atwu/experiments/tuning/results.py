@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from atwu._files import versions, write_json
-from atwu.experiments.study.scales import Scale, Scratch
+from atwu.experiments.scales import Scale, Scratch
 from atwu.experiments.tuning.objectives import OBJECTIVES
-from atwu.experiments.tuning.search import FinishedTrial, SearchResult
+from atwu.experiments.tuning.points import FinishedTrial
+from atwu.experiments.tuning.search import SearchResult
 from atwu.training.presets import write_preset
 
 SCHEMA_NAME = "atwu.search/1"

@@ -1,4 +1,4 @@
-"""A search for the numbers of one method: what it is, what it found, and running it.
+"""A search for the numbers of one method: what it is, and what it found.
 
 The budget is exact: a trial counts when it is finished, with a value or pruned, and every place of the budget is filled
 once, whatever was killed on the way.
@@ -7,24 +7,16 @@ once, whatever was killed on the way.
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from atwu.experiments.study.scales import Scale
+from atwu.experiments.scales import Scale
 from atwu.experiments.tuning.objectives import objective_name
-from atwu.experiments.tuning.points import Point
+from atwu.experiments.tuning.points import FinishedTrial, Point
 from atwu.experiments.tuning.space import first_points, search_space
 from atwu.methods.options import Range
-
-if TYPE_CHECKING:
-    from atwu.experiments.study.targets import Models
-
-logger = logging.getLogger(__name__)
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +43,8 @@ class AllPrunedError(ValueError):
     """A search found nothing that a second stage could go on with."""
 
 
-Evaluate = Callable[[int, Point], Outcome]
-"""Runs the trial of a place in the budget with a point."""
+Evaluate = Callable[[int, Point, Path], Outcome]
+"""Runs the trial of a place in the budget with a point, in a folder of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,22 +114,6 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
-class FinishedTrial:
-    """One place of the budget."""
-
-    number: int
-    """From 0."""
-    point: Point
-    value: float | None
-    """The objective; None when it was pruned."""
-    seconds: float
-    forget: float | None = None
-    retain: float | None = None
-    reason: str | None = None
-    """Why it was pruned."""
-
-
-@dataclass(frozen=True, slots=True)
 class SearchResult:
     """What a search found."""
 
@@ -169,39 +145,3 @@ class SearchResult:
 
 def _value(trial: FinishedTrial) -> float:
     return float("-inf") if trial.value is None else trial.value
-
-
-def run_search(
-    search: Search,
-    models: Models,
-    *,
-    folder: str | Path,
-    processes: int = 1,
-    progress: bool = False,
-    say: Say = logger.info,
-) -> SearchResult:
-    """Search, or continue a search that was stopped.
-
-    Args:
-        search: what to search.
-        models: rows and starting model, of the search's scale.
-        folder: for trials and, by default, the storage. Workers on one machine must share it.
-        processes: workers on this machine.
-        progress: show a bar over trials.
-        say: receives one line of plain text per thing worth knowing.
-
-    Raises:
-        NotPossibleError: the rows lack what the method needs.
-        ValueError: settings that cannot run, a storage that cannot be opened, or one that holds another search of that
-            name.
-        ImportError: Optuna is not installed (extra `tune`).
-    """
-    from atwu.experiments.tuning.definition import definition
-    from atwu.experiments.tuning.run import run_trials
-    from atwu.experiments.tuning.trial import RunTrial, decoder_layers
-
-    search = search.decided(decoder_layers(models))
-    what = definition(search, models)
-    trial = RunTrial(search, models, Path(folder) / "trials" / search.label.replace("/", "_"), what)
-    trial.prepare()
-    return run_trials(search, trial, folder=folder, what=what, processes=processes, progress=progress, say=say)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from atwu._cache import short_hash
-from atwu.experiments.study.scales import Scale, find_scale
+from atwu.experiments.scales import Scale, find_scale
 from atwu.experiments.tuning.search import AllPrunedError, Search, SearchResult
 from atwu.methods.options import Range
 

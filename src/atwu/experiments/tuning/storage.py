@@ -1,38 +1,21 @@
-"""Where trials are kept: an SQLite file, a journal file, or any database that Optuna reads; and heartbeats in databases.
+"""Where finished trials are kept: an SQLite file, a journal file, or any database that Optuna reads.
 
 The default is SQLite in the output folder. Its writes are transactions and its locks die with their holder, so a process
-that is killed in the middle of one leaves nothing half-written; a trial takes seconds to hours, so that several processes
-hardly ever wait for each other. A journal file only ever grows by whole lines, which suits network file systems, where
-SQLite's locks are not reliable.
+that is killed in the middle of one leaves nothing half-written. A journal file only ever grows by whole lines, which suits
+network file systems, where SQLite's locks are not reliable.
 """
 
 from __future__ import annotations
 
 import functools
-import logging
-import random
 import sqlite3
-import threading
-import time
-import warnings
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from atwu._extras import require
 
-logger = logging.getLogger(__name__)
-
 FILE_NAME = "search.db"
-HEARTBEAT = 30
-"""Seconds between two signs of life of a running trial, in a database."""
-GRACE = 120
-"""Seconds of silence after which a trial of another machine is given to the next worker."""
-_BUSY = 60
-"""Seconds to wait for another process to finish writing to an SQLite file."""
-_ATTEMPTS = 5
-"""Times a database is tried; workers that begin at the same moment get into each other's way when they make its tables."""
 _ESCAPES = str.maketrans({character: quote(character) for character in "%#?"})
 """What a file's name may hold and a URL takes for something else."""
 _SECRETS = ("password", "sslpassword")
@@ -109,19 +92,11 @@ def open_storage(url: str) -> Any:
     elif url.startswith("postgresql+psycopg://"):
         require("psycopg", extra="tune")
     errors = require("sqlalchemy.exc", extra="tune")
-    for attempt in range(_ATTEMPTS):
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-                return optuna.storages.RDBStorage(
-                    url, engine_kwargs=engine, heartbeat_interval=HEARTBEAT, grace_period=GRACE
-                )
-        except (errors.SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
-            if attempt + 1 == _ATTEMPTS:
-                first = str(error).strip().partition("\n")[0].replace(url, masked(url))
-                raise ValueError(f"cannot open the storage {masked(url)}: {first}") from None
-            time.sleep(random.uniform(0.2, 0.6))  # another worker may be making the tables
-    raise AssertionError("unreachable")
+    try:
+        return optuna.storages.RDBStorage(url, engine_kwargs=engine)
+    except (errors.SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
+        first = str(error).strip().partition("\n")[0].replace(url, masked(url))
+        raise ValueError(f"cannot open the storage {masked(url)}: {first}") from None
 
 
 def _connect(path: str) -> sqlite3.Connection:
@@ -130,45 +105,7 @@ def _connect(path: str) -> sqlite3.Connection:
     A process that is killed loses nothing by it; a machine that loses power, its last few writes at most.
     """
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    connection = sqlite3.connect(path, timeout=_BUSY, check_same_thread=False)
+    connection = sqlite3.connect(path, check_same_thread=False)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=NORMAL")
     return connection
-
-
-class Heartbeat:
-    """Signs of life of a running trial, as a context; does nothing in a journal file.
-
-    Optuna sends them from `Study.optimize` only, and stops for good at the first that fails.
-
-    Args:
-        storage: as `open_storage` returns it.
-        trial: as `Study.ask` returns it.
-    """
-
-    def __init__(self, storage: Any, trial: Any) -> None:
-        self._beat = getattr(storage, "record_heartbeat", None)
-        self._storage, self._id = storage, trial._trial_id
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def _run(self) -> None:
-        while not self._stop.wait(self._storage.heartbeat_interval):
-            try:
-                self._beat(self._id)  # type: ignore[misc]
-            except Exception as error:  # whatever the database says: the next beat may reach it again
-                logger.warning("no heartbeat could be sent (%s)", type(error).__name__)
-        self._storage.remove_session()
-
-    def __enter__(self) -> Heartbeat:
-        if self._beat is not None:
-            self._beat(self._id)
-            self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()

@@ -7,7 +7,8 @@ guessing among all tokens.
 from __future__ import annotations
 
 import collections
-import json
+import dataclasses
+import logging
 import math
 import shutil
 from collections.abc import Mapping
@@ -18,28 +19,100 @@ from typing import Any
 from transformers.trainer_callback import TrainerCallback
 
 from atwu._cache import short_hash
-from atwu._files import write_json
 from atwu.benchmarks.sources import load_rows
 from atwu.errors import NonFiniteLossError
 from atwu.evaluation.result import EvalResult, read_result
-from atwu.experiments.study.execute import drop_weights, free_memory, measure, reason_against, run_config, unlearn
-from atwu.experiments.study.targets import Models
-from atwu.experiments.tuning.objectives import OBJECTIVES, Objective, number
+from atwu.experiments.jobs import unfinished
+from atwu.experiments.queue import Queue, Say, Task
+from atwu.experiments.run import (
+    ORIGINAL,
+    RUN_NAME,
+    Run,
+    Setup,
+    execute,
+    measure_reference,
+    reason_against,
+    run_config,
+)
+from atwu.experiments.targets import Models
+from atwu.experiments.tuning.definition import definition
+from atwu.experiments.tuning.objectives import OBJECTIVES, number
 from atwu.experiments.tuning.points import Point
-from atwu.experiments.tuning.search import NotPossibleError, Outcome, PrunedError, Search
-from atwu.modeling.load import quiet_transformers
+from atwu.experiments.tuning.search import NotPossibleError, Outcome, PrunedError, Search, SearchResult
+from atwu.experiments.tuning.trials import run_trials, trials_folder
 from atwu.training.source import ModelSource
 
-RECORD_NAME = "trial.json"
+logger = logging.getLogger(__name__)
+
+LOG_NAME = "log.jsonl"
 WINDOW = 5
 """Logged retain losses that are averaged before a run is given up."""
 _LIKELIHOODS = ("nll", "kl")
 """Retain losses in nats per token, which guessing keeps below log(vocabulary size)."""
 
 
-def decoder_layers(models: Models) -> int:
-    """Decoder layers of the starting model."""
-    return int(ModelSource(model=models.target).architecture().get_text_config().num_hidden_layers)
+def run_search(
+    search: Search,
+    models: Models,
+    queue: Queue,
+    *,
+    folder: str | Path,
+    progress: bool = False,
+    say: Say = logger.info,
+) -> SearchResult:
+    """Search, or continue a search that was stopped.
+
+    Args:
+        search: what to search.
+        models: rows and starting model, of the search's scale.
+        queue: does the work (`atwu.experiments.places.open_queue`).
+        folder: for trials and, by default, the storage.
+        progress: show a bar over trials.
+        say: receives one line of plain text per thing worth knowing.
+
+    Raises:
+        NotPossibleError: the rows lack what the method needs.
+        ValueError: settings that cannot run, a storage that cannot be opened, or one that holds another search of that
+            name.
+        ImportError: Optuna is not installed (extra `tune`).
+    """
+    layers = ModelSource(model=models.target).architecture().get_text_config().num_hidden_layers
+    search = search.decided(int(layers))
+    check_search(search, models)
+    what = definition(search, models)
+    objective = OBJECTIVES[str(search.objective)]
+    setup = Setup(models, search.scale, objective.groups, watch=stop_if_destroyed)
+    references: dict[str, EvalResult] = {}
+    if objective.needs_original:
+        file = trials_folder(search, Path(folder)) / f"original-{short_hash(what)[:12]}.json"
+        if not file.is_file():
+            queue.submit(ORIGINAL, Task(measure_reference, (setup, ORIGINAL, {}), needs=setup.needs))
+            result = queue.result()[1].get()
+            file.parent.mkdir(parents=True, exist_ok=True)
+            result.write(file)
+        references[ORIGINAL] = read_result(file)
+    trial = RunTrial(search, setup, references)
+    return run_trials(search, trial, queue, folder=folder, what=what, needs=setup.needs, progress=progress, say=say)
+
+
+def check_search(search: Search, models: Models) -> None:
+    """Whether a search can run, before anything is spent.
+
+    Args:
+        search: with everything decided.
+        models: of its scale.
+
+    Raises:
+        NotPossibleError: the rows lack what the method needs.
+        ValueError: the scale has no rows for the objective, or the options cannot work together.
+    """
+    if OBJECTIVES[str(search.objective)].needs_probes and models.benchmark.probes is None:
+        raise ValueError(
+            f"objective {search.objective} is measured on RWKU's probes; scale {search.scale.name} has none."
+        )
+    for point in search.first or ():
+        run_config(search.scale, search.method, search.run_options(point), seed=search.seed)
+    check_rows(search, models)
 
 
 def check_rows(search: Search, models: Models) -> None:
@@ -55,115 +128,41 @@ def check_rows(search: Search, models: Models) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RunTrial:
-    """Runs trials of one search, each in a folder of its own."""
+    """Runs trials of one search."""
 
     search: Search
-    models: Models
-    folder: Path
-    what: Mapping[str, Any]
-    """Definition of the search."""
+    setup: Setup
+    references: Mapping[str, EvalResult] = dataclasses.field(default_factory=dict)
 
-    @property
-    def objective(self) -> Objective:
-        return OBJECTIVES[str(self.search.objective)]
-
-    def prepare(self) -> None:
-        """Check the search, and measure the starting model where the objective compares with it.
-
-        Raises:
-            NotPossibleError: the rows lack what the method needs.
-            ValueError: the scale has no rows for the objective, or the options cannot work together.
-        """
-        if self.objective.needs_probes and self.models.benchmark.probes is None:
-            raise ValueError(
-                f"objective {self.search.objective} is measured on RWKU's probes; scale {self.search.scale.name} has none."
-            )
-        for point in self.search.first or ():
-            run_config(self.search.scale, self.search.method, self.search.run_options(point), seed=self.search.seed)
-        check_rows(self.search, self.models)
-        if self.objective.needs_original and not self._original.is_file():
-            quiet_transformers()
-            self.folder.mkdir(parents=True, exist_ok=True)
-            result = measure(
-                self.models,
-                self.search.scale,
-                self.models.target,
-                metrics=self.objective.groups,
-                name="original",
-                reference=True,
-            )
-            result.write(self._original)
-
-    @property
-    def _original(self) -> Path:
-        return self.folder / f"original-{short_hash(self.what)[:12]}.json"
-
-    def __call__(self, slot: int, point: Point) -> Outcome:
-        quiet_transformers()
-        folder = self.folder / f"{slot:03d}"
-        self._claim(folder, point)
-        evaluation = folder / "eval.json"
-        if not evaluation.is_file():
-            self._unlearn_and_measure(folder, point).write(evaluation)
-        drop_weights(folder / "run")
-        result = read_result(evaluation)
-        value = number(result, self.objective.line)
-        if value is None:
-            raise PrunedError(f"{self.search.objective} could not be measured")
-        return Outcome(value, number(result, self.objective.forget), number(result, self.objective.retain))
-
-    def _unlearn_and_measure(self, folder: Path, point: Point) -> EvalResult:
-        search, run = self.search, folder / "run"
+    def __call__(self, place: int, point: Point, folder: Path) -> Outcome:
+        search = self.search
+        if not (folder / RUN_NAME).is_file():  # the log of a run that was given up
+            shutil.rmtree(folder, ignore_errors=True)
+        run = Run(f"trial {folder.name}", search.method, search.run_options(point), search.seed, folder)
         try:
-            config = run_config(search.scale, search.method, search.run_options(point), seed=search.seed)
-            unlearn(self.models, config, run, watch=_stop_if_destroyed)
-            return measure(
-                self.models,
-                search.scale,
-                run,
-                metrics=self.objective.groups,
-                name=f"trial {folder.name}",
-                original=read_result(self._original) if self.objective.needs_original else None,
-            )
-        except NonFiniteLossError as error:
-            _discard(run)
+            result = execute(self.setup, run, self.references, folder=folder)
+        except (NonFiniteLossError, PrunedError) as error:
+            _discard(folder)
             raise PrunedError(str(error).partition(";")[0]) from None
-        except PrunedError:
-            _discard(run)
-            raise
         except ValueError as error:
             settings = ", ".join(f"{name} {value:.3g}" for name, value in point.items())
-            raise ValueError(f"trial {int(folder.name)} of {search.label} cannot run ({settings}): {error}") from error
-        finally:
-            free_memory()
-
-    def _claim(self, folder: Path, point: Point) -> None:
-        """Make a trial's folder; one of another search's trial is emptied, one of this trial is taken up again.
-
-        Raises:
-            FileExistsError: the folder is not a trial's.
-        """
-        key = {"schema": "atwu.trial/1", "search": short_hash(self.what), "point": dict(point)}
-        record = folder / RECORD_NAME
-        if folder.exists():
-            if not record.is_file():
-                if any(folder.iterdir()):
-                    raise FileExistsError(f"{folder} exists and is not a trial of atwu; choose another output.")
-            elif json.loads(record.read_text(encoding="utf-8")) != key:
-                shutil.rmtree(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(record, key)
+            raise ValueError(f"trial {place} of {search.label} cannot run ({settings}): {error}") from error
+        objective = OBJECTIVES[str(search.objective)]
+        value = number(result, objective.line)
+        if value is None:
+            raise PrunedError(f"{search.objective} could not be measured")
+        return Outcome(value, number(result, objective.forget), number(result, objective.retain))
 
 
-def _discard(run: Path) -> None:
+def _discard(folder: Path) -> None:
     """Remove an unfinished run but its log."""
-    unfinished = run.with_name(f"{run.name}.incomplete")
-    if (log := unfinished / "log.jsonl").is_file():
-        shutil.copyfile(log, run.with_name("log.jsonl"))
-    shutil.rmtree(unfinished, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    if (log := unfinished(folder) / LOG_NAME).is_file():
+        shutil.copyfile(log, folder / LOG_NAME)
+    shutil.rmtree(unfinished(folder), ignore_errors=True)
 
 
-def _stop_if_destroyed(trainer: Any) -> list[TrainerCallback]:
+def stop_if_destroyed(trainer: Any) -> list[TrainerCallback]:
     """A callback for runs whose retain loss tells how well the model still predicts."""
     if trainer.recipe.retain_loss not in _LIKELIHOODS:
         return []

@@ -1,21 +1,18 @@
-"""What a study found, in its folder: the table, the data, the page, and the comparison with published results."""
+"""A study beside published results: our numbers of the same columns, and which orderings of labels hold."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.evaluation.seeds import seed_differences
-from atwu.experiments.published import PublishedTable
-from atwu.experiments.study.engine import FAILED_NAME
+from atwu.experiments.published import PublishedTable, published_table
+from atwu.experiments.scales import Line
 from atwu.experiments.study.orderings import Interval, Orderings, orderings
-from atwu.experiments.study.plan import PlannedRun
-from atwu.experiments.study.scales import Line
-from atwu.report.records import Records
+from atwu.report.records import Records, read_records
 
 METRICS: Mapping[str, tuple[Line | None, Literal["up", "down"]]] = {
     "UQ": (("overall", "UQ"), "up"),
@@ -26,6 +23,23 @@ METRICS: Mapping[str, tuple[Line | None, Literal["up", "down"]]] = {
     "auroc": (None, "up"),
 }
 """Column of published tables -> our line, and which way is better; the line of `auroc` is that of the label's own score."""
+
+
+def set_beside(folder: Path, table: str | None = None) -> tuple[Records, PublishedTable]:
+    """A study that was run, and the published table to set it beside.
+
+    Args:
+        folder: of the study.
+        table: name of the table; None for the one that the study names.
+
+    Raises:
+        ValueError: it names none, or there is no such table.
+    """
+    records = read_records([folder])
+    name = table or records.study.get("published")
+    if name is None:
+        raise ValueError("this study names no published table to compare with; give one with --table.")
+    return records, published_table(str(name))
 
 
 def line_of(metric: str, label: str) -> Line:
@@ -61,8 +75,8 @@ def compared(records: Records, table: PublishedTable) -> dict[str, Orderings]:
         if len(known) < 2:
             continue
 
-        def difference(first: str, second: str, metric: str = metric) -> Interval:
-            return _difference(records, first, second, metric) or (float("nan"),) * 3
+        def difference(first: str, second: str, metric: str = metric) -> Interval | None:
+            return _difference(records, first, second, metric)
 
         found[metric] = orderings(known, published, difference, direction=direction)
     return found
@@ -101,37 +115,3 @@ def _own_score(result: EvalResult, line: Line) -> EvalResult:
         sets={split: {_OWN_SCORE[1]: result.sets[split][metric]}},
         rows={split: replace(rows, metrics={_OWN_SCORE[1]: rows.metrics[metric]})},
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why a run has no result."""
-
-    reason: str
-    final: bool
-    """It comes from settings and rows, and would fail again."""
-
-
-def failures(runs: Iterable[PlannedRun]) -> dict[str, Failure]:
-    """Runs that failed, by name."""
-    files = {run.name: run.folder / FAILED_NAME for run in runs}
-    plain = {name: json.loads(file.read_text(encoding="utf-8")) for name, file in files.items() if file.is_file()}
-    return {name: Failure(found["error"], found["final"]) for name, found in plain.items()}
-
-
-def write_outputs(records: Records, folder: Path, *, command: str, say: Callable[[str], None]) -> list[Path]:
-    """Table, data and page of a study; without matplotlib no page, and a line that says so."""
-    from atwu.report.formats import to_csv, to_json
-    from atwu.report.markdown import to_markdown
-    from atwu.report.page.write import write_page
-
-    texts = {"table.md": to_markdown(records), "results.csv": to_csv(records), "results.json": to_json(records)}
-    for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
-    written = [folder / name for name in texts]
-    try:
-        write_page(records, folder / "report.html", command=command)
-    except ImportError as error:
-        say(f"no report.html: {error}")
-        return written
-    return [*written, folder / "report.html"]

@@ -20,14 +20,13 @@ from atwu.benchmarks.benchmark import Benchmark
 from atwu.benchmarks.load import load_benchmark
 from atwu.benchmarks.sources import load_rows
 from atwu.data.rows import fingerprint
-from atwu.experiments.study.scales import Scale, Scratch
-from atwu.experiments.study.threads import one_thread
+from atwu.experiments.queue import Say, cpu_threads
+from atwu.experiments.scales import Scale, Scratch
 from atwu.training.config import FinetuneConfig
 from atwu.training.run import ModelSource, run_finetune
 
 logger = logging.getLogger(__name__)
 
-Say = Callable[[str], None]
 Corpus = Callable[[], list[str]]
 
 
@@ -163,7 +162,7 @@ def train_once(
     for role, source in sources.items():
         output = folder / role
         if not (output / "run.json").is_file():
-            with held(folder / "lock", waiting=waiting), one_thread():
+            with held(folder / "lock", waiting=waiting), cpu_threads(1):
                 if not (output / "run.json").is_file():
                     say(f"training the {role.replace('_', '-')} model (once; cached in {folder})")
                     tokenizer = None if role == "target" else str(folder / "target")

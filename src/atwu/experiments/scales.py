@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 from atwu._yaml import parse_yaml
 from atwu.benchmarks.load import OwnRows
 from atwu.benchmarks.people.rows import SIZES
+from atwu.methods.recipe import lookup
 
 Line = tuple[str, str]
 """Set (or "overall") and metric."""
@@ -235,11 +235,8 @@ def find_scale(name: str) -> Scale:
     if name.endswith((".yaml", ".yml")):
         return _read(Path(name))
     name = f"people-{name}" if name in SIZES else name
-    if name in SCALES:
-        return SCALES[name]
-    close = difflib.get_close_matches(name, SCALES, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise ValueError(f"unknown scale {name!r}; choose from {', '.join(SCALES)}.{hint}")
+    scale: Scale = lookup("scale", name, SCALES)
+    return scale
 
 
 def _read(path: Path) -> Scale:
@@ -261,9 +258,8 @@ def scale_from(values: Mapping[str, Any]) -> Scale:
         ValueError: unknown fields, or fields that are missing.
     """
     known = {entry.name: entry for entry in dataclasses.fields(Scale)}
-    unknown = sorted(set(values) - {*known, "like"})
-    if unknown:
-        raise ValueError(f"unknown key {unknown[0]!r} of a scale; it has {', '.join(known)}, and like.")
+    for name in values:
+        lookup("key of a scale", name, {**known, "like": None})
     base = find_scale(str(values["like"])) if "like" in values else None
     given = {name: _plain(name, value) for name, value in values.items() if name != "like"}
     if base is not None:

@@ -7,7 +7,7 @@ import pytest
 from atwu.evaluation.numbers import Numbers, Recorded, set_values
 from atwu.evaluation.result import EvalResult, RowValues
 from atwu.experiments.published import PublishedTable
-from atwu.experiments.study.summary import compared
+from atwu.experiments.study.compare import compared
 from atwu.report.records import Records, RunRecord
 
 PEOPLE = ("orla", "tavi", "venn", "brook")

@@ -10,13 +10,15 @@ import pytest
 from atwu.benchmarks.load import load_benchmark
 from atwu.errors import BudgetReached
 from atwu.evaluation.result import EvalResult
-from atwu.experiments.study import engine as module
-from atwu.experiments.study import targets
-from atwu.experiments.study.engine import FAILED_NAME, Engine
+from atwu.experiments import run as module
+from atwu.experiments import targets
+from atwu.experiments.queue import Here
+from atwu.experiments.run import Setup
+from atwu.experiments.scales import find_scale
 from atwu.experiments.study.plan import plan
-from atwu.experiments.study.scales import find_scale
 from atwu.experiments.study.spec import read_study
-from atwu.experiments.study.targets import Models, model_identity
+from atwu.experiments.study.work import FAILED_NAME, Work
+from atwu.experiments.targets import Models, model_identity
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +31,7 @@ def models(benchmark):
     return Models(benchmark, target="some/model", retain_only=None)
 
 
-class Work:
+class Pretend:
     """Counts what is done; measuring raises what it is told to."""
 
     def __init__(self) -> None:
@@ -37,12 +39,12 @@ class Work:
         self.measured: list[str] = []
         self.error: Exception | None = None
 
-    def unlearn(self, models, config, output, **kwargs):
+    def unlearn(self, source, config, *, output, **kwargs):
         self.unlearned.append(output.name)
         output.mkdir(parents=True, exist_ok=True)
         (output / "run.json").write_text("{}")
 
-    def measure(self, models, scale, folder, *, name, **kwargs):
+    def measure(self, setup, model, *, name, **kwargs):
         self.measured.append(name)
         if self.error is not None and name not in ("original", "retain-only"):
             raise self.error
@@ -51,35 +53,33 @@ class Work:
 
 @pytest.fixture
 def work(monkeypatch):
-    done = Work()
-    monkeypatch.setattr(module, "unlearn", done.unlearn)
+    done = Pretend()
+    monkeypatch.setattr(module, "run_unlearn", done.unlearn)
     monkeypatch.setattr(module, "measure", done.measure)
     return done
 
 
-def study(tmp_path, models, text="methods: [wga, npo]\nseeds: 1\ntrace: false"):
-    path = tmp_path / "mine.yaml"
-    path.write_text(text)
-    return Engine(plan(read_study(path), find_scale("tiny"), tmp_path / "out"), models, say=lambda line: None)
-
-
 def again(tmp_path, models):
-    engine = study(tmp_path, models)
-    engine.prepare()
-    engine.work()
-    return engine
+    path = tmp_path / "mine.yaml"
+    path.write_text("methods: [wga, npo]\nseeds: 1")
+    planned = plan(read_study(path), find_scale("tiny"), tmp_path / "out")
+    work = Work(planned, Setup(models, planned.scale, planned.metrics), device="cpu")
+    work.prepare()
+    with Here() as queue:
+        work.work(queue)
+    return work
 
 
 def test_what_is_unlearned_is_measured_again_and_not_unlearned_again(tmp_path, models, work):
     work.error = OSError("disk full")
-    engine = again(tmp_path, models)
+    found = again(tmp_path, models)
     failure = json.loads((tmp_path / "out" / "runs" / "wga-s1" / FAILED_NAME).read_text())
     assert failure == {"error": "OSError: disk full", "final": False}
     assert work.unlearned == ["wga-s1", "npo-s1"]
     work.error = None
-    engine = again(tmp_path, models)
+    found = again(tmp_path, models)
     assert work.unlearned == ["wga-s1", "npo-s1"]
-    assert all(run.finished for run in engine.plan.runs)
+    assert all(run.finished for run in found.plan.runs)
     assert not (tmp_path / "out" / "runs" / "wga-s1" / FAILED_NAME).exists()
 
 
@@ -96,9 +96,9 @@ def test_a_failure_of_the_settings_is_final(tmp_path, models, work):
     work.error = ValueError("no such layer")
     again(tmp_path, models)
     work.error = None
-    engine = again(tmp_path, models)
+    found = again(tmp_path, models)
     assert len(work.measured) == 3  # the original and both runs, once
-    assert not any(run.finished for run in engine.plan.runs)
+    assert not any(run.finished for run in found.plan.runs)
 
 
 def test_a_folder_of_weights_is_known_by_its_contents(tmp_path):
@@ -155,7 +155,7 @@ def test_a_list_of_secret_words_stands_in_for_labels(tmp_path, benchmark):
     path.write_text(f"methods: [gt_ga, {{label: mine, method: gt_ga, forget_words: {words}}}]")
     said: list[str] = []
     found = plan(read_study(path), find_scale("tiny"), tmp_path).possible_with(rows, say=said.append)
-    assert {run.variant.label for run in found.runs} == {"mine"}
+    assert {run.label for run in found.runs} == {"mine"}
     assert said == ["gt_ga is left out: it needs rows with forget_spans, or a list of secret words (forget_words)"]
 
 
@@ -167,7 +167,7 @@ def test_a_line_that_replaces_a_part_leaves_the_parts_numbers_behind(tmp_path):
     assert "beta" not in plain.options
     assert plain.options["learning_rate"] == wga.options["learning_rate"]
     assert plain.budget.endswith("tuned before a part was replaced")
-    plain.config(find_scale("small"), scorer_from=None)
+    plain.config(find_scale("small"))
 
 
 def test_a_searched_number_wins_over_the_scales(tmp_path):
@@ -177,4 +177,4 @@ def test_a_searched_number_wins_over_the_scales(tmp_path):
     scale = find_scale("rwku-phi3")
     (run,) = plan(read_study(path), scale, tmp_path, presets=tmp_path).runs
     assert scale.training["scorer_learning_rate"] == 0.02
-    assert run.config(scale, scorer_from=None).scorer_learning_rate == 0.3
+    assert run.config(scale).part_options["scorer_learning_rate"] == 0.3

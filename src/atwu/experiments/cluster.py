@@ -1,0 +1,172 @@
+"""The queue of a Ray cluster: every task is done on some node, and the files it leaves come back to the folder here.
+
+Nothing needs to be shared. What a task reads (the folder it goes on with, a scorer, models and rows that lie on this machine)
+travels with it; models named on the Hub are loaded by each node. A worker or a node that is lost is reported, and what it was
+doing is done again from the start, as soon as there is a place for it.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import tempfile
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from atwu._extras import require
+from atwu._files import held, versions
+from atwu.experiments.queue import Done, Queue, Say, Task, attempt, cpu_threads
+
+Files = Mapping[str, bytes]
+"""Contents by the path inside a folder; of a single file, by an empty one."""
+
+CARRIED = 1 << 30
+"""Bytes up to which a model or a file of rows is sent along; what is larger must lie at the same path on every node."""
+
+
+class Cluster(Queue):
+    """Gives tasks to the nodes of a cluster.
+
+    Args:
+        address: of its head, HOST:PORT, or auto for the one that this machine belongs to.
+        slots: tasks at once; None for as many as the cluster has room for, whatever joins or leaves it.
+        gpus_per_run: GPUs of each task; None for one where the cluster has any.
+        say: receives a line per worker that was lost.
+    """
+
+    def __init__(self, address: str, *, slots: int | None = None, gpus_per_run: float | None = None, say: Say) -> None:
+        self._ray = require("ray", extra="cluster")
+        try:
+            self._ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        except ConnectionError as error:
+            raise ConnectionError(f"no Ray cluster answers at {address}; `ray start --head` starts one.") from error
+        super().__init__(say)
+        self._slots = slots
+        self._gpus = float("GPU" in self._ray.cluster_resources()) if gpus_per_run is None else gpus_per_run
+        self._there = self._ray.remote(num_cpus=1, num_gpus=self._gpus, max_retries=0)(do_there)
+        self._carried: dict[Path, Any] = {}
+        self._running: dict[Any, tuple[Hashable, Task]] = {}
+
+    @property
+    def slots(self) -> int:
+        there = self._ray.cluster_resources()
+        room = there.get("GPU", 0) // self._gpus if self._gpus else there.get("CPU", 0)
+        return self._slots or max(1, int(room))
+
+    @property
+    def device(self) -> str:
+        return "cuda" if self._gpus else "cpu"
+
+    def __exit__(self, *error: object) -> None:
+        for reference in self._running:
+            self._ray.cancel(reference, force=True)
+        self._ray.shutdown()
+
+    def submit(self, key: Hashable, task: Task) -> None:
+        carried = {}
+        for path in task.needs:
+            if path not in self._carried and size(path) <= CARRIED:
+                self._carried[path] = self._ray.put(pack(path))
+            if path in self._carried:
+                carried[path] = self._carried[path]
+        folders = [None if folder is None else pack(folder) for folder in (task.folder, task.source)]
+        reference = self._there.remote(task, *folders, list(carried), versions(), *carried.values())
+        self._running[reference] = key, task
+
+    def result(self) -> tuple[Hashable, Done]:
+        while True:
+            (reference,), _ = self._ray.wait(list(self._running), num_returns=1)
+            key, task = self._running.pop(reference)
+            try:
+                done, files = self._ray.get(reference)
+            except self._ray.exceptions.RayError as error:
+                self._lost(key, f"a worker was lost ({type(error).__name__})", error.__str__)
+                self.submit(key, task)
+                continue
+            if task.folder is not None:
+                unpack(files, task.folder)
+            return key, done
+
+
+def do_there(
+    task: Task,
+    own: Files | None,
+    source: Files | None,
+    paths: Sequence[Path],
+    wanted: Mapping[str, str],
+    *carried: Files,
+) -> tuple[Done, Files]:
+    """Do a task on a node, in a folder for the time being.
+
+    Args:
+        task: with the folders of the driver's machine.
+        own: what lies in its folder there.
+        source: what lies in the folder that it reads from.
+        paths: of models and files that it reads.
+        wanted: the driver's versions of the packages that decide the numbers.
+        carried: what lies at these paths there.
+
+    Returns:
+        What came of it, and the files it left; none when it failed.
+    """
+    if (here := versions()) != wanted:
+        differ = ", ".join(
+            f"{name} {here[name]} instead of {wanted[name]}" for name in wanted if here[name] != wanted[name]
+        )
+        return Done(error=ValueError(f"{platform.node()} has {differ}; install the same versions on every node.")), {}
+    with tempfile.TemporaryDirectory(prefix="atwu-") as scratch:
+        folders = []
+        for kind, folder, files in (("own", task.folder, own), ("source", task.source, source)):
+            folders.append(None if folder is None else Path(scratch) / kind / folder.name)
+            if folders[-1] is not None:
+                folders[-1].parent.mkdir()
+                unpack(files or {}, folders[-1])
+        try:
+            for path, files in zip(paths, carried, strict=True):
+                bring(path, files)
+        except (OSError, ValueError) as error:
+            return Done(error=error), {}
+        with cpu_threads(1):
+            done = attempt(task.at(*folders))
+        left = {} if folders[0] is None or done.error is not None else pack(folders[0])
+    return done, left
+
+
+def bring(path: Path, files: Files) -> None:
+    """Put a model or a file of rows where the driver has it, unless it is there already.
+
+    Raises:
+        ValueError: something else is there.
+        OSError: it cannot be written there.
+    """
+    if not path.exists():
+        with held(path.with_name(f"{path.name}.lock"), waiting=lambda: None):
+            if not path.exists():
+                staging = path.with_name(f".{path.name}.{os.getpid()}")
+                unpack(files, staging)
+                os.replace(staging, path)
+    elif pack(path) != files:
+        raise ValueError(f"{path} on {platform.node()} is not what lies there on the machine of the command.")
+
+
+def size(path: Path) -> int:
+    """Bytes of a file, or of all files in a folder."""
+    return sum(file.stat().st_size for file in _files(path))
+
+
+def pack(path: Path) -> Files:
+    """The contents of a file or a folder; nothing where there is none."""
+    return {file.relative_to(path).as_posix() if file != path else "": file.read_bytes() for file in _files(path)}
+
+
+def unpack(files: Files, path: Path) -> None:
+    """Write contents where they belong."""
+    for name, content in files.items():
+        file = path / name if name else path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+
+
+def _files(path: Path) -> list[Path]:
+    return [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())

@@ -1,0 +1,57 @@
+"""What decides the result in a folder, written down before the work begins, so that no result is taken for that of others."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from atwu._files import held, write_json
+
+
+def unfinished(folder: Path) -> Path:
+    """Where a run works until it is finished (`atwu.training.output`)."""
+    return folder.with_name(f"{folder.name}.incomplete")
+
+
+class Jobs:
+    """The records of all folders below one.
+
+    Args:
+        root: of a study, or of a search's trials.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def known(self, folder: Path) -> Any:
+        """The job under which a folder was begun; None if it never was."""
+        file = self._file(folder)
+        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+
+    def begin(self, folder: Path, job: Mapping[str, Any]) -> None:
+        """Write a job down; what another one left in the folder is removed, what the same one left is kept."""
+        if self.known(folder) != job:
+            for old in (folder, unfinished(folder)):
+                shutil.rmtree(old, ignore_errors=True)
+            self._file(folder).parent.mkdir(parents=True, exist_ok=True)
+            write_json(self._file(folder), job)
+
+    def _file(self, folder: Path) -> Path:
+        return self.root / "jobs" / f"{'-'.join(folder.relative_to(self.root).parts)}.json"
+
+
+@contextlib.contextmanager
+def only_here(folder: Path) -> Iterator[None]:
+    """Keep other commands from working in a folder; the lock goes with this process.
+
+    Raises:
+        ValueError: another one is at it.
+    """
+    with held(folder / "lock") as mine:
+        if not mine:
+            raise ValueError(f"another command is at work in {folder}; wait for it, or choose another --output.")
+        yield

@@ -1,0 +1,73 @@
+"""Where runs are done: in this process, in several of this machine, each with its share of cores and GPUs, or on a cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from atwu.experiments.cluster import Cluster
+from atwu.experiments.queue import Here, Processes, Queue, Say
+
+
+def open_queue(
+    processes: int | None,
+    *,
+    folder: Path,
+    threads: int | None = None,
+    devices: Sequence[str] = (),
+    cluster: str | None = None,
+    gpus_per_run: float | None = None,
+    say: Say,
+) -> Queue:
+    """The queue that does the work.
+
+    Args:
+        processes: runs at once; None for what there is room for.
+        folder: where workers of this machine write what they say.
+        threads: CPU threads of each; None for all that one process takes by itself, or its share of the cores.
+        devices: CUDA devices of this machine, dealt to processes in turn.
+        cluster: address of a Ray cluster, or auto; None for this machine.
+        gpus_per_run: GPUs that the cluster gives to each run; None for one where it has any.
+        say: receives a line per worker that died.
+
+    Raises:
+        ConnectionError, ImportError: no such cluster, or Ray is not installed.
+    """
+    if cluster is not None:
+        return Cluster(cluster, slots=processes, gpus_per_run=gpus_per_run, say=say)
+    count = processes or default_processes(devices)
+    if count == 1 and len(devices) < 2:
+        return Here(threads=threads)
+    share = threads or max(1, (os.cpu_count() or 1) // count)
+    return Processes(count, folder=folder, threads=share, devices=devices, say=say)
+
+
+def default_processes(devices: Sequence[str]) -> int:
+    """One per device; on CPUs one per core, four at most, since every one holds a model."""
+    return len(devices) or max(1, min(4, os.cpu_count() or 1))
+
+
+def visible_devices() -> tuple[str, ...]:
+    """CUDA devices as `CUDA_VISIBLE_DEVICES` calls them, or by number."""
+    import torch
+
+    named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    if named and torch.cuda.is_available():
+        return tuple(named)
+    return tuple(str(index) for index in range(torch.cuda.device_count()))
+
+
+def chosen_devices(text: str) -> tuple[str, ...]:
+    """CUDA devices from a list such as `0,1`.
+
+    Raises:
+        ValueError: there is no such device; a worker would silently train on the CPU.
+    """
+    wanted = tuple(name.strip() for name in text.split(",") if name.strip())
+    there = visible_devices()
+    missing = [name for name in wanted if name not in there]
+    if missing or not wanted:
+        have = f"the CUDA devices here are {', '.join(there)}" if there else "there is no CUDA device here"
+        raise ValueError(f"--devices {text}: {have}; leave the option out for all there are.")
+    return wanted

@@ -1,0 +1,319 @@
+"""The queue of runs: handed in, done somewhere, and given back as they are finished; only the driver decides what is next.
+
+Three places do the work: this process (`Here`), processes of this machine (`Processes`), and the nodes of a Ray cluster
+(`atwu.experiments.cluster`); `atwu.experiments.places` opens one. A worker that dies is reported, and what it was doing is
+done again from the start.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import gc
+import logging
+import multiprocessing
+import os
+import pickle
+import platform
+import signal
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from atwu.errors import WorkerError
+
+logger = logging.getLogger(__name__)
+
+Say = Callable[[str], None]
+
+ATTEMPTS = 3
+"""Times a task is begun whose workers die."""
+_LAST_LINES = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A function of the package with its arguments, which another process can import and receive."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    folder: Path | None = None
+    """Where it leaves its files, given as `folder=`: on another machine a folder there, whose files are brought here."""
+    source: Path | None = None
+    """A finished folder that it reads from, given as `source=`."""
+    needs: tuple[Path, ...] = ()
+    """Models and files of rows that it reads and that lie on this machine."""
+
+    def __call__(self) -> Any:
+        if self.folder is None:
+            return self.function(*self.args)
+        return self.function(*self.args, folder=self.folder, source=self.source)
+
+    def at(self, folder: Path | None, source: Path | None) -> Task:
+        """The same with its folders elsewhere."""
+        return dataclasses.replace(self, folder=folder, source=source)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What came of a task."""
+
+    value: Any = None
+    error: Exception | None = None
+
+    def get(self) -> Any:
+        """The value.
+
+        Raises:
+            Exception: what the task failed with.
+        """
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+class Queue(ABC):
+    """A context; what is still being done when it is left is given up.
+
+    Args:
+        say: receives a line per worker that died.
+    """
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._attempts: collections.Counter[Hashable] = collections.Counter()
+
+    def __enter__(self) -> Queue:
+        return self
+
+    def __exit__(self, *error: object) -> None:  # noqa: B027
+        """Give up what is still being done."""
+
+    @property
+    @abstractmethod
+    def slots(self) -> int:
+        """How many tasks are done at once."""
+
+    @property
+    def device(self) -> str:
+        """Kind of device that tasks are done on."""
+        from atwu.modeling.device import pick_device
+
+        return pick_device().type
+
+    @abstractmethod
+    def submit(self, key: Hashable, task: Task) -> None:
+        """Hand in a task, under a key of its own."""
+
+    @abstractmethod
+    def result(self) -> tuple[Hashable, Done]:
+        """Wait for the next task that is done, and return its key with what came of it.
+
+        Raises:
+            WorkerError: its workers died again and again.
+        """
+
+    def _lost(self, key: Hashable, how: str, more: Callable[[], str]) -> None:
+        """Report a worker that died at a task, which can be done again.
+
+        Raises:
+            WorkerError: workers died of it again and again.
+        """
+        self._attempts[key] += 1
+        if self._attempts[key] == ATTEMPTS:
+            raise WorkerError(f"{how} at {key}, as {ATTEMPTS - 1} before it (out of memory?); {more()}")
+        self._say(f"{how}; {key} is done again")
+
+
+def work_off(
+    queue: Queue, begin: Callable[[], tuple[Hashable, Task] | None], finish: Callable[[Any, Done], None]
+) -> None:
+    """Keep a queue busy until nothing is left.
+
+    Args:
+        queue: that does the work.
+        begin: the next task with its key; None while there is none, and it is asked again after every task that is done.
+        finish: receives the key and what came of it.
+    """
+    running = 0
+    while True:
+        while running < queue.slots and (found := begin()) is not None:
+            queue.submit(*found)
+            running += 1
+        if not running:
+            return
+        key, done = queue.result()
+        running -= 1
+        finish(key, done)
+
+
+def attempt(task: Task) -> Done:
+    """Do a task; an error is returned, as itself or, where it cannot travel between processes, as text."""
+    try:
+        return Done(task())
+    except Exception as error:
+        return Done(error=_portable(error))
+
+
+def _portable(error: Exception) -> Exception:
+    try:
+        copied = pickle.loads(pickle.dumps(error))
+    except Exception:  # exceptions of any package may fail in any way here
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error if isinstance(copied, type(error)) else RuntimeError(str(error))
+
+
+@contextlib.contextmanager
+def cpu_threads(count: int | None) -> Iterator[None]:
+    """Compute with so many CPU threads inside; None, and a GPU, change nothing.
+
+    Sums in another order are other sums: with one thread results do not depend on how many cores there are.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    if count is not None and not torch.cuda.is_available():
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class Here(Queue):
+    """Does a task in this process, when its result is asked for.
+
+    Args:
+        threads: CPU threads; None changes nothing.
+    """
+
+    slots = 1
+
+    def __init__(self, *, threads: int | None = None) -> None:
+        super().__init__(logger.info)
+        self._threads = threads
+        self._waiting: collections.deque[tuple[Hashable, Task]] = collections.deque()
+
+    def submit(self, key: Hashable, task: Task) -> None:
+        self._waiting.append((key, task))
+
+    def result(self) -> tuple[Hashable, Done]:
+        key, task = self._waiting.popleft()
+        with cpu_threads(self._threads):
+            try:
+                return key, Done(task())
+            except Exception as error:
+                return key, Done(error=error)
+
+
+@dataclass(slots=True)
+class _Worker:
+    process: Any
+    connection: Connection
+    log: Path
+    key: Hashable = None
+    task: Task | None = None
+
+
+class Processes(Queue):
+    """Processes of this machine, each with its share of the CPU threads and one of the GPUs.
+
+    They are forked from a process that has imported what runs need, where the system can do that, and end with this one.
+    """
+
+    def __init__(self, count: int, *, folder: Path, threads: int, devices: Sequence[str] = (), say: Say) -> None:
+        super().__init__(say)
+        self._count, self._folder, self._threads, self._devices = count, folder, threads, devices
+        self._workers: dict[int, _Worker] = {}
+        can_fork = "forkserver" in multiprocessing.get_all_start_methods()
+        self._context: Any = multiprocessing.get_context("forkserver" if can_fork else "spawn")
+        if can_fork:
+            self._context.set_forkserver_preload(["atwu.experiments.run"])
+
+    @property
+    def slots(self) -> int:
+        return self._count
+
+    def __exit__(self, *error: object) -> None:
+        for worker in self._workers.values():
+            worker.process.terminate()
+        for worker in self._workers.values():
+            worker.process.join()
+        self._workers.clear()
+
+    def submit(self, key: Hashable, task: Task) -> None:
+        there = {index: self._workers.get(index) for index in range(self._count)}
+        index = next(index for index, worker in there.items() if worker is None or worker.task is None)
+        self._give(index, key, task)
+
+    def _give(self, index: int, key: Hashable, task: Task) -> None:
+        worker = self._workers.get(index)
+        if worker is None or not worker.process.is_alive():
+            worker = self._workers[index] = self._start(index)
+        worker.key, worker.task = key, task
+        worker.connection.send(task)
+
+    def _start(self, index: int) -> _Worker:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        log = self._folder / f"worker-{platform.node()}-{index}.log"
+        if index not in self._workers:
+            log.unlink(missing_ok=True)  # of an earlier command
+        environment = {**os.environ, "OMP_NUM_THREADS": str(self._threads), "TOKENIZERS_PARALLELISM": "false"}
+        if self._devices:
+            environment["CUDA_VISIBLE_DEVICES"] = self._devices[index % len(self._devices)]
+        mine, theirs = self._context.Pipe()
+        given = (theirs, Path.cwd(), environment, self._threads, log.absolute())
+        process = self._context.Process(target=_serve, args=given, daemon=True)
+        process.start()
+        theirs.close()
+        return _Worker(process, mine, log)
+
+    def result(self) -> tuple[Hashable, Done]:
+        while True:
+            busy = {worker.connection: index for index, worker in self._workers.items() if worker.task is not None}
+            for connection in wait(list(busy)):
+                index = busy[connection]  # type: ignore[index]
+                worker = self._workers[index]
+                key, task = worker.key, worker.task
+                assert task is not None
+                try:
+                    done = worker.connection.recv()
+                except (EOFError, ConnectionResetError):
+                    worker.process.join()
+                    how = f"worker {worker.process.pid} died (exit code {worker.process.exitcode})"
+                    self._lost(key, how, lambda log=worker.log: f"{log} ends with:\n{_tail(log)}")  # type: ignore[misc]
+                    self._give(index, key, task)
+                    continue
+                worker.key, worker.task = None, None
+                return key, done
+
+
+def _serve(tasks: Connection, cwd: Path, environment: dict[str, str], threads: int, log: Path) -> None:
+    """What a worker does: task after task, until the process that started it ends."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    threading.Thread(target=lambda: (wait([parent.sentinel]), os._exit(1)), daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the driver, which ends its workers
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environment)
+    with log.open("a", encoding="utf-8") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    gc.freeze()  # half a million objects of imported libraries, which every collection would look at again
+    with cpu_threads(threads):
+        while True:
+            try:
+                task = tasks.recv()
+            except EOFError:
+                return
+            tasks.send(attempt(task))
+
+
+def _tail(path: Path) -> str:
+    return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-_LAST_LINES:])

@@ -1,0 +1,294 @@
+"""One run, of a study or of a search: unlearn into a folder, measure, and keep what is needed."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers.trainer_callback import TrainerCallback
+
+from atwu._cache import cache_folder
+from atwu._files import write_json
+from atwu.benchmarks.spread import spread
+from atwu.data.alternates import check_alternates
+from atwu.data.schema import Example
+from atwu.evaluation.config import EvaluateConfig
+from atwu.evaluation.generations import GenerationStore
+from atwu.evaluation.result import EvalResult, read_result
+from atwu.evaluation.run import evaluate
+from atwu.evaluation.trace import TRACE_NAME, WeightTrace
+from atwu.experiments.scales import Scale
+from atwu.experiments.targets import Models
+from atwu.judge.verdicts import Judge
+from atwu.methods.weightings.scorer import find_scorer
+from atwu.modeling.device import pick_device
+from atwu.modeling.load import load_model, load_tokenizer, quiet_transformers
+from atwu.training.config import UnlearnConfig
+from atwu.training.rows import add_labels
+from atwu.training.run import ModelSource, run_unlearn
+
+logger = logging.getLogger(__name__)
+
+Watch = Callable[[Any], Sequence[TrainerCallback]]
+"""Callbacks for an `UnlearnTrainer`."""
+
+RUN_NAME = "run.json"
+EVAL_NAME = "eval.json"
+TIMING_NAME = "timing.json"
+ORIGINAL, RETAIN_ONLY = "original", "retain-only"
+"""Models that runs are compared with."""
+TRACED_ROWS = 40
+"""Rows whose weights are looked at during a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What all runs of a command share."""
+
+    models: Models
+    scale: Scale
+    metrics: tuple[str, ...]
+    """Groups of metrics."""
+    judge: Callable[[], Judge] | None = None
+    """Opens the judge, once in every process; None for that of `evaluate`."""
+    store: bool = False
+    """Keep generated answers in the cache."""
+    keep_models: bool = False
+    """Keep the unlearned weights; else only scorer, records and measurements stay."""
+    trace: bool = False
+    """Record token weights while training."""
+    watch: Watch | None = None
+    """Further callbacks of every run."""
+    command: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """Tells the judge of one command from that of another."""
+
+    @property
+    def needs(self) -> tuple[Path, ...]:
+        """Models and files of rows that lie on this machine."""
+        named = (self.models.target, self.models.retain_only)
+        sources = (self.models.benchmark.forget_source, self.models.benchmark.retain_source)
+        folders = [Path(name) for name in named if name is not None and Path(name).is_dir()]
+        return (*folders, *(Path(source) for source in sources if Path(source).is_file()))
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One model to unlearn and measure."""
+
+    name: str
+    """Label and seed: `atwu-s1`."""
+    method: str
+    options: Mapping[str, Any]
+    """Options of `UnlearnConfig` beside the scale's."""
+    seed: int
+    folder: Path
+    label: str = ""
+    """Line of the table that it belongs to."""
+    budget: str = ""
+    """What its values were tuned with."""
+    scorer_from: Path | None = None
+    """Folder of the run whose finished scorer it starts from."""
+
+    @property
+    def finished(self) -> bool:
+        return (self.folder / EVAL_NAME).is_file()
+
+    def config(self, scale: Scale, *, scorer_from: Path | None = None) -> UnlearnConfig:
+        """Its settings.
+
+        Args:
+            scale: with the shared settings.
+            scorer_from: folder of the run it starts from; None to look at the settings without it.
+
+        Raises:
+            ValueError: they are impossible.
+        """
+        options = dict(self.options)
+        if scorer_from is not None:
+            options["scorer_from"] = str(scorer_from)
+        elif self.scorer_from is not None:
+            options.pop("scorer_procedure", None)  # frozen needs a start, which is not there yet
+        return run_config(scale, self.method, options, seed=self.seed)
+
+
+def execute(
+    setup: Setup, run: Run, references: Mapping[str, EvalResult], *, folder: Path, source: Path | None = None
+) -> EvalResult:
+    """Do a run as far as it is not done yet.
+
+    Args:
+        setup: what it shares with others.
+        run: what is to be done.
+        references: results of the models it is compared with.
+        folder: where it leaves what it makes, here; not always the run's own.
+        source: folder of the run whose scorer it starts from, here.
+    """
+    if not (folder / EVAL_NAME).is_file():
+        quiet_transformers()
+        try:
+            _unlearn_and_measure(setup, run, references, folder, source)
+        finally:
+            free_memory()
+    if not setup.keep_models:
+        drop_weights(folder)
+    return read_result(folder / EVAL_NAME)
+
+
+def _unlearn_and_measure(
+    setup: Setup, run: Run, references: Mapping[str, EvalResult], folder: Path, source: Path | None
+) -> None:
+    start = time.perf_counter()
+    if not (folder / RUN_NAME).is_file():
+        traced, write_trace = tracing(setup.models, folder) if setup.trace else (None, lambda: None)
+        given = [each for each in (traced, setup.watch) if each is not None]
+        run_unlearn(
+            ModelSource(model=setup.models.target),
+            run.config(setup.scale, scorer_from=source),
+            forget=setup.models.benchmark.forget_source,
+            retain=setup.models.benchmark.retain_source,
+            output=folder,
+            watch=lambda trainer: [callback for watch in given for callback in watch(trainer)],
+        )
+        write_trace()
+    free_memory()
+    middle = time.perf_counter()
+    result = measure(setup, folder, name=run.name, references=references)
+    seconds = {"unlearn": round(middle - start, 2), "measure": round(time.perf_counter() - middle, 2)}
+    write_json(folder / TIMING_NAME, seconds)
+    result.write(folder / EVAL_NAME)
+
+
+def measure_reference(setup: Setup, role: str, references: Mapping[str, EvalResult]) -> EvalResult:
+    """Measure the starting or the retain-only model."""
+    quiet_transformers()
+    model = setup.models.target if role == ORIGINAL else setup.models.retain_only
+    assert model is not None
+    return measure(setup, model, name=role, references=references, reference=True)
+
+
+_judges: dict[str, Judge] = {}
+
+
+def _judge(setup: Setup) -> Judge | None:
+    """The command's judge in this process."""
+    if setup.judge is None:
+        return None
+    if setup.command not in _judges:
+        _judges[setup.command] = setup.judge()
+    return _judges[setup.command]
+
+
+def run_config(scale: Scale, method: str, options: Mapping[str, Any], *, seed: int) -> UnlearnConfig:
+    """A run's settings: the scale's, then the method's own.
+
+    Raises:
+        ValueError: unknown or impossible settings.
+    """
+    values = {"learning_rate": scale.learning_rate, **scale.training, **options}
+    if values.get("bf16") and not torch.cuda.is_available():
+        values["use_cpu"] = True  # transformers takes bf16 for a GPU's otherwise
+    return UnlearnConfig(method=method, seed=seed, disable_tqdm=True, **values)
+
+
+def reason_against(config: UnlearnConfig, rows: Sequence[Example]) -> str | None:
+    """What forget rows lack that a run needs: the end of a sentence, or None when nothing is missing."""
+    recipe = config.recipe()
+    if "labels" in recipe.needs and any(row.forget_spans is None for row in add_labels(rows, config)):
+        return "needs rows with forget_spans, or a list of secret words (forget_words)"
+    if "alternates" in recipe.needs:
+        try:
+            check_alternates(rows)
+        except ValueError:
+            return "answers a question in another way, and these rows have none"
+    return None
+
+
+def free_memory() -> None:
+    """Let go of a finished trainer: it refers to itself, and its model would wait on the device."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def tracing(models: Models, folder: Path) -> tuple[Watch, Callable[[], None]]:
+    """Callbacks that look at a run's token weights, and what writes the trace into the finished folder.
+
+    Args:
+        models: rows and tokenizer.
+        folder: of the run.
+    """
+    unfinished = folder.with_name(f"{folder.name}.{TRACE_NAME}")
+    watching: list[WeightTrace] = []
+
+    def watch(trainer: Any) -> list[TrainerCallback]:
+        if not WeightTrace.watches(trainer.recipe.weighting):
+            return []
+        benchmark = models.benchmark
+        forget = [row for row in benchmark.forget if row.forget_spans]
+        unfinished.parent.mkdir(parents=True, exist_ok=True)
+        watching[:] = [
+            WeightTrace(
+                trainer,
+                unfinished,
+                load_tokenizer(models.target),
+                forget=spread(forget or benchmark.forget, TRACED_ROWS),
+                unseen=spread(benchmark.holdout, TRACED_ROWS),
+                retain=benchmark.pool,
+            )
+        ]
+        return list(watching)
+
+    def finish() -> None:
+        for trace in watching:
+            trace.write(folder / TRACE_NAME)
+        watching.clear()  # it holds the trainer, and with it the model and its optimizer
+        unfinished.unlink(missing_ok=True)
+
+    return watch, finish
+
+
+def measure(
+    setup: Setup,
+    model: str | Path,
+    *,
+    name: str,
+    references: Mapping[str, EvalResult],
+    reference: bool = False,
+) -> EvalResult:
+    """Evaluate a model on the rows of a scale."""
+    benchmark, wanted = setup.models.benchmark, setup.metrics
+    return evaluate(
+        load_model(str(model)).to(pick_device()),
+        load_tokenizer(str(model)),
+        forget=benchmark.forget,
+        retain=benchmark.retain,
+        holdout=benchmark.holdout if {"membership", "gradient_norm"} & set(wanted) else (),
+        kept=benchmark.kept if "truth_ratio" in wanted else {},
+        pool=benchmark.pool,
+        probes=benchmark.probes if "rwku" in wanted else None,
+        metrics=wanted,
+        config=EvaluateConfig(**setup.scale.evaluation),
+        judge=_judge(setup),
+        scorer=find_scorer(model) if Path(model).is_dir() else None,
+        original=references.get(ORIGINAL),
+        retain_only=references.get(RETAIN_ONLY),
+        reference=reference,
+        store=GenerationStore(cache_folder() / "generations") if setup.store else None,
+        progress=False,
+        name=name,
+    )
+
+
+def drop_weights(folder: Path) -> None:
+    """Delete a run's weights, keep everything else."""
+    for file in folder.glob("*.safetensors*"):
+        if file.name.startswith(("model", "adapter")):
+            os.unlink(file)

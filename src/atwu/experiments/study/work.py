@@ -1,0 +1,228 @@
+"""Working off a plan: the models that runs are compared with first, then run after run; what is finished is left alone.
+
+One process decides what is done next, and writes down what decides a run's result before the run begins (`jobs/`), so a
+result is never taken for that of other settings.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm.auto import tqdm
+
+from atwu._cache import short_hash
+from atwu._files import file_digest, write_json
+from atwu.errors import BudgetReached, NonFiniteLossError
+from atwu.evaluation.probe import ProbeResult, annotated_rows, probe
+from atwu.evaluation.result import EvalResult, read_result
+from atwu.evaluation.token_scores import SampleAuroc
+from atwu.experiments.jobs import Jobs, unfinished
+from atwu.experiments.queue import Done, Queue, Say, Task, work_off
+from atwu.experiments.run import EVAL_NAME, ORIGINAL, RETAIN_ONLY, RUN_NAME, Run, Setup, execute, measure_reference
+from atwu.experiments.study.plan import Plan
+from atwu.experiments.targets import identity
+from atwu.modeling.device import pick_device
+from atwu.modeling.load import load_model, load_tokenizer
+
+logger = logging.getLogger(__name__)
+
+REFERENCES = "references"
+FAILED_NAME = "failed.json"
+PROBE_NAME = "probe.json"
+PROBE_SCHEMA = "atwu.probe/1"
+
+
+class Work:
+    """The driver of a study.
+
+    Args:
+        plan: what is to be run.
+        setup: what its runs share.
+        judge_name: how the judge was chosen, for what decides a result.
+        device: kind of device that runs are done on.
+        overwrite: do runs again that were made with other settings.
+        say: receives lines of text.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        setup: Setup,
+        *,
+        judge_name: Mapping[str, Any] | None = None,
+        device: str,
+        overwrite: bool = False,
+        say: Say = logger.info,
+    ) -> None:
+        self.plan, self._setup, self._overwrite, self._say = plan, setup, overwrite, say
+        self._jobs = Jobs(plan.folder)
+        judged = dict(judge_name or {"name": "offline"})
+        self._where = {**identity(setup.models), "judge": judged, "device": device}
+        self._decided: dict[str, dict[str, Any]] = {}
+
+    def job(self, run: Run) -> dict[str, Any]:
+        """Everything that decides a run's result, as plain JSON."""
+        if run.name not in self._decided:
+            scale, config, source = self.plan.scale, run.config(self.plan.scale), self.plan.source(run)
+            rate = run.options.get("learning_rate", scale.learning_rate)
+            self._decided[run.name] = _plain(
+                {
+                    "method": run.method,
+                    "seed": run.seed,
+                    "options": dict(run.options),
+                    "training": {**scale.training, "learning_rate": rate},
+                    "evaluation": dict(scale.evaluation),
+                    "metrics": list(self.plan.metrics),
+                    "recipe": config.recipe().as_plain() | {"given": None},
+                    **({} if config.forget_words is None else {"forget_words": file_digest(config.forget_words)}),
+                    **self._where,
+                    **({} if source is None else {"scorer_from": short_hash(self.job(source))}),
+                }
+            )
+        return self._decided[run.name]
+
+    def settled(self, run: Run) -> bool:
+        """Whether a run is finished or has failed, with the plan's settings."""
+        there = run.finished or (run.folder / FAILED_NAME).is_file()
+        return there and self._jobs.known(run.folder) == self.job(run)
+
+    def prepare(self) -> None:
+        """Look at what lies there: forget failures that may not happen again.
+
+        Raises:
+            ValueError: a run was made or begun with other settings than the plan's, and may not be done again.
+        """
+        for run in self.plan.runs:
+            failure = run.folder / FAILED_NAME
+            if failure.is_file() and (self._overwrite or not json.loads(failure.read_text(encoding="utf-8"))["final"]):
+                if self._overwrite or not (run.folder / RUN_NAME).is_file():
+                    shutil.rmtree(run.folder)
+                else:  # unlearned already; it was the measurement that failed
+                    failure.unlink()
+            there = run.folder.exists() or unfinished(run.folder).exists()
+            known, wanted = self._jobs.known(run.folder), self.job(run)
+            if there and known != wanted and not self._overwrite:
+                names = [name for name in wanted if (known or {}).get(name) != wanted[name]]
+                raise ValueError(
+                    f"{run.folder} was made with other settings ({', '.join(names)}); choose another --output, or do such "
+                    "runs again with --overwrite."
+                )
+
+    def work(self, queue: Queue, *, progress: bool = False) -> None:
+        """Do every run that is not finished.
+
+        A run that starts from another run's scorer waits for it. A run that fails is recorded and left out; when the judge's
+        limit is reached, no further run is begun.
+        """
+        waiting = {run.name: run for run in self.plan.runs if not self.settled(run)}
+        if not waiting:
+            return
+        references = self._references(queue)
+        if self.plan.study.probe:
+            self._probe(queue)
+        begun: dict[str, Run] = {}
+        bar = tqdm(total=len(self.plan.runs), desc="runs", unit="run", disable=not progress)
+
+        def begin() -> tuple[str, Task] | None:
+            for run in tuple(waiting.values()):
+                source = self.plan.source(run)
+                if source is not None and not self.settled(source):
+                    continue
+                begun[run.name] = waiting.pop(run.name)
+                self._jobs.begin(run.folder, self.job(run))
+                if source is None or source.finished:
+                    given = (self._setup, run, references)
+                    return run.name, Task(execute, given, run.folder, run.scorer_from, self._setup.needs)
+                finish(run.name, Done(error=ValueError(f"{source.name}, whose scorer it starts from, failed.")))
+            return None
+
+        def finish(name: str, done: Done) -> None:
+            if done.error is not None:
+                self._failed(begun[name], done.error)
+            if isinstance(done.error, BudgetReached):
+                waiting.clear()
+            bar.update()
+
+        with bar:
+            bar.update(len(self.plan.runs) - len(waiting))
+            work_off(queue, begin, finish)
+
+    def _references(self, queue: Queue) -> dict[str, EvalResult]:
+        """Results of the starting and the retain-only model, measured if they are not there yet."""
+        found: dict[str, EvalResult] = {}
+        plan = self.plan
+        job = _plain({"metrics": list(plan.metrics), "evaluation": dict(plan.scale.evaluation), **self._where})
+        for role, name in ((ORIGINAL, self._setup.models.target), (RETAIN_ONLY, self._setup.models.retain_only)):
+            file = plan.folder / REFERENCES / role / EVAL_NAME
+            if name is None:
+                continue
+            if self._jobs.known(file.parent) != job or not file.is_file():
+                self._say(f"measuring the {role} model")
+                self._jobs.begin(file.parent, job)
+                task = Task(measure_reference, (self._setup, role, dict(found)), needs=self._setup.needs)
+                queue.submit(role, task)
+                result = queue.result()[1].get()
+                file.parent.mkdir(parents=True, exist_ok=True)
+                result.write(file)
+            found[role] = read_result(file)
+        return found
+
+    def _probe(self, queue: Queue) -> None:
+        """What a linear probe finds in the starting model's states, into the folder of its result."""
+        file = self.plan.folder / REFERENCES / ORIGINAL / PROBE_NAME
+        if not file.is_file():
+            self._say("probing the original model")
+            queue.submit(PROBE_NAME, Task(probe_original, (self._setup,), needs=self._setup.needs))
+            write_json(file, {"schema": PROBE_SCHEMA, "results": queue.result()[1].get()})
+
+    def _failed(self, run: Run, error: Exception) -> None:
+        """Record what went wrong, so that the others go on."""
+        # What the settings and rows alone decide will not come out otherwise; a full disk or device might.
+        final = isinstance(error, NonFiniteLossError | ValueError)
+        run.folder.mkdir(parents=True, exist_ok=True)
+        write_json(run.folder / FAILED_NAME, {"error": f"{type(error).__name__}: {error}", "final": final})
+        logger.error("%s failed", run.name, exc_info=error)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a run has no result."""
+
+    reason: str
+    final: bool
+    """It comes from settings and rows, and would fail again."""
+
+
+def failures(runs: Iterable[Run]) -> dict[str, Failure]:
+    """Runs that failed, by name."""
+    files = {run.name: run.folder / FAILED_NAME for run in runs}
+    plain = {name: json.loads(file.read_text(encoding="utf-8")) for name, file in files.items() if file.is_file()}
+    return {name: Failure(found["error"], found["final"]) for name, found in plain.items()}
+
+
+def probe_original(setup: Setup) -> list[dict[str, Any]]:
+    """A linear probe on the starting model, as plain JSON."""
+    training = setup.scale.training
+    given = {name: training[name] for name in ("system", "max_length") if training.get(name) is not None}
+    model = load_model(setup.models.target).to(pick_device())
+    rows = annotated_rows(setup.models.benchmark.forget)
+    found = probe(model, load_tokenizer(setup.models.target), rows, progress=False, **given)
+    return [dataclasses.asdict(result) for result in found]
+
+
+def read_probe(folder: Path) -> list[ProbeResult]:
+    """What a linear probe found in the starting model of a study; nothing where the study did not ask for it."""
+    file = folder / REFERENCES / ORIGINAL / PROBE_NAME
+    plain = json.loads(file.read_text(encoding="utf-8"))["results"] if file.is_file() else []
+    return [ProbeResult(**{**found, "auroc": SampleAuroc(**found["auroc"])}) for found in plain]
+
+
+def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(json.loads(json.dumps(value, default=str)))

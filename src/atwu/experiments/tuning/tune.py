@@ -1,0 +1,184 @@
+"""Several methods tuned by the same rules: at one scale or in two stages, with presets and trials written for each."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from atwu.experiments.queue import Queue, Say
+from atwu.experiments.scales import Scale, find_scale
+from atwu.experiments.targets import Models, prepare_models
+from atwu.experiments.tuning.results import check_preset, write_results
+from atwu.experiments.tuning.search import AllPrunedError, NotPossibleError, Search, SearchResult
+from atwu.experiments.tuning.stages import TRANSFER_TRIALS, two_stage
+from atwu.experiments.tuning.storage import FILE_NAME
+from atwu.experiments.tuning.trial import check_rows, run_search
+from atwu.methods.plugins import load_plugins
+from atwu.methods.recipe import lookup
+from atwu.methods.table import METHODS
+
+logger = logging.getLogger(__name__)
+
+
+SMALLEST: Mapping[str, str] = {"people": "people-tiny", "tofu": "tofu-small", "rwku": "rwku-small"}
+"""Benchmark -> the scale that stands for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """What is to be tuned, with what is left open decided."""
+
+    methods: tuple[str, ...]
+    every: bool
+    """All methods are meant: those that the rows do not allow are left out."""
+    first_scale: str
+    """Where everything is searched, as it was given."""
+    transfer_to: str | None
+    """Where the learning rate is searched again, as it was given."""
+    folder: Path
+    """For presets and trials."""
+    storage: str
+    trials: int = 20
+    transfer_trials: int = TRANSFER_TRIALS
+    objective: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Of all runs, fixed."""
+    seed: int = 0
+
+    @property
+    def here(self) -> Scale:
+        """Where everything is searched."""
+        return find_scale(self.first_scale)
+
+    @property
+    def there(self) -> Scale:
+        """What presets are for."""
+        return find_scale(self.transfer_to or self.first_scale)
+
+    def command(self, method: str, fixed: Sequence[str] = ()) -> str:
+        """The command for one method, with scales as they were given and without what changes no result.
+
+        Args:
+            method: its name.
+            fixed: `options` as they were written, NAME=VALUE.
+        """
+        words = ["atwu", "tune", "--method", method, "--scale", self.first_scale, "--trials", str(self.trials)]
+        if self.transfer_to is not None:
+            words += ["--transfer-to", self.transfer_to, "--transfer-trials", str(self.transfer_trials)]
+        words += ["--objective", self.objective] if self.objective is not None else []
+        words += ["--seed", str(self.seed)] if self.seed else []
+        return shlex.join([*words, *(word for text in fixed for word in ("--set", text))])
+
+
+def decide(
+    methods: Sequence[str],
+    *,
+    benchmark: str | None = None,
+    scale: str | None = None,
+    transfer_to: str | None = None,
+    output: Path | None = None,
+    storage: str | None = None,
+    **numbers: Any,
+) -> Tuning:
+    """What is to be tuned, from what was asked for.
+
+    Args:
+        methods: names, or "all".
+        benchmark: people, tofu or rwku: their smallest scale.
+        scale: instead of the benchmark; default: the surrogate of `transfer_to`, that scale itself, or people-tiny.
+        transfer_to: scale of a second stage.
+        output: folder; default runs/tune-SCALE, the scale that presets are for.
+        storage: of the trials; default an SQLite file in the output, else in that of the first stage.
+        numbers: further fields of `Tuning`.
+
+    Raises:
+        ValueError: unknown names, or options that no preset can hold.
+    """
+    if benchmark is not None and scale is not None:
+        raise ValueError("give --benchmark or --scale, not both.")
+    if benchmark is not None and benchmark not in SMALLEST:
+        raise ValueError(f"--benchmark must be {', '.join(SMALLEST)}, got {benchmark!r}.")
+    first = scale or SMALLEST[benchmark or "people"]
+    if scale is None and benchmark is None and transfer_to is not None:
+        first = find_scale(transfer_to).surrogate or transfer_to
+    load_plugins()
+    every = "all" in methods
+    for name in () if every else methods:
+        lookup("method", name, METHODS)
+    here, there = find_scale(first), find_scale(transfer_to or first)
+    found = Tuning(
+        methods=tuple(METHODS) if every else tuple(dict.fromkeys(methods)),
+        every=every,
+        first_scale=first,
+        transfer_to=transfer_to,
+        folder=output or Path("runs") / f"tune-{there.name}",
+        storage=storage or str((output or Path("runs") / f"tune-{here.name}").absolute() / FILE_NAME),
+        **numbers,
+    )
+    check_preset(there, found.options)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What came of it."""
+
+    searches: Mapping[str, Sequence[SearchResult]]
+    """Method -> its search, or its two stages."""
+    left_out: Mapping[str, str]
+    """Methods that the rows do not allow, and why."""
+    failed: Mapping[str, str]
+    """Methods of which all trials were pruned before the second stage."""
+    models: Models | None
+    """Of the scale that presets are for."""
+
+
+def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say: Say = logger.info) -> Tuned:
+    """Tune method after method, or continue; presets are written as soon as there is one.
+
+    Args:
+        tuning: what.
+        queue: does the work.
+        fixed: the options of all runs as they were written, for the records.
+        say: receives lines of text.
+
+    Raises:
+        ValueError: a method that was named cannot be tuned with these rows, or settings cannot run.
+    """
+    here, there = tuning.here, tuning.there
+    ready: dict[str, Models] = {}
+    found: dict[str, list[SearchResult]] = {}
+    left_out: dict[str, str] = {}
+    failed: dict[str, str] = {}
+
+    def models_of(scale: Scale) -> Models:
+        if scale.name not in ready:
+            ready[scale.name] = prepare_models(scale, say=say)
+        return ready[scale.name]
+
+    def run(search: Search) -> SearchResult:
+        return run_search(search, models_of(search.scale), queue, folder=tuning.folder, progress=True, say=say)
+
+    for name in tuning.methods:
+        search = Search(
+            name, there, tuning.options, tuning.trials, tuning.seed, tuning.objective, storage=tuning.storage
+        )
+        try:
+            if tuning.transfer_to is None:
+                found[name] = [run(search)]
+            else:
+                check_rows(search, models_of(there))  # before the first stage is paid for
+                stages = two_stage(search, run, surrogate=here, transfer_trials=tuning.transfer_trials)
+                found[name] = [stages.first, stages.second]
+            write_results(found[name], tuning.folder, command=tuning.command(name, fixed))
+        except NotPossibleError as error:
+            if not tuning.every:
+                raise ValueError(f"{name} cannot be tuned: {error}") from None
+            left_out[name] = str(error)
+        except AllPrunedError as error:  # its budget is spent; the other methods still have theirs
+            failed[name] = str(error)
+    return Tuned(found, left_out, failed, ready.get(there.name))

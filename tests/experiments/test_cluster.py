@@ -1,0 +1,176 @@
+"""A real Ray cluster of two nodes on this machine: a worker is killed, a node is taken away and brought back."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from atwu.benchmarks.people.rows import people
+from atwu.experiments.cluster import Cluster, bring, do_there, pack, unpack
+from atwu.experiments.queue import Task
+from atwu.experiments.scales import find_scale
+from atwu.experiments.tuning.search import Search
+from atwu.experiments.tuning.trials import run_trials
+from atwu.modeling.scratch import train_tokenizer
+from tests.commands import run_command
+from tests.experiments.tuning.searching import Sleeper, search
+
+NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
+QUICK = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 4}
+"""How soon a node is missed; a minute by default."""
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory) -> dict[str, str]:
+    return {
+        "ATWU_CACHE": str(tmp_path_factory.mktemp("cache")),
+        "CUDA_VISIBLE_DEVICES": "",
+        "HF_HUB_OFFLINE": "1",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",
+        "PYTHONPATH": os.pathsep.join([*sys.path, str(Path.cwd())]),
+    }
+
+
+@pytest.fixture(scope="module")
+def nodes(environment) -> Iterator[object]:
+    """The cluster; a command uses it through its address."""
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'atwu[cluster]'")
+    from ray.cluster_utils import Cluster as Nodes
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        head = {**NODE, "include_dashboard": False, "_system_config": QUICK}
+        found = Nodes(initialize_head=True, head_node_args=head)
+        found.add_node(**NODE)
+        yield found
+        found.shutdown()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """An untrained model, and a study of it."""
+    root = tmp_path_factory.mktemp("study")
+    tokenizer = train_tokenizer((f"{row.question} {row.answer}" for row in people("tiny").full), vocab_size=500)
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **shape)).save_pretrained(root / "model")
+    tokenizer.save_pretrained(root / "model")
+    (root / "mine.yaml").write_text(
+        f"""
+methods: [grad_diff, atwu, {{label: frozen, method: atwu, scorer_from: atwu, scorer_procedure: frozen}}]
+seeds: 1
+metrics: [memorization, scores]
+scale:
+  like: people-tiny
+  name: micro
+  target: {root / "model"}
+  training: {{max_steps: 30, per_device_train_batch_size: 4, save_strategy: "no"}}
+"""
+    )
+    return root
+
+
+def until(true: Callable[[], object], process: subprocess.Popen[bytes], seconds: float = 240) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert process.poll() is None, "the study ended before it could be disturbed"
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def working() -> list[int]:
+    """Processes of Ray that are at a task."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if path.read_bytes().startswith(b"ray::do_there"):
+                found.append(int(path.parent.name))
+        except OSError:
+            continue  # it has ended
+    return found
+
+
+@pytest.mark.slow
+def test_lost_workers_and_nodes_change_nothing(nodes, folder, environment):
+    output, log = folder / "cluster", folder / "said.txt"
+    command = [sys.executable, "-c", "from atwu.cli import main; main()", "study", "run", folder / "mine.yaml"]
+    with log.open("w") as said:
+        process = subprocess.Popen(
+            [*map(str, command), "--output", str(output), "--cluster", nodes.address],
+            env=os.environ | environment | {"OMP_NUM_THREADS": "1"},
+            stdout=said,
+            stderr=said,
+        )
+    until(lambda: (output / "references" / "original" / "eval.json").is_file() and len(working()) == 2, process)
+    os.kill(working()[0], signal.SIGKILL)
+    until(lambda: "a worker was lost (WorkerCrashedError)" in log.read_text(), process)
+    until(lambda: len(working()) == 2, process)
+    nodes.remove_node(nodes.list_all_nodes()[1], allow_graceful=False)
+    until(lambda: "a worker was lost (NodeDiedError)" in log.read_text(), process)
+    nodes.add_node(**NODE)
+    assert process.wait(400) == 0, log.read_text()
+    alone = run_command(
+        ["study", "run", folder / "mine.yaml", "--output", folder / "alone", "--processes", 1],
+        env=os.environ | environment,
+    )
+    assert alone.returncode == 0, alone.stdout + alone.stderr
+    for name in ("table.md", "results.csv"):
+        assert (output / name).read_text() == (folder / "alone" / name).read_text()
+    for one in sorted((folder / "alone").glob("runs/*/eval.json")):
+        other = output / one.relative_to(folder / "alone")
+        one_result, other_result = (json.loads(path.read_text()) for path in (one, other))
+        assert {name: one_result[name] for name in ("sets", "overall", "fingerprint")} == {
+            name: other_result[name] for name in ("sets", "overall", "fingerprint")
+        }
+        there = {path.name for path in one.parent.iterdir()}
+        assert {path.name for path in other.parent.iterdir()} == there
+        assert "model.safetensors" not in there
+
+
+@pytest.mark.slow
+def test_a_search_asks_for_the_same_points_as_two_processes_here(nodes, tmp_path, capfd):
+    what = Search("atwu", find_scale("people-tiny"), trials=6, seed=3).decided()
+    sleeper = Sleeper(tmp_path, 0.1)
+    with Cluster(nodes.address, slots=2, say=print) as queue:
+        found = run_trials(what, sleeper, queue, folder=tmp_path / "cluster", what={"seed": 3})
+    here = search(tmp_path / "here", trials=6, processes=2)
+    assert [[trial.number, dict(trial.point), trial.value, trial.reason] for trial in found.trials] == here
+
+
+def leave(text: str, *, folder: Path, source: Path | None) -> str:
+    assert source is not None
+    (folder / "deep").mkdir(parents=True)
+    (folder / "deep" / "left.txt").write_text(text + (source / "scorer.txt").read_text())
+    return folder.name
+
+
+def test_files_travel_with_a_task(tmp_path):
+    from atwu._files import versions
+
+    (tmp_path / "there").mkdir()
+    task = Task(leave, ("it ",), tmp_path / "run-s1", tmp_path / "source", (tmp_path / "there" / "rows.jsonl",))
+    carried = {"": b"rows"}
+    given = (task, {}, {"scorer.txt": b"came along"}, task.needs, versions())
+    done, left = do_there(*given, carried)
+    assert done.get() == "run-s1"
+    unpack(left, tmp_path / "run-s1")
+    assert pack(tmp_path / "run-s1") == {"deep/left.txt": b"it came along"}
+    assert (tmp_path / "there" / "rows.jsonl").read_text() == "rows"
+    bring(tmp_path / "there" / "rows.jsonl", carried)
+    done, left = do_there(*given, {"": b"other rows"})
+    assert "is not what lies there on the machine of the command" in str(done.error)
+    done, left = do_there(*given[:-1], versions() | {"torch": "1.0"}, carried)
+    assert "instead of 1.0; install the same versions on every node" in str(done.error)
+    assert not left

@@ -1,0 +1,82 @@
+"""The queue on one machine: several processes, one that dies, errors that come back."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from atwu.errors import BudgetReached, WorkerError
+from atwu.experiments.places import open_queue
+from atwu.experiments.queue import Here, Task, attempt, work_off
+
+
+def where(number: int) -> tuple[int, int, str | None]:
+    return number, os.getpid(), os.environ.get("OMP_NUM_THREADS")
+
+
+def die_once(mark: Path) -> str:
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "done"
+
+
+def die() -> None:
+    print("what it said last", flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fail() -> None:
+    raise FileNotFoundError(2, "gone", "rows.jsonl")
+
+
+def test_errors_travel_as_themselves_or_as_text():
+    class LocalError(Exception):
+        pass
+
+    def local() -> None:
+        raise LocalError("broken")
+
+    def too_dear() -> None:
+        raise BudgetReached(spent=1.0, limit=1.0, unjudged=3)
+
+    assert type(attempt(Task(fail)).error) is FileNotFoundError
+    assert str(attempt(Task(local)).error) == "LocalError: broken"
+    error = attempt(Task(too_dear)).error
+    assert isinstance(error, BudgetReached)
+    assert error.unjudged == 3
+
+
+def test_what_is_begun_waits_for_a_free_slot_and_for_what_it_needs():
+    done: list[int] = []
+
+    def begin() -> tuple[int, Task] | None:
+        number = len(done)
+        return (number, Task(where, (number,))) if number < 3 else None
+
+    with Here() as queue:
+        work_off(queue, begin, lambda key, found: done.append(found.get()[0]))
+    assert done == [0, 1, 2]
+
+
+@pytest.mark.slow
+def test_two_processes_share_the_work_and_one_that_dies_has_it_done_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "17")
+    said: list[str] = []
+    tasks = [Task(where, (number,)) for number in range(4)] + [Task(die_once, (tmp_path / "mark",)), Task(fail)]
+    waiting, found = dict(enumerate(tasks)), {}
+    with open_queue(2, folder=tmp_path / "logs", say=said.append) as queue:
+        work_off(queue, lambda: waiting.popitem() if waiting else None, found.__setitem__)
+        waiting["the last one"] = Task(die)
+        with pytest.raises(WorkerError, match=r"(?s)died .*at the last one, .*ends with:.*what it said last"):
+            work_off(queue, lambda: waiting.popitem() if waiting else None, found.__setitem__)
+    assert [found[number].get()[0] for number in range(4)] == [0, 1, 2, 3]
+    assert os.getpid() not in {found[number].get()[1] for number in range(4)}
+    assert {found[number].get()[2] for number in range(4)} == {str(max(1, (os.cpu_count() or 1) // 2))}
+    assert found[4].get() == "done"
+    assert isinstance(found[5].error, FileNotFoundError)
+    assert "died (exit code -9); 4 is done again" in said[0]
+    assert os.environ["OMP_NUM_THREADS"] == "17"
