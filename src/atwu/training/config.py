@@ -147,7 +147,8 @@ class UnlearnConfig(_UnlearnFields):
     def as_plain(self) -> dict[str, Any]:
         """Every field that has a value, and the part options that were given, as plain JSON, without secrets."""
         found = super().as_plain()
-        return {**found, **found.pop("part_options", {})}
+        given = found.pop("part_options", {})
+        return found | given
 
 
 def option_names() -> set[str]:
