@@ -20,8 +20,8 @@ test: $(READY) lint
 	$(VENV)/bin/python -m pytest --numprocesses auto --dist loadscope
 
 lint: $(READY)
-	$(VENV)/bin/ruff check src tests benchmarks examples theory
-	$(VENV)/bin/ruff format --check src tests benchmarks examples theory
+	$(VENV)/bin/ruff check src tests benchmarks examples theory scripts
+	$(VENV)/bin/ruff format --check src tests benchmarks examples theory scripts
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-logo --no-cache
 
