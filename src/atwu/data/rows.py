@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from atwu._files import write_text
 from atwu.data.schema import Example, Message
 from atwu.data.target_words import target_word_spans
 
@@ -117,11 +117,7 @@ def row_record(row: Example) -> dict[str, Any]:
 
 def write_rows(path: str | Path, rows: Iterable[Example]) -> None:
     """Write rows as JSONL that reads back as equal rows, in one step: a reader sees the old file or the whole new one."""
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    lines = (json.dumps(row_record(row), ensure_ascii=False) + "\n" for row in rows)
-    temporary.write_text("".join(lines), encoding="utf-8")
-    os.replace(temporary, path)
+    write_text(path, "".join(json.dumps(row_record(row), ensure_ascii=False) + "\n" for row in rows))
 
 
 def _layout(obj: Mapping[str, Any], where: str) -> tuple[str, ...]:

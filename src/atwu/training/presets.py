@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from atwu._files import write_text
 from atwu.methods.presets import FOLDER, Preset, parse_preset
 from atwu.training.config import option_names
 
@@ -48,11 +48,7 @@ def write_preset(path: str | Path, options: Mapping[str, Any], about: Mapping[st
     first = ["method", "learning_rate", "forget_weight", "retain_weight"]
     keys = sorted(options, key=lambda key: first.index(key) if key in first else len(first))
     body = {**{key: options[key] for key in keys}, "about": dict(about)}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    text = yaml.safe_dump(body, sort_keys=False, allow_unicode=True, width=120)
-    temporary.write_text(head + text, encoding="utf-8")
-    os.replace(temporary, path)
+    write_text(path, head + yaml.safe_dump(body, sort_keys=False, allow_unicode=True, width=120))
 
 
 def _check(options: Mapping[str, Any], *, where: str) -> None:
