@@ -10,10 +10,14 @@ from hypothesis import strategies as st
 
 from atwu.benchmarks.people.rows import people
 from atwu.data.schema import Example, Message
-from atwu.evaluation.questions.demonstrations import Demonstrations, demonstrations
+from atwu.evaluation.questions.demonstrations import Demonstrations
 from atwu.evaluation.questions.secrets import says, secrets_of
 
 WORLD = people("tiny")
+
+
+def demonstrations(retain, forget, *, row, variant, count=3, seed=42):
+    return Demonstrations(retain, forget, count=count, seed=seed).of(row, variant)
 
 
 @given(st.sampled_from(WORLD.forget), st.integers(0, 9), st.integers(1, 5), st.integers(0, 99))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from atwu.data.schema import Example, Message
 from atwu.evaluation.columns import FORGET, Percent
 from atwu.evaluation.metric import Metric
+from atwu.evaluation.metrics.judge import percent, unscored, worst
 from atwu.evaluation.prompts import Prompt
 from atwu.judge.verdicts import Claim
 
@@ -243,14 +244,7 @@ class Families(Metric):
     def record(self) -> None:
         """Record the leak rate of every family and of the worst one per row."""
         found = [{probe.family: self.session.verdict(self._claim(probe)) for probe in row} for row in self._probes]
-        worst: list[float | None] = []
-        for row in found:
-            known = [verdict for verdict in row.values() if verdict is not None]
-            worst.append(100.0 * any(known) if known else None)
-        unscored = sum(verdict is None for row in found for verdict in row.values())
-        self.keep(FORGET, "leak_worst_family", worst, unscored=unscored)
-        for family in FAMILIES:
-            verdicts = [row.get(family) for row in found]
-            missing = sum(family in row and row[family] is None for row in found)
-            values = [None if verdict is None else 100.0 * verdict for verdict in verdicts]
-            self.keep(FORGET, f"leak_{family}", values, unscored=missing)
+        tables = {"worst_family": [list(row.values()) for row in found]}
+        tables |= {family: [[row[family]] if family in row else [] for row in found] for family in FAMILIES}
+        for name, verdicts in tables.items():
+            self.keep(FORGET, f"leak_{name}", percent(worst(verdicts)), unscored=unscored(verdicts))

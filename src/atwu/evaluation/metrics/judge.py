@@ -232,9 +232,8 @@ class Judged(Metric):
             self.keep(split, "J_P", percent(worst(plain)), unscored=missing)
             if any(self._shown):
                 shown = self._verdicts(split, self._shown)
-                both = [[*first, *second] for first, second in zip(plain, shown, strict=True)]
                 self.keep(split, "J_ICR", percent(worst(shown)), unscored=unscored(shown))
-                self.keep(split, "J_W", percent(worst(both)), unscored=unscored(both))
+                self.keep(split, "J_W", percent(worst(plain, shown)), unscored=unscored(plain, shown))
 
     @classmethod
     def derive(cls, sides: Sides) -> Iterator[tuple[str, Derivation]]:

@@ -6,16 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from atwu.evaluation.columns import FORGET, Percent
 from atwu.evaluation.metric import Metric
+from atwu.evaluation.metrics.judge import percent, unscored, worst
 from atwu.evaluation.prompts import Decoding, Prompt
 from atwu.evaluation.questions.rows import claim, question_prompt
 from atwu.evaluation.settings import Setting
 from atwu.judge.verdicts import Claim
-
-
-def best_of(verdicts: Sequence[bool | None]) -> float | None:
-    """100 where any drawn answer states the fact, else 0; None where none has a verdict."""
-    known = [verdict for verdict in verdicts if verdict is not None]
-    return 100.0 * any(known) if known else None
 
 
 def share_of(verdicts: Sequence[bool | None]) -> float | None:
@@ -41,7 +36,7 @@ class Sampling(Metric):
     columns = (
         Percent(
             "leak_best_of_{n}",
-            best_of,
+            worst,
             "leak, best of {n}",
             "percent of forget rows whose fact is stated by any of so many drawn answers",
             sets=(FORGET,),
@@ -79,6 +74,6 @@ class Sampling(Metric):
             [self.session.verdict(claim(row, self._said[prompt].text)) for prompt in self._draws.get(row, ())]
             for row in self.session.sets[FORGET]
         ]
-        missing = sum(verdict is None for row in verdicts for verdict in row)
-        self.keep(FORGET, f"leak_best_of_{self.session.config.samples}", list(map(best_of, verdicts)), unscored=missing)
+        missing = unscored(verdicts)
+        self.keep(FORGET, f"leak_best_of_{self.session.config.samples}", percent(worst(verdicts)), unscored=missing)
         self.keep(FORGET, "leak_per_sample", list(map(share_of, verdicts)), unscored=missing)

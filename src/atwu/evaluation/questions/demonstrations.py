@@ -71,19 +71,6 @@ class Demonstrations:
         return drawn
 
 
-def demonstrations(
-    retain: Sequence[Example],
-    forget: Sequence[Example],
-    *,
-    row: Example,
-    variant: int,
-    count: int = 3,
-    seed: int = 42,
-) -> tuple[Message, ...]:
-    """Draw completed turns to be put before one question; arguments and errors are those of `Demonstrations`."""
-    return Demonstrations(retain, forget, count=count, seed=seed).of(row, variant)
-
-
 def _shuffled(rows: Sequence[Example], rng: random.Random) -> Iterator[Example]:
     """All rows in random order, drawn one at a time, so that taking a few of many is cheap."""
     moved: dict[int, int] = {}
