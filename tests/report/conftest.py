@@ -17,6 +17,7 @@ from atwu.evaluation.derive import overall
 from atwu.evaluation.numbers import Numbers, Recorded, Sides, set_values
 from atwu.evaluation.result import EvalResult, RowValues
 from atwu.evaluation.trace import TRACE_SCHEMA, Trace, TracedRow
+from atwu.report.figures import FIGURES, Drawn
 from atwu.report.page.write import render_page
 from atwu.report.records import Records, RunRecord
 
@@ -350,3 +351,10 @@ def page(records: Records) -> Page:
 def study_folder(records: Records, tmp_path: Path) -> Path:
     """The records as a study folder on disk."""
     return write_study(records, tmp_path / "study")
+
+
+@pytest.fixture
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages without their figures, which take most of the time."""
+    nothing = [Drawn(name, None, name, reason="left out here.") for name in FIGURES]
+    monkeypatch.setattr("atwu.report.page.write.all_figures", lambda records, focus: nothing)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import re
-from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,8 +15,7 @@ from atwu.evaluation.token_scores import WordScore, word_scores
 from atwu.report.colour_scale import LEVELS, background, contrast, css, ink, level, luminance
 from atwu.report.heatmap import render_html, render_terminal, write_html
 from atwu.report.scored_row import ScoredRow, pieces, word_auroc
-
-VOID = {"meta", "input", "br", "link", "img", "hr"}
+from tests.report.conftest import Page
 
 
 def _words(answer: str, scores: list[float]) -> tuple[WordScore, ...]:
@@ -33,40 +31,6 @@ ROW = ScoredRow(
     forget_spans=((6, 16),),
     index=3,
 )
-
-
-class Page(HTMLParser):
-    """Checks nesting and collects elements and text."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: list[tuple[str, str]] = []
-        self.feed(html)
-        self.close()
-        assert self.open == [], f"never closed: {self.open}"
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        names = [name for name, _ in attrs]
-        assert len(names) == len(set(names)), f"attribute twice in <{tag}>"
-        self.elements.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open, f"</{tag}> without start"
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append((self.open[-1] if self.open else "", data))
-
-    def classed(self, name: str) -> list[dict[str, str | None]]:
-        return [attrs for _, attrs in self.elements if name in (attrs.get("class") or "").split()]
-
-    @property
-    def visible(self) -> str:
-        return "".join(text for tag, text in self.texts if tag not in ("style", "script"))
 
 
 def _terminal(rows: list[ScoredRow], **settings: object) -> str:

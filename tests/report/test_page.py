@@ -96,6 +96,7 @@ def test_twenty_runs_stay_small(build_records: Callable[..., Records], tmp_path:
     assert (tmp_path / "r.html").stat().st_size < 5_000_000
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_a_page_of_little(records: Records, build_records: Callable[..., Records]) -> None:
     bare = [dataclasses.replace(run, run=None, log=(), trace=None) for run in records.runs[:1]]
     page = Page(render_page(Records("one run", {}, tuple(bare))))
@@ -108,6 +109,7 @@ def test_a_page_of_little(records: Records, build_records: Callable[..., Records
     assert "original" in only.values("headline")
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_commands_and_settings_hold_no_secrets(records: Records) -> None:
     command = "atwu report /srv/somebody/runs --judge-url 'https://orla:pw@host:8000/v1?key=abc'"
     bare = dataclasses.replace(
@@ -124,6 +126,7 @@ def test_commands_and_settings_hold_no_secrets(records: Records) -> None:
     assert "&#34;task_folder&#34;: &#34;tasks&#34;" in page
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_settings_all_share_are_told_once(records: Records) -> None:
     other = {**records.runs[-1].result.settings, "seed": 7, "rows": {"forget": "abc"}}
     last = dataclasses.replace(
@@ -140,6 +143,7 @@ def test_settings_all_share_are_told_once(records: Records) -> None:
     assert "the same for all methods" in page
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_places_of_this_machine_stay_private(records: Records) -> None:
     run = {**(records.runs[0].run or {}), "starting_model": {"model": "/srv/somebody/target"}}
     page = render_page(

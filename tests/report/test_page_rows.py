@@ -7,6 +7,8 @@ import json
 import re
 from collections.abc import Callable
 
+import pytest
+
 from atwu.data.schema import Example
 from atwu.evaluation.result import EvalResult, row_id
 from atwu.evaluation.trace import Trace, TracedRow
@@ -15,6 +17,8 @@ from atwu.report.page.words import traced
 from atwu.report.page.write import render_page
 from atwu.report.records import Records
 from tests.report.conftest import Page
+
+pytestmark = pytest.mark.usefixtures("no_figures")
 
 NASTY = '</script><img src=x onerror="alert(1)"> & "quoted" </style>\u2028'
 

@@ -17,6 +17,8 @@ from atwu.report.table import headline_lines
 from atwu.report.values import shown_number
 from tests.report.conftest import Page
 
+pytestmark = pytest.mark.usefixtures("no_figures")
+
 
 def changed(records: Records, label: str, change: Callable[[MetricValue], MetricValue]) -> Records:
     """The same with another UQ of one label, whose seeds become one."""
