@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from atwu.evaluation.panel import definition, where_computed
 from atwu.report.colour_scale import contrast
 from atwu.report.frame import lines_of, tidy
-from atwu.report.names import definition, short_name
 from atwu.report.page.reproduce import shared_settings
 from atwu.report.page.write import render_page, write_page
 from atwu.report.records import Records
@@ -161,14 +161,13 @@ def test_commands_settings_and_versions(page: Page) -> None:
     assert "atwu 0.1.0, torch 2.13.0" in page.visible
 
 
-def test_every_metric_is_explained(page: Page, records: Records) -> None:
-    for _, metric in lines_of(tidy(records.results)):
-        assert definition(metric), metric
-        assert str(definition(metric)).replace("J_", "J").replace("ES Δ", "ESΔ") in page.visible
-    assert short_name("recovered_J_P@int4") == "recovered J_P after rounding to 4 bits"
-    assert short_name("mmlu") == "mmlu"
-    assert short_name("N_delta_official") == "N Δ (official)"
-    assert short_name("forget_all_port") == "targets (port)"
+def test_every_metric_is_explained_and_its_formula_named(page: Page, records: Records) -> None:
+    text = page.visible.replace("\u200b", "")
+    for split, metric in lines_of(tidy(records.results)):
+        meaning = definition(metric, split)
+        assert meaning, metric
+        assert meaning.replace("J_", "J").replace("ES Δ", "ESΔ") in text
+        assert f"Computed in {where_computed(metric, split)}." in text
     assert "1 − J<sub>W</sub> / J<sub>W</sub> of the starting model" in page.html
 
 

@@ -12,9 +12,10 @@ from typing import Any
 
 import pandas as pd
 
+from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.result import EvalResult
 from atwu.evaluation.warn import degraded
-from atwu.report.values import OVERALL, REFERENCES, Line, cell_of, seeds_told, shown_interval, shown_number
+from atwu.report.values import REFERENCES, Line, cell_of, seeds_told, shown_interval, shown_number
 
 DATA = ("label", "seeds", "set", "metric", "value", "low", "high", "seed_std", "n", "direction")
 """Columns that are data; the others say how it is shown."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 
-from atwu.evaluation.panel import definition, find_column, short_name
-from atwu.report.values import OVERALL, Line
-
-__all__ = ["HEADLINE", "PANEL", "SUBSCRIPT", "definition", "head_name", "is_attack", "line_name", "short_name"]
+from atwu.evaluation.columns import OVERALL
+from atwu.evaluation.panel import find_column, short_name
+from atwu.report.values import Line
 
 PANEL: tuple[Line, ...] = (
     ("forget", "extraction_strength"),

@@ -12,13 +12,14 @@ from typing import Any
 
 import pandas as pd
 
+from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.result import Direction, EvalResult
 from atwu.evaluation.warn import degraded
 from atwu.report.frame import lines_of, tidy
 from atwu.report.names import HEADLINE, head_name
 from atwu.report.records import Records
 from atwu.report.studies import NO_BUDGET, reasons
-from atwu.report.values import ARROWS, OVERALL, REFERENCES, Line, Mark
+from atwu.report.values import ARROWS, REFERENCES, Line, Mark
 from atwu.training.card import public_text
 
 _LONGEST = 100

@@ -12,12 +12,13 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.differences import overall_differences, set_differences
 from atwu.evaluation.intervals import Estimate
 from atwu.evaluation.result import EvalResult
 from atwu.report.records import Records
 from atwu.report.table import Table, notes_of, report_table, said_of, table_of
-from atwu.report.values import MISSING, OVERALL, REFERENCES, Line, Mark, cell_of, shown_number
+from atwu.report.values import MISSING, REFERENCES, Line, Mark, cell_of, shown_number
 
 _STYLES: Mapping[str, str] = {"best": "bold green", "second": "italic", "degraded": "red", "": ""}
 _MARKS: Mapping[Mark, str] = {"best": "green: best", "second": "italic: second", "degraded": "red: degraded"}

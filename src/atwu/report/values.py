@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.result import Direction, EvalResult, MetricValue
 
-OVERALL = "overall"
-"""Set of the metrics that need several sets or a second model."""
 REFERENCES = ("original", "retain-only")
 """Models that are there to compare with and take no part in the ranking."""
 ARROWS: dict[Direction, str] = {"up": " ↑", "down": " ↓", "none": ""}

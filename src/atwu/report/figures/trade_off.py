@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.report.figures.drawn import Drawn
 from atwu.report.figures.labels import place_names
 from atwu.report.figures.style import GUIDE, MUTED, grid, new_figure, series_of, styled
 from atwu.report.records import Records
-from atwu.report.values import OVERALL, Line, cell_of, shown_interval, shown_number
+from atwu.report.values import Line, cell_of, shown_interval, shown_number
 
 
 @dataclass(frozen=True, slots=True)

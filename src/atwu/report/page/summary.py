@@ -9,6 +9,7 @@ from statistics import fmean
 import pandas as pd
 from markupsafe import Markup
 
+from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.intervals import Estimate
 from atwu.evaluation.result import EvalResult
 from atwu.evaluation.seeds import seed_differences
@@ -17,7 +18,7 @@ from atwu.report.names import PANEL, line_name
 from atwu.report.records import Records
 from atwu.report.scored_row import printable
 from atwu.report.table import left_out, spoken, whole_table
-from atwu.report.values import OVERALL, Line, cell_of, shown_number
+from atwu.report.values import Line, cell_of, shown_number
 
 FIRST = ((OVERALL, "UQ"), (OVERALL, "ES_delta"), (OVERALL, "N_delta_official"), (OVERALL, "N_delta_port"), *PANEL)
 """Lines by which methods are compared in words; the first that at least one of them has a value on."""

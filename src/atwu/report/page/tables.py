@@ -7,9 +7,11 @@ from typing import Any
 
 import pandas as pd
 
-from atwu.report.names import definition, line_name, short_name
+from atwu.evaluation.columns import OVERALL
+from atwu.evaluation.panel import definition, short_name
+from atwu.report.names import line_name
 from atwu.report.table import Head, Table
-from atwu.report.values import OVERALL, REFERENCES
+from atwu.report.values import REFERENCES
 
 _NOTES = {"original": "starting model", "retain-only": "never saw forget rows"}
 
@@ -32,7 +34,7 @@ def models_table(table: Table, every: Table, *, focus: str) -> dict[str, Any]:
         "first": "Model",
         "columns": [
             {
-                "name": short_name(head.line[1]),
+                "name": short_name(head.line[1], head.line[0]),
                 "direction": head.direction,
                 "above": head.line[0],
                 "below": f"n = {head.count}",
@@ -65,10 +67,10 @@ def lines_table(table: Table) -> dict[str, Any] | None:
         _row(
             line_name(head.line),
             cells[head.line],
-            name=short_name(head.line[1]),
+            name=short_name(head.line[1], head.line[0]),
             direction=head.direction,
             below=", ".join(part for part in (head.line[0], f"n = {head.count}") if part != OVERALL),
-            meaning=definition(head.line[1]) or "",
+            meaning=definition(head.line[1], head.line[0]) or "",
         )
         for head in table.heads
     ]
@@ -86,7 +88,7 @@ def _row(label: str, cells: Sequence[Any], **about: Any) -> dict[str, Any]:
 
 
 def _meaning(head: Head) -> str:
-    meaning = definition(head.line[1])
+    meaning = definition(head.line[1], head.line[0])
     return "" if meaning is None else f"{line_name(head.line)}: {meaning}"
 
 

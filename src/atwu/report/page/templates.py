@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from atwu.report.colour_scale import LEVELS, background, css, ink, level
-from atwu.report.names import SUBSCRIPT, definition, short_name
+from atwu.report.names import SUBSCRIPT
 from atwu.report.scored_row import percent, printable, runs, word_auroc
 
 _KEEP_TOGETHER = 24
@@ -53,8 +53,6 @@ def _environment() -> Environment:
         percent=percent,
         runs=runs,
         auroc=word_auroc,
-        short_name=short_name,
-        definition=definition,
         keep_together=_KEEP_TOGETHER,
         colour_levels=[[_colours(step, dark=dark) for dark in (False, True)] for step in range(LEVELS)],
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from atwu._files import write_text
+from atwu.evaluation.panel import definition, short_name, where_computed
 from atwu.evaluation.result import EvalResult
 from atwu.report.figures import all_figures
-from atwu.report.names import definition, is_attack
+from atwu.report.names import is_attack
 from atwu.report.page.answers import answers
 from atwu.report.page.reproduce import reproduce
 from atwu.report.page.summary import facts, summary
@@ -16,6 +18,7 @@ from atwu.report.page.templates import render
 from atwu.report.page.words import traced
 from atwu.report.records import Records
 from atwu.report.table import headline_lines, left_out, whole_table
+from atwu.report.values import Line
 
 
 def write_page(records: Records, path: str | Path, *, command: str | None = None, focus: str = "atwu") -> None:
@@ -34,8 +37,6 @@ def render_page(records: Records, *, command: str | None = None, focus: str = "a
     """The page as text; equal records give equal pages."""
     every = whole_table(records)
     table = every.only(headline_lines(records))
-    first = list(dict.fromkeys(metric for _, metric in table.lines))
-    others = dict.fromkeys(metric for _, metric in every.lines if metric not in first and definition(metric))
     return render(
         "page.html",
         title=records.title,
@@ -49,8 +50,18 @@ def render_page(records: Records, *, command: str | None = None, focus: str = "a
         warnings=_warnings(records),
         missing=left_out(records),
         reproduce=reproduce(records, command),
-        glossary={"headline": [metric for metric in first if definition(metric)], "further": list(others)},
+        glossary={"headline": _explained(table.lines), "further": _explained(every.lines, but=table.lines)},
     )
+
+
+def _explained(lines: Sequence[Line], but: Sequence[Line] = ()) -> list[dict[str, str | None]]:
+    """Name, meaning and formula of every metric on some lines, those on others left out."""
+    told = {metric for _, metric in but}
+    metrics = {metric: split for split, metric in reversed(lines) if metric not in told and definition(metric, split)}
+    return [
+        {"name": short_name(*key), "meaning": definition(*key), "where": where_computed(*key)}
+        for key in reversed(metrics.items())
+    ]
 
 
 def _warnings(records: Records) -> dict[str, str]:
