@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from atwu.benchmarks.rwku.probes import Probe, RwkuProbes
@@ -12,6 +15,12 @@ from atwu.evaluation.run import evaluate
 
 CONFIG = EvaluateConfig(paraphrases=1, demonstrations=1, samples=2)
 BOTH = ("forget", "retain")
+
+
+def test_metrics_and_settings_are_listed_without_torch():
+    code = "import sys; from atwu.evaluation.panel import *; listing(); all_settings(); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"torch", "numpy", "scipy", "pydantic", "transformers"} & set(done.stdout.split())
 
 
 def test_unknown_groups_come_with_a_suggestion():
