@@ -71,9 +71,7 @@ def execute(words: Sequence[str]) -> None:
     """
     name, rest = _split(words)
     try:
-        if name.split(" ")[0] in ("study", "tune"):
-            _typer([*name.split(), *rest])
-        elif name in COMMANDS:
+        if name in COMMANDS:
             parsed(_command(name), rest, name=name).run()
         else:
             _without_command(name, rest)
@@ -93,18 +91,7 @@ def _split(words: Sequence[str]) -> tuple[str, list[str]]:
 
 def _command(name: str) -> Any:
     module, _, dataclass = COMMANDS[name].partition(":")
-    return getattr(importlib.import_module(f"atwu.cli.{module}"), dataclass, None)
-
-
-def _typer(words: list[str]) -> None:
-    import typer
-
-    from atwu.cli import study, tune
-
-    app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-    app.add_typer(study.app, name="study")
-    app.command("tune")(tune.tune)
-    app(words, prog_name="atwu")
+    return getattr(importlib.import_module(f"atwu.cli.{module}"), dataclass)
 
 
 def _without_command(name: str, rest: Sequence[str]) -> None:

@@ -7,16 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
-import typer
 import yaml
 from transformers import LlamaConfig, LlamaForCausalLM
-from typer.testing import CliRunner
 
 from atwu.benchmarks.people.rows import people
-from atwu.cli.tune import tune
 from atwu.modeling.scratch import train_tokenizer
 from atwu.training.config import UnlearnConfig
 from atwu.training.presets import read_preset
+from tests.commands import run_here
 
 SECRET = "s3cret-Kelbury"
 
@@ -52,11 +50,11 @@ def own_cache(tmp_path, monkeypatch):
 
 
 def run(*arguments: str) -> str:
-    app = typer.Typer()
-    app.command()(tune)
-    result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
+    done = run_here("tune", *arguments)
+    if done.exception is not None:
+        raise done.exception
+    assert done.exit_code == 0, done.output
+    return done.output
 
 
 @pytest.mark.slow

@@ -8,15 +8,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import typer
 import yaml
-from click.testing import Result
-from typer.testing import CliRunner
 
-from atwu.cli.tune import tune
 from atwu.experiments.tuning.points import FinishedTrial
 from atwu.experiments.tuning.search import Search, SearchResult
 from atwu.training.presets import read_preset
+from tests.commands import Done, run_here
 
 PLAIN = [{"text": "Orla Quist lives in Kelbury."}]
 LABELLED = [{"question": "Where does Orla Quist live?", "answer": "In Kelbury.", "forget_spans": [[3, 10]]}]
@@ -72,10 +69,8 @@ def searches(rows, tmp_path, monkeypatch) -> Searches:
     return found
 
 
-def run(*arguments: str) -> Result:
-    app = typer.Typer()
-    app.command()(tune)
-    return CliRunner().invoke(app, list(arguments))
+def run(*arguments: str) -> Done:
+    return run_here("tune", *arguments)
 
 
 def scale_file(name: str, **values: object) -> str:
