@@ -136,7 +136,7 @@ def test_the_store_is_looked_at_again_before_every_slice(cache):
 
 
 def test_two_processes_share_most_of_the_calls(server, tmp_path):
-    asked = requests(8 * SLICE)
+    asked = requests(6 * SLICE)
 
     def work() -> None:
         store = ReplyCache(tmp_path / "judge.sqlite")
@@ -148,7 +148,7 @@ def test_two_processes_share_most_of_the_calls(server, tmp_path):
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(asked) <= stats(server, "shared")[0] < 1.6 * len(asked)
+    assert len(asked) <= stats(server, "shared")[0] < 1.7 * len(asked)
 
 
 def test_nothing_is_sent_that_cannot_be_stored(cache, monkeypatch):

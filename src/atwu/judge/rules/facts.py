@@ -23,7 +23,6 @@ _BEFORE_A_SIDE_DETAIL = frozenset(
     listed("for at of after during before with as until since outside inside behind beside")
 )
 _BEFORE_A_MAIN_CLAUSE = frozenset(listed("before after when while although though because since as if"))
-_SEASONS = frozenset(listed("spring summer autumn fall winter"))
 _BLAND = (
     "know love like prefer enjoy keep play speak read learn live stay work serve own hold win receive get take give make "
     "bring tell say think believe mention go come begin start end happen belong become turn use wear lie stand hang "
@@ -56,9 +55,8 @@ class Fact:
     start: int
     """Its first word's place in the reference."""
     weight: float
-    """Its share in the verdict: a name, date or number counts two words, a likely verb or side detail half."""
-    side: bool
-    """Found by us in a phrase that adds to another one ("for his poems", "at the age of 61")."""
+    """Its share in the verdict: a name, date or number counts two words, a likely verb half. A side detail counts half of
+    that: what we find in a phrase that adds to another one ("for his poems", "at the age of 61")."""
     somewhere: bool
     """After a preposition of place."""
 
@@ -79,13 +77,10 @@ def facts_of(question: str, reference: str, given: tuple[str, ...]) -> tuple[Fac
     words = words_of(reference)
     if given:
         facts = [_fact(words, start, end, given=True) for start, end in _given_spans(words, given) if start < end]
-        return _asked_for(
-            question, facts or [_fact(fact, 0, len(fact), given=True) for text in given if (fact := words_of(text))]
-        )
-    facts = [
-        _fact(words, start, end, given=False)
-        for start, end in _new_runs(words, {word.stem for word in words_of(question)})
-    ]
+        apart = [_fact(fact, 0, len(fact), given=True) for text in given if (fact := words_of(text))]
+        return _asked_for(question, facts or apart)
+    known = {word.stem for word in words_of(question)}
+    facts = [_fact(words, start, end, given=False) for start, end in _new_runs(words, known)]
     core = _asked_for(question, _counted(question, facts, words))
     aside = _asides(words)
     return tuple(fact for fact in core if fact.start not in aside) or core
@@ -107,27 +102,18 @@ def _new_runs(words: Sequence[Word], known: Set[str]) -> list[tuple[int, int]]:
     runs: list[tuple[int, int]] = []
     for place, word in enumerate(words):
         goes_on = bool(runs) and runs[-1][1] == place and (not word.gap or word.quoted)
-        if not word.quoted and (word.stem in known or is_bland(word)):
-            name = (
-                goes_on and word.capital and runs[-1][0] > 0 and all(other.capital for other in words[slice(*runs[-1])])
-            )
-            if name:  # "Tanner Street", if asked for the street
-                runs[-1] = (runs[-1][0], place + 1)
-        elif word.quoted or not word.function:
-            if goes_on:
-                runs[-1] = (runs[-1][0], place + 1)
-            else:
-                runs.append((place, place + 1))
+        links = word.stem in known or (word.stem in stems_of(_BLAND) and not word.capital)
+        tells = word.quoted or not (links or word.function)
+        # "Tanner Street", if asked for the street
+        name = links and goes_on and runs[-1][0] > 0 and all(other.capital for other in words[runs[-1][0] : place + 1])
+        if goes_on and (tells or name):
+            runs[-1] = (runs[-1][0], place + 1)
+        elif tells:
+            runs.append((place, place + 1))
     runs = [(start + (words[start].text == "year" and end > start + 1), end) for start, end in runs]
-    runs = [
-        run for run in runs if not (words[run[0]].quoted and {word.stem for word in words[slice(*run)]} <= known)
-    ] or runs
+    stems = {run: {word.stem for word in words[slice(*run)]} for run in runs}
+    runs = [run for run in runs if not (words[run[0]].quoted and stems[run] <= known)] or runs
     return [run for run in runs if any(not word.function for word in words[slice(*run)])]
-
-
-def is_bland(word: Word) -> bool:
-    """Whether a word only links a fact with the question ("keeps", "tells")."""
-    return word.stem in stems_of(_BLAND) and not word.capital
 
 
 def _asides(words: Sequence[Word]) -> set[int]:
@@ -145,25 +131,17 @@ def _asides(words: Sequence[Word]) -> set[int]:
 def _fact(words: Sequence[Word], start: int, end: int, *, given: bool) -> Fact:
     before = _before(words, start, ARTICLES | {"his", "her", "their", "its"})
     lead = words[before].text if before >= 0 else ""
-    kind = _kind(words, start, end)
-    weight = 2.0
-    if kind == "words":
-        passive = lead in ("is", "was", "were", "been")
-        content = [word for word in words[start:end] if not word.function]
-        weight = sum(0.5 if word.text.endswith("ed") and not passive else 1.0 for word in content) or 1.0
-    side = not given and start > 1 and lead in _BEFORE_A_SIDE_DETAIL
-    if (
-        kind == "name"
-        and lead == "of"
-        and not given
-        and _PLACE_BEFORE & {w.text for w in words[max(before - 4, 0) : before]}
-    ):
-        kind, side = "place", False  # "in the vault of the Lindgard Library"
-    if lead == "from" and not given and kind in ("words", "place"):  # "turns from clear to amber"
-        side = any(word.text == "to" for word in words[end : end + 2]) and start > 1
-    return Fact(
-        tuple(words[start:end]), kind, given, start, weight / 2 if side else weight, side, lead in _PLACE_BEFORE
-    )
+    run, kind = words[start:end], _kind(words, start, end)
+    passive = lead in ("is", "was", "were", "been")
+    verbs = [word.text.endswith("ed") and not passive for word in run if not word.function]
+    weight = sum(0.5 if verb else 1.0 for verb in verbs) or 1.0 if kind == "words" else 2.0
+    side = start > 1 and lead in _BEFORE_A_SIDE_DETAIL
+    if lead == "of" and kind == "name" and _PLACE_BEFORE & {word.text for word in words[max(before - 4, 0) : before]}:
+        kind, side = kind if given else "place", False  # "in the vault of the Lindgard Library"
+    if lead == "from" and kind in ("words", "place"):  # "turns from clear to amber"
+        side = start > 1 and any(word.text == "to" for word in words[end : end + 2])
+    weight = weight / 2 if side and not given else weight
+    return Fact(tuple(run), kind, given, start, weight, somewhere=lead in _PLACE_BEFORE)
 
 
 def _before(words: Sequence[Word], place: int, passed: Set[str]) -> int:

@@ -153,6 +153,7 @@ def _part_of_day(found: re.Match[str]) -> str:
 
 _SHORT_YEAR = re.compile(r"'(\d\d)\b")
 _AMOUNT = re.compile(r"\b(\d+(?:\.\d+)?) ?-?([a-z]+)\b\.?", re.I)
+_NO_UNITS = listed("a an in at on of or to by the")
 _SIZES = (
     {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800},
     {"month": 1, "year": 12, "decade": 120, "century": 1200, "centurie": 1200},
@@ -194,6 +195,3 @@ def written_alike(text: str, reference: str) -> str:
     told = with_digits(text)
     changed = _AMOUNT.sub(alike, told)
     return text if changed == told else changed
-
-
-_NO_UNITS = listed("a an in at on of or to by the")
