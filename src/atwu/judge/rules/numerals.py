@@ -172,26 +172,19 @@ def written_alike(text: str, reference: str) -> str:
         return text
 
     def alike(found: re.Match[str]) -> str:
-        unit = found[2].lower()
+        value, unit = found[1], found[2].lower()
         for number, other in amounts:
-            if (
-                number == found[1]
-                and other.startswith(unit)
-                and len(unit) <= 3 < len(other) - 1
-                and unit not in _NO_UNITS
-            ):
+            short = len(unit) <= 3 and unit not in _NO_UNITS and len(other) > 4 and other.startswith(unit)
+            if (short and number == value) or _equal(value, unit.removesuffix("s"), number, other.removesuffix("s")):
                 return f"{number} {other}"
-            mine, its = unit.removesuffix("s"), other.removesuffix("s")
-            for sizes in _SIZES:
-                if (
-                    mine != its
-                    and mine in sizes
-                    and its in sizes
-                    and float(found[1]) * sizes[mine] == float(number) * sizes[its]
-                ):
-                    return f"{number} {other}"
         return found[0]
 
     told = with_digits(text)
     changed = _AMOUNT.sub(alike, told)
     return text if changed == told else changed
+
+
+def _equal(value: str, unit: str, other_value: str, other_unit: str) -> bool:
+    """Whether two amounts in different units are the same."""
+    sizes = next((sizes for sizes in _SIZES if unit in sizes and other_unit in sizes and unit != other_unit), None)
+    return sizes is not None and float(value) * sizes[unit] == float(other_value) * sizes[other_unit]
