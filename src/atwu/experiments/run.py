@@ -20,8 +20,10 @@ from atwu._files import write_json
 from atwu.benchmarks.spread import spread
 from atwu.data.alternates import check_alternates
 from atwu.data.schema import Example
+from atwu.evaluation.columns import HOLDOUT, RWKU
 from atwu.evaluation.config import EvaluateConfig
 from atwu.evaluation.generations import GenerationStore
+from atwu.evaluation.panel import find_metric
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.evaluation.run import evaluate
 from atwu.evaluation.trace import TRACE_NAME, WeightTrace
@@ -265,15 +267,16 @@ def measure(
 ) -> EvalResult:
     """Evaluate a model on the rows of a scale."""
     benchmark, wanted = setup.models.benchmark, setup.metrics
+    needs = {need for metric in wanted for need in find_metric(metric).needs}
     return evaluate(
         load_model(str(model)).to(pick_device()),
         load_tokenizer(str(model)),
         forget=benchmark.forget,
         retain=benchmark.retain,
-        holdout=benchmark.holdout if {"membership", "gradient_norm"} & set(wanted) else (),
+        holdout=benchmark.holdout if HOLDOUT in needs else (),
         kept=benchmark.kept if "truth_ratio" in wanted else {},
         pool=benchmark.pool,
-        probes=benchmark.probes if "rwku" in wanted else None,
+        probes=benchmark.probes if RWKU in needs else None,
         metrics=wanted,
         config=EvaluateConfig(**setup.scale.evaluation),
         judge=_judge(setup),
