@@ -142,5 +142,6 @@ def test_search_that_cannot_be_measured_is_refused_before_it_begins():
     models = SimpleNamespace(benchmark=SimpleNamespace(probes=None))
     with pytest.raises(ValueError, match="N_delta is measured on RWKU's probes; scale people-tiny has none"):
         check_search(dataclasses.replace(SEARCH, objective="N_delta"), models)
+    atwu = Search("atwu", SEARCH.scale).decided()
     with pytest.raises(ValueError, match="rho is a share of tokens"):
-        check_search(dataclasses.replace(SEARCH, options={"rho": 3.0}), models)
+        check_search(dataclasses.replace(atwu, options={"rho": 3.0}), models)
