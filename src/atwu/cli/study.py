@@ -112,7 +112,7 @@ class Run:
         with queue:
             found = run_study(
                 whole,
-                chosen,
+                chosen.runs,
                 queue,
                 judge=functools.partial(open_judge, judging),
                 judge_name={"name": judging.judge, "url": judging.judge_url, "reply": judging.judge_reply_tokens},

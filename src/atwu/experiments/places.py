@@ -37,7 +37,7 @@ def open_queue(
     if cluster is not None:
         return Cluster(cluster, slots=processes, gpus_per_run=gpus_per_run, say=say)
     count = processes or default_processes(devices)
-    if count == 1 and len(devices) < 2:
+    if count == 1 and not devices:
         return Here(threads=threads)
     share = threads or max(1, (os.cpu_count() or 1) // count)
     return Processes(count, folder=folder, threads=share, devices=devices, say=say)

@@ -17,6 +17,7 @@ import os
 import pickle
 import platform
 import signal
+import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -24,6 +25,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
+
+from tqdm.auto import tqdm
 
 from atwu.errors import WorkerError
 
@@ -152,6 +155,12 @@ def work_off(
         finish(key, done)
 
 
+def progress_bar(total: int, *, desc: str, unit: str, shown: bool) -> Any:
+    """A bar over what a queue finishes."""
+    often = 0.2 if sys.stderr.isatty() else 15  # a log file wants few lines
+    return tqdm(total=total, desc=desc, unit=unit, disable=not shown, dynamic_ncols=True, mininterval=often)
+
+
 def attempt(task: Task) -> Done:
     """Do a task; an error is returned, as itself or, where it cannot travel between processes, as text."""
     try:
@@ -268,7 +277,7 @@ class Processes(Queue):
             environment["CUDA_VISIBLE_DEVICES"] = self._devices[index % len(self._devices)]
         mine, theirs = self._context.Pipe()
         given = (theirs, Path.cwd(), environment, self._threads, log.absolute())
-        process = self._context.Process(target=_serve, args=given, daemon=True)
+        process = self._context.Process(target=_serve, args=given)
         process.start()
         theirs.close()
         return _Worker(process, mine, log)

@@ -64,9 +64,9 @@ def again(tmp_path, models):
     path.write_text("methods: [wga, npo]\nseeds: 1")
     planned = plan(read_study(path), find_scale("tiny"), tmp_path / "out")
     work = Work(planned, Setup(models, planned.scale, planned.metrics), device="cpu")
-    work.prepare()
+    work.prepare(planned.runs)
     with Here() as queue:
-        work.work(queue)
+        work.work(planned.runs, queue)
     return work
 
 

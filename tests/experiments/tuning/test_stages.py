@@ -9,32 +9,26 @@ import pytest
 from atwu.experiments.scales import find_scale
 from atwu.experiments.tuning.points import FinishedTrial
 from atwu.experiments.tuning.search import Search, SearchResult
-from atwu.experiments.tuning.stages import second_stage, two_stage
+from atwu.experiments.tuning.stages import second_stage
 from atwu.methods.options import Range
 
 SMALL, TINY = find_scale("people-small"), find_scale("people-tiny")
 
 
-def pretend(searches: list[Search]):
-    """Runs a search whose second trial is the best."""
-
-    def run(search: Search) -> SearchResult:
-        decided = search.decided()
-        searches.append(decided)
-        point = {name: where.clip(2e-3) for name, where in (decided.space or {}).items()}
-        trials = (FinishedTrial(0, point, 0.1, 1.0), FinishedTrial(1, point, 0.9, 1.0))
-        return SearchResult(decided, trials)
-
-    return run
+def found(search: Search) -> SearchResult:
+    """A search whose second trial is the best."""
+    decided = search.decided()
+    point = {name: where.clip(2e-3) for name, where in (decided.space or {}).items()}
+    return SearchResult(decided, (FinishedTrial(0, point, 0.1, 1.0), FinishedTrial(1, point, 0.9, 1.0)))
 
 
 def test_second_stage_searches_the_learning_rate_around_the_first_and_fixes_the_rest():
-    searches: list[Search] = []
-    stages = two_stage(Search("atwu", SMALL, {"rho": 0.3}, trials=7, seed=4), pretend(searches), transfer_trials=3)
-    first, second = searches
-    assert (first.scale, first.trials, first.label) == (TINY, 7, "people-tiny/atwu")
-    assert first.space is not None
-    assert first.space.keys() == {"learning_rate", "forget_weight", "retain_weight", "beta", "scorer_learning_rate"}
+    first = found(Search("atwu", TINY, {"rho": 0.3}, trials=7, seed=4))
+    assert first.search.space is not None
+    assert first.search.space.keys() == {
+        *("learning_rate", "forget_weight", "retain_weight", "beta", "scorer_learning_rate")
+    }
+    second = second_stage(first, SMALL, trials=3).decided()
     assert (second.scale, second.trials, second.seed) == (SMALL, 3, 4)
     assert second.label.startswith("people-tiny/atwu/to-people-small-")
     assert second.space == {"learning_rate": Range(2e-3 / 5, 2e-3 * 5)}
@@ -46,14 +40,6 @@ def test_second_stage_searches_the_learning_rate_around_the_first_and_fixes_the_
         "beta": 1.0,
         "scorer_learning_rate": 0.01,
     }
-    assert stages.second.search is second
-
-
-def test_surrogate_can_be_named_and_falls_back_to_the_scale_itself():
-    searches: list[Search] = []
-    two_stage(Search("grad_diff", TINY), pretend(searches))
-    two_stage(Search("grad_diff", TINY), pretend(searches), surrogate=SMALL)
-    assert [search.scale.name for search in searches] == ["people-tiny", "people-tiny", "people-small", "people-tiny"]
 
 
 def test_layers_stay_whole_numbers():

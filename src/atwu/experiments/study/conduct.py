@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from atwu._files import write_json
 from atwu.experiments.jobs import only_here
 from atwu.experiments.queue import Queue, Say
-from atwu.experiments.run import Setup
+from atwu.experiments.run import Run, Setup
 from atwu.experiments.scales import find_scale
 from atwu.experiments.study.plan import Plan, described, plan
 from atwu.experiments.study.spec import read_study
@@ -67,7 +67,7 @@ def plan_study(
 
 def run_study(
     whole: Plan,
-    chosen: Plan,
+    runs: Sequence[Run],
     queue: Queue,
     *,
     judge: Callable[[], Judge] | None = None,
@@ -82,7 +82,7 @@ def run_study(
 
     Args:
         whole: the study.
-        chosen: the part of it that is to be run now.
+        runs: those of it that are to be done now.
         queue: does the work (`atwu.experiments.places.open_queue`).
         judge: opens the judge of a process; can be pickled.
         judge_name: how it was chosen, for what decides a result.
@@ -105,14 +105,13 @@ def run_study(
         keep_models=keep_models,
         trace=whole.study.trace,
     )
-    work = Work(chosen, setup, judge_name=judge_name, device=queue.device, overwrite=overwrite, say=say)
+    work = Work(whole, setup, judge_name=judge_name, device=queue.device, overwrite=overwrite, say=say)
     with only_here(folder):
-        work.prepare()
+        work.prepare(runs)
         # Written now as well, so that a report can be made of what is finished at any time.
         write_json(folder / STUDY_NAME, described(whole, command) | {"failed": {}, "left_out": left_out})
-        work.work(queue, progress=True)
-        everything = Work(whole, setup, judge_name=judge_name, device=queue.device)
-        current = [run for run in whole.runs if everything.settled(run)]
+        work.work(runs, queue, progress=True)
+        current = [run for run in whole.runs if work.settled(run)]
         failed = failures(current)
         found = {
             "budget": replace(whole, runs=tuple(current)).budget,

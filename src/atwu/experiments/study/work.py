@@ -10,12 +10,10 @@ import dataclasses
 import json
 import logging
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from tqdm.auto import tqdm
 
 from atwu._cache import short_hash
 from atwu._files import file_digest, write_json
@@ -24,7 +22,7 @@ from atwu.evaluation.probe import ProbeResult, annotated_rows, probe
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.evaluation.token_scores import SampleAuroc
 from atwu.experiments.jobs import Jobs, unfinished
-from atwu.experiments.queue import Done, Queue, Say, Task, work_off
+from atwu.experiments.queue import Done, Queue, Say, Task, progress_bar, work_off
 from atwu.experiments.run import EVAL_NAME, ORIGINAL, RETAIN_ONLY, RUN_NAME, Run, Setup, execute, measure_reference
 from atwu.experiments.study.plan import Plan
 from atwu.experiments.targets import identity
@@ -93,13 +91,13 @@ class Work:
         there = run.finished or (run.folder / FAILED_NAME).is_file()
         return there and self._jobs.known(run.folder) == self.job(run)
 
-    def prepare(self) -> None:
-        """Look at what lies there: forget failures that may not happen again.
+    def prepare(self, runs: Iterable[Run]) -> None:
+        """Look at what lies there of some runs: forget failures that may not happen again.
 
         Raises:
             ValueError: a run was made or begun with other settings than the plan's, and may not be done again.
         """
-        for run in self.plan.runs:
+        for run in runs:
             failure = run.folder / FAILED_NAME
             if failure.is_file() and (self._overwrite or not json.loads(failure.read_text(encoding="utf-8"))["final"]):
                 if self._overwrite or not (run.folder / RUN_NAME).is_file():
@@ -115,20 +113,20 @@ class Work:
                     "runs again with --overwrite."
                 )
 
-    def work(self, queue: Queue, *, progress: bool = False) -> None:
-        """Do every run that is not finished.
+    def work(self, runs: Sequence[Run], queue: Queue, *, progress: bool = False) -> None:
+        """Do those runs that are not finished.
 
         A run that starts from another run's scorer waits for it. A run that fails is recorded and left out; when the judge's
         limit is reached, no further run is begun.
         """
-        waiting = {run.name: run for run in self.plan.runs if not self.settled(run)}
+        waiting = {run.name: run for run in runs if not self.settled(run)}
         if not waiting:
             return
         references = self._references(queue)
         if self.plan.study.probe:
             self._probe(queue)
         begun: dict[str, Run] = {}
-        bar = tqdm(total=len(self.plan.runs), desc="runs", unit="run", disable=not progress)
+        bar = progress_bar(len(runs), desc="runs", unit="run", shown=progress)
 
         def begin() -> tuple[str, Task] | None:
             for run in tuple(waiting.values()):
@@ -151,7 +149,7 @@ class Work:
             bar.update()
 
         with bar:
-            bar.update(len(self.plan.runs) - len(waiting))
+            bar.update(len(runs) - len(waiting))
             work_off(queue, begin, finish)
 
     def _references(self, queue: Queue) -> dict[str, EvalResult]:

@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from dataclasses import dataclass
 
 from atwu._cache import short_hash
-from atwu.experiments.scales import Scale, find_scale
+from atwu.experiments.scales import Scale
 from atwu.experiments.tuning.search import AllPrunedError, Search, SearchResult
 from atwu.methods.options import Range
 
 TRANSFER_TRIALS = 5
 FACTOR = 5.0
 """The second stage searches the learning rate from a fifth to five times the first stage's best."""
-
-
-@dataclass(frozen=True, slots=True)
-class TwoStages:
-    """What both searches found."""
-
-    first: SearchResult
-    """Everything, on the surrogate."""
-    second: SearchResult
-    """The learning rate, on the scale itself."""
 
 
 def second_stage(
@@ -59,23 +47,3 @@ def second_stage(
         space={"learning_rate": Range(rate / FACTOR, rate * FACTOR)},
         first=({"learning_rate": rate},),
     )
-
-
-def two_stage(
-    search: Search,
-    run: Callable[[Search], SearchResult],
-    *,
-    surrogate: Scale | None = None,
-    transfer_trials: int = TRANSFER_TRIALS,
-) -> TwoStages:
-    """Both stages.
-
-    Args:
-        search: for the scale itself; its budget is the first stage's.
-        run: runs a search, with the models of its scale.
-        surrogate: scale of the first stage; None for the one that the scale names, or the scale itself.
-        transfer_trials: budget of the second stage.
-    """
-    cheap = surrogate or (find_scale(search.scale.surrogate) if search.scale.surrogate else search.scale)
-    first = run(dataclasses.replace(search, scale=cheap))
-    return TwoStages(first, run(second_stage(first, search.scale, trials=transfer_trials, objective=search.objective)))

@@ -11,18 +11,15 @@ import contextlib
 import dataclasses
 import logging
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tqdm.auto import tqdm
-
 from atwu._cache import short_hash
 from atwu._extras import require
 from atwu.experiments.jobs import Jobs, only_here
-from atwu.experiments.queue import Done, Queue, Say, Task, work_off
+from atwu.experiments.queue import Done, Queue, Say, Task, progress_bar, work_off
 from atwu.experiments.tuning.definition import differences
 from atwu.experiments.tuning.points import FinishedTrial, Point, optuna_trial, propose
 from atwu.experiments.tuning.search import Evaluate, Outcome, PrunedError, Search, SearchResult
@@ -201,14 +198,7 @@ def _quiet_optuna() -> Iterator[None]:
 @contextlib.contextmanager
 def _bar(search: Search, *, shown: bool) -> Iterator[Watch]:
     """A bar over trials with the best value so far."""
-    bar = tqdm(
-        total=search.trials,
-        desc=search.label,
-        unit="trial",
-        disable=not shown,
-        dynamic_ncols=True,
-        mininterval=0.2 if sys.stderr.isatty() else 15,  # a log file wants few lines
-    )
+    bar = progress_bar(search.trials, desc=search.label, unit="trial", shown=shown)
 
     def watch(found: SearchResult) -> None:
         best = found.best

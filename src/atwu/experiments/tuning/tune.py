@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import shlex
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from atwu.experiments.scales import Scale, find_scale
 from atwu.experiments.targets import Models, prepare_models
 from atwu.experiments.tuning.results import check_preset, write_results
 from atwu.experiments.tuning.search import AllPrunedError, NotPossibleError, Search, SearchResult
-from atwu.experiments.tuning.stages import TRANSFER_TRIALS, two_stage
+from atwu.experiments.tuning.stages import TRANSFER_TRIALS, second_stage
 from atwu.experiments.tuning.storage import FILE_NAME
 from atwu.experiments.tuning.trial import check_rows, run_search
 from atwu.methods.plugins import load_plugins
@@ -172,8 +173,9 @@ def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say
                 found[name] = [run(search)]
             else:
                 check_rows(search, models_of(there))  # before the first stage is paid for
-                stages = two_stage(search, run, surrogate=here, transfer_trials=tuning.transfer_trials)
-                found[name] = [stages.first, stages.second]
+                first = run(dataclasses.replace(search, scale=here))
+                count, goal = tuning.transfer_trials, tuning.objective
+                found[name] = [first, run(second_stage(first, there, trials=count, objective=goal))]
             write_results(found[name], tuning.folder, command=tuning.command(name, fixed))
         except NotPossibleError as error:
             if not tuning.every:
