@@ -63,7 +63,7 @@ def kill_in_trial() -> Callable[[subprocess.Popen[str], Path, int], None]:
     """Kills a search as soon as it has begun so many trials."""
 
     def kill(process: subprocess.Popen[str], log: Path, trials: int) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while not log.is_file() or len(log.read_text().split()) < trials:
             assert process.poll() is None, "the search ended before it could be killed"
             assert time.monotonic() < deadline
