@@ -147,7 +147,7 @@ class UnlearnConfig(_UnlearnFields):
     def as_plain(self) -> dict[str, Any]:
         """Every field that has a value, and the part options that were given, as plain JSON, without secrets."""
         found = super().as_plain()
-        given = found.pop("part_options", {})
+        given: dict[str, Any] = found.pop("part_options", {})
         return found | given
 
 
