@@ -223,7 +223,7 @@ def test_a_resumed_run_ends_where_the_whole_one_does(options, model_folder, tmp_
     [
         ({"scorer_procedure": "frozen"}, "a frozen scorer needs a start"),
         ({"scorer_procedure": "joint", "scorer_min_updates": 3}, "updates the scorer at every step"),
-        ({"scorer_min_updates": -1}, "scorer_min_updates must be 0 or more"),
+        ({"scorer_min_updates": -1}, "scorer_min_updates must be a finite number >= 0"),
         ({"scorer_prior": "rare"}, "scorer_prior must be one of none, rarity"),
     ],
 )
