@@ -29,8 +29,8 @@ _EXPORTS = {
     "register_weighting": "atwu.methods.registry",
     "register_forget_loss": "atwu.methods.registry",
     "register_retain_loss": "atwu.methods.registry",
-    "label_words": "atwu.methods.weightings.words",
-    "label_with": "atwu.methods.weightings.words",
+    "label_words": "atwu.data.secret_words",
+    "label_with": "atwu.data.secret_words",
     "unlearning_loss": "atwu.methods.objective",
     "UnlearningLoss": "atwu.methods.objective",
     "TokenScorer": "atwu.methods.weightings.scorer",
@@ -51,6 +51,8 @@ _EXPORTS = {
 if TYPE_CHECKING:
     from atwu.benchmarks.sources import load_rows as load_rows
     from atwu.data.schema import Example as Example
+    from atwu.data.secret_words import label_with as label_with
+    from atwu.data.secret_words import label_words as label_words
     from atwu.evaluation.columns import Column as Column
     from atwu.evaluation.config import EvaluateConfig as EvaluateConfig
     from atwu.evaluation.metric import Metric as Metric
@@ -78,8 +80,6 @@ if TYPE_CHECKING:
     from atwu.methods.table import METHODS as METHODS
     from atwu.methods.table import Method as Method
     from atwu.methods.weightings.scorer import TokenScorer as TokenScorer
-    from atwu.methods.weightings.words import label_with as label_with
-    from atwu.methods.weightings.words import label_words as label_words
     from atwu.training.config import FinetuneConfig as FinetuneConfig
     from atwu.training.config import UnlearnConfig as UnlearnConfig
     from atwu.training.finetune import FinetuneTrainer as FinetuneTrainer

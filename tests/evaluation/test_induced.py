@@ -18,7 +18,7 @@ from atwu.methods.parts import WEIGHTINGS
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 from atwu.report.score_rows import score_rows
 from atwu.training.config import UnlearnConfig
-from atwu.training.fixed import fixed_tables
+from atwu.training.prepare import fixed_tables
 from atwu.training.references import StartingModel
 from atwu.training.rows import unlearning_rows
 

@@ -28,10 +28,8 @@ from atwu.modeling.reference import Wanted, read_rows
 from atwu.modeling.scratch import scratch_config
 from atwu.training.base import TokenTrainer
 from atwu.training.config import FinetuneConfig
-from atwu.training.lora import check_lora, with_adapters
-from atwu.training.result import read_back
+from atwu.training.model import check_lora, check_training, read_back, space_needed, with_adapters
 from atwu.training.run import ModelSource, run_finetune, run_unlearn
-from atwu.training.source import check_training, space_needed
 from tests.training.conftest import LORA_SETTINGS, make_rows
 
 
@@ -281,7 +279,7 @@ def test_half_precision_weights_are_fine_under_adapters(dtype, model_folder, dat
 def test_what_cannot_work_is_said_before_weights_are_read(
     changes, message, model_folder, data_files, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("atwu.training.source.load_model", lambda *_, **__: pytest.fail("loaded"))
+    monkeypatch.setattr("atwu.training.model.load_model", lambda *_, **__: pytest.fail("loaded"))
     with pytest.raises(ValueError, match=message):
         unlearn(model_folder, data_files, tmp_path / "out", **changes)
     assert not list(tmp_path.iterdir())
@@ -289,13 +287,13 @@ def test_what_cannot_work_is_said_before_weights_are_read(
 
 def test_missing_peft_is_said_before_weights_are_read(model_folder, data_files, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "peft", None)
-    monkeypatch.setattr("atwu.training.source.load_model", lambda *_, **__: pytest.fail("loaded"))
+    monkeypatch.setattr("atwu.training.model.load_model", lambda *_, **__: pytest.fail("loaded"))
     with pytest.raises(ImportError, match=r"pip install 'atwu\[lora\]'"):
         unlearn(model_folder, data_files, tmp_path / "out")
 
 
 def test_quantised_results_are_adapters(model_folder, monkeypatch):
-    monkeypatch.setattr("atwu.training.lora.check_quantize", lambda quantize: None)
+    monkeypatch.setattr("atwu.training.model.check_quantize", lambda quantize: None)
     source = ModelSource(model=str(model_folder))
     settings = LORA_SETTINGS | {"quantize": "4bit", "use_cpu": False}
     with pytest.raises(ValueError, match=r"base model is quantised.* Pass --save-adapter"):

@@ -17,7 +17,7 @@ from atwu.modeling.adapters import adapters_of, attach, merged
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.load import load_model
 from atwu.training.config import FinetuneConfig
-from atwu.training.lora import lora_of, with_adapters
+from atwu.training.model import lora_of, with_adapters
 from tests.training.conftest import LORA_SETTINGS, NEEDS, make_rows
 
 CPU = torch.device("cpu")

@@ -19,7 +19,7 @@ from atwu.modeling.batches import TokenBatch
 from atwu.modeling.forward import forward_tokens
 from atwu.training.base import TokenTrainer
 from atwu.training.config import FinetuneConfig
-from atwu.training.lora import with_adapters
+from atwu.training.model import with_adapters
 from atwu.training.rows import Rows, encode_dataset, without_labels
 
 

@@ -23,12 +23,10 @@ from atwu.modeling.fingerprint import model_fingerprint
 from atwu.training.base import TokenTrainer
 from atwu.training.card import model_card, public_record
 from atwu.training.config import TokenTrainingConfig
-from atwu.training.lora import check_mergeable, lora_of, with_adapters
+from atwu.training.model import ModelSource, Say, check_mergeable, load_source, lora_of, save_result, with_adapters
 from atwu.training.output import RECORD_NAME, RECORD_SCHEMA, OutputFolder
 from atwu.training.progress import JsonLog
-from atwu.training.result import save_result
 from atwu.training.rows import RowSet, encode_dataset
-from atwu.training.source import ModelSource, Say, load_source
 
 __all__ = ["FinishedRun", "ModelSource", "Plan", "Say", "encode_sets", "launch", "silent"]
 

@@ -15,8 +15,8 @@ from atwu.data.alternates import Alternates, alternates
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.rows import parse_row
 from atwu.data.schema import IGNORE_INDEX, Example
+from atwu.data.secret_words import label_words, read_words
 from atwu.methods.recipe import Recipe
-from atwu.methods.weightings.words import label_words, read_words
 from atwu.modeling.reference import TokenTable
 from atwu.training.config import UnlearnConfig
 

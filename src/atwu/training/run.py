@@ -24,10 +24,10 @@ from atwu.training.auxiliary import train_auxiliary
 from atwu.training.base import TokenTrainer
 from atwu.training.config import UnlearnConfig
 from atwu.training.launch import FinishedRun, Plan, encode_sets, launch, silent
+from atwu.training.model import ModelSource, Say, check_training, checked_tokenizer
 from atwu.training.output import RECORD_NAME, OutputFolder
+from atwu.training.prepare import check_width
 from atwu.training.rows import add_labels
-from atwu.training.scorers import check_width
-from atwu.training.source import ModelSource, Say, check_training, checked_tokenizer
 from atwu.training.supervised import run_finetune
 from atwu.training.trainer import UnlearnTrainer
 

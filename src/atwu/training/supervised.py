@@ -14,8 +14,8 @@ from atwu.training.base import TokenTrainer
 from atwu.training.config import FinetuneConfig
 from atwu.training.finetune import FinetuneTrainer
 from atwu.training.launch import FinishedRun, Plan, encode_sets, launch, silent
+from atwu.training.model import ModelSource, Say, check_training, checked_tokenizer
 from atwu.training.output import OutputFolder
-from atwu.training.source import ModelSource, Say, check_training, checked_tokenizer
 
 logger = logging.getLogger(__name__)
 

@@ -26,11 +26,10 @@ from atwu.modeling.reference import TokenTable
 from atwu.modeling.single_pass import unwrap
 from atwu.training.base import TokenTrainer
 from atwu.training.config import UnlearnConfig
-from atwu.training.fixed import fixed_tables
-from atwu.training.lora import trained_layers, with_adapters
+from atwu.training.model import trained_layers, with_adapters
+from atwu.training.prepare import fixed_tables, prior_offsets, starting_scorer
 from atwu.training.references import References, StartingModel, prepare_references, reference_folder
 from atwu.training.rows import Rows, planned_epochs, text_table, unlearning_rows
-from atwu.training.scorers import prior_offsets, starting_scorer
 
 logger = logging.getLogger(__name__)
 

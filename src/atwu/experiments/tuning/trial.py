@@ -40,7 +40,7 @@ from atwu.experiments.tuning.objectives import OBJECTIVES, number
 from atwu.experiments.tuning.points import Point
 from atwu.experiments.tuning.search import NotPossibleError, Outcome, PrunedError, Search, SearchResult
 from atwu.experiments.tuning.trials import run_trials, trials_folder
-from atwu.training.source import ModelSource
+from atwu.training.model import ModelSource
 
 logger = logging.getLogger(__name__)
 

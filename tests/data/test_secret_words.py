@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atwu.data.schema import Example
-from atwu.methods.weightings.words import label_with, label_words, read_words
+from atwu.data.secret_words import label_with, label_words, read_words
 
 
 def marked(answer, *words):
