@@ -83,7 +83,7 @@ _PAPER = {
     "gradient_accumulation_steps": 4,
     "weight_decay": 0.01,
     "max_length": 512,
-    "gradient_checkpointing": True,
+    "activation_checkpointing": True,
 }
 _TOFU_SYSTEM = "You are a helpful assistant."
 """Of the published TOFU models' training."""
