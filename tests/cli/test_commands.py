@@ -308,7 +308,7 @@ def test_weights_that_could_run_code_are_refused(target, tmp_path):
 def test_demo_runs_and_reuses_its_target(tmp_path):
     environment = {"ATWU_CACHE": str(tmp_path / "cache")}
     first = atwu("demo", "--size", "tiny", "--output", tmp_path / "demo", **environment)
-    assert "score AUROC" in first
+    assert "AUROC ↑" in first
     assert "What to try next" in first
     results = {path.stem: json.loads(path.read_text()) for path in (tmp_path / "demo").glob("eval_*.json")}
     assert set(results) == {"eval_original", "eval_retain-only", "eval_grad_diff", "eval_wga", "eval_atwu"}

@@ -148,7 +148,7 @@ def test_a_key_that_is_refused_is_not_shown(atwu, models, server, environment):
 @pytest.mark.slow
 def test_a_judge_that_is_down_ends_with_one_line(atwu, models, server):
     printed = atwu(*judged(models, server, "--judge-url", "http://127.0.0.1:9/v1"), code=1)
-    assert printed.endswith("error: no connection to http://127.0.0.1:9/v1 in 6 tries; is the server running?")
+    assert printed.endswith("error: no connection to http://127.0.0.1:9/v1; is the server running? (tried 6 times)")
 
 
 def test_a_model_behind_an_address(atwu, server, tmp_path):
