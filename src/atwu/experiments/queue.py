@@ -250,7 +250,10 @@ class Processes(Queue):
 
     def __exit__(self, *error: object) -> None:
         for worker in self._workers.values():
-            worker.process.terminate()
+            if worker.task is None:
+                worker.connection.close()  # it then ends by itself, and leaves nothing to clean up
+            else:
+                worker.process.terminate()
         for worker in self._workers.values():
             worker.process.join()
         self._workers.clear()
