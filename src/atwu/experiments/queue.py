@@ -37,6 +37,8 @@ Say = Callable[[str], None]
 ATTEMPTS = 3
 """Times a task is begun whose workers die."""
 _LAST_LINES = 15
+_LAST_SECONDS = 10
+"""How long an idle worker may take to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +257,8 @@ class Processes(Queue):
             else:
                 worker.process.terminate()
         for worker in self._workers.values():
+            worker.process.join(timeout=_LAST_SECONDS)
+            worker.process.terminate()
             worker.process.join()
         self._workers.clear()
 
