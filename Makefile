@@ -17,7 +17,7 @@ theory: $(READY)
 	$(VENV)/bin/python -m theory --output theory-out
 
 test: $(READY) lint
-	$(VENV)/bin/python -m pytest --numprocesses auto --dist loadscope
+	$(VENV)/bin/python -m pytest --numprocesses auto --dist loadscope --no-loadscope-reorder
 
 lint: $(READY)
 	$(VENV)/bin/ruff check src tests benchmarks examples theory scripts

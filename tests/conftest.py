@@ -16,6 +16,12 @@ from transformers import LlamaConfig, LlamaForCausalLM
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests first, so that no worker begins one when the others are done."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 @pytest.fixture
 def tiny_llama() -> Callable[..., LlamaForCausalLM]:
     """Builds equal tiny models: a few thousand parameters, grouped-query attention, untied head."""

@@ -15,6 +15,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.commands import run_command
+
 
 def command(model: Path, rows: tuple[Path, Path], output: Path, *more: str) -> list[str]:
     return [
@@ -78,11 +80,11 @@ def test_killed_run_resumes_to_the_same_bits(model_folder, data_files, tmp_path)
 def test_another_run_in_the_same_place_is_refused(model_folder, data_files, tmp_path):
     output = tmp_path / "out"
     kill_at(command(model_folder, data_files, output), tmp_path / "out.incomplete" / "log.jsonl", 5)
-    other = command(model_folder, data_files, output, "--beta", "3")
-    done = subprocess.run(other, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    other = command(model_folder, data_files, output, "--beta", "3")[3:]
+    done = run_command(other)
     assert done.returncode == 1
     assert "holds an unfinished run that differs in config.beta" in " ".join(done.stderr.split())
-    subprocess.run([*other, "--overwrite"], env=ENVIRONMENT, check=True, capture_output=True)
-    again = subprocess.run(other, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert run_command([*other, "--overwrite"]).returncode == 0
+    again = run_command(other)
     assert again.returncode == 1
     assert "already holds a finished run" in " ".join(again.stderr.split())
