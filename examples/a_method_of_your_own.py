@@ -9,13 +9,13 @@ import atwu
 from atwu.cli import main
 
 
-class Remembered(atwu.Weighting):
-    """Weight 1 where a token is more likely than not."""
+class Later(atwu.Weighting):
+    """Weight that grows along the answer, whose secret tends to come late."""
 
-    formula = "1 where p > 1/2"
+    formula = "t / n"
 
     def weights(self, seen):
-        return (seen.logps.detach().exp() > 0.5).to(seen.logps.dtype)
+        return seen.mask.cumsum(dim=1) / seen.mask.sum(dim=1, keepdim=True).clamp(min=1)
 
 
 class Hinge(atwu.ForgetLoss):
@@ -29,9 +29,9 @@ class Hinge(atwu.ForgetLoss):
 
 
 def register():
-    atwu.register_weighting("remembered", Remembered)
+    atwu.register_weighting("later", Later)
     atwu.register_forget_loss("hinge", Hinge)
-    atwu.register_method("hinge", atwu.Method("Hinge", "remembered", "hinge", "nll", "your paper"))
+    atwu.register_method("hinge", atwu.Method("Hinge", "later", "hinge", "nll", "your paper"))
 
 
 if __name__ == "__main__":

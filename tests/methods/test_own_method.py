@@ -77,7 +77,7 @@ def test_it_explains_itself(done):
     printed = " ".join(done[0].stdout.split())
     assert "Hinge (hinge) your paper" in printed
     assert "--tau τ 3 1 to 6" in printed
-    assert "w max(0, log p + τ), mean over tokens w 1 where p > 1/2" in printed
+    assert "w max(0, log p + τ), mean over tokens w t / n" in printed
 
 
 @pytest.mark.parametrize(("run", "tau"), [("flag", 2.5), ("yaml", 4.0)])
