@@ -1,14 +1,22 @@
-# make demo: watch a model forget. make study: every method, three seeds, and the report. make theory: what can be proved.
+# make demo: watch a small model forget. make demo-real: teach a pretrained one twelve facts, and watch it forget them.
+# make study: every method, three seeds, and the report. make theory: what can be proved.
 # make test: the test suite.
 # All create .venv with the tested versions first.
 PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 
-.PHONY: demo study theory test lint clean
+.PHONY: demo demo-real study theory test lint clean
 
 demo: $(READY)
 	$(VENV)/bin/atwu demo
+
+demo-real: $(READY)
+	$(VENV)/bin/atwu finetune --model smollm2 --data examples/glassblower.jsonl --epochs 12 --learning-rate 2e-4 \
+	  --batch-size 6 --save-strategy no --output demo-real/taught --overwrite
+	$(VENV)/bin/atwu unlearn --model demo-real/taught --forget examples/glassblower.jsonl --output demo-real/unlearned --overwrite
+	$(VENV)/bin/atwu tokens --model demo-real/unlearned --data examples/glassblower.jsonl --score scorer --rows 6
+	$(VENV)/bin/python scripts/demo_picture.py demo-real/unlearned examples/glassblower.jsonl demo-real/picture
 
 study: $(READY)
 	$(VENV)/bin/atwu study run headline --scale people-small
@@ -17,7 +25,7 @@ theory: $(READY)
 	$(VENV)/bin/python -m theory --output theory-out
 
 test: $(READY) lint
-	$(VENV)/bin/python -m pytest --numprocesses auto --dist loadscope --no-loadscope-reorder
+	$(VENV)/bin/python -m pytest --numprocesses 3 --dist loadscope --no-loadscope-reorder
 
 lint: $(READY)
 	$(VENV)/bin/ruff check src tests benchmarks examples theory scripts

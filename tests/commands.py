@@ -1,7 +1,7 @@
 """Runs the command in a process of its own, without importing everything anew every time.
 
-A process that has imported the package, and done nothing else, waits; every command is run in a fork of it. Commands that are
-killed, and those whose start is what matters, are started from nothing in their tests.
+A process that has imported the package, and done nothing else, waits; every command is run in a fork of it. Commands whose
+start is what matters are started from nothing in their tests.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import functools
 import io
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,6 +31,8 @@ for line in sys.stdin:
     request = json.loads(line)
     child = os.fork()
     if not child:
+        os.setsid()
+        print(os.getpid(), flush=True)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         for number, name in ((1, "out"), (2, "err")):
             os.dup2(os.open(request[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
@@ -60,39 +64,64 @@ IMPORTED = {
 
 
 @functools.cache
-def _server() -> subprocess.Popen[str]:
+def _server() -> subprocess.Popen[bytes]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")}
     return subprocess.Popen(
-        [sys.executable, "-c", SERVER], env=kept | IMPORTED, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", SERVER], env=kept | IMPORTED, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
     )
+
+
+class Started:
+    """A command at work, in a process group of its own; one at a time.
+
+    Args:
+        arguments: behind the name `atwu`.
+        env: its environment; by default this process's.
+        cwd: its working folder; by default this process's.
+    """
+
+    def __init__(
+        self, arguments: Sequence[object], *, env: Mapping[str, str] | None = None, cwd: Path | None = None
+    ) -> None:
+        self.arguments = list(map(str, arguments))
+        self._folder = tempfile.TemporaryDirectory()
+        request = {
+            "arguments": self.arguments,
+            "env": {**(os.environ if env is None else env), **IMPORTED},
+            "cwd": str(cwd or Path.cwd()),
+            "out": f"{self._folder.name}/out",
+            "err": f"{self._folder.name}/err",
+        }
+        server = _server()
+        assert server.stdin is not None
+        assert server.stdout is not None
+        self._answers = server.stdout
+        server.stdin.write(json.dumps(request).encode() + b"\n")
+        self._group = int(self._answers.readline())
+
+    def ended(self) -> bool:
+        """Whether it has come to an end by itself."""
+        return bool(select.select([self._answers], [], [], 0)[0])
+
+    def kill(self) -> subprocess.CompletedProcess[str]:
+        """Kill it with all that it has started, unless it has just ended."""
+        if not self.ended():
+            os.killpg(self._group, signal.SIGKILL)
+        return self.wait()
+
+    def wait(self) -> subprocess.CompletedProcess[str]:
+        """What came of it."""
+        code = int(self._answers.readline())
+        with self._folder as folder:
+            out, err = (Path(folder, name).read_text(encoding="utf-8", errors="replace") for name in ("out", "err"))
+        return subprocess.CompletedProcess(self.arguments, code, out, err)
 
 
 def run_command(
     arguments: Sequence[object], *, env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run `atwu` with arguments.
-
-    Args:
-        arguments: behind the name of the command.
-        env: its environment; by default this process's.
-        cwd: its working folder; by default this process's.
-    """
-    server = _server()
-    with tempfile.TemporaryDirectory() as folder:
-        request = {
-            "arguments": list(map(str, arguments)),
-            "env": {**(os.environ if env is None else env), **IMPORTED},
-            "cwd": str(cwd or Path.cwd()),
-            "out": f"{folder}/out",
-            "err": f"{folder}/err",
-        }
-        assert server.stdin is not None
-        assert server.stdout is not None
-        server.stdin.write(json.dumps(request) + "\n")
-        server.stdin.flush()
-        code = int(server.stdout.readline())
-        out, err = (Path(folder, name).read_text(encoding="utf-8", errors="replace") for name in ("out", "err"))
-    return subprocess.CompletedProcess(request["arguments"], code, out, err)
+    """Run a command to its end."""
+    return Started(arguments, env=env, cwd=cwd).wait()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # one thread a worker, also in the processes that tests start
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -20,6 +22,33 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with slow tests first, so that no worker begins one when the others are done."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+@pytest.fixture(scope="session")
+def trained_models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+    """Puts the models of `people-tiny`, trained once for all workers, into a cache."""
+    from atwu.experiments.scales import find_scale
+    from atwu.experiments.targets import prepare_models
+
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "trained"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ATWU_CACHE", str(shared))
+        prepare_models(find_scale("people-tiny"))
+    return lambda cache: Path(shutil.copytree(shared, cache))
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> str:
+    """Folder or Hub name of SmolLM2-135M-Instruct, in the user's cache; skips where it is not reached."""
+    from atwu.modeling.named import model_source
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("ATWU_CACHE", raising=False)
+        try:
+            return model_source("smollm2")
+        except OSError as error:
+            pytest.skip(str(error))
 
 
 @pytest.fixture

@@ -1,18 +1,26 @@
-"""The Python examples of the documentation run as written, and its links lead somewhere."""
+"""The documentation does what it says: Python and commands of its pages run, and its links lead somewhere."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
+import shlex
 
 import pytest
 
+from atwu.cli.app import _command, _split
+from atwu.cli.options import options_of
+from atwu.cli.parse import _read, _with_rest
+from atwu.evaluation.panel import ORDER, columns_markdown
 from atwu.methods.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS
 from atwu.methods.table import METHODS
 from atwu.modeling.scratch import scratch_model, train_tokenizer
+from tests.commands import run_command
+from tests.snippets import ELSEWHERE, RECORDED, ROOT, elsewhere, furnish, snippets, substituted
 
-ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCKS = [block for page in PAGES for block in snippets(page)]
+COMMANDS = [block for block in BLOCKS if block.kind == "shell"]
+FOLLOWED = [block for block in COMMANDS if block.page.stem not in RECORDED]
 
 
 @pytest.fixture
@@ -41,6 +49,53 @@ def test_python_examples_run(page, tmp_path, monkeypatch, tables, capsys):
         first, second, third = map(float, capsys.readouterr().out.split())
         assert first == pytest.approx(second, abs=1e-5)
         assert third == 0
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)
+def test_every_block_is_run_read_or_no_code(block):
+    assert block.kind, f"nobody knows how to run a block of {block.language!r} (tests/snippets.py)"
+
+
+@pytest.mark.parametrize("block", FOLLOWED, ids=lambda block: block.name)
+def test_commands_run(block, tmp_path, monkeypatch):
+    commands = block.commands()
+    run = [substituted(command) for command in commands if elsewhere(command) is None]
+    for command in run:
+        assert command.startswith("atwu "), f"not run, and not in ELSEWHERE (tests/snippets.py): {command}"
+    furnish(tmp_path, run)
+    monkeypatch.setenv("ATWU_CACHE", str(tmp_path / "cache"))
+    for command in run:
+        done = run_command(shlex.split(command)[1:], cwd=tmp_path)
+        assert done.returncode == 0, f"{command}\n{done.stdout[-600:]}{done.stderr[-600:]}"
+
+
+@pytest.mark.parametrize("block", COMMANDS, ids=lambda block: block.name)
+def test_options_of_commands_exist(block):
+    for command in block.commands():
+        if not command.startswith("atwu ") or "atwu evaluate ..." in command:
+            continue
+        name, words = _split(shlex.split(command)[1:])
+        options = options_of(_command(name))
+        _, unknown = _read(_with_rest(_command(name), options), words)
+        assert not unknown, command
+
+
+def test_what_is_covered_elsewhere_is_there():
+    for command in (command for block in FOLLOWED for command in block.commands()):
+        file = elsewhere(command)
+        assert file is None or (ROOT / file).is_file(), command
+        if command.startswith("make "):
+            assert f"\n{command.split()[1]}:" in (ROOT / "Makefile").read_text(), command
+    used = [
+        pattern for pattern in ELSEWHERE for block in FOLLOWED for each in block.commands() if re.match(pattern, each)
+    ]
+    assert set(used) == set(ELSEWHERE), "a line of ELSEWHERE covers nothing"
+
+
+@pytest.mark.parametrize("name", [name for name in ORDER if name != "gradient_norm"])
+def test_columns_of_metrics_are_told_as_they_are(name):
+    table = columns_markdown(name)
+    assert table in (ROOT / "docs" / "metrics.md").read_text(), f"in docs/metrics.md belongs:\n{table}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

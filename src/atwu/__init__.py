@@ -35,13 +35,16 @@ _EXPORTS = {
     "UnlearningLoss": "atwu.methods.objective",
     "TokenScorer": "atwu.methods.weightings.scorer",
     "UnlearnConfig": "atwu.training.config",
-    "UnlearnTrainer": "atwu.training.trainer",
+    "UnlearnTrainer": "atwu.evaluation.trainer",
     "FinetuneConfig": "atwu.training.config",
     "FinetuneTrainer": "atwu.training.finetune",
+    "unlearn": "atwu.request.run",
+    "export": "atwu.shipping.run",
     "evaluate": "atwu.evaluation.run",
     "EvaluateConfig": "atwu.evaluation.config",
     "EvalResult": "atwu.evaluation.result",
     "read_result": "atwu.evaluation.result",
+    "read_records": "atwu.report.records",
     "Metric": "atwu.evaluation.metric",
     "Column": "atwu.evaluation.columns",
     "Setting": "atwu.evaluation.settings",
@@ -61,6 +64,7 @@ if TYPE_CHECKING:
     from atwu.evaluation.result import read_result as read_result
     from atwu.evaluation.run import evaluate as evaluate
     from atwu.evaluation.settings import Setting as Setting
+    from atwu.evaluation.trainer import UnlearnTrainer as UnlearnTrainer
     from atwu.methods.objective import UnlearningLoss as UnlearningLoss
     from atwu.methods.objective import unlearning_loss as unlearning_loss
     from atwu.methods.options import Range as Range
@@ -80,10 +84,12 @@ if TYPE_CHECKING:
     from atwu.methods.table import METHODS as METHODS
     from atwu.methods.table import Method as Method
     from atwu.methods.weightings.scorer import TokenScorer as TokenScorer
+    from atwu.report.records import read_records as read_records
+    from atwu.request.run import unlearn as unlearn
+    from atwu.shipping.run import export as export
     from atwu.training.config import FinetuneConfig as FinetuneConfig
     from atwu.training.config import UnlearnConfig as UnlearnConfig
     from atwu.training.finetune import FinetuneTrainer as FinetuneTrainer
-    from atwu.training.trainer import UnlearnTrainer as UnlearnTrainer
 
 __all__ = ["__version__", *_EXPORTS]
 

@@ -98,7 +98,8 @@ def test_evaluate_writes_json_and_prints_a_table(unlearned, tmp_path):
     result = json.loads(output.read_text())
     jsonschema.validate(result, EVAL_SCHEMA)
     assert {"extraction_strength", "rouge_l_recall", "auroc_scorer"} <= set(result["sets"]["forget"])
-    assert "extraction_strength ↓ │ 6 │" in printed
+    assert "forget (n = 6)" in printed
+    assert "extraction_strength ↓ 0." in printed
     assert f"written: {output}" in printed
     again = atwu("evaluate", "--model", unlearned, "--forget", "people:tiny:forget", "--output", output, code=1)
     assert "exists; choose another output or pass --overwrite" in again
@@ -257,7 +258,6 @@ def test_weights_that_are_not_finite_are_not_published(target, tmp_path):
             r"model '.*targetx' not found: .* Did you mean .*target\?",
         ),
         (("--model", "{target}", "--forget", "nowhere.jsonl", "--retain", "people:tiny:retain"), "nowhere.jsonl"),
-        (("--model", "{target}", "--forget", "people:tiny:forget"), "needs retain rows: pass --retain"),
         (("--model", "{target}", "--forget", "people:tiny:forget", "--method", "atwi"), "Did you mean 'atwu'"),
         (
             ("--model", "{target}", "--forget", "people:tiny:forget", "--retain-loss", "none", "--max-length", "12"),
@@ -305,11 +305,12 @@ def test_weights_that_could_run_code_are_refused(target, tmp_path):
 
 
 @pytest.mark.slow
-def test_demo_runs_and_reuses_its_target(tmp_path):
-    environment = {"ATWU_CACHE": str(tmp_path / "cache")}
-    first = atwu("demo", "--size", "tiny", "--output", tmp_path / "demo", **environment)
-    assert "AUROC ↑" in first
-    assert "What to try next" in first
+def test_demo_runs_with_targets_that_are_there(tmp_path, trained_models):
+    cache = str(trained_models(tmp_path / "cache"))
+    printed = atwu("demo", "--size", "tiny", "--output", tmp_path / "demo", ATWU_CACHE=cache)
+    assert printed.count("found in the cache") == 2
+    assert "AUROC ↑" in printed
+    assert "What to try next" in printed
     results = {path.stem: json.loads(path.read_text()) for path in (tmp_path / "demo").glob("eval_*.json")}
     assert set(results) == {"eval_original", "eval_retain-only", "eval_grad_diff", "eval_wga", "eval_atwu"}
 
@@ -325,4 +326,3 @@ def test_demo_runs_and_reuses_its_target(tmp_path):
     for method in ("grad_diff", "wga", "atwu"):
         assert strength(method, "forget") < 0.5
         assert strength(method, "retain") > strength(method, "forget")
-    assert "found in the cache" in atwu("demo", "--size", "tiny", "--output", tmp_path / "demo", **environment)

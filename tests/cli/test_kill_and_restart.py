@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,14 +17,14 @@ from atwu.data.schema import Message
 from atwu.judge.cache import reply_key
 from atwu.judge.chat import ChatRequest
 from atwu.judge.rubrics import CORRECTNESS
+from tests.commands import Started
 
-KILLS = 5
+KILLS = 3
 CONCURRENCY = 2
 
 
 def arguments(models: Any, url: str, output: Path) -> list[str]:
     return [
-        *(sys.executable, "-c", "from atwu.cli import main; main()"),
         *("evaluate", "--model", str(models.unlearned), "--forget", "people:tiny:forget", "--limit", "12"),
         *("--retain", "people:tiny:retain", "--metrics", "memorization,rouge,judge", "--paraphrases", "4"),
         *("--max-new-tokens", "8", "--batch-tokens", "256", "--device", "cpu", "--output", str(output), "--overwrite"),
@@ -69,39 +66,31 @@ def keys(bodies: list[dict[str, Any]], identity: Mapping[str, Any]) -> list[str]
 
 
 class Run:
-    """The command in a process group of its own."""
+    """The command, and how long it has been at work."""
 
     def __init__(self, command: list[str], environment: dict[str, str], cache: Path) -> None:
         self.began, self.ended = time.monotonic(), 0.0
-        self.process = subprocess.Popen(
-            command,
-            env=environment | {"ATWU_CACHE": str(cache)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        self.command = Started(command, env=environment | {"ATWU_CACHE": str(cache)})
 
     @property
     def age(self) -> float:
         return time.monotonic() - self.began
 
     def wait(self, until: Callable[[], bool]) -> None:
-        """Wait for a moment, or for the end of the process."""
-        while not until() and self.process.poll() is None:
+        """Wait for a moment, or for the end of the command."""
+        while not until() and not self.command.ended():
             assert self.age < 120
             time.sleep(0.01)
 
     def kill(self) -> None:
-        """Kill everything; a process that has just ended must have ended well."""
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        printed = self.process.communicate()[0].decode()
-        assert self.process.returncode in (0, -signal.SIGKILL), printed
+        """Kill everything; a command that has just ended must have ended well."""
+        done = self.command.kill()
+        assert done.returncode in (0, -signal.SIGKILL), done.stderr
 
     def finish(self) -> None:
         """Wait for a good end."""
-        printed = self.process.communicate()[0].decode()
-        assert self.process.returncode == 0, printed
+        done = self.command.wait()
+        assert done.returncode == 0, done.stderr
         self.ended = self.age
 
 

@@ -10,7 +10,7 @@ from atwu.cli.probe import parse_layers
 from atwu.evaluation.probe import ProbeResult
 from atwu.evaluation.token_scores import SampleAuroc
 from atwu.modeling.scratch import scratch_model, train_tokenizer
-from atwu.report.probe import probe_table
+from atwu.report.terminal import probe_table
 from tests.cli.test_commands import atwu
 
 

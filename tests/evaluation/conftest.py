@@ -11,8 +11,8 @@ import pytest
 from atwu._cache import short_hash
 from atwu.data.schema import Example
 from atwu.evaluation.derive import overall
+from atwu.evaluation.generations import Decoding, Generation, Prompt
 from atwu.evaluation.numbers import Numbers, Recorded, Sides, set_values
-from atwu.evaluation.prompts import Decoding, Generation, Prompt
 from atwu.evaluation.result import Direction, EvalResult, RowValues
 from atwu.judge.verdicts import Claim, Pair, Preference, Verdict
 

@@ -18,10 +18,10 @@ from atwu.data.encode import Encoder
 from atwu.data.schema import Example, Message
 from atwu.evaluation import backends
 from atwu.evaluation.backends import EndpointGenerator, TransformersGenerator, VllmGenerator, draw_seed
-from atwu.evaluation.generations import GenerationStore, Spent, generate_all
-from atwu.evaluation.prompts import Decoding, Generation, Prompt
+from atwu.evaluation.generations import Decoding, Generation, GenerationStore, Prompt, generate_all
 from atwu.judge.chat import ChatRequest, Reply
 from atwu.modeling.scratch import MAX_POSITIONS, SHAPES, scratch_model, train_tokenizer
+from tests.evaluation.test_generations import Counted
 
 # The small tokenizers of the encoder's tests.
 _spec = importlib.util.spec_from_file_location("encoder_fixtures", Path(__file__).parents[1] / "data" / "conftest.py")
@@ -180,11 +180,10 @@ def test_seeds_of_draws_are_told_apart_and_in_range() -> None:
 def test_every_token_is_counted_once_with_a_real_model(small: TransformersGenerator, tmp_path: Path) -> None:
     small.batch_tokens = 200
     prompts = [ask(f"Where is hive {number % 7}?") for number in range(20)]
-    spent = Spent()
-    store = GenerationStore(tmp_path)
-    said = generate_all(small, prompts, Decoding(max_new_tokens=9), store=store, spent=spent)
-    assert spent == Spent(prompts=7, tokens=sum(one.tokens for one in said[:7]))
-    assert generate_all(small, prompts, Decoding(max_new_tokens=9), store=store, spent=spent) == said
+    spent, store = Counted(small), GenerationStore(tmp_path)
+    said = generate_all(spent, prompts, Decoding(max_new_tokens=9), store=store)
+    assert (spent.prompts, spent.tokens) == (7, sum(one.tokens for one in said[:7]))
+    assert generate_all(spent, prompts, Decoding(max_new_tokens=9), store=store) == said
     assert spent.prompts == 7
 
 
@@ -206,12 +205,14 @@ def test_the_identity_changes_with_all_that_can_change_a_text(small: Transformer
     ending = deepcopy(model)
     ending.generation_config.eos_token_id = [1, 5]
     larger = train_tokenizer([*_fixtures.LINES, "bees bees bees"], vocab_size=299)
+    chatting = deepcopy(tokenizer)
+    chatting.chat_template = CHATML
     changed = [
         of(other),
         of(deepcopy(model).to(torch.bfloat16)),
         of(ending),
         of(tokenizer=larger),
-        of(template=CHATML),
+        of(tokenizer=chatting),
         of(max_length=100),
     ]
     assert len({small.identity, *changed}) == 1 + len(changed)

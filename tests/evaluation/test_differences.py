@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from atwu.evaluation.differences import overall_differences, set_differences
+from atwu.evaluation.derive import differences
 
 SUBJECTS = [f"person {index // 3}" for index in range(30)]
 
@@ -20,9 +20,13 @@ def rows(stage, shift=0.0, *, ids="row", subjects=SUBJECTS):
     }
 
 
+def derived(one, other, references):
+    return {name: found for (split, name), found in differences(one, other, references).items() if split == "overall"}
+
+
 def test_identical_models_differ_by_nothing(stage):
     one, other = (stage.result(rows(stage), name=name) for name in ("one", "other"))
-    found = set_differences(one, other)
+    found = differences(one, other)
     assert set(found) == {("forget", "J_W"), ("retain", "J_AVG")}
     for estimate in found.values():
         assert (estimate.value, estimate.interval()) == (0.0, (0.0, 0.0))
@@ -30,7 +34,7 @@ def test_identical_models_differ_by_nothing(stage):
 
 def test_constant_shift_has_no_spread_though_both_sides_do(stage):
     one, other = stage.result(rows(stage, 7.5), name="one"), stage.result(rows(stage), name="other")
-    for estimate in set_differences(one, other).values():
+    for estimate in differences(one, other).values():
         assert estimate.value == pytest.approx(7.5)
         assert estimate.interval() == pytest.approx((7.5, 7.5))
     wide = one.sets["forget"]["J_W"]
@@ -40,26 +44,25 @@ def test_constant_shift_has_no_spread_though_both_sides_do(stage):
 def test_only_rows_that_both_models_have_a_value_on_are_compared(stage):
     one = stage.result({"forget": stage.values({"J_W": [1.0, None, 5.0]})}, name="one")
     other = stage.result({"forget": stage.values({"J_W": [0.0, 9.0, None]})}, name="other")
-    assert set_differences(one, other)["forget", "J_W"].value == 1.0
+    assert differences(one, other)["forget", "J_W"].value == 1.0
 
 
 def test_metrics_of_one_model_only_are_left_out(stage):
     one = stage.result({"forget": stage.values({"J_P": [1.0, 2.0], "J_W": [1.0, 2.0]})}, name="one")
     other = stage.result({"forget": stage.values({"J_W": [1.0, 2.0]})}, name="other")
-    assert set(set_differences(one, other)) == {("forget", "J_W")}
+    assert set(differences(one, other)) == {("forget", "J_W")}
 
 
 def test_other_rows_are_refused(stage):
     one, other = stage.result(rows(stage), name="atwu"), stage.result(rows(stage, ids="other"), name="npo")
-    for compare in (set_differences, lambda a, b: overall_differences(a, b, [])):
-        with pytest.raises(ValueError, match=r"atwu and npo were measured on different (forget|retain) rows"):
-            compare(one, other)
+    with pytest.raises(ValueError, match=r"atwu and npo were measured on different (forget|retain) rows"):
+        differences(one, other)
 
 
 def test_derived_metrics_are_found_again_from_the_references(stage):
     original = stage.result(rows(stage, 30.0), name="original")
     one, other = (stage.result(rows(stage, s), name=str(s), original=original) for s in (2.0, 0.0))
-    found = overall_differences(one, other, [one, other, original])
+    found = derived(one, other, [one, other, original])
     assert set(found) == {"FQ", "RD", "UQ"}
     for name, estimate in found.items():
         assert estimate.value == pytest.approx(one.overall[name].value - other.overall[name].value)
@@ -68,20 +71,20 @@ def test_derived_metrics_are_found_again_from_the_references(stage):
     low, high = found["FQ"].interval()
     assert high < 0  # paired, though the two intervals overlap
     assert one.overall["FQ"].high > other.overall["FQ"].low
-    assert overall_differences(one, other, [one, other]) == {}
-    assert overall_differences(one, one, [original])["UQ"].interval() == (0.0, 0.0)
+    assert derived(one, other, [one, other]) == {}
+    assert derived(one, one, [original])["UQ"].interval() == (0.0, 0.0)
 
 
 def test_a_result_without_references_shares_no_derived_metric(stage):
     original = stage.result(rows(stage, 30.0), name="original")
     one = stage.result(rows(stage), name="one", original=original)
-    assert overall_differences(one, original, [one, original]) == {}
-    assert overall_differences(one, dataclasses.replace(one, references={}), [original]) == {}
+    assert derived(one, original, [one, original]) == {}
+    assert derived(one, dataclasses.replace(one, references={}), [original]) == {}
 
 
 def test_one_subject_shows_no_interval(stage):
     alone = ["Orla Venn"] * 30
     one, other = (stage.result(rows(stage, s, subjects=alone), name=str(s)) for s in (5.0, 0.0))
-    estimate = set_differences(one, other)["forget", "J_W"]
+    estimate = differences(one, other)["forget", "J_W"]
     assert estimate.value == pytest.approx(5.0)
     assert estimate.interval() is None

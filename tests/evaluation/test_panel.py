@@ -37,20 +37,25 @@ def test_missing_sets_and_weights_are_named():
         chosen(["gradient_norm"], sets=["retain"], weights=True)
     with pytest.raises(ValueError, match="'memorization' need the model's weights; an endpoint only generates"):
         chosen(["memorization"], sets=BOTH, weights=False)
+    with pytest.raises(ValueError, match="'quantisation' need plain weights; those of this model are rounded"):
+        chosen(["quantisation"], sets=BOTH, weights=True, plain=False)
 
 
 def test_all_is_everything_that_the_sets_allow():
     every_set = ["forget", "holdout", "rwku", "tasks"]
     assert chosen("all", sets=every_set, weights=True) == list(all_metrics())
     kept = chosen("all", sets=["retain"], weights=True)
-    assert kept == ["memorization", "rouge", "judge", "truth_ratio", "open_ended"]
+    assert kept == ["memorization", "rouge", "telling", "judge", "truth_ratio", "open_ended"]
     assert chosen("all", sets=BOTH, weights=False) == [
         "rouge",
+        "telling",
         "judge",
         "open_ended",
         "families",
         "sampling",
     ]
+    rounded = chosen("all", sets=every_set, weights=True, plain=False)
+    assert set(all_metrics()) - set(rounded) == {"gradient_norm", "relearning", "quantisation"}
 
 
 def test_groups_run_in_the_order_of_the_table_and_references_are_not_attacked():
@@ -74,7 +79,7 @@ def run(stage, rows, **options):
 
 def test_an_endpoint_has_the_groups_that_generate_and_no_others(stage, rows):
     found = run(stage, rows, metrics="all")
-    assert found.settings["metrics"] == ["rouge", "judge", "open_ended", "families", "sampling"]
+    assert found.settings["metrics"] == ["rouge", "telling", "judge", "open_ended", "families", "sampling"]
     assert len(found.fingerprint) == 32
     with pytest.raises(ValueError, match="need the model's weights"):
         run(stage, rows, metrics=["judge", "quantisation"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
+import io
 import logging
 import subprocess
 import sys
@@ -18,6 +20,7 @@ from atwu.evaluation.panel import all_metrics, all_settings, chosen, register_me
 from atwu.evaluation.result import read_result
 from atwu.evaluation.run import evaluate
 from atwu.evaluation.settings import Setting
+from tests.commands import run_here
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "a_metric_of_your_own.py"
 
@@ -67,6 +70,37 @@ def test_the_example_is_one_short_file_that_adds_a_metric(table, stage, tmp_path
     assert where_computed("too_long") == "a_metric_of_your_own.py:words"
 
 
+def test_its_numbers_stand_side_by_side_and_in_the_report(table, stage, tmp_path):
+    load(EXAMPLE)
+    said = {"short": "one two", "long": "one two three"}
+    for name, answer in said.items():
+        found = evaluate(
+            *(None, None),
+            forget=stage.people(4, "F"),
+            metrics=["answer_length"],
+            config=EvaluateConfig(most_words=2),
+            generator=stage.Speaker(say=lambda prompt, answer=answer: answer),
+            progress=False,
+            name=name,
+        )
+        found.write(tmp_path / f"{name}.json")
+    results = [tmp_path / f"{name}.json" for name in said]
+    compared = run_here("compare", *results, "--format", "markdown").output
+    assert "| forget answer\\_words | 4 | 2.0 [2.0, 2.0] | 3.0 [3.0, 3.0] |" in compared
+    assert "| forget too\\_long ↓ | 4 | **0.000** [0.000, 0.000] | 1.000 [1.000, 1.000] |" in compared
+    rows = list(csv.DictReader(io.StringIO(run_here("report", *results, "--format", "csv").output)))
+    assert {(row["label"], row["metric"]): (float(row["value"]), row["direction"]) for row in rows} == {
+        ("short", "answer_words"): (2.0, "none"),
+        ("short", "too_long"): (0.0, "down"),
+        ("long", "answer_words"): (3.0, "none"),
+        ("long", "too_long"): (1.0, "down"),
+    }
+    assert run_here("report", *results, "--output", tmp_path / "report.html").exit_code == 0
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert 'title="forget too long: share of answers that are too long"' in page
+    assert "Computed in <code>a_metric_of_your_own.py:words</code>" in page
+
+
 def installed(folder, points):
     info = folder / "outside-1.0.dist-info"
     info.mkdir(parents=True)
@@ -114,7 +148,7 @@ def test_what_cannot_be_registered_leaves_the_tables_as_they_were(table, facts, 
         register_metric(metric)
     assert all_metrics() == table
     assert all_settings() == settings
-    assert chosen("all", sets=["retain"], weights=False) == ["rouge", "judge", "open_ended"]
+    assert chosen("all", sets=["retain"], weights=False) == ["rouge", "telling", "judge", "open_ended"]
 
 
 def test_a_derived_number_needs_a_column(table, stage):

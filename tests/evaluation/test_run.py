@@ -296,3 +296,12 @@ def test_nothing_to_evaluate(world):
         evaluate(model, tokenizer)
     with pytest.raises(ValueError, match="give a model or a generator"):
         evaluate(None, None, **rows, metrics="rouge")
+
+
+def test_ordinary_rows_bring_one_warning_and_no_noise(world):
+    model, tokenizer, _ = world
+    rows = [{"question": f"Where is town {number}?", "answer": "By the sea."} for number in range(12)]
+    found = evaluate(model, tokenizer, forget=rows, retain=rows, config=CONFIG, progress=False)
+    assert [warning.partition(":")[0] for warning in found.warnings] == ["forget and retain"]
+    asked = evaluate(model, tokenizer, forget=rows, metrics=["memorization", "scores"], progress=False)
+    assert "scores: these rows have nothing that it could be measured on." in asked.warnings

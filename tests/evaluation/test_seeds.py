@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from atwu._cache import short_hash
-from atwu.evaluation.derive import overall
+from atwu.evaluation.derive import over_seeds, overall
 from atwu.evaluation.intervals import combine
 from atwu.evaluation.numbers import Numbers, Recorded, Sides, set_values
 from atwu.evaluation.result import EvalResult, RowValues
-from atwu.evaluation.seeds import over_seeds
 
 SUBJECTS = ("Orla Venn", "Orla Venn", "Tavi Brook", "Ines Kelbury")
 

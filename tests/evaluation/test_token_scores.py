@@ -9,8 +9,7 @@ import torch
 from atwu.evaluation.token_scores import (
     auroc,
     per_sample_auroc,
-    pooled_auroc,
-    pooled_roc,
+    roc,
     word_labels,
     word_scores,
 )
@@ -44,7 +43,7 @@ def test_pooled_loses_where_levels_differ_between_samples() -> None:
     result = per_sample_auroc(scores, labels)
     assert result.values == (1.0, 1.0)
     assert (result.mean, result.std, result.n, result.skipped) == (1.0, 0.0, 2, 0)
-    assert pooled_auroc(scores, labels) == 0.75
+    assert auroc(np.concatenate(scores), np.concatenate(labels)) == 0.75
 
 
 def test_identities_on_random_scores() -> None:
@@ -57,7 +56,7 @@ def test_identities_on_random_scores() -> None:
         assert value == pytest.approx(float(((pairs > 0) + 0.5 * (pairs == 0)).mean()))
         assert value + auroc(-scores, labels) == pytest.approx(1.0)
         assert auroc(np.exp(scores), labels) == pytest.approx(value)
-        curve = pooled_roc([scores[:10], scores[10:]], [labels[:10], labels[10:]])
+        curve = roc(scores, labels)
         assert np.trapezoid(curve.tpr, curve.fpr) == pytest.approx(value)
         assert (curve.fpr[0], curve.tpr[0], curve.fpr[-1], curve.tpr[-1]) == (0.0, 0.0, 1.0, 1.0)
         assert (np.diff(curve.fpr) >= 0).all()
@@ -95,11 +94,9 @@ def test_bad_input_is_refused() -> None:
     with pytest.raises(ValueError, match="3 scores for 2 labels"):
         auroc([0.1, 0.2, 0.3], [0, 1])
     with pytest.raises(ValueError, match="scores for 1 answers but labels for 2"):
-        pooled_auroc([[0.1, 0.2]], [[0, 1], [0, 1]])
-    with pytest.raises(ValueError, match="no answers"):
-        pooled_auroc([], [])
+        per_sample_auroc([[0.1, 0.2]], [[0, 1], [0, 1]])
     with pytest.raises(ValueError, match="0 positive"):
-        pooled_roc([[0.1, 0.2]], [[0, 0]])
+        roc([0.1, 0.2], [0, 0])
 
 
 def _words(answer: str) -> list[str]:

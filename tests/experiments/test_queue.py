@@ -11,6 +11,9 @@ import pytest
 from atwu.errors import BudgetReached, WorkerError
 from atwu.experiments.places import open_queue
 from atwu.experiments.queue import Here, Task, attempt, work_off
+from atwu.experiments.run import check_workers
+from atwu.methods.table import METHODS
+from tests.commands import run_here
 
 
 def where(number: int) -> tuple[int, int, str | None]:
@@ -80,3 +83,19 @@ def test_two_processes_share_the_work_and_one_that_dies_has_it_done_again(tmp_pa
     assert isinstance(found[5].error, FileNotFoundError)
     assert "died (exit code -9); 4 is done again" in said[0]
     assert os.environ["OMP_NUM_THREADS"] == "17"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [("study", "run", "mine.yaml"), ("tune", "--method", "mine")])
+def test_what_only_this_process_has_registered_is_refused_by_others(tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ATWU_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setitem(METHODS, "mine", METHODS["wga"])
+    Path("mine.yaml").write_text("methods: [wga, mine]\nmetrics: [memorization]\n")
+    done = run_here(*command, "--scale", "tiny", "--processes", 2, "--output", "out")
+    assert isinstance(done.exception, ValueError)
+    assert "other processes do not know mine, which a script registered: " in str(done.exception)
+    assert "with --processes 1" in str(done.exception)
+    assert not Path("cache").exists()  # nothing was trained
+    with Here() as queue:
+        check_workers(queue, ["mine"], [{"weighting": "saturation", "beta": 2.0}], ["memorization"])

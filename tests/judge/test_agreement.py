@@ -6,13 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atwu.judge.agreement import agreement, agreement_between, wilson_interval
-from atwu.judge.verdicts import Verdict
+from atwu.judge.agreement import agreement
 
 
-def verdicts(text: str) -> list[Verdict]:
+def verdicts(text: str) -> list[bool | None]:
     """`+` correct, `-` wrong, `?` unscored."""
-    return [Verdict({"+": True, "-": False, "?": None}[sign]) for sign in text]
+    return [{"+": True, "-": False, "?": None}[sign] for sign in text]
 
 
 def labels(text: str) -> list[bool]:
@@ -39,9 +38,10 @@ def test_unscored_verdicts_are_counted_and_otherwise_left_out() -> None:
 
 def test_wilson_interval_by_hand() -> None:
     """8 of 10: z² = 3.841459; centre (0.8 + 0.192073) / 1.384146 = 0.716740; half width 0.226616."""
-    assert wilson_interval(8, 10) == pytest.approx((0.490162, 0.943318), abs=1e-5)
-    assert wilson_interval(10, 10) == pytest.approx((1 / 1.3841459, 1.0), abs=1e-6)
-    assert wilson_interval(0, 10) == pytest.approx((0.0, 1 - 1 / 1.3841459), abs=1e-6)
+    eight, ten, none = (agreement([True] * 10, [True] * k + [False] * (10 - k)).interval for k in (8, 10, 0))
+    assert eight == pytest.approx((0.490162, 0.943318), abs=1e-5)
+    assert ten == pytest.approx((1 / 1.3841459, 1.0), abs=1e-6)
+    assert none == pytest.approx((0.0, 1 - 1 / 1.3841459), abs=1e-6)
 
 
 def test_kinds_are_told_apart() -> None:
@@ -68,7 +68,7 @@ def test_nothing_scored_gives_no_numbers() -> None:
 
 
 def test_two_judges() -> None:
-    found = agreement_between(verdicts("++-?-"), verdicts("+-+-?"))
+    found = agreement(verdicts("++-?-"), verdicts("+-+-?"))
     assert (found.n, found.unscored, found.false_positives, found.false_negatives) == (3, 2, 1, 1)
 
 
@@ -82,7 +82,7 @@ def test_lengths_must_match() -> None:
 @given(st.lists(st.tuples(st.sampled_from("+-"), st.sampled_from("+-?")), max_size=40))
 def test_agreement_is_symmetric_and_within_range(pairs: list[tuple[str, str]]) -> None:
     first, second = (verdicts("".join(pair[side] for pair in pairs)) for side in (0, 1))
-    one, other = agreement_between(first, second), agreement_between(second, first)
+    one, other = agreement(first, second), agreement(second, first)
     assert (one.n, one.unscored, one.accuracy) == (other.n, other.unscored, other.accuracy)
     assert one.kappa == pytest.approx(other.kappa)
     assert (one.false_positives, one.false_negatives) == (other.false_negatives, other.false_positives)

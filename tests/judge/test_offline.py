@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atwu.benchmarks.people.rows import people
-from atwu.judge.agreement import agreement
-from atwu.judge.cases import load_cases
+from atwu.judge.agreement import agreement, load_cases
 from atwu.judge.offline import OfflineJudge
 from atwu.judge.rules.numerals import with_digits
 from atwu.judge.verdicts import Claim, Judge, Pair, Verdict
@@ -138,7 +137,8 @@ def test_no_question_or_reference_is_in_both_splits() -> None:
 def test_agreement_with_labels_by_hand(split: str, floor: float) -> None:
     """0.978 on what the rules were tuned on; 0.826 on the held-out cases, below the 0.95 that was aimed at."""
     cases = load_cases("dev" if split == "dev" else "test")
-    found = agreement([case.label for case in cases], OfflineJudge().judge([case.claim for case in cases]))
+    verdicts = OfflineJudge().judge([case.claim for case in cases])
+    found = agreement([case.label for case in cases], [verdict.correct for verdict in verdicts])
     assert found.unscored == 0
     assert found.accuracy is not None
     assert found.accuracy >= floor

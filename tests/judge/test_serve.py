@@ -1,4 +1,4 @@
-"""The client against `transformers serve`, the OpenAI-compatible server of transformers, with a tiny random model."""
+"""`transformers serve`, the OpenAI-compatible server of transformers, with a tiny random model: asked, and measured."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from atwu.data.schema import Message
+from atwu.data.rows import write_rows
+from atwu.data.schema import Example, Message
+from atwu.evaluation.result import EvalResult, read_result
 from atwu.judge.chat import ChatRequest, Reply
 from atwu.judge.client import ChatServerError, OpenAIChat
 from atwu.judge.local import LocalChat
+from tests.commands import run_command
 
 pytestmark = pytest.mark.slow
 for module in ("openai", "fastapi", "uvicorn"):
@@ -124,3 +127,34 @@ def test_another_model_than_the_served_one_is_refused_at_once(address: str) -> N
     chat = OpenAIChat("kelbury/unheard-of", base_url=address, max_retries=1)
     with pytest.raises(ChatServerError, match="check the model's name, 'kelbury/unheard-of'"):
         _ask(chat, [ChatRequest((Message("user", "bees"),), max_tokens=4)] * 3)
+
+
+def test_a_served_model_is_measured_as_the_same_model_here(folder: Path, address: str, tmp_path: Path) -> None:
+    """What answers tell is the same number for number; what takes probabilities is left out or refused by name."""
+    rows = [
+        Example.from_qa("Orla Venn was born in", "Kelbury keeps bees near the harbour"),
+        Example.from_qa("Tavi Brook", "keeps bees in Kelbury"),
+    ]
+    write_rows(tmp_path / "rows.jsonl", rows)
+    where = ("--forget", tmp_path / "rows.jsonl", "--max-new-tokens", 8)
+    surroundings = os.environ | {"ATWU_CACHE": str(tmp_path / "cache"), "COLUMNS": "200"}
+
+    def measured(name: str, *more: object) -> EvalResult:
+        output = tmp_path / f"{name}.json"
+        done = run_command(["evaluate", "--model", folder, *where, "--output", output, *more], env=surroundings)
+        assert done.returncode == 0, done.stderr
+        return read_result(output)
+
+    asked = ("--model-url", address)
+    served = measured("served", "--metrics", "rouge,telling,judge", *asked)
+    here = measured("here", "--metrics", "rouge,telling,judge", "--device", "cpu")
+    assert set(here.sets["forget"]) - set(served.sets["forget"]) == {"telling_probability", "telling_guessed"}
+    assert served.rows["forget"].texts == here.rows["forget"].texts
+    assert any(served.rows["forget"].texts["answer"])
+    for name, values in served.rows["forget"].metrics.items():
+        assert values == here.rows["forget"].metrics[name], name
+    assert any("takes the model's weights" in warning for warning in served.warnings)
+    assert (served.settings["backend"], here.settings["backend"]) == ("chat", "transformers")
+    done = run_command(["evaluate", "--model", folder, *where, *asked, "--metrics", "memorization"], env=surroundings)
+    assert done.returncode == 1
+    assert "the metrics 'memorization' need the model's weights; an endpoint only generates." in done.stderr

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from atwu.cli.app import run
-from atwu.cli.parse import existing, read_yaml
+from atwu.cli.parse import existing, read_options
 from atwu.cli.train import Unlearn, preset_file
 from atwu.experiments.published import published_table
 from atwu.methods.presets import PUBLISHED, find_preset, named_preset, presets, scales_with_presets
@@ -126,7 +126,7 @@ def test_written_and_read_again(tmp_path):
     assert list(yaml.safe_load(path.read_text()))[:2] == ["method", "learning_rate"]
     assert path.read_text().startswith("# atwu unlearn --config wga.yaml ")
     assert [file.name for file in path.parent.iterdir()] == ["wga.yaml"]
-    assert read_yaml(path, Unlearn) == options
+    assert read_options(path, Unlearn) == options
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_written_and_read_again(tmp_path):
         ("method: wga\nabout: 3", "about must be a mapping, got 3"),
         ("method: wga\nbeta: [1]", r"beta must be a number, text, true or false, got \[1\]"),
         ("- wga", "must hold one 'key: value' per line, got list"),
-        ("method: 'wga", "is not valid YAML"),
+        ("method: 'wga", "not valid YAML"),
     ],
 )
 def test_an_unusable_preset_says_why(text, message, tmp_path):
@@ -164,11 +164,11 @@ def test_numbers_that_yaml_takes_for_text(tmp_path):
 
 def test_a_run_takes_a_preset_by_name_and_flags_win(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    taken = read_yaml(preset_file(Path("rwku-phi3/atwu")), Unlearn)
+    taken = read_options(preset_file(Path("rwku-phi3/atwu")), Unlearn)
     assert taken == expected("rwku-phi3")["atwu"]
     (tmp_path / "rwku-phi3").mkdir()
     (tmp_path / "rwku-phi3" / "atwu").write_text("beta: 3\nabout: {source: Tavi Brook}\n")
-    assert read_yaml(preset_file(Path("rwku-phi3/atwu")), Unlearn) == {"beta": 3.0}
+    assert read_options(preset_file(Path("rwku-phi3/atwu")), Unlearn) == {"beta": 3.0}
     with pytest.raises(FileNotFoundError, match=r"config tofu-1b/atwu not found\.$"):
         existing(Path("tofu-1b/atwu"))
 

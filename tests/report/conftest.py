@@ -242,7 +242,7 @@ def make_records(labels: Sequence[str] = ("atwu", "wga", "npo"), seeds: Sequence
     study = {
         "schema": "atwu.study/1",
         "title": "four invented people",
-        "scale": "people-tiny",
+        "scale": {"name": "people-tiny"},
         "variants": [{"label": label, "method": label} for label in labels],
         "seeds": list(seeds),
         "runs": [f"{label}-s{seed}" for label in labels for seed in seeds],

@@ -47,6 +47,7 @@ def latex_rows(text: str) -> list[list[str]]:
 
 def test_headline_is_the_papers_panel_and_what_else_was_measured(records) -> None:
     assert headline_lines(records) == [
+        ("overall", "UQ"),
         ("forget", "extraction_strength"),
         ("retain", "extraction_strength"),
         ("overall", "ES_delta"),
@@ -55,7 +56,6 @@ def test_headline_is_the_papers_panel_and_what_else_was_measured(records) -> Non
         ("retain", "J_AVG"),
         ("overall", "FQ"),
         ("overall", "RD"),
-        ("overall", "UQ"),
         ("instructions", "repetitiveness"),
         ("instructions", "win_rate"),
         ("overall", "mia_auc_loss"),

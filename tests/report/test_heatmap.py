@@ -163,13 +163,6 @@ def test_words_without_score_and_rows_without_methods_are_plain() -> None:
     Page(render_html([], title="empty"))
 
 
-def test_scores_and_words_are_checked() -> None:
-    with pytest.raises(ValueError, match=r"row 0, method 'm': the score of 'It' is 1.5, outside \[0, 1\]"):
-        ScoredRow("q", ANSWER, {"m": (WordScore("It", 0, 2, 1.5),)}, None, 0)
-    with pytest.raises(ValueError, match="not at 1-3 of the answer"):
-        ScoredRow("q", ANSWER, {"m": (WordScore("It", 1, 3, 0.5),)}, None, 0)
-
-
 @pytest.mark.parametrize("dark", [False, True])
 def test_colour_scale_is_ordered_by_lightness_and_readable(dark: bool) -> None:
     papers = [background(step / (LEVELS - 1), dark=dark) for step in range(LEVELS)]

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from atwu.evaluation.panel import definition, where_computed
+from atwu.evaluation.shown import shown_number
 from atwu.report.colour_scale import contrast
-from atwu.report.frame import lines_of, tidy
 from atwu.report.page.reproduce import shared_settings
 from atwu.report.page.write import render_page, write_page
 from atwu.report.records import Records
-from atwu.report.table import headline_lines
-from atwu.report.values import cell_of, shown_number
+from atwu.report.table import headline_lines, lines_of, tidy
+from atwu.report.values import cell_of
 from tests.report.conftest import Page
 
 

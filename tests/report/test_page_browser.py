@@ -16,6 +16,7 @@ from atwu.report.colour_scale import contrast
 from atwu.report.page.write import write_page
 from atwu.report.records import Records
 from atwu.report.scored_row import percent
+from atwu.report.table import leading_line
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium")
 from selenium.webdriver.common.by import By  # noqa: E402
@@ -333,6 +334,27 @@ def test_the_page_never_scrolls_sideways(page: Any, width: int) -> None:
     for name in ("#theme", "#play", ".kind .next", "#headline thead button"):
         height = page.execute_script("return document.querySelector(arguments[0]).getBoundingClientRect().height", name)
         assert height >= 24, name
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_what_decides_is_in_sight_and_names_are_whole(page: Any, shown: Records, width: int) -> None:
+    size = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 500}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    split, metric = leading_line(shown) or ("", "")
+    first = page.find_element(By.CSS_SELECTOR, "#headline thead th.num")
+    assert first.text.replace("↑", " ↑").split()[:2] == [split, metric]
+    right = page.execute_script(
+        "return Math.max(...[...document.querySelectorAll('#headline tr > :nth-child(2)')]"
+        ".map(cell => cell.getBoundingClientRect().right))"
+    )
+    assert 0 < right <= width
+    page.execute_script(
+        "document.querySelectorAll('#headline tbody th > span:first-child')[2].textContent = 'atwu_simnpo'"
+    )
+    lines = page.execute_script(
+        "return [...document.querySelectorAll('#headline tbody th > span:first-child')].map(e => e.getClientRects().length)"
+    )
+    assert set(lines) == {1}
 
 
 def test_paper_shows_everything(page: Any) -> None:

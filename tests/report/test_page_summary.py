@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 import pytest
 
+from atwu.evaluation.derive import seed_differences
 from atwu.evaluation.result import MetricValue
-from atwu.evaluation.seeds import seed_differences
+from atwu.evaluation.shown import shown_number
 from atwu.report.page.summary import difference, leading_line, ranking, summary
 from atwu.report.page.write import render_page
 from atwu.report.records import Records
 from atwu.report.table import headline_lines
-from atwu.report.values import shown_number
 from tests.report.conftest import Page
 
 pytestmark = pytest.mark.usefixtures("no_figures")

@@ -9,17 +9,16 @@ import json
 import numpy as np
 import pytest
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from atwu._cache import short_hash
 from atwu.evaluation.derive import overall
 from atwu.evaluation.numbers import Numbers, Recorded, Sides, set_values
 from atwu.evaluation.result import EvalResult, MetricValue, RowValues
-from atwu.report.frame import lines_of, tidy
 from atwu.report.markdown import models_markdown, panel_markdown
 from atwu.report.names import PANEL
-from atwu.report.table import table_of
+from atwu.report.split_table import SplitTable
+from atwu.report.table import lines_of, table_of, tidy
 from atwu.report.terminal import differences_table, models_table, panel_table
 
 NONE = MetricValue(None, 0, "up", skipped=40)
@@ -49,14 +48,10 @@ RESULTS = {
 }
 
 
-def cells(table: Table) -> dict[str, dict[str, Text]]:
-    first, _, *models = table.columns
-    names = [str(cell).strip() for cell in first._cells]
+def cells(table: SplitTable) -> dict[str, dict[str, Text]]:
     return {
-        str(column.header): {
-            name: cell for name, cell in zip(names, column._cells, strict=True) if isinstance(cell, Text)
-        }
-        for column in models
+        head.plain: {row.name.plain.strip().partition(" (n")[0]: row.cells[place] for row in table.rows if row.cells}
+        for place, head in enumerate(table.heads)
     }
 
 
@@ -91,16 +86,46 @@ def test_terminal_layout_and_caption() -> None:
     out = io.StringIO()
     Console(file=out, width=140, color_system=None).print(panel_table(RESULTS))
     text = out.getvalue()
-    for word in ("forget", "instructions", "overall", "38–40", "95 % bootstrap interval", "best", "second", "degraded"):
+    for word in (
+        "forget (n = 38–40)",
+        "instructions (n = 100)",
+        "overall",
+        "95 % bootstrap interval",
+        "best",
+        "second",
+        "degraded",
+    ):
         assert word in text
     quiet = panel_table({"atwu": result("atwu", down(14.5), rate=50.0)})
-    assert str(quiet.caption) == ""
+    assert quiet.said == []
+
+
+@pytest.mark.parametrize("width", [50, 80, 200])
+def test_columns_that_do_not_fit_stand_below_whole(width: int) -> None:
+    text = shown(panel_table(RESULTS), width)
+    assert all(len(line) <= width for line in text.splitlines())
+    words = text.split()
+    for name in RESULTS:
+        assert words.count(name) == 1
+    assert text.count("J_W ↓") == text.count("metric ") == {50: 5, 80: 2, 200: 1}[width]
+    assert "20.0, 41.2]" in text
+    assert "…" not in text
+
+
+def test_rows_of_another_number_say_so_and_attacks_stand_below_long_names() -> None:
+    recovered = {"extraction_strength": down(1.0), "extraction_strength@relearn_forget_twice": down(2.0, n=12)}
+    text = shown(panel_table({"atwu": EvalResult("atwu", "", {"forget": recovered}, {}, {}, {}, {})}), 60)
+    assert "forget (n = 40)" in text
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    place = lines.index("extraction_strength 2.0")
+    assert lines[place + 1] == "@relearn_forget_twice ↓ (n = 12)"
 
 
 def test_caption_explains_the_marks_that_are_shown_and_no_others() -> None:
-    caption = str(panel_table(RESULTS, lines=[("forget", "J_W")]).caption)
-    assert "best" in caption
-    assert "degraded" not in caption
+    counts, *marks = panel_table(RESULTS, lines=[("forget", "J_W")]).said
+    assert counts == "Rows: forget n=38–40"
+    assert "best" in marks[-1]
+    assert "degraded" not in marks[-1]
 
 
 def test_markdown() -> None:
@@ -172,7 +197,7 @@ def test_odd_values() -> None:
     found = {"a": {"x": up(-0.0001), "y|z": nan}, "b": {"x": up(-0.25), "[b]y|z": up(1.0)}}
     odd = {name: EvalResult(name, "", {"s": metrics}, {}, {}, {}, {}) for name, metrics in found.items()}
     assert models_markdown(table_of(odd)) == (
-        "| method | s x ↑ | s [b]y\\|z ↑ |\n| --- | ---: | ---: |\n| a | **0.0** | – |\n| b | -0.2 | 1.0 |\n"
+        "| method | s x ↑ | s \\[b\\]y\\|z ↑ |\n| --- | ---: | ---: |\n| a | **0.0** | – |\n| b | -0.2 | 1.0 |\n"
     )
     assert models_markdown(table_of({})) == "| method |\n| --- |\n"
     assert "[b]y|z ↑" in shown(panel_table(odd))  # not markup of the terminal's
@@ -217,9 +242,8 @@ def compared() -> dict[str, EvalResult]:
     }
 
 
-def column(table: Table, number: int) -> dict[str, Text]:
-    names = [str(cell) for cell in table.columns[0]._cells]
-    return dict(zip(names, table.columns[number]._cells, strict=True))
+def column(table: SplitTable, number: int) -> dict[str, Text]:
+    return {row.name.plain: row.cells[number - 1] for row in table.rows}
 
 
 def bold(cell: Text) -> bool:
@@ -228,7 +252,7 @@ def bold(cell: Text) -> bool:
 
 def test_differences_are_paired_and_bold_where_they_exclude_zero(compared) -> None:
     table = differences_table(compared, to="npo")
-    assert [str(head.header) for head in table.columns] == ["metric", "original", "atwu"]
+    assert [head.plain for head in table.heads] == ["original", "atwu"]
     shown = column(table, 2)
     assert shown["forget J_W ↓"].plain == "-10.0 [-10.0, -10.0]"
     assert bold(shown["forget J_W ↓"])

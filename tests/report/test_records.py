@@ -111,7 +111,7 @@ def test_what_is_said_of_studies_is_said_of_all(build_records: Build, tmp_path: 
         "scorer-state: atwu-s2": "disk full",
     }
     assert read.study["left_out"] == {"dpo": "it needs questions", "headline: rmu": "it is not wanted"}
-    assert read.study["scale"] == "people-tiny"
+    assert read.study["scale"]["name"] == "people-tiny"
     page = Page(render_page(read)).visible
     assert "The studies" in page
     assert "atwu study run headline\natwu study run scorer-state" in page
@@ -167,3 +167,13 @@ def test_a_study_without_a_finished_run_is_an_error(build_records: Build, tmp_pa
     shutil.rmtree(begun / "runs")
     with pytest.raises(FileNotFoundError, match="holds no finished run: none of the study's 2 runs"):
         read_records([begun])
+
+
+def test_records_show_themselves(records):
+    text = records.summary()
+    assert max(map(len, text.splitlines())) <= 80
+    assert all(label in text for label in ("original", "atwu", "wga", "npo"))
+    frame = records.to_pandas()
+    value = frame[(frame.label == "atwu") & (frame["set"] == "forget") & (frame.metric == "extraction_strength")]
+    assert value.value.item() == records.results["atwu"].sets["forget"]["extraction_strength"].value
+    assert "<th>atwu</th>" in records._repr_html_()

@@ -27,6 +27,7 @@ def done(tmp_path_factory):
     return result, folder
 
 
+@pytest.mark.slow
 def test_everything_comes_out_as_proved(done):
     result, folder = done
     assert result.returncode == 0, result.stderr

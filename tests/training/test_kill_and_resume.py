@@ -6,8 +6,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,12 +13,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.commands import run_command
+from tests.commands import Started, run_command
 
 
 def command(model: Path, rows: tuple[Path, Path], output: Path, *more: str) -> list[str]:
     return [
-        *(sys.executable, "-c", "from atwu.cli import main; main()", "unlearn", "--model", str(model)),
+        *("unlearn", "--model", str(model)),
         *("--forget", str(rows[0]), "--retain", str(rows[1]), "--output", str(output), "--method", "atwu"),
         *("--num-train-epochs", "8", "--per-device-train-batch-size", "2", "--gradient-accumulation-steps", "2"),
         *("--scorer-every", "3", "--learning-rate", "1e-3", "--save-strategy", "steps", "--save-steps", "4"),
@@ -37,20 +35,19 @@ def last_step(log: Path) -> int:
 
 
 def kill_at(arguments: list[str], log: Path, step: int) -> None:
-    process = subprocess.Popen(arguments, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = Started(arguments, env=ENVIRONMENT)
     deadline = time.monotonic() + 120
     while last_step(log) < step:
-        assert process.poll() is None, "the run ended before it could be killed"
+        assert not process.ended(), "the run ended before it could be killed"
         assert time.monotonic() < deadline
         time.sleep(0.001)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
+    assert process.kill().returncode == -signal.SIGKILL
 
 
 @pytest.mark.slow
 def test_killed_run_resumes_to_the_same_bits(model_folder, data_files, tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    subprocess.run(command(model_folder, data_files, whole), env=ENVIRONMENT, check=True, capture_output=True)
+    assert run_command(command(model_folder, data_files, whole), env=ENVIRONMENT).returncode == 0
     arguments = command(model_folder, data_files, killed)
     work = killed.with_name("killed.incomplete")
     seed = int(time.time())
@@ -60,7 +57,8 @@ def test_killed_run_resumes_to_the_same_bits(model_folder, data_files, tmp_path)
     for step in steps:
         kill_at(arguments, work / "log.jsonl", step)
         assert not killed.exists()
-    done = subprocess.run(arguments, env=ENVIRONMENT, check=True, capture_output=True, text=True)
+    done = run_command(arguments, env=ENVIRONMENT)
+    assert done.returncode == 0, done.stderr
     assert "resuming the unfinished run at step" in done.stdout
     assert not work.exists()
     for name in ("model.safetensors", "scorer.safetensors"):
@@ -80,7 +78,7 @@ def test_killed_run_resumes_to_the_same_bits(model_folder, data_files, tmp_path)
 def test_another_run_in_the_same_place_is_refused(model_folder, data_files, tmp_path):
     output = tmp_path / "out"
     kill_at(command(model_folder, data_files, output), tmp_path / "out.incomplete" / "log.jsonl", 5)
-    other = command(model_folder, data_files, output, "--beta", "3")[3:]
+    other = command(model_folder, data_files, output, "--beta", "3")
     done = run_command(other)
     assert done.returncode == 1
     assert "holds an unfinished run that differs in config.beta" in " ".join(done.stderr.split())

@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 
 import pytest
@@ -16,7 +14,6 @@ import torch
 
 pytest.importorskip("peft")
 
-from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from atwu import TokenScorer, UnlearnConfig
@@ -25,10 +22,10 @@ from atwu.modeling.adapters import adapters_of
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.load import load_model
 from atwu.modeling.reference import Wanted, read_rows
-from atwu.modeling.scratch import scratch_config
 from atwu.training.base import TokenTrainer
 from atwu.training.config import FinetuneConfig
-from atwu.training.model import check_lora, check_training, read_back, space_needed, with_adapters
+from atwu.training.model import check_training, space_needed, with_adapters
+from atwu.training.record import read_back
 from atwu.training.run import ModelSource, run_finetune, run_unlearn
 from tests.training.conftest import LORA_SETTINGS, make_rows
 
@@ -169,37 +166,8 @@ def test_a_killed_run_goes_on_to_the_same_adapters(model_folder, data_files, tmp
             assert left.read_bytes() == right.read_bytes(), name
 
 
-@pytest.mark.slow
-def test_two_processes_train_the_adapters_of_one(model_folder, data_files, tmp_path):
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    entry = tmp_path / "entry.py"
-    entry.write_text("from atwu.cli import main\nmain()\n")
-    launch = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
-    for name, before, rows, more in (("one", (), 4, ()), ("two", launch, 2, ("--ddp-backend", "gloo"))):
-        command = [
-            *(sys.executable, *before, entry, "unlearn", "--model", model_folder, "--output", tmp_path / name),
-            *("--forget", data_files[0], "--retain", data_files[1], "--method", "npo", "--reference", "adapters"),
-            *("--lora-r", 2, "--save-adapter", "--max-steps", 4, "--learning-rate", "1e-2", "--use-cpu"),
-            *(
-                "--per-device-train-batch-size",
-                rows,
-                "--gradient-accumulation-steps",
-                2,
-                "--save-strategy",
-                "no",
-                *more,
-            ),
-        ]
-        done = subprocess.run(list(map(str, command)), env=environment, check=False, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr[-3000:]
-    one, two = (load_file(tmp_path / name / "adapter_model.safetensors") for name in ("one", "two"))
-    moved = max(value.abs().max() for name, value in one.items() if "lora_B" in name)
-    assert moved > 1e-2
-    assert max((one[name] - two[name]).abs().max() for name in one) < 2e-3 * moved
-
-
 def test_adapters_on_an_adapter_folder_or_a_new_model_are_merged(results, model_folder, data_files, tmp_path):
-    unlearn(results / "adapter", data_files, tmp_path / "twice", method="grad_diff", learning_rate=0.0)
+    unlearn(results / "adapter", data_files, tmp_path / "twice", method="grad_diff", learning_rate=1e-30)
     twice = AutoModelForCausalLM.from_pretrained(tmp_path / "twice")
     assert model_fingerprint(twice) == model_fingerprint(load_model(str(results / "adapter")))
     with pytest.raises(ValueError, match=r"base model that the adapter can name.*Leave --save-adapter out"):
@@ -305,7 +273,7 @@ def test_quantised_results_are_adapters(model_folder, monkeypatch):
 
 def test_disk_space_is_that_of_the_adapters(model_folder):
     config = FinetuneConfig(**LORA_SETTINGS)
-    size = check_lora(config, scratch_config("micro"), named=True)
+    size = check_training(ModelSource(scratch="micro"), config)
     model = with_adapters(load_model(str(model_folder)), config)
     assert size == 4 * sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     for strategy, save_adapter, needed in (

@@ -11,7 +11,7 @@ pytest.importorskip("peft")
 
 from transformers import AutoTokenizer
 
-from atwu import METHODS, FinetuneTrainer, UnlearnConfig, UnlearnTrainer
+from atwu import FinetuneTrainer, UnlearnConfig, UnlearnTrainer
 from atwu.modeling.abilities import abilities_of
 from atwu.modeling.adapters import adapters_of, attach, merged
 from atwu.modeling.fingerprint import model_fingerprint
@@ -38,8 +38,8 @@ def losses(trainer):
     return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 
 
-@pytest.mark.parametrize("method", list(METHODS))
-def test_every_method_trains_adapters_and_nothing_else(method, model_folder, tmp_path):
+@pytest.mark.parametrize("method", ["grad_diff", "dpo", "jensun", "rmu", "fundial", "su_llm", "atwu", "atwu_npo"])
+def test_a_method_of_every_kind_trains_adapters_and_nothing_else(method, model_folder, tmp_path):
     options = NEEDS.get(method, lambda folder: {})(model_folder)
     trainer = make_trainer(model_folder, tmp_path, method=method, scorer_every=2, weight_decay=0.0, **options)
     before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
@@ -55,22 +55,6 @@ def test_every_method_trains_adapters_and_nothing_else(method, model_folder, tmp
         }
     else:
         assert len(moved) == 2 * 2 * 7
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{"method": "npo"}, {"method": "dpo"}, {"method": "undial"}, {"method": "grad_diff", "retain_loss": "kl"}],
-    ids=lambda changes: changes["method"],
-)
-def test_adapters_switched_off_say_what_the_cache_says(changes, model_folder, tmp_path):
-    logged = []
-    for reference in ("adapters", "cache"):
-        trainer = make_trainer(model_folder, tmp_path, reference=reference, max_steps=4, **changes)
-        trainer.train()
-        logged.append(losses(trainer))
-    assert logged[0][0] == pytest.approx(logged[1][0], abs=1e-5)
-    assert logged[0] == pytest.approx(logged[1], abs=1e-3)
-    assert logged[0][-1] != pytest.approx(logged[0][0], abs=1e-4)
 
 
 def test_gradient_checkpointing_changes_nothing(model_folder, tmp_path):

@@ -48,6 +48,16 @@ def test_a_finished_run_is_replaced_only_when_asked_and_in_one_move(tmp_path):
     assert (path / "new").exists()
 
 
+def test_a_work_folder_that_is_just_being_made_is_known_as_such(tmp_path):
+    # Of several processes one makes it while the others check; and a run may be killed there.
+    work = tmp_path / "run.incomplete"
+    work.mkdir()
+    for name in ("run.lock", ".run_key.json.123.tmp"):
+        (work / name).touch()
+        OutputFolder(tmp_path / "run")
+    assert OutputFolder(tmp_path / "run").begin({}) is None
+
+
 def test_an_unfinished_run_is_resumed_or_refused_by_its_key(tmp_path):
     first = OutputFolder(tmp_path / "run")
     assert first.begin({"config": {"beta": 1}}) is None

@@ -10,7 +10,12 @@ import sys
 
 import pytest
 import torch
+
+pytest.importorskip("peft")
+
 from safetensors.torch import load_file
+
+from tests.commands import run_command
 
 
 def free_port() -> int:
@@ -20,6 +25,7 @@ def free_port() -> int:
 
 
 METHODS = ("atwu", "gt_ga", "rmu", "undial", "atwu_dpo")
+ADAPTERS = ("--reference", "adapters", "--lora-r", "2", "--save-adapter", "--learning-rate", "1e-2")
 ENTRY = """
 import json, sys
 from atwu.cli.app import _leave_process_group, execute
@@ -32,28 +38,31 @@ _leave_process_group()
 
 @pytest.fixture(scope="module")
 def trained(model_folder, data_files, tmp_path_factory):
-    """Every method's run alone and in two processes; all of a kind in one start, since starting takes longest."""
+    """Every method's run, and one of adapters, alone and in two processes; those in one start, since starting takes longest."""
     folder = tmp_path_factory.mktemp("processes")
     forget, retain = data_files
     environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 
-    def arguments(kind, method, rows, *more):
-        return [
+    def runs(kind, rows, *more):
+        common = [
             *("unlearn", "--model", str(model_folder), "--forget", str(forget), "--retain", str(retain)),
-            *("--output", str(folder / kind / method), "--method", method, "--num-train-epochs", "2"),
-            *("--learning-rate", "1e-3", "--per-device-train-batch-size", str(rows), "--scorer-every", "2"),
-            *("--gradient-accumulation-steps", "2", "--use-cpu", "--disable-tqdm", "--save-strategy", "no"),
-            *("--budget", "soft", *more),
+            *("--num-train-epochs", "2", "--learning-rate", "1e-3", "--per-device-train-batch-size", str(rows)),
+            *("--gradient-accumulation-steps", "2", "--use-cpu", "--disable-tqdm", "--save-strategy", "no", *more),
         ]
+        for method in METHODS:
+            own = ("--method", method, "--scorer-every", "2", "--budget", "soft")
+            yield [*common, *own, "--output", str(folder / kind / method)]
+        yield [*common, "--method", "npo", *ADAPTERS, "--output", str(folder / kind / "adapters")]
 
+    for arguments in runs("alone", 4):
+        done = run_command(arguments, env=environment)
+        assert done.returncode == 0, done.stderr[-3000:]
     entry = folder / "entry.py"
     entry.write_text(ENTRY)
-    alone = json.dumps([arguments("alone", method, 4) for method in METHODS])
-    together = json.dumps([arguments("together", method, 2, "--ddp-backend", "gloo") for method in METHODS])
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}"]
-    for command in ([sys.executable, str(entry), alone], [*launch, str(entry), together]):
-        done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr[-3000:]
+    command = [*launch, str(entry), json.dumps(list(runs("together", 2, "--ddp-backend", "gloo")))]
+    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     return folder
 
 
@@ -74,3 +83,11 @@ def test_two_processes_equal_one(method, trained, model_folder):
         assert learned[0]["linear.weight"].abs().max() > 1e-3
         for name in learned[0]:
             torch.testing.assert_close(learned[0][name], learned[1][name], atol=1e-5, rtol=1e-3)
+
+
+@pytest.mark.slow
+def test_two_processes_train_the_adapters_of_one(trained):
+    one, two = (load_file(trained / kind / "adapters" / "adapter_model.safetensors") for kind in ("alone", "together"))
+    moved = max(value.abs().max() for name, value in one.items() if "lora_B" in name)
+    assert moved > 1e-2
+    assert max((one[name] - two[name]).abs().max() for name in one) < 2e-3 * moved

@@ -12,7 +12,7 @@ from atwu.modeling.abilities import abilities_of
 from tests.training.conftest import NEEDS, make_trainer, weights
 
 
-@pytest.mark.parametrize("method", ["grad_diff", "wga", "gt_ga", "atwu"])
+@pytest.mark.parametrize("method", ["grad_diff", "gt_ga", "atwu"])
 def test_eight_by_one_equals_one_by_eight(method, model_folder, tmp_path):
     trainers = []
     for rows, steps in ((8, 1), (1, 8), (2, 4)):

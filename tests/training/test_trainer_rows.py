@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from atwu import FinetuneConfig, FinetuneTrainer, UnlearnConfig, UnlearnTrainer
+from atwu import FinetuneConfig, FinetuneTrainer, UnlearnConfig, UnlearnTrainer, load_rows
+from atwu.modeling.fingerprint import model_fingerprint
+from atwu.training.rows import unlearning_rows
+from atwu.training.run import ModelSource, unlearn_trainer
 from tests.training.conftest import make_rows, make_trainer
 
 
@@ -18,7 +22,7 @@ def test_rows_without_labels_are_refused_only_where_labels_matter(model_folder, 
     tokenizer = AutoTokenizer.from_pretrained(model_folder)
     model = AutoModelForCausalLM.from_pretrained(model_folder)
     settings = {"output_dir": str(tmp_path), "use_cpu": True}
-    with pytest.raises(ValueError, match="needs forget_spans; 1 of 4 rows have none"):
+    with pytest.raises(ValueError, match="needs the column forget_spans; 1 of 4 rows of the forget set have none"):
         UnlearnTrainer(
             model,
             UnlearnConfig(method="gt_ga", **settings),
@@ -102,3 +106,84 @@ def test_words_of_a_list_label_rows_that_have_no_spans(model_folder, tmp_path):
     labels = [row.token_labels for row in trainer.train_dataset.forget]
     assert labels == [row.token_labels for row in spans.train_dataset.forget]
     assert all(sum(row) > 0 for row in labels)
+
+
+def test_rows_of_every_kind_train_alike(model_folder, data_files, tmp_path):
+    files = [data_files[0], str(data_files[0])]
+    records = [json.loads(line) for line in data_files[0].read_text().splitlines()]
+    config = UnlearnConfig(output_dir=str(tmp_path), use_cpu=True, method="dpo", max_length=44)
+    tokenizer, model = AutoTokenizer.from_pretrained(model_folder), AutoModelForCausalLM.from_pretrained(model_folder)
+    made = []
+    for forget in (*files, load_rows(data_files[0]), records, make_rows(24)):
+        with pytest.warns(UserWarning, match="forget: .* longer than max_length=44"):
+            trainer = UnlearnTrainer(
+                model, config, forget_dataset=forget, retain_dataset=data_files[1], processing_class=tokenizer
+            )
+        made.append((trainer.train_dataset.forget, trainer.train_dataset.alternates))
+    assert all(each == made[0] for each in made)
+
+
+def test_a_source_rows_and_a_configuration_are_a_trainer(model_folder, data_files, tmp_path):
+    config = UnlearnConfig(output_dir=str(tmp_path), use_cpu=True, method="npo", save_strategy="no", max_steps=1)
+    tokenizer = AutoTokenizer.from_pretrained(model_folder)
+    rows = unlearning_rows(*data_files, config, tokenizer=tokenizer)
+    trainer = unlearn_trainer(ModelSource(model=str(model_folder)), rows, config, tokenizer=tokenizer)
+    trainer.train()
+    assert trainer.state.global_step == 1
+    assert trainer.loaded.fingerprint == model_fingerprint(AutoModelForCausalLM.from_pretrained(model_folder))
+
+
+def test_a_model_by_name_and_rows_by_path_are_all_a_trainer_needs(model_folder, data_files, tmp_path):
+    """The same steps as with model, tokenizer and rows in hand."""
+    forget, retain = map(str, data_files)
+    settings = {"method": "wga", "max_steps": 2, "use_cpu": True, "disable_tqdm": True, "save_strategy": "no"}
+    named = UnlearnTrainer(
+        str(model_folder),
+        UnlearnConfig(output_dir=str(tmp_path / "named"), **settings),
+        forget_dataset=forget,
+        retain_dataset=retain,
+    )
+    held = UnlearnTrainer(
+        AutoModelForCausalLM.from_pretrained(model_folder),
+        UnlearnConfig(output_dir=str(tmp_path / "held"), **settings),
+        forget_dataset=load_rows(forget).rows,
+        retain_dataset=load_rows(retain).rows,
+        processing_class=AutoTokenizer.from_pretrained(model_folder),
+    )
+    for trainer in (named, held):
+        trainer.train()
+    assert model_fingerprint(named.model) == model_fingerprint(held.model)
+    named.save_model(str(tmp_path / "saved"))
+    assert (tmp_path / "saved" / "tokenizer.json").is_file()
+
+
+def test_a_lora_config_is_taken_or_refused_by_name(model_folder, data_files, tmp_path):
+    from peft import LoraConfig
+
+    def trainer(peft_config: object, **options: object) -> UnlearnTrainer:
+        config = UnlearnConfig(method="wga", output_dir=str(tmp_path), use_cpu=True, **options)
+        rows = {"forget_dataset": str(data_files[0]), "retain_dataset": str(data_files[1])}
+        return UnlearnTrainer(str(model_folder), config, peft_config=peft_config, **rows)
+
+    adapted = trainer(LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"])).loaded
+    assert (adapted.lora.r, adapted.lora.alpha, set(adapted.lora.targets)) == (4, 8, {"q_proj", "v_proj"})
+    with pytest.raises(ValueError, match="peft_config sets use_rslora, which adapters here do not have"):
+        trainer(LoraConfig(r=4, use_rslora=True))
+    with pytest.raises(ValueError, match="must be a LoraConfig, got dict"):
+        trainer({"r": 4})
+    with pytest.raises(ValueError, match="lora_r=2 is set as well"):
+        trainer(LoraConfig(r=4), lora_r=2)
+
+
+def test_arguments_of_transformers_trainer_are_refused_by_the_right_name(model_folder, data_files, tmp_path):
+    from transformers import TrainingArguments
+
+    rows = {"forget_dataset": str(data_files[0]), "retain_dataset": str(data_files[1])}
+    with pytest.raises(TypeError, match="args must be an UnlearnConfig, which has every field of TrainingArguments"):
+        UnlearnTrainer(str(model_folder), TrainingArguments(output_dir=str(tmp_path), use_cpu=True), **rows)
+    with pytest.raises(TypeError, match="takes forget_dataset and retain_dataset instead of train_dataset"):
+        UnlearnTrainer(str(model_folder), train_dataset=str(data_files[0]), **rows)
+    with pytest.raises(TypeError, match="takes processing_class instead of tokenizer"):
+        UnlearnTrainer(str(model_folder), tokenizer=None, **rows)
+    with pytest.raises(TypeError, match="needs forget_dataset: the rows to remove"):
+        UnlearnTrainer(str(model_folder))

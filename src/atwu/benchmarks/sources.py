@@ -46,8 +46,11 @@ class LoadedRows:
     """The source as it was given."""
     warnings: tuple[str, ...]
     """What a reader should know, one sentence each: ignored columns, duplicate rows."""
-    fingerprint: str
-    """Sha256 over the canonical JSON of the rows."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Sha256 over the canonical JSON of the rows."""
+        return fingerprint(self.rows)
 
 
 def load_rows(source: str | Path, *, limit: int | None = None) -> LoadedRows:
@@ -84,7 +87,7 @@ def load_rows(source: str | Path, *, limit: int | None = None) -> LoadedRows:
     repeats = len(rows) - len(set(rows))
     if repeats:
         warnings.append(f"duplicate rows: {repeats} of {len(rows)} repeat an earlier row exactly (kept)")
-    return LoadedRows(rows=tuple(rows), source=name, warnings=tuple(warnings), fingerprint=fingerprint(rows))
+    return LoadedRows(rows=tuple(rows), source=name, warnings=tuple(warnings))
 
 
 def _parts(source: str | Path) -> tuple[str | Path, ...]:

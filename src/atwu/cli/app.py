@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from atwu._reading import printable
 from atwu.cli.options import UsageError
 from atwu.cli.output import stand_out
 from atwu.cli.parse import parsed
@@ -18,6 +19,10 @@ COMMANDS = {
     "demo": "demo:Demo",
     "finetune": "train:Finetune",
     "unlearn": "train:Unlearn",
+    "retain build": "retain:Build",
+    "export": "export:Export",
+    "chat": "chat:Chat",
+    "evidence": "evidence:MakeEvidence",
     "evaluate": "evaluate:Evaluate",
     "compare": "compare:Compare",
     "study run": "study:Run",
@@ -33,6 +38,7 @@ COMMANDS = {
 }
 """Words -> module and dataclass; only the module of the command that runs is imported."""
 
+_LONGEST = 600
 EXPECTED = (AtwuError, ValueError, ImportError, OSError)
 
 
@@ -51,16 +57,22 @@ def run() -> None:
     except EXPECTED as error:
         if os.environ.get("ATWU_DEBUG"):
             raise
-        message = str(error)
-        if isinstance(error, OSError) and error.errno is not None:
-            message = f"{error.strerror}: {error.filename}"
-        stand_out(f"error: {message or repr(error)}", "red")
+        stand_out(f"error: {in_a_line(error)}", "red")
         sys.exit(2 if isinstance(error, UsageError) else 1)
     except KeyboardInterrupt:
         stand_out("stopped.")
         sys.exit(130)
     finally:
         _leave_process_group()
+
+
+def in_a_line(error: BaseException) -> str:
+    """What an error says, on one line that any terminal shows as it is."""
+    message = str(error)
+    if isinstance(error, OSError) and error.errno is not None:
+        message = f"{error.strerror}: {error.filename}"
+    shown = " ".join(printable(message).split())
+    return (shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…") or repr(error)
 
 
 def execute(words: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atwu.cli.options import UsageError, option
-from atwu.cli.output import note, say, warn
+from atwu.cli.output import note, say, terminal, warn
 
 if TYPE_CHECKING:
     from atwu.evaluation.result import EvalResult
@@ -34,8 +34,6 @@ class Compare:
 
     def run(self) -> None:
         """Read, check, print."""
-        from rich.console import Console
-
         from atwu.evaluation.result import read_result
         from atwu.report.markdown import panel_markdown
         from atwu.report.names import PANEL
@@ -55,7 +53,7 @@ class Compare:
         if self.to is not None:
             if self.to not in loaded:
                 raise UsageError(f"--to must be one of {', '.join(loaded)}; got {self.to!r}.")
-            Console().print(differences_table(loaded, to=self.to, lines=lines))
+            terminal().print(differences_table(loaded, to=self.to, lines=lines))
             lacking = {
                 role for result in loaded.values() for role, name in result.references.items() if name not in given
             }
@@ -66,7 +64,7 @@ class Compare:
         elif self.form == "markdown":
             say(panel_markdown(table_of(loaded, lines)).rstrip("\n"))
         else:
-            Console().print(panel_table(loaded, lines=None if self.everything and not self.metrics else lines))
+            terminal().print(panel_table(loaded, lines=None if self.everything and not self.metrics else lines))
         said: dict[str, list[str]] = {}
         for name, result in loaded.items():
             for warning in result.warnings:

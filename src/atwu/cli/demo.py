@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from atwu.cli.options import option
+from atwu.cli.output import terminal
 
 
 @dataclass(kw_only=True)
@@ -26,46 +27,37 @@ class Demo:
         """Train, unlearn, measure, show."""
         import time
 
-        from rich.console import Console
-
-        from atwu.experiments import demo as steps
+        from atwu.experiments.demo import COLUMNS, LEARNING_RATE, demonstrate
         from atwu.modeling.load import quiet_transformers
         from atwu.report.heatmap import render_terminal, write_html
         from atwu.report.terminal import models_table
 
         start = time.perf_counter()
         quiet_transformers()
-        console = Console()
+        console = terminal()
         self.output.mkdir(parents=True, exist_ok=True)
 
         def say(line: str) -> None:
-            console.print(f"[dim]{time.perf_counter() - start:5.0f} s[/dim]  {line}", highlight=False, soft_wrap=True)
+            console.print(f"{time.perf_counter() - start:5.0f} s  {line}", highlight=False, soft_wrap=True)
 
-        targets = steps.prepare(self.size, seed=self.seed, say=say)
-        folders = steps.unlearn_all(targets, self.size, self.output, seed=self.seed, say=say)
-        say("measuring five models")
-        results = steps.measure(targets, folders)
-        for name, result in results.items():
-            result.write(self.output / f"eval_{name}.json")
-        rows = steps.heat_map(targets, folders)
-        page = write_html(self.output / "tokens.html", rows, title="Which words carry the secret?")
+        made = demonstrate(self.size, self.output, seed=self.seed, say=say)
+        page = write_html(self.output / "tokens.html", made.scored, title="Which words carry the secret?")
         console.print()
-        counts = next(iter(results.values())).rows
+        counts = next(iter(made.results.values())).rows
         told = ", ".join(f"{len(counts[split].ids)} {split} rows" for split in ("forget", "retain"))
         console.print(f"people:{self.size}, {told}, seed {self.seed}", highlight=False)
-        console.print(models_table(results, steps.COLUMNS))
+        console.print(models_table(made.results, COLUMNS))
         console.print()
-        render_terminal(rows[:3], console)
+        render_terminal(made.scored[:3], console)
         console.print()
-        atwu = folders["atwu"]
         say("done. What to try next:")
         rows_of = f"people:{self.size}"
         for line in (
-            f"open [bold]{page}[/bold] for the token scores of {len(rows)} rows",
-            f"atwu tokens --model {atwu} --data {rows_of}:forget --score scorer",
-            f"atwu evaluate --model {atwu} --forget {rows_of}:forget",
-            f"atwu unlearn --model {targets.target} --forget {rows_of}:forget --retain {rows_of}:retain "
-            f"--method satimp --learning-rate {steps.UNLEARNING['learning_rate']:g} --output mine",
+            f"open {page} for the token scores of {len(made.scored)} rows",
+            f"atwu tokens --model {made.folders['atwu']} --data {rows_of}:forget --score scorer",
+            f"atwu evaluate --model {made.folders['atwu']} --forget {rows_of}:forget",
+            f"atwu unlearn --model {made.target} --forget {rows_of}:forget --retain {rows_of}:retain "
+            f"--method satimp --learning-rate {LEARNING_RATE:g} --output mine",
             "your own rows: a JSONL file with question and answer, see docs/data.md",
         ):
             console.print(f"  {line}", highlight=False, soft_wrap=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from atwu.cli.options import Option, UsageError, option, settings
-from atwu.cli.output import ResultFile, note, say, warn
+from atwu.cli.output import ResultFile, note, say, terminal, warn
 from atwu.cli.shared import DEVICE, ROWS, open_rows
 from atwu.judge.opening import EstimatedJudgeOptions
 from atwu.modeling.opening import Loading
@@ -92,8 +92,6 @@ class Evaluate:
 
             say(listing())
             return
-        from rich.console import Console
-
         from atwu.evaluation.config import EvaluateConfig
         from atwu.evaluation.measuring import Measuring, check_names
         from atwu.evaluation.panel import all_settings, chosen, find_metric
@@ -157,7 +155,7 @@ class Evaluate:
             return
         if self.result.output is not None:
             result.write(self.result.output)
-        Console().print(panel_table({**found, "unlearned" if found else model: result}))
+        terminal().print(panel_table({"unlearned" if found else model: result, **found}))
         warn(result.warnings)
         if self.result.output is not None:
             say(f"written: {self.result.output}")
@@ -186,15 +184,9 @@ class Evaluate:
         """RWKU's own probes, if they are asked for."""
         if self.rwku is None:
             return None
-        from atwu.benchmarks.rwku.probes import CAPS, load_probes
-        from atwu.benchmarks.rwku.subjects import CANONICAL_FORGET
-        from atwu.benchmarks.rwku.tables import rwku_tables
+        from atwu.evaluation.measuring import rwku_probes
 
-        subjects: Sequence[str] = CANONICAL_FORGET
-        if self.rwku_subjects:
-            subjects = [name.strip() for name in self.rwku_subjects.split(";")]
-        caps = {kind: min(cap, self.limit or cap) for kind, cap in CAPS.items()}
-        probes = load_probes(rwku_tables(self.rwku), subjects=subjects, caps=caps)
+        probes = rwku_probes(self.rwku, (self.rwku_subjects or "").split(";"), limit=self.limit)
         note(f"rwku: {len(probes.probes)} probes, {sum(probes.duplicates.values())} exact duplicates dropped")
         return probes
 

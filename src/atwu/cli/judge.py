@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from atwu.cli.options import option
-from atwu.cli.output import ResultFile, say
+from atwu.cli.output import ResultFile, say, terminal
 from atwu.judge.opening import EstimatedJudgeOptions, JudgeOptions
 
 SCHEMA_NAME = "atwu.agreement/1"
@@ -37,14 +37,11 @@ class Agreement:
 
     def run(self) -> None:
         """Judge, count, print."""
-        from rich.console import Console
-
         from atwu._files import versions, write_json
-        from atwu.judge.agreement import agreement, agreement_between
-        from atwu.judge.cases import load_cases
+        from atwu.judge.agreement import agreement, load_cases
         from atwu.judge.opening import open_judge
         from atwu.judge.prompted import PromptedJudge
-        from atwu.report.agreement import agreement_table
+        from atwu.report.terminal import agreement_table
 
         self.result.check()
         split = self.split or ("test" if self.data is None else None)
@@ -68,19 +65,15 @@ class Agreement:
                     say(f"{name}: {counted(claims) if counted else 'judged offline at no cost'}")
             return
         verdicts = asked.judge(claims)
-        if other is None:
-            expected = [case.label for case in loaded]
-            found = agreement(expected, verdicts, kinds=[case.kind for case in loaded])
-        else:
-            second = other.judge(claims)
-            found = agreement_between(second, verdicts, kinds=[case.kind for case in loaded])
-            expected = [verdict.correct for verdict in second]  # type: ignore[misc]
+        expected = [case.label for case in loaded] if other is None else [each.correct for each in other.judge(claims)]
+        said = [verdict.correct for verdict in verdicts]
+        found = agreement(expected, said, kinds=[case.kind for case in loaded])
         identities = {"judge": dict(asked.identity), "against": "labels" if other is None else dict(other.identity)}
         if self.result.output is not None:
             write_json(
                 self.result.output, {"schema": SCHEMA_NAME, **identities, **asdict(found), "versions": versions()}
             )
-        Console().print(agreement_table(found, title=f"{judge} against {against or 'labels'}"))
+        terminal().print(agreement_table(found, title=f"{judge} against {against or 'labels'}"))
         wrong = [
             (case.claim, verdict)
             for case, verdict, label in zip(loaded, verdicts, expected, strict=True)

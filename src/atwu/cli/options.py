@@ -65,10 +65,10 @@ class Option:
             return [dataclasses.replace(self, many=False).value(each, where=where) for each in every]
         found = _converted(given, self.kind)
         if found is None:
-            raise ValueError(f"{where} must be {_WORDS[self.kind]}, got {given!r}.")
+            raise ValueError(f"{where} must be {_WORDS[self.kind]}, got {given!r:.60}.")
         if self.choices and found not in self.choices:
             *others, last = self.choices
-            raise ValueError(f"{where} must be {', '.join(others)} or {last}, got {found!r}.")
+            raise ValueError(f"{where} must be {', '.join(others)} or {last}, got {found!r:.60}.")
         if self.least is not None and found < self.least:
             raise ValueError(f"{where} must be at least {self.least:g}, got {found}.")
         return found

@@ -2,26 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from atwu._files import check_writable
 from atwu.cli.options import option
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _COLOURS = {"red": 31, "yellow": 33}
 
 
 def say(text: object) -> None:
     """A line on standard output, at once, wherever that goes."""
-    print(text, flush=True)
+    _line(text, sys.stdout)
+
+
+def terminal() -> Console:
+    """Where tables are printed; square brackets in names are nothing but text there."""
+    from rich.console import Console
+
+    return Console(markup=False, emoji=False)
 
 
 def note(text: object) -> None:
     """A line that is no result."""
-    print(text, file=sys.stderr, flush=True)
+    _line(text, sys.stderr)
+
+
+def _line(text: object, stream: TextIO) -> None:
+    """Above a progress bar, if one is shown."""
+    tqdm = sys.modules.get("tqdm")
+    with tqdm.tqdm.external_write_mode(stream) if tqdm else contextlib.nullcontext():
+        print(text, file=stream, flush=True)
 
 
 def stand_out(text: object, colour: str = "yellow") -> None:

@@ -11,7 +11,7 @@ from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, NoReturn
 
-from atwu._yaml import parse_yaml
+from atwu._reading import read_yaml
 from atwu.cli.options import Option, UsageError, built, has_rest, options_of, rest_of
 
 ABOUT = "about"
@@ -111,6 +111,8 @@ def _read(
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         words = re.sub(r"^argument (-\w/)?", "", message).replace(": expected one argument", " needs a value")
+        if words.startswith("ambiguous") and words.count(",") > 8:
+            words = ", ".join(words.split(", ")[:8]) + ", ..."
         raise UsageError(f"{words}.")
 
 
@@ -186,7 +188,7 @@ def _from_yaml(command: type, options: list[Option], given: Mapping[str, Any]) -
         return {}
     fields = {each.name: each for each in dataclasses.fields(command)}
     find = fields["config"].metadata.get("find", existing)
-    return read_yaml(find(path), command, options)
+    return read_options(find(path), command, options)
 
 
 def existing(path: Path) -> Path:
@@ -200,13 +202,13 @@ def existing(path: Path) -> Path:
     return path
 
 
-def read_yaml(path: Path, command: type, options: Sequence[Option] = ()) -> dict[str, Any]:
+def read_options(path: Path, command: type, options: Sequence[Option] = ()) -> dict[str, Any]:
     """Read a flat YAML of a command's options; what stands under `about` is for people.
 
     Raises:
         ValueError: not a mapping, a value of the wrong type, or an unknown key, with the closest known one.
     """
-    values = parse_yaml(path.read_text(encoding="utf-8"), what=str(path))
+    values = read_yaml(path)
     if not isinstance(values, dict):
         raise ValueError(f"{path} must hold one 'key: value' per line, got {type(values).__name__}.")
     values.pop(ABOUT, None)

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from atwu.cli.options import option
-from atwu.cli.output import ResultFile, say, warn
+from atwu.cli.output import ResultFile, say, terminal, warn
 from atwu.cli.shared import ROWS, ReadsRows
-
-if TYPE_CHECKING:
-    from atwu.evaluation.probe import ProbeResult
-
-SCHEMA_NAME = "atwu.probe/1"
 
 
 @dataclass(kw_only=True)
@@ -42,16 +36,12 @@ class Probe(ReadsRows):
 
     def run(self) -> None:
         """Train the probes, print, write."""
-        from rich.console import Console
-
-        from atwu._files import versions, write_json
-        from atwu.evaluation.hidden_states import POSITIONS
-        from atwu.evaluation.probe import annotated_rows, check_positions, probe
-        from atwu.modeling.fingerprint import model_fingerprint
+        from atwu._files import write_json
+        from atwu.evaluation.probe import POSITIONS, annotated_rows, check_positions, layer_numbers, probe, probe_record
         from atwu.modeling.load import load_config
-        from atwu.report.probe import print_probe
+        from atwu.report.terminal import print_probe
 
-        numbers = parse_layers(self.layers)
+        layers = parse_layers(self.layers)
         positions: Any = self.position or list(POSITIONS)
         check_positions(positions)
         self.result.check()
@@ -64,32 +54,18 @@ class Probe(ReadsRows):
         config = load_config(
             self.model, trust_remote_code=where.trust_remote_code, revision=where.revision, base=where.base
         )
-        last = int(config.get_text_config().num_hidden_layers)
-        for number in numbers or ():
-            if not -last - 1 <= number <= last:
-                raise ValueError(
-                    f"--layers must lie between 0 (embeddings) and {last} (final states) here, got {number}."
-                )
+        layer_numbers(layers, 1 + int(config.get_text_config().num_hidden_layers))
         network, tokenizer = self.open()
         start = time.perf_counter()
         settings: dict[str, Any] = {"folds": self.folds, "seed": self.seed, "l2": self.l2}
         settings |= {"max_length": self.max_length, "system": self.system}
         results = probe(
-            network, tokenizer, rows, layers=numbers, positions=positions, batch_tokens=self.batch_tokens, **settings
+            network, tokenizer, rows, layers=layers, positions=positions, batch_tokens=self.batch_tokens, **settings
         )
         if self.result.output is not None:
-            record = {
-                "schema": SCHEMA_NAME,
-                "model": self.model,
-                "fingerprint": model_fingerprint(network),
-                "data": {"source": loaded.source, "fingerprint": loaded.fingerprint, "rows": len(loaded.rows)},
-                "settings": settings,
-                "results": [_plain(result) for result in results],
-                "versions": versions(),
-                "seconds": round(time.perf_counter() - start, 3),
-            }
-            write_json(self.result.output, record)
-        print_probe(Console(), results, title=self.model)
+            record = probe_record(results, model=self.model, network=network, rows=loaded, settings=settings)
+            write_json(self.result.output, record | {"seconds": round(time.perf_counter() - start, 3)})
+        print_probe(terminal(), results, title=self.model)
         if self.result.output is not None:
             say(f"written: {self.result.output}")
 
@@ -108,10 +84,3 @@ def parse_layers(text: str) -> list[int] | None:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise ValueError(f"--layers must be all, last, or numbers such as 0,2,4; got {text!r}.") from None
-
-
-def _plain(result: ProbeResult) -> dict[str, Any]:
-    """JSON of one result, without the values of single answers."""
-    plain = dataclasses.asdict(result)
-    del plain["auroc"]["values"]
-    return plain

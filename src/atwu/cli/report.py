@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atwu.cli.options import UsageError, option
-from atwu.cli.output import say
+from atwu.cli.output import say, terminal
 
 if TYPE_CHECKING:
     from atwu.report.records import Records
@@ -102,8 +102,6 @@ def _print(records: Records, forms: list[str]) -> None:
         for form in forms:
             say(WRITERS[form](records).rstrip("\n"))
         return
-    from rich.console import Console
-
     from atwu.report.terminal import headline_table
 
-    Console().print(headline_table(records))
+    terminal().print(headline_table(records))

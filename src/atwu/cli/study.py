@@ -8,8 +8,9 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from atwu._reading import blamed
 from atwu.cli.options import option
-from atwu.cli.output import say, stand_out
+from atwu.cli.output import say, stand_out, terminal
 from atwu.judge.opening import JudgeOptions
 
 
@@ -22,11 +23,9 @@ class List:
 
     def run(self) -> None:
         """Print both tables."""
-        from rich.console import Console
+        from atwu.experiments.study.tables import library_table, scales_table
 
-        from atwu.experiments.study.overview import library_table, scales_table
-
-        console = Console()
+        console = terminal()
         console.print(library_table())
         console.print()
         console.print(scales_table())
@@ -62,23 +61,21 @@ class Run:
 
     def run(self) -> None:
         """Plan, run, print."""
-        from rich.console import Console
-
         from atwu.experiments.places import chosen_devices, open_queue, visible_devices
         from atwu.experiments.study.conduct import plan_study, run_study
-        from atwu.experiments.study.overview import print_plan
         from atwu.experiments.study.plan import check_settings
+        from atwu.experiments.study.tables import print_plan
         from atwu.experiments.study.work import read_probe
         from atwu.experiments.targets import scale_rows
         from atwu.judge.opening import open_judge
         from atwu.modeling.load import quiet_transformers
-        from atwu.report.probe import print_probe
-        from atwu.report.terminal import headline_table
+        from atwu.report.terminal import headline_table, print_probe
         from atwu.training.card import public_command
 
         quiet_transformers()
-        whole = plan_study(self.study, self.scale, output=self.output, seeds=self.seeds, presets=self.presets)
-        check_settings(whole.only(self.only or ()))
+        with blamed(self.study if Path(self.study).is_file() else None):
+            whole = plan_study(self.study, self.scale, output=self.output, seeds=self.seeds, presets=self.presets)
+            check_settings(whole.only(self.only or ()))
         left_out: list[str] = []
         try:
             rows = scale_rows(whole.scale)
@@ -91,11 +88,12 @@ class Run:
             for line in (*rows.checked, *left_out):
                 say(line)
         chosen = whole.only(self.only or ())
+        all_devices = visible_devices() if self.processes != 1 else ()
         queue = open_queue(
             self.processes,
             folder=whole.folder,
             threads=1,
-            devices=chosen_devices(self.devices) if self.devices else visible_devices(),
+            devices=chosen_devices(self.devices) if self.devices else all_devices,
             cluster=self.cluster,
             gpus_per_run=self.gpus_per_run,
             say=say,
@@ -105,7 +103,7 @@ class Run:
             judging = replace(judging, max_cost=judging.max_cost / queue.slots)
         if not judging.judge.startswith("local:"):  # which would be loaded here, beside the workers' models
             open_judge(judging)
-        console = Console()
+        console = terminal()
         print_plan(console, chosen, queue.slots)
         if self.plan:
             return
@@ -151,13 +149,11 @@ class Compare:
 
     def run(self) -> None:
         """Print the numbers, then the orderings."""
-        from rich.console import Console
-
         from atwu.experiments.study.compare import compared, set_beside
         from atwu.experiments.study.tables import ordering_table, side_by_side_table
 
         records, published = set_beside(self.folder, self.table)
-        console = Console()
+        console = terminal()
         console.print(side_by_side_table(records, published))
         for metric, found in compared(records, published).items():
             console.print(ordering_table(metric, found))

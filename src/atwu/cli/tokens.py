@@ -7,7 +7,7 @@ from pathlib import Path
 
 from atwu._files import check_writable
 from atwu.cli.options import option
-from atwu.cli.output import say
+from atwu.cli.output import say, terminal
 from atwu.cli.shared import ROWS, ReadsRows, open_rows
 
 
@@ -35,8 +35,6 @@ class Tokens(ReadsRows):
 
     def run(self) -> None:
         """Score, print, write."""
-        from rich.console import Console
-
         from atwu.evaluation.induced import Need, check_scores
         from atwu.methods.weightings.scorer import find_scorer
         from atwu.report.heatmap import render_terminal, write_html
@@ -64,6 +62,6 @@ class Tokens(ReadsRows):
             system=self.system,
             progress="score rows",
         )
-        render_terminal(scored[: self.rows], Console())
+        render_terminal(scored[: self.rows], terminal())
         if self.html is not None:
             say(f"written: {write_html(self.html, scored, title=f'Token scores of {self.model}')}")

@@ -4,24 +4,46 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from atwu._reading import blamed
 from atwu.cli.options import Option, UsageError, option, options_of, settings
 from atwu.cli.output import say, stand_out
 from atwu.modeling.opening import Loading
 
+if TYPE_CHECKING:
+    from atwu.request.further import Further
+    from atwu.request.run import Outcome
+    from atwu.training.config import FinetuneConfig, UnlearnConfig
+
 RUN = "Run"
+MODEL = "folder, Hub name, smollm2, or a .gguf file"
 PARTS = ("forget_weight", "retain_weight", "beta", "rho", "scorer_every")
 """Numbers and settings of parts that the help shows; `atwu methods NAME` tells which ones a method has."""
 ALIASES = {
     "learning_rate": ("--lr",),
     "num_train_epochs": ("--epochs",),
+    "max_steps": ("--steps",),
     "per_device_train_batch_size": ("--batch-size",),
 }
+
+
+CHOSEN = (
+    "learning_rate",
+    "num_train_epochs",
+    "max_steps",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "warmup_steps",
+    "lora_r",
+    "lr_scheduler_type",
+    "save_strategy",
+    "save_steps",
+)
+"""What `unlearn` chooses unless it is given a learning rate and a length (`atwu.request.choose`)."""
 
 
 def _with_aliases(options: Iterable[Option]) -> list[Option]:
@@ -55,6 +77,10 @@ def unlearn_options() -> list[Option]:
         for part in part_options().values()
     ]
     fields = _with_aliases(options_of(UnlearnOptions, without=("output_dir", "part_options")))
+    fields = [
+        replace(each, default=None, help=f"{each.help} Chosen if not given.") if each.name in CHOSEN else each
+        for each in fields
+    ]
     return sorted([*fields, *parts], key=lambda each: each.group != "Method")
 
 
@@ -86,49 +112,106 @@ def preset_file(path: Path) -> Path:
 
 @dataclass(kw_only=True)
 class Unlearn:
-    """Unlearn rows from a model.
+    """Unlearn rows from a model, and say whether it forgot them.
 
-    Rows are JSONL, JSON, CSV or Parquet with question/answer, prompt/completion, messages or text columns. A run that was
-    killed continues when the same command is given again.
+    Needs a model and the rows, nothing else: what is not set is chosen and printed with its reason, training watches itself,
+    and a verdict ends it. Rows are JSONL, JSON, CSV or Parquet with question/answer, prompt/completion, messages or text
+    columns. A run that was killed continues when the same command is given again.
 
-    Example: atwu unlearn --model target --forget forget.jsonl --retain retain.jsonl --method atwu --output unlearned
+    With --continue LEDGER the requests on one model follow each other: the first one starts the ledger and names the model.
+
+    Example: atwu unlearn --model smollm2 --forget mine.jsonl --output unlearned
     """
 
-    model: str = option("Starting model: folder or Hub name.", alias=("-m",), group=RUN)
+    model: str | None = option(f"Starting model: {MODEL}. (needed)", None, alias=("-m",), group=RUN)
     forget: str = option("Rows to remove: file, Hub data set or people:SIZE:SPLIT.", group=RUN)
-    retain: str | None = option("Rows to keep, same kinds.", None, group=RUN)
-    output: str = option("Folder to create; appears when the run is finished.", alias=("-o",), group=RUN)
+    retain: str = option(
+        "Rows to keep, same kinds; auto: the model's own answers to general questions.", "auto", group=RUN
+    )
+    output: str | None = option(
+        "Folder to create; appears when the run is finished. (needed)", None, alias=("-o",), group=RUN
+    )
+    ledger: str | None = option(
+        "Folder that remembers the requests on one model, new or not: goes on with the model of the last one, which needs no "
+        "--model and no --output, and measures all earlier ones again.",
+        None,
+        flag="continue",
+        group=RUN,
+    )
     overwrite: bool = option("Replace what is at --output.", False, group=RUN)
     config: Path | None = option(
         "Flat YAML of these options, or a preset such as tofu-1b/atwu; flags win.", None, group=RUN, find=preset_file
     )
+    retain_limit: float = option(
+        "Most that the loss of kept rows may rise, in nats per token.", 0.15, least=0, group=RUN
+    )
+    unseen: str | None = option(
+        "Rows like those to remove that no model saw, to compare with; default: invented people.", None, group=RUN
+    )
+    thresholds: Path | None = option(
+        "YAML of limits that atwu evidence will compare with; written down before training. Default: the shipped ones.",
+        None,
+        group=RUN,
+    )
+    request: str | None = option("Who asks for what, in words, for atwu evidence.", None, group=RUN)
+    strict: bool = option("End with an error unless the verdict is: forgotten.", False, group=RUN)
     settings: dict[str, Any] = settings(unlearn_options, trainer_options)
     loading: Loading = option("", group="Loading the model", common=False)
 
     def run(self) -> None:
-        """Unlearn, and say what to do next."""
+        """Unlearn, and say what became of it."""
         from atwu.modeling.load import quiet_transformers
-        from atwu.training.config import UnlearnConfig
-        from atwu.training.run import ModelSource, run_unlearn
+        from atwu.request.further import unlearn_further
+        from atwu.request.run import unlearn
+        from atwu.training.run import ModelSource
 
+        missing = [f"--{name}" for name in ("model", "output") if getattr(self, name) is None]
+        if self.ledger is None and missing:
+            raise UsageError(f"{' and '.join(missing)} missing; give as flags or in the --config file.")
         quiet_transformers()
-        source = ModelSource(model=self.model, **asdict(self.loading))
-        config = UnlearnConfig(**self.settings)
+        self.training()
+        tell = say if first_process() else _nothing
+        how: dict[str, Any] = {
+            "retain": self.retain,
+            "options": self.settings,
+            "unseen": self.unseen,
+            "retain_limit": self.retain_limit,
+            "thresholds": self.thresholds,
+            "about": self.request,
+            "overwrite": self.overwrite,
+            "say": tell,
+        }
+        done: Further | Outcome
         with interruptible():
-            finished = run_unlearn(
-                source,
-                config,
-                forget=self.forget,
-                retain=self.retain,
-                output=self.output,
-                overwrite=self.overwrite,
-                say=say,
-            )
-        if first_process():
-            say(f"unlearned model in {finished.output} ({finished.steps} steps, {finished.seconds:.0f} s)")
-            sets = f"--forget {self.forget}" + (f" --retain {self.retain}" if self.retain else "")
-            sets += f" --system {shlex.quote(config.system)}" if config.system else ""
-            say(f"next: atwu evaluate --model {finished.output} {sets} --output eval.json")
+            if self.ledger is not None:
+                loading = asdict(self.loading)
+                done = unlearn_further(
+                    self.ledger, self.forget, model=self.model, loading=loading, output=self.output, **how
+                )
+                outcome = done.outcome
+            else:
+                source = ModelSource(model=self.model, **asdict(self.loading))
+                done = outcome = unlearn(source, self.forget, output=str(self.output), **how)
+        if outcome is not None and (run := outcome.run) is not None:
+            tell(f"unlearned model in {run.output} ({run.steps} steps, {run.seconds:.0f} s)")
+        tell(f"\n{done.summary()}")
+        if self.strict and not done.good:
+            raise SystemExit(3)
+
+    def training(self) -> UnlearnConfig:
+        """The settings that were given, checked.
+
+        Raises:
+            ValueError: naming the file of settings, if there is one.
+        """
+        from atwu.training.config import UnlearnConfig
+
+        with blamed(self.config):
+            return UnlearnConfig(**self.settings)
+
+
+def _nothing(text: object) -> None:
+    """What processes other than the first say."""
 
 
 @dataclass(kw_only=True)
@@ -138,7 +221,7 @@ class Finetune:
     Example: atwu finetune --scratch tofu6m --data full.jsonl --learning-rate 1e-3 --num-train-epochs 20 --output target
     """
 
-    model: str | None = option("Model to continue from: folder or Hub name.", None, alias=("-m",), group=RUN)
+    model: str | None = option(f"Model to continue from: {MODEL}.", None, alias=("-m",), group=RUN)
     scratch: str | None = option("Build a new Llama of this shape instead, e.g. tofu6m.", None, group=RUN)
     tokenizer: str | None = option("Tokenizer folder for --scratch; else trained on the data.", None, group=RUN)
     data: str = option("Training rows: file, Hub data set or people:SIZE:SPLIT.", alias=("-d",), group=RUN)
@@ -151,7 +234,6 @@ class Finetune:
     def run(self) -> None:
         """Train."""
         from atwu.modeling.load import quiet_transformers
-        from atwu.training.config import FinetuneConfig
         from atwu.training.run import ModelSource, run_finetune
 
         if (self.model is None) == (self.scratch is None):
@@ -161,7 +243,7 @@ class Finetune:
         with interruptible():
             finished = run_finetune(
                 source,
-                FinetuneConfig(**self.settings),
+                self.training(),
                 data=self.data,
                 output=self.output,
                 overwrite=self.overwrite,
@@ -169,6 +251,17 @@ class Finetune:
             )
         if first_process():
             say(f"model in {finished.output} ({finished.steps} steps, {finished.seconds:.0f} s)")
+
+    def training(self) -> FinetuneConfig:
+        """The settings, checked.
+
+        Raises:
+            ValueError: naming the file of settings, if there is one.
+        """
+        from atwu.training.config import FinetuneConfig
+
+        with blamed(self.config):
+            return FinetuneConfig(**self.settings)
 
 
 def first_process() -> bool:

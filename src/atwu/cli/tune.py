@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from atwu.cli.options import UsageError, option
-from atwu.cli.output import say, stand_out
+from atwu.cli.output import say, stand_out, terminal
 
 
 @dataclass(kw_only=True)
@@ -56,9 +56,6 @@ class Tune:
 
     def run(self) -> None:
         """Search, print, write."""
-        from rich.console import Console
-        from tqdm.auto import tqdm
-
         from atwu.experiments.places import open_queue, visible_devices
         from atwu.experiments.tuning.storage import masked, storage_url
         from atwu.experiments.tuning.tables import best_table, trials_table, use_of_presets
@@ -79,10 +76,9 @@ class Tune:
             options=dict(_setting(text) for text in self.fixed or ()),
             seed=self.seed,
         )
-        tell: Any = tqdm.write
         folder, count = tuning.folder, len(tuning.methods)
         url = storage_url(tuning.storage, folder)
-        tell(
+        say(
             f"{count} method{'s' if count > 1 else ''} x {self.trials} trials at {tuning.here.name}; storage {masked(url)}"
         )
         devices = visible_devices() if self.processes > 1 else ()
@@ -93,22 +89,22 @@ class Tune:
                 devices=devices,
                 cluster=self.cluster,
                 gpus_per_run=self.gpus_per_run,
-                say=tell,
+                say=say,
             ) as queue:
-                done = tune_methods(tuning, queue, fixed=self.fixed or (), say=tell)
+                done = tune_methods(tuning, queue, fixed=self.fixed or (), say=say)
         except KeyboardInterrupt:
             stand_out("stopped; the same command continues.")
             raise SystemExit(130) from None
         found = done.searches
-        console = Console()
+        console = terminal()
         if len(found) == 1:
             for result in next(iter(found.values())):
-                console.print(f"[bold]{result.search.label}[/bold]: all trials, * the best")
+                console.print(f"{result.search.label}: all trials, * the best", style="bold")
                 console.print(trials_table(result))
                 console.print()
         if found:
             last = next(iter(found.values()))[-1].search
-            console.print(f"[bold]best settings[/bold] at {last.scale.name}, seed {last.seed}")
+            console.print(f"best settings at {last.scale.name}, seed {last.seed}", style="bold")
             console.print(best_table(found))
             if words := use_of_presets(found, folder, done.models):
                 say(words)
@@ -120,7 +116,7 @@ class Tune:
 
 def _setting(text: str) -> tuple[str, Any]:
     """NAME=VALUE with the value as YAML reads it."""
-    from atwu._yaml import parse_yaml
+    from atwu._reading import parse_yaml
     from atwu.methods.recipe import lookup
     from atwu.training.config import option_names
 

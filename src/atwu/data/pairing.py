@@ -155,6 +155,15 @@ class PairedDataset(Dataset[PairedRow]):
             alternate=None if self.alternates is None or alternate is None else self.alternates.rows[alternate],
         )
 
+    def drawn(self, epochs: int) -> set[int]:
+        """Retain rows that this many passes over the forget set draw."""
+        if self.retain is None:
+            return set()
+        sizes = {"seed": self.seed, "n_retain": len(self.retain)}
+        return {
+            retain_index(epoch=epoch, index=index, **sizes) for epoch in range(epochs) for index in range(len(self))
+        }
+
     def __iter__(self) -> Iterator[PairedRow]:
         """The rows of epoch 0 in file order (without this, Python would read keys without end)."""
         return (self[index] for index in range(len(self)))

@@ -6,7 +6,6 @@ columns. Lines end at `\\n` (or `\\r\\n`) only: U+2028, U+2029 and U+0085 are or
 
 from __future__ import annotations
 
-import codecs
 import csv
 import difflib
 import io
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from atwu._extras import require
+from atwu._reading import decoded, file_bytes, file_text, parse_json
 
 Record = tuple[str, Mapping[str, Any]]
 """Where the record stands (file and line or row), and its columns."""
@@ -23,12 +23,12 @@ Record = tuple[str, Mapping[str, Any]]
 
 def read_jsonl(path: Path) -> Iterator[Record]:
     """One JSON object per line; blank lines are skipped."""
-    for number, line in enumerate(path.read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n"), start=1):
+    for number, line in enumerate(file_bytes(path).split(b"\n"), start=1):
         where = f"{path}, line {number}"
-        text = _decode(line, path, first_line=number).rstrip("\r")
+        text = decoded(line, path, first_line=number).rstrip("\r")
         if not text.strip(" \t"):
             continue
-        value = _load_json(text, path, first_line=number)
+        value = parse_json(text, what=path, first_line=number)
         if not isinstance(value, dict):
             hint = " If the file is one JSON list, name it .json." if isinstance(value, list) else ""
             raise ValueError(f"{where}: expected one JSON object per line, got {text[:60]!r}.{hint}")
@@ -37,10 +37,10 @@ def read_jsonl(path: Path) -> Iterator[Record]:
 
 def read_json(path: Path) -> Iterator[Record]:
     """One JSON list of objects."""
-    text = _decode(path.read_bytes().removeprefix(codecs.BOM_UTF8), path)
+    text = file_text(path)
     if not text.strip():
         return
-    value = _load_json(text, path)
+    value = parse_json(text, what=path)
     if isinstance(value, dict):
         lists = [key for key, item in value.items() if isinstance(item, list)]
         hint = f" It holds a list under {lists[0]!r}: save that list alone." if len(lists) == 1 else ""
@@ -56,7 +56,7 @@ def read_json(path: Path) -> Iterator[Record]:
 
 def read_csv(path: Path) -> Iterator[Record]:
     """Comma-separated values with a header; an empty cell counts as not given. Rows are numbered below the header."""
-    text = _decode(path.read_bytes().removeprefix(codecs.BOM_UTF8), path)
+    text = file_text(path)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     header: list[str] | None = None
     number = 0
@@ -162,38 +162,3 @@ def _missing_file(path: Path) -> str:
     near = difflib.get_close_matches(path.name, names, n=3, cutoff=0.5)
     near = near or [name for name in names if Path(name).suffix.lower() in READERS][:3]
     return f"{path} does not exist; near matches in {folder}: {', '.join(near) or 'none'}."
-
-
-def _decode(data: bytes, path: Path, *, first_line: int = 1) -> str:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = first_line + data.count(b"\n", 0, error.start)
-        byte = data[error.start]
-        raise ValueError(
-            f"{path}, line {line}: not valid UTF-8 (byte 0x{byte:02x}, {error.reason}); save the file as UTF-8."
-        ) from error
-
-
-def _load_json(text: str, path: Path, *, first_line: int = 1) -> Any:
-    try:
-        return json.loads(text, object_pairs_hook=_unique_keys)
-    except json.JSONDecodeError as error:
-        line = first_line + error.lineno - 1
-        raise ValueError(f"{path}, line {line}, column {error.colno}: invalid JSON, {error.msg}.") from error
-    except _RepeatedKeyError as error:
-        place = f", line {first_line}" if path.suffix == ".jsonl" else ""
-        raise ValueError(f"{path}{place}: the key {error.args[0]!r} appears twice in one object.") from error
-
-
-class _RepeatedKeyError(Exception):
-    """A JSON object names one key twice; Python would silently keep the last."""
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in result:
-            raise _RepeatedKeyError(key)
-        result[key] = value
-    return result

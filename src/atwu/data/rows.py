@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from atwu._files import write_text
+from atwu._reading import parse_json
 from atwu.data.schema import Example, Message
 from atwu.data.target_words import target_word_spans
 
@@ -34,6 +36,9 @@ OPTIONAL_COLUMNS = (
 )
 ROLES = ("system", "user", "assistant")
 _KNOWN = frozenset(name for layout in LAYOUTS for name in layout) | frozenset(OPTIONAL_COLUMNS)
+_UNSEEN = re.compile(r"[\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]+")
+"""What nobody can see."""
+_NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1f\x7f\ud800-\udfff]")
 _LAYOUT_TEXT = "question + answer, prompt + completion, messages, or text"
 
 
@@ -124,7 +129,7 @@ def _layout(obj: Mapping[str, Any], where: str) -> tuple[str, ...]:
     present = [name for layout in LAYOUTS for name in layout if obj.get(name) is not None]
     used = [layout for layout in LAYOUTS if any(name in present for name in layout)]
     if not used:
-        columns = ", ".join(str(name) for name in obj) or "none"
+        columns = ", ".join(repr(str(name)[:40])[1:-1] for name in [*obj][:12]) or "none"
         raise ValueError(f"{where}: no usable columns (found: {columns}); a row has {_LAYOUT_TEXT}.")
     if len(used) > 1:
         raise ValueError(
@@ -153,6 +158,11 @@ def _parse_messages(value: Any, where: str) -> tuple[tuple[Message, ...], str]:
         raise ValueError(
             f"{where}, column 'messages': must end with a user turn and then the assistant turn that is the answer; "
             f"got roles {', '.join(roles) or 'none'}."
+        )
+    turns = roles[1:] if roles[:1] == ["system"] else roles
+    if turns != [("user", "assistant")[place % 2] for place in range(len(turns))]:
+        raise ValueError(
+            f"{where}, column 'messages': user and assistant take turns and the user begins; got roles {', '.join(roles)}."
         )
     return tuple(messages[:-1]), messages[-1].content
 
@@ -211,21 +221,20 @@ def _optional_string(obj: Mapping[str, Any], column: str, where: str) -> str | N
 def _string(value: Any, where: str, column: str) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{where}, column {column!r}: expected text, got {_kind(value)}: {value!r:.80}.")
-    if not value.strip():
+    if not _UNSEEN.sub("", value):
         raise ValueError(f"{where}, column {column!r}: is empty; give it text or remove the row.")
-    if any("\ud800" <= char <= "\udfff" for char in value):
-        raise ValueError(
-            f"{where}, column {column!r}: holds half of a surrogate pair, which is not valid Unicode text."
-        )
+    if found := _NO_TEXT.search(value):
+        what = "half of a surrogate pair" if found[0] >= "\ud800" else f"the control character U+{ord(found[0]):04X}"
+        raise ValueError(f"{where}, column {column!r}: holds {what}, which is no text.")
     return value
 
 
 def _json_list(value: Any, where: str, column: str, expected: str) -> list[Any]:
     if isinstance(value, str):
         try:
-            value = json.loads(value)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{where}, column {column!r}: expected {expected} as JSON; {error}.") from error
+            value = parse_json(value, what="as JSON")
+        except ValueError as error:
+            raise ValueError(f"{where}, column {column!r}: expected {expected} {error}") from None
     if not isinstance(value, list | tuple):
         raise ValueError(f"{where}, column {column!r}: expected {expected}, got {_kind(value)}: {value!r:.80}.")
     return list(value)

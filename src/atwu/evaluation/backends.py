@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from atwu._extras import require
 from atwu._files import file_digest
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example, Message
-from atwu.evaluation.prompts import Decoding, Generation, Prompt
+from atwu.evaluation.generations import Decoding, Generation, Prompt
 from atwu.judge.chat import ChatModel, ChatRequest, Reply
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.generate import end_ids, generate
@@ -39,7 +40,6 @@ class TransformersGenerator:
         tokenizer: Any,
         *,
         max_length: int | None = None,
-        template: str | None = None,
         batch_tokens: int = 8192,
         fingerprint: str | None = None,
     ) -> None:
@@ -49,13 +49,12 @@ class TransformersGenerator:
             model: causal language model; a PEFT wrapper works too.
             tokenizer: its fast tokenizer.
             max_length: cap on prompt and generated text together, in tokens; None for the model's own limit.
-            template: chat template as for `Encoder`; None for the tokenizer's own.
             batch_tokens: tokens per batch; more is faster on a GPU and takes more memory.
             fingerprint: the model's fingerprint if known already, which saves reading the weights.
         """
         self.model = model
         self.batch_tokens = batch_tokens
-        self._ids = _PromptIds(tokenizer, max_length or _own_limit(model.config), template)
+        self._ids = _PromptIds(tokenizer, max_length or _own_limit(model.config))
         self._fingerprint = fingerprint
 
     @property
@@ -92,22 +91,14 @@ class TransformersGenerator:
 class VllmGenerator:
     """A model run by vLLM (Kwon et al. 2023), by path or Hub name; greedy texts are those of transformers up to rounding."""
 
-    def __init__(
-        self, path: str, *, max_length: int | None = None, template: str | None = None, dtype: str = "auto"
-    ) -> None:
-        """Load a model.
-
-        Args:
-            path: folder or Hub name of a full model, not of an adapter.
-            max_length: cap on prompt and generated text together, in tokens; None for the model's own limit.
-            template: chat template as for `Encoder`; None for the tokenizer's own.
-            dtype: as vLLM names it; `auto` keeps the checkpoint's own, float32 excepted.
+    def __init__(self, path: str, *, dtype: str = "auto") -> None:
+        """Load a full model, not an adapter; `auto` keeps the checkpoint's own dtype, float32 excepted.
 
         Raises:
             ImportError: vLLM is missing; the text names the pip command.
         """
         self._vllm = require("vllm", extra="vllm")
-        self._ids = _PromptIds(load_tokenizer(path), max_length or _own_limit(load_config(path)), template)
+        self._ids = _PromptIds(load_tokenizer(path), _own_limit(load_config(path)))
         self._engine = self._vllm.LLM(model=path, dtype=dtype, max_model_len=self._ids.limit)
         weights = sorted(Path(path).glob("*.safetensors"))
         self._weights = file_digest(*weights) if weights else path
@@ -189,11 +180,10 @@ def draw_seed(prompt: Prompt, decoding: Decoding) -> int:
 class _PromptIds:
     """Prompts as token ids within a limit, and ids as texts."""
 
-    def __init__(self, tokenizer: Any, limit: int, template: str | None) -> None:
+    def __init__(self, tokenizer: Any, limit: int) -> None:
         self.tokenizer = tokenizer
         self.limit = limit
-        self._encoder = Encoder(tokenizer, max_length=limit, template=template)
-        self._rules: str | None = None
+        self._encoder = Encoder(tokenizer, max_length=limit)
 
     def of(self, prompts: Sequence[Prompt]) -> list[tuple[int, ...]]:
         """Ids that generation starts from, at least one below the limit."""
@@ -217,13 +207,13 @@ class _PromptIds:
 
     def described(self, ends: Sequence[int]) -> str:
         """Hash of tokenizer, template and end tokens, and the limit."""
-        if self._rules is None:
-            rules = json.loads(self.tokenizer.backend_tokenizer.to_str())
-            kept = {
-                name: value for name, value in rules.items() if name not in ("padding", "truncation")
-            }  # last call's
-            self._rules = short_hash([kept, self._encoder.template or self.tokenizer.chat_template])
         return f"{short_hash([self._rules, list(ends)])}/{self.limit}"
+
+    @cached_property
+    def _rules(self) -> str:
+        rules = json.loads(self.tokenizer.backend_tokenizer.to_str())
+        kept = {name: value for name, value in rules.items() if name not in ("padding", "truncation")}  # last call's
+        return short_hash([kept, self._encoder.template or self.tokenizer.chat_template])
 
 
 def _own_limit(config: Any) -> int:
@@ -239,13 +229,8 @@ def _shape(config: Any) -> str:
 
 def _request(prompt: Prompt, decoding: Decoding) -> ChatRequest:
     prefill = (Message("assistant", prompt.prefill),) if prompt.prefill.strip() else ()
-    request = ChatRequest(
-        messages=(*prompt.messages, *prefill), max_tokens=decoding.max_new_tokens, temperature=decoding.temperature
-    )
-    if decoding.temperature == 0:
-        return request
-    seed = draw_seed(prompt, decoding) >> 33  # servers take 31 bits
-    return ChatRequest(request.messages, request.max_tokens, request.temperature, seed)
+    seed = {"seed": draw_seed(prompt, decoding) >> 33} if decoding.temperature else {}  # servers take 31 bits
+    return ChatRequest((*prompt.messages, *prefill), decoding.max_new_tokens, decoding.temperature, **seed)
 
 
 def _cut(text: str, decoding: Decoding) -> str:

@@ -15,11 +15,6 @@ EVERYWHERE = ("max_length", "system", "dtype", "backend")
 def check_comparable(settings: Mapping[str, Any], other: EvalResult, *, role: str) -> None:
     """Check that another model was measured on the same rows in the same way, in the metrics that both have.
 
-    Args:
-        settings: of the one evaluation.
-        other: result of the other.
-        role: what the other is to the first, for the message.
-
     Raises:
         ValueError: it was not; names what differs.
     """

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Mapping
 from typing import Any
 
 from atwu.evaluation.panel import all_settings
-from atwu.evaluation.settings import Settings
 
 
-class EvaluateConfig(Settings):
-    """How to measure; names, defaults and meanings are those of `atwu.evaluation.panel.all_settings()`.
+class EvaluateConfig:
+    """How to measure; names, defaults and meanings are those of `atwu.evaluation.panel.all_settings()`, read as attributes.
 
     The defaults are those of the ATWU paper where it states them.
     """
@@ -20,8 +21,30 @@ class EvaluateConfig(Settings):
         Raises:
             ValueError: there is no such setting, or its value is not allowed.
         """
-        super().__init__(all_settings(), given)
+        known = {setting.name: setting for setting in all_settings()}
+        for name in given:
+            if name not in known:
+                close = difflib.get_close_matches(name, known, n=1)
+                hint = f" Did you mean {close[0]!r}?" if close else f" There are {', '.join(known)}."
+                raise ValueError(f"an evaluation has no setting {name!r}.{hint}")
+        self.values: Mapping[str, Any] = {
+            name: setting.checked(given[name]) if name in given else setting.default for name, setting in known.items()
+        }
 
     def changed(self, **changes: Any) -> EvaluateConfig:
         """The same with other values."""
         return EvaluateConfig(**{**self.values, **changes})
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "values" or name not in self.values:
+            raise AttributeError(f"an evaluation has no setting {name!r}.")
+        return self.values[name]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, EvaluateConfig) and self.values == other.values
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.values.items()))
+
+    def __repr__(self) -> str:
+        return f"EvaluateConfig({', '.join(f'{name}={value!r}' for name, value in self.values.items())})"

@@ -1,16 +1,23 @@
-"""Numbers that need several sets or a second model: differences, FQ, RD, UQ, model utility, forget quality, privleak, recovery.
+"""Numbers that need several sets or a second model (FQ, RD, UQ, model utility, privleak, ...), differences, means over seeds.
 
-Every metric derives its own from row values, with the same draws on every side, so intervals of differences are paired.
+Every metric derives its own from row values, with the same draws on every side, so intervals of differences are paired. The
+interval of a mean over seeds resamples subjects, with the same draws for every seed, and is that of the mean over these seeds;
+the spread over seeds stands beside it, and is what another training run would change.
 """
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
+from atwu._cache import short_hash
 from atwu.evaluation.columns import OVERALL
-from atwu.evaluation.numbers import Derivation, Sides
+from atwu.evaluation.intervals import Estimate, combine
+from atwu.evaluation.numbers import Derivation, Numbers, Sides
 from atwu.evaluation.panel import all_metrics, find_column
-from atwu.evaluation.result import MetricValue
+from atwu.evaluation.result import EvalResult, MetricValue
 
 
 def derivations(sides: Sides) -> dict[str, Derivation]:
@@ -41,3 +48,125 @@ def _value(name: str, found: Derivation, sides: Sides) -> MetricValue:
         unscored=sum(this.rows[split].unscored.get(name, 0) for split, name in found.used),
         digits=column[1].digits,
     )
+
+
+def sides_of(result: EvalResult, references: Sequence[EvalResult]) -> Sides:
+    """A result's numbers, and those of the models it was compared with as far as they are among the references."""
+    known = {other.fingerprint: Numbers(other.rows) for other in references}
+    found = {role: known.get(fingerprint) for role, fingerprint in result.references.items()}
+    return Sides(Numbers(result.rows), original=found.get("original"), retain_only=found.get("retain-only"))
+
+
+def differences(
+    first: EvalResult, second: EvalResult, references: Sequence[EvalResult] = ()
+) -> dict[tuple[str, str], Estimate]:
+    """First minus second of every metric that both have, by (set, metric), derived ones by (`overall`, metric).
+
+    Raises:
+        ValueError: the two were measured on different rows.
+    """
+    for split in sorted(first.rows.keys() & second.rows.keys()):
+        if first.rows[split].ids != second.rows[split].ids:
+            raise ValueError(
+                f"{first.model} and {second.model} were measured on different {split} rows and cannot be compared row by "
+                "row; evaluate them again on the same rows."
+            )
+    one, other = (sides_of(result, references) for result in (first, second))
+    found = {}
+    for split, metrics in first.sets.items():
+        for metric in metrics:
+            if one.this.has(split, metric) and other.this.has(split, metric):
+                rows = [side.this.values(split, metric) for side in (other, one)]
+                parts = [side.this.mean(split, metric, where=of) for side, of in zip((one, other), rows, strict=True)]
+                found[split, metric] = combine(np.subtract, *parts)
+    mine, theirs = derivations(one), derivations(other)
+    shared = {name: (mine[name].estimate, theirs[name].estimate) for name in mine if name in theirs}
+    return found | {(OVERALL, name): combine(np.subtract, *pair) for name, pair in shared.items()}
+
+
+def over_seeds(results: Sequence[EvalResult], *, references: Sequence[EvalResult] = (), name: str) -> EvalResult:
+    """Average results of one method over its seeds.
+
+    Returns:
+        A result without row values. Every metric that any seed has is there: value and interval are those of the seeds that
+        have it, `seeds` counts them, and `seed_std` is the sample deviation over them.
+
+    Raises:
+        ValueError: no results, or results on different rows.
+    """
+    if not results:
+        raise ValueError("nothing to average: give one result per seed.")
+    first = results[0]
+    for other in results[1:]:
+        if any(rows.ids != first.rows[split].ids for split, rows in other.rows.items() if split in first.rows):
+            raise ValueError(f"{first.model} and {other.model} were measured on different rows and cannot be averaged.")
+    sides = [sides_of(result, references) for result in results]
+    sets: dict[str, dict[str, MetricValue]] = {}
+    for split in dict.fromkeys(split for result in results for split in result.sets):
+        shown = [result.sets.get(split, {}) for result in results]
+        sets[split] = {}
+        for metric in dict.fromkeys(metric for metrics in shown for metric in metrics):
+            estimates = [side.this.mean(split, metric) if side.this.has(split, metric) else None for side in sides]
+            sets[split][metric] = _mean([metrics.get(metric) for metrics in shown], estimates)
+    derived = [derivations(side) for side in sides]
+    overall = {
+        metric: _mean(
+            [result.overall.get(metric) for result in results],
+            [found[metric].estimate if metric in found else None for found in derived],
+        )
+        for metric in dict.fromkeys(metric for result in results for metric in result.overall)
+    }
+    return dataclasses.replace(
+        first,
+        model=name,
+        fingerprint=short_hash([result.fingerprint for result in results]),
+        sets=sets,
+        overall=overall,
+        rows={},
+        curves={},
+        cost=_summed([result.cost for result in results]),
+        warnings=tuple(dict.fromkeys(warning for result in results for warning in result.warnings)),
+    )
+
+
+def _mean(cells: Sequence[MetricValue | None], found: Sequence[Estimate | None]) -> MetricValue:
+    """Mean over the seeds that have a value; one cell and one estimate per seed."""
+    there = [(cell, estimate) for cell, estimate in zip(cells, found, strict=True) if cell is not None]
+    there = [pair for pair in there if pair[0].value is not None] or there
+    values = [cell for cell, _ in there]
+    numbers = [value.value for value in values if value.value is not None]
+    estimates = [estimate for _, estimate in there if estimate is not None]
+    interval = None
+    if len(estimates) == len(there) and values[0].clusters > 1 and np.size(estimates[0].draws) > 1:
+        interval = combine(lambda *parts: np.mean(parts, axis=0), *estimates).interval()
+    return dataclasses.replace(
+        values[0],
+        value=float(np.mean(numbers)) if numbers else None,
+        n=min(value.n for value in values),
+        std=None,
+        low=interval[0] if interval else None,
+        high=interval[1] if interval else None,
+        unscored=sum(value.unscored for value in values),
+        seeds=len(numbers),
+        seed_std=float(np.std(numbers, ddof=1)) if len(numbers) > 1 else None,
+    )
+
+
+def _summed(costs: Sequence[Mapping[str, float | None]]) -> dict[str, float]:
+    return {key: sum(cost.get(key) or 0 for cost in costs) for key in costs[0]}
+
+
+def seed_differences(
+    first: Sequence[EvalResult], second: Sequence[EvalResult], references: Sequence[EvalResult]
+) -> dict[tuple[str, str], Estimate]:
+    """First minus second, mean over pairs of runs with the same seed in the same order, with paired intervals.
+
+    Returns:
+        (set, metric) -> difference; the set of derived metrics is `overall`.
+
+    Raises:
+        ValueError: different numbers of seeds, or different rows.
+    """
+    pairs = [differences(one, other, references) for one, other in zip(first, second, strict=True)]
+    shared = [line for line in pairs[0] if all(line in pair for pair in pairs)]
+    return {line: combine(lambda *parts: np.mean(parts, axis=0), *(pair[line] for pair in pairs)) for line in shared}

@@ -1,4 +1,4 @@
-"""Generating many texts once: equal prompts together, texts kept on disk, a killed run continued.
+"""What is generated from and what comes back, and generating many texts once: kept on disk, a killed run continued.
 
 A store is a folder with one JSON-lines file per generator. Its first line says whose texts follow, every other line is
 one text under a hash of its prompt and decoding. Lines are only ever appended, a batch at a time, so several processes
@@ -11,22 +11,73 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from tqdm import tqdm
+from typing import Protocol
 
 from atwu._cache import short_hash
-from atwu.evaluation.prompts import Decoding, Generation, Generator, Prompt
+from atwu._progress import bar_of
+from atwu.data.schema import Message
 
 
-@dataclass(slots=True)
-class Spent:
-    """What was newly generated, added up over the calls that it is given to."""
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A conversation that ends with the user's turn, and the beginning of the answer if it is given."""
 
-    prompts: int = 0
-    tokens: int = 0
+    messages: tuple[Message, ...]
+    prefill: str = ""
+    """Words the answer starts with; not part of the generated text."""
+    draw: int = 0
+    """Number of the sample; only matters at a temperature above 0, where it tells repeated draws apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How text is generated."""
+
+    max_new_tokens: int = 64
+    temperature: float = 0.0
+    """0 is greedy."""
+    seed: int = 0
+    """Of the draws at a temperature above 0; each (seed, prompt, draw) has its own, whatever is in the batch."""
+    stop: tuple[str, ...] = ()
+    """The text is cut before the first of these."""
+
+    def __post_init__(self) -> None:
+        if self.max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens must be at least 1, got {self.max_new_tokens}.")
+        if self.temperature < 0:
+            raise ValueError(f"temperature must be 0 (greedy) or more, got {self.temperature}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What a model said."""
+
+    text: str
+    """Without special tokens and white space around it."""
+    tokens: int
+    """Tokens generated for it, an end token included."""
+
+
+class Generator(Protocol):
+    """A model that continues prompts."""
+
+    @property
+    def identity(self) -> str:
+        """Names everything about the model that can change a text: backend, weights, template, length limits."""
+
+    def generate(
+        self, prompts: Sequence[Prompt], decoding: Decoding, on_done: Callable[[Sequence[tuple[int, Generation]]], None]
+    ) -> None:
+        """Generate for all prompts, in any order.
+
+        Args:
+            prompts: distinct prompts.
+            decoding: settings.
+            on_done: called after every batch with (index, generation) pairs.
+        """
 
 
 class GenerationStore:
@@ -93,20 +144,10 @@ def generate_all(
     *,
     store: GenerationStore | None = None,
     progress: str | None = None,
-    spent: Spent | None = None,
 ) -> list[Generation]:
-    """Generate a text for each prompt, each distinct one once, and none that is stored.
+    """Generate a text for each prompt, in their order; each distinct one once, and none that is stored.
 
-    Args:
-        generator: the model.
-        prompts: any, repeated ones too.
-        decoding: settings for all of them.
-        store: where generations are read from and, after every batch, written to.
-        progress: label of a progress bar, or None for none.
-        spent: grows by what had to be generated.
-
-    Returns:
-        Generations in the order of the prompts.
+    The store is written to after every batch.
 
     Raises:
         RuntimeError: the generator left prompts out; what it did generate is stored.
@@ -117,19 +158,18 @@ def generate_all(
     stored = store.read(identity) if store is not None else {}
     found = {key: stored[key] for key in distinct if key in stored}
     missing = [key for key in dict.fromkeys(keys) if key not in found]
-    spent = spent if spent is not None else Spent()
     if missing:
-        start, before = time.perf_counter(), spent.tokens
-        with tqdm(total=len(missing), desc=progress, unit="prompt", disable=progress is None) as bar:
+        start, spent = time.perf_counter(), 0
+        with bar_of(total=len(missing), desc=progress, unit="prompt", shown=progress is not None, leave=False) as bar:
 
             def keep(done: Sequence[tuple[int, Generation]]) -> None:
+                nonlocal spent
                 entries = [(missing[index], generation) for index, generation in done]
                 if store is not None:
                     store.append(identity, entries)
                 found.update(entries)
-                spent.prompts += len(entries)
-                spent.tokens += sum(generation.tokens for _, generation in entries)
-                rate = (spent.tokens - before) / max(time.perf_counter() - start, 1e-9)
+                spent += sum(generation.tokens for _, generation in entries)
+                rate = spent / max(time.perf_counter() - start, 1e-9)
                 bar.set_postfix_str(f"{rate:.0f} tokens/s", refresh=False)
                 bar.update(len(entries))
 

@@ -43,13 +43,6 @@ class ScoreContext:
     retain: Sequence[EncodedRow] | None = None
     """Rows whose answers are counted."""
 
-    def __post_init__(self) -> None:
-        if not len(self.tokens) == len(self.encoded) == len(self.examples):
-            raise ValueError(
-                f"tokens, encoded and examples are of the same rows, got {len(self.tokens)}, {len(self.encoded)} and "
-                f"{len(self.examples)}."
-            )
-
     @property
     def there(self) -> frozenset[Need]:
         """Which needs are met."""
@@ -150,10 +143,6 @@ def check_scores(names: Iterable[str], there: Collection[Need]) -> None:
 
 def token_scores(context: ScoreContext, names: Iterable[str]) -> dict[str, list[FloatArray]]:
     """Score every counted token.
-
-    Args:
-        context: the rows, and what else some scores need.
-        names: names in `SCORES`.
 
     Returns:
         Name -> one array of shape (counted tokens,) per row, values in [0, 1].

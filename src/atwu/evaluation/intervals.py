@@ -28,12 +28,12 @@ class Estimate:
     draws: FloatArray
     """Shape (draws,); NaN where a draw holds no measured row."""
 
-    def interval(self, level: float = LEVEL) -> tuple[float, float] | None:
+    def interval(self) -> tuple[float, float] | None:
         """Percentile interval; None when the number or all its draws are undefined."""
         known = self.draws[np.isfinite(self.draws)]
         if not np.isfinite(self.value) or known.size < len(self.draws) / 2 or known.size == 0:
             return None
-        low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
+        low, high = np.quantile(known, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
         return float(low), float(high)
 
 
@@ -58,7 +58,6 @@ class Resampler:
 
         Args:
             clusters: cluster of every row, such as its subject; shape (rows,).
-            draws: number of resamplings.
             seed: of the draws; with the sorted cluster names it decides them.
         """
         names = sorted(set(clusters))
@@ -71,11 +70,7 @@ class Resampler:
         """How often each row was drawn, shape (draws, rows); never with a single cluster, which tells nothing of others."""
 
     def mean(self, values: Sequence[float | None] | FloatArray) -> Estimate:
-        """Mean over the rows that have a value.
-
-        Args:
-            values: one per row; None or NaN where there is none.
-        """
+        """Mean over the rows that have a value; None and NaN are none."""
         known = as_floats(values)
         there = np.isfinite(known)
         filled = np.where(there, known, 0.0)

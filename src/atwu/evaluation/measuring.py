@@ -9,8 +9,10 @@ from typing import Any
 
 from atwu._cache import cache_folder
 from atwu._files import check_writable
-from atwu.evaluation.generations import GenerationStore
-from atwu.evaluation.prompts import Generator
+from atwu.benchmarks.rwku.probes import CAPS, RwkuProbes, load_probes
+from atwu.benchmarks.rwku.subjects import CANONICAL_FORGET
+from atwu.benchmarks.rwku.tables import rwku_tables
+from atwu.evaluation.generations import GenerationStore, Generator
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.evaluation.run import evaluate
 from atwu.judge.verdicts import Claim, Judge, Pair
@@ -129,15 +131,7 @@ class Measuring:
 def check_names(
     model: str | None, references: Mapping[str, str], *, base: str | None, output: Path | None, overwrite: bool
 ) -> None:
-    """Check models, result files and places to write before anything is loaded.
-
-    Args:
-        model: the one that is asked about; None if it is not on this machine.
-        references: result files or models, by role.
-        base: base model of an adapter folder.
-        output: where the result goes; those of references go beside it.
-        overwrite: whether they may replace what is there.
-    """
+    """Check models, result files and places to write before anything is loaded."""
     check_writable(output, overwrite=overwrite)
     if model is not None:
         check_model_name(model, base=base)
@@ -147,6 +141,13 @@ def check_names(
         else:
             check_model_name(name)
             check_writable(None if output is None else result_beside(output, role), overwrite=overwrite)
+
+
+def rwku_probes(folder: Path, subjects: Sequence[str] = (), *, limit: int | None = None) -> RwkuProbes:
+    """RWKU's own probes about some subjects, those of the ATWU paper where none is named; at most `limit` of each kind."""
+    named = [name.strip() for name in subjects if name.strip()]
+    caps = {kind: min(cap, limit or cap) for kind, cap in CAPS.items()}
+    return load_probes(rwku_tables(folder), subjects=named or CANONICAL_FORGET, caps=caps)
 
 
 def result_beside(output: Path, role: str) -> Path:

@@ -15,8 +15,8 @@ from atwu.evaluation.settings import Setting
 
 if TYPE_CHECKING:
     from atwu.data.schema import Example
+    from atwu.evaluation.generations import Prompt
     from atwu.evaluation.numbers import Derivation, Sides
-    from atwu.evaluation.prompts import Prompt
     from atwu.evaluation.result import EvalResult
     from atwu.evaluation.session import Session
     from atwu.judge.verdicts import Claim, Pair
@@ -35,6 +35,8 @@ class Metric:
     """Sets without which there is nothing to measure."""
     needs_weights: ClassVar[bool] = True
     """Whether generations alone are not enough."""
+    needs_plain_weights: ClassVar[bool] = False
+    """Whether it changes weights or takes their gradients, which weights stored in 4 or 8 bits do not allow."""
     needs_moments: ClassVar[bool] = False
     """Whether it reads the variance of log-probabilities under teacher forcing."""
     default: ClassVar[bool] = False
@@ -90,13 +92,15 @@ class Metric:
         """Record one value per row of a set under one of the metric's columns.
 
         Args:
-            split: the set.
-            name: name of the column.
             values: one per row, None where there is none.
             unscored: answers without a readable verdict.
         """
+        from atwu.evaluation.numbers import Recorded
+
         column = next(column for column in self.columns if column.field(name) is not None)
-        self.session.record(split, name, values, column, unscored=unscored)
+        kept = tuple(None if value is None else float(value) for value in values)
+        found = Recorded(kept, column.direction_on(split), unscored, column.digits, column.shown)
+        self.session.recorded.setdefault(split, {})[name] = found
 
     @classmethod
     def derive(cls, sides: Sides) -> Iterator[tuple[str, Derivation]]:

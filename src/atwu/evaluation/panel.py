@@ -24,6 +24,7 @@ ORDER = (
     "memorization",
     "scores",
     "rouge",
+    "telling",
     "judge",
     "truth_ratio",
     "membership",
@@ -57,12 +58,6 @@ def all_metrics() -> Mapping[str, type[Metric]]:
 
 def register_metric(metric: _M) -> _M:
     """Add a metric to `evaluate`, `compare` and `report`. Can be used as a decorator.
-
-    Args:
-        metric: subclass of `Metric` with a name of its own; so are its settings and columns.
-
-    Returns:
-        The same class.
 
     Raises:
         ValueError: a name is taken or unusable; nothing was added.
@@ -126,7 +121,12 @@ def all_settings() -> tuple[Setting, ...]:
 
 
 def chosen(
-    names: Sequence[str] | str | None, *, sets: Collection[str], weights: bool, references: bool = False
+    names: Sequence[str] | str | None,
+    *,
+    sets: Collection[str],
+    weights: bool,
+    plain: bool = True,
+    references: bool = False,
 ) -> list[str]:
     """The metrics to run, in the order of tables.
 
@@ -134,6 +134,7 @@ def chosen(
         names: names of metrics, "all" for all whose sets are given, or None for the default ones.
         sets: names of the sets that are given.
         weights: whether the model's weights are at hand.
+        plain: whether they are plain numbers, not rounded to 4 or 8 bits.
         references: leave out what is not asked of models that are only compared with.
 
     Raises:
@@ -147,6 +148,7 @@ def chosen(
             for name, metric in there.items()
             if set(metric.needs) <= have
             and (weights or not metric.needs_weights)
+            and (plain or not metric.needs_plain_weights)
             and (names == "all" or metric.default)
         ]
     else:
@@ -158,6 +160,10 @@ def chosen(
                 raise ValueError(f"the metrics {name!r} need {' and '.join(missing)} rows, which are not given.")
             if metric.needs_weights and not weights:
                 raise ValueError(f"the metrics {name!r} need the model's weights; an endpoint only generates.")
+            if metric.needs_plain_weights and not plain:
+                raise ValueError(
+                    f"the metrics {name!r} need plain weights; those of this model are rounded to few bits."
+                )
     return [name for name, metric in there.items() if name in wanted and (metric.of_references or not references)]
 
 
@@ -179,7 +185,6 @@ def find_column(name: str, split: str | None = None) -> tuple[type[Metric], Colu
     """The column that a number of a result belongs to.
 
     Args:
-        name: key of the number, such as `J_P` or `auroc_entropy`.
         split: set that it is on, or `overall`; None for any but tasks, which may be called anything.
 
     Returns:
@@ -232,3 +237,20 @@ def listing() -> str:
         width = max((len(column.name) for column in shown), default=0)
         lines += [f"    {column.name:<{width}}  {column.where}" for column in shown]
     return "\n".join(lines)
+
+
+def columns_markdown(name: str) -> str:
+    """The columns of a metric as docs/metrics.md shows them: meaning, range, which way is better, formula."""
+    arrows = {"up": "↑", "down": "↓", "none": ""}
+    told: dict[tuple[str, ...], list[str]] = {}
+    for column in find_metric(name).columns:
+        if column.shown:
+            low, high = column.range
+            between = "" if low is None else f"{low:g} or more" if high is None else f"{low:g} to {high:g}"
+            both = column.direction is None and column.sets == (ROWS,)
+            better = "forget ↓, others ↑" if both else arrows[column.direction_on(column.sets[0])]
+            facts = (column.meaning, between, better, f"`{column.where.rpartition('/')[2]}`")
+            told.setdefault(facts, []).append(f"`{column.name}`")
+    lines: list[tuple[str, ...]] = [("column", "meaning", "range", "better", "formula"), ("---",) * 5]
+    lines += [(", ".join(names), *facts) for facts, names in told.items()]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

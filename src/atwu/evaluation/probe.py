@@ -2,7 +2,8 @@
 
 Takes rows with `forget_spans`; gives, per layer and kind of state, the AUROC on rows of subjects the probe was not trained
 on. A learned scorer is the same linear layer trained without labels, so the probe says what it could reach (the ATWU paper,
-appendix): held-out for a scorer on rows it never saw, train for one on its own rows.
+appendix): held-out for a scorer on rows it never saw, train for one on its own rows. States are read in one plain padded pass
+without the output layer.
 """
 
 from __future__ import annotations
@@ -10,21 +11,120 @@ from __future__ import annotations
 import dataclasses
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
+from atwu._files import versions
+from atwu._progress import bar_of
+from atwu.data.collate import by_length, collate_rows
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import IGNORE_INDEX, Example
-from atwu.evaluation.hidden_states import POSITIONS, ProbePosition, read_states
 from atwu.evaluation.token_scores import SampleAuroc, per_sample_auroc
+from atwu.modeling.batches import TokenBatch, lay_out
+from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.modes import evaluating
+from atwu.modeling.single_pass import unwrap
+
+if TYPE_CHECKING:
+    from atwu.benchmarks.sources import LoadedRows
+
+ProbePosition = Literal["own", "pred", "both"]
+POSITIONS: tuple[ProbePosition, ...] = get_args(ProbePosition)
+"""State after the token was read, state that predicts it, and the two side by side."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenStates:
+    """Hidden states that belong to the answer tokens of some rows, kept once where tokens share them."""
+
+    states: Mapping[int, Tensor]
+    """Layer -> float32 on the CPU, shape (slots, hidden)."""
+    own: tuple[Tensor, ...]
+    """For each row, the slot of each answer token's own state, shape (tokens,)."""
+    pred: tuple[Tensor, ...]
+    """For each row, the slot of the state before each answer token, shape (tokens,)."""
+
+    def features(self, layer: int, position: ProbePosition) -> list[Tensor]:
+        """For each row, what the probe sees, shape (tokens, hidden), or twice as wide for `both`."""
+        states = self.states[layer]
+        if position == "both":
+            return [torch.cat([states[a], states[b]], dim=1) for a, b in zip(self.own, self.pred, strict=True)]
+        return [states[slots] for slots in (self.own if position == "own" else self.pred)]
+
+
+@torch.no_grad()
+def read_states(
+    model: nn.Module,
+    rows: Sequence[EncodedRow],
+    *,
+    layers: Sequence[int] | None = None,
+    batch_tokens: int = 4096,
+    progress: bool = False,
+) -> TokenStates:
+    """Run the model once and keep the states at and before the counted tokens.
+
+    Args:
+        layers: which layers to keep, negative ones from the end; None for all.
+
+    Raises:
+        ValueError: a layer the model does not have.
+    """
+    inner = unwrap(model)
+    body = getattr(inner, "base_model", inner)  # without the output layer: no logits are needed
+    device = next(model.parameters()).device
+    kept: dict[int, list[Tensor]] = {}
+    own: list[Tensor] = [torch.empty(0)] * len(rows)
+    pred = list(own)
+    slots = 0
+    with evaluating(model), bar_of(total=len(rows), desc="read states", unit="row", shown=progress, leave=False) as bar:
+        for batch in by_length([len(row.input_ids) for row in rows], batch_tokens):
+            tensors = collate_rows([dataclasses.replace(rows[index], token_labels=None) for index in batch])
+            tokens = TokenBatch.of({key: value.to(device) for key, value in tensors.items()})
+            arranged = lay_out([tokens], packed=False)
+            hidden_states = body(
+                input_ids=arranged.input_ids,
+                attention_mask=arranged.attention_mask,
+                position_ids=arranged.position_ids,
+                output_hidden_states=True,
+                use_cache=False,
+            ).hidden_states
+            if not kept:
+                kept = {layer: [] for layer in layer_numbers(layers, len(hidden_states))}
+            needed, places = torch.unique(torch.cat([*arranged.own, *arranged.predicting]), return_inverse=True)
+            for layer, parts in kept.items():
+                parts.append(hidden_states[layer].flatten(0, 1)[needed].float().cpu())
+            sizes = tokens.mask.sum(dim=1).tolist()
+            at, before = (places.cpu() + slots).chunk(2)
+            for index, row_own, row_pred in zip(batch, at.split(sizes), before.split(sizes), strict=True):
+                own[index], pred[index] = row_own, row_pred
+            slots += len(needed)
+            bar.update(len(batch))
+    return TokenStates({layer: torch.cat(kept.pop(layer)) for layer in list(kept)}, tuple(own), tuple(pred))
+
+
+def layer_numbers(layers: Sequence[int] | None, count: int) -> list[int]:
+    """Distinct layer numbers from 0, in order.
+
+    Raises:
+        ValueError: none, or one that a model with so many hidden states does not have.
+    """
+    if layers is None:
+        return list(range(count))
+    wrong = [layer for layer in layers if not -count <= layer < count]
+    if wrong or not layers:
+        got = wrong[0] if wrong else "none"
+        raise ValueError(f"layers must be between 0 (embeddings) and {count - 1} (final states) here, got {got}.")
+    return sorted({layer % count for layer in layers})
+
 
 logger = logging.getLogger(__name__)
+
+SCHEMA_NAME = "atwu.probe/1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +181,11 @@ def probe(
     optimistic.
 
     Args:
-        model: causal language model, on its device; the probes are fitted there too.
-        tokenizer: its fast tokenizer.
-        examples: rows; those without `forget_spans` are left out.
         layers: layer numbers as in transformers' hidden states, negative ones from the end; None for all of them.
-        positions: kinds of states, see `POSITIONS`.
         folds: parts for cross-validation; rows of one subject stay together, rows without subject stand alone. With
             fewer subjects than folds each subject is held out once.
         seed: decides which subjects share a fold.
         l2: weight of the ridge penalty, >= 0; larger keeps a probe from learning its rows by heart.
-        batch_tokens: real tokens per forward pass.
-        max_length: rows are cut to this many tokens, with a warning.
-        system: as for `Encoder`.
-        progress: show progress bars.
 
     Returns:
         One result per layer and position, in that order.
@@ -117,7 +209,8 @@ def probe(
     read = read_states(model, rows, layers=layers, batch_tokens=batch_tokens, progress=progress)
     device = next(model.parameters()).device
     results = []
-    with tqdm(total=len(read.states) * len(set(positions)), desc="fit probes", disable=not progress) as bar:
+    count = len(read.states) * len(set(positions))
+    with bar_of(total=count, desc="fit probes", unit="probe", shown=progress, leave=False) as bar:
         for layer in read.states:
             for position in dict.fromkeys(positions):
                 features = [row.to(device) for row in read.features(layer, position)]
@@ -125,6 +218,24 @@ def probe(
                 results.append(ProbeResult(layer, position, held_out, train, len(rows), sum(map(len, labels))))
                 bar.update()
     return results
+
+
+def probe_record(
+    results: Sequence[ProbeResult], *, model: str, network: nn.Module, rows: LoadedRows, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The results as JSON, without the values of single answers, and what they were made from."""
+    plain = [dataclasses.asdict(result) for result in results]
+    for each in plain:
+        del each["auroc"]["values"]
+    return {
+        "schema": SCHEMA_NAME,
+        "model": model,
+        "fingerprint": model_fingerprint(network),
+        "data": {"source": rows.source, "fingerprint": rows.fingerprint, "rows": len(rows.rows)},
+        "settings": dict(settings),
+        "results": plain,
+        "versions": versions(),
+    }
 
 
 def annotated_rows(examples: Sequence[Example]) -> list[Example]:
@@ -158,8 +269,6 @@ def subject_folds(subjects: Sequence[str | None], *, folds: int, seed: int) -> l
 
     Args:
         subjects: one per row; None stands for a subject of its own.
-        folds: how many parts, at least 2; lowered to the number of subjects.
-        seed: decides the deal.
 
     Returns:
         Fold of each row, from 0; no subject is in two folds, and the folds' numbers of subjects differ by at most 1.
@@ -189,8 +298,6 @@ def cross_validate(
     Args:
         features: for each row, shape (tokens, hidden).
         labels: for each row, 0 or 1 per token, shape (tokens,).
-        fold_of_row: fold of each row, from 0.
-        l2: as for `fit_probe`.
 
     Raises:
         ValueError: the rows outside some fold have tokens of one kind only.
@@ -214,7 +321,7 @@ def cross_validate(
     return per_sample_auroc(scores, labels), sum(trained_on) / len(trained_on) if trained_on else None
 
 
-def fit_probe(features: Tensor, labels: Tensor, *, l2: float, max_iter: int = 500) -> LinearProbe:
+def fit_probe(features: Tensor, labels: Tensor, *, l2: float) -> LinearProbe:
     """Logistic regression: mean binary cross-entropy + l2/2 |w|^2, on features scaled to mean 0 and deviation 1.
 
     Solved by full-batch L-BFGS from zero, so the result is the optimum and needs neither a learning rate nor a seed; the
@@ -224,7 +331,6 @@ def fit_probe(features: Tensor, labels: Tensor, *, l2: float, max_iter: int = 50
         features: shape (tokens, hidden).
         labels: 0 or 1, shape (tokens,).
         l2: weight of the penalty, >= 0; the bias is free.
-        max_iter: iterations at most.
     """
     if l2 < 0:
         raise ValueError(f"l2 must be at least 0, got {l2}.")
@@ -236,7 +342,7 @@ def fit_probe(features: Tensor, labels: Tensor, *, l2: float, max_iter: int = 50
     bias = torch.zeros((), dtype=features.dtype, device=features.device, requires_grad=True)
     solver = torch.optim.LBFGS(
         [weight, bias],
-        max_iter=max_iter,
+        max_iter=500,
         tolerance_grad=1e-7,
         tolerance_change=1e-12,
         history_size=20,

@@ -11,24 +11,25 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic_core import from_json
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from atwu._cache import short_hash
 from atwu._files import write_json
+from atwu._reading import read_declared
 from atwu.data.schema import Example
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 SCHEMA_NAME: Final = "atwu.eval/2"
-OLDER = {"atwu.eval/1": " It holds no values of single rows and cannot be converted."}
-"""Earlier schema -> what becomes of its files."""
-STRICT = ConfigDict(extra="forbid", strict=True, json_schema_serialization_defaults_required=True)
+_OLDER = " Files of atwu.eval/1 hold no values of single rows and cannot be converted."
+STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, json_schema_serialization_defaults_required=True)
 """Files hold the declared keys and kinds and nothing else."""
 
 Direction = Literal["up", "down", "none"]
 Count = Annotated[int, Field(ge=0)]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,10 @@ class MetricValue:
     """Training runs it is the mean of."""
     seed_std: float | None = None
     """Standard deviation over these runs; None for a single one."""
+
+    def __post_init__(self) -> None:
+        if self.low is not None and self.high is not None and self.low > self.high:
+            raise ValueError(f"an interval from {self.low} to {self.high} is upside down.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +120,23 @@ class EvalResult:
         """Write the JSON so that a reader sees the old file or the whole new one."""
         write_json(path, self.to_json())
 
+    def summary(self) -> str:
+        """Every number with its interval, and the warnings, for a terminal of 80 columns."""
+        from atwu.evaluation.shown import result_text
+
+        return result_text(self)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per number: set, metric, value, low, high, n, direction, and what is needed to read it."""
+        from atwu.evaluation.shown import result_frame
+
+        return result_frame(self)
+
+    def _repr_html_(self) -> str:
+        from atwu.evaluation.shown import result_html
+
+        return result_html(self)
+
 
 def row_id(example: Example) -> str:
     """Name of a row: equal rows have equal names."""
@@ -128,50 +150,7 @@ def read_result(path: str | Path) -> EvalResult:
         FileNotFoundError: no such file.
         ValueError: not such a result, or of another version of its schema; names the place, what is there, what may be.
     """
-    return read_declared(path, _ADAPTER, SCHEMA_NAME, what="result", made_by="atwu evaluate --output")
-
-
-def read_declared(path: str | Path, adapter: TypeAdapter[T], schema: str, *, what: str, made_by: str) -> T:
-    """Read a JSON file of a declared type.
-
-    Args:
-        path: the file.
-        adapter: of the type, whose configuration is `STRICT`.
-        schema: value of the file's key `schema`.
-        what: kind of file, for messages.
-        made_by: command that writes one.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: it does not hold the type; names the file, the place in it, what is there and what may be.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"{what} {path} not found; {made_by} writes one.")
-    content = path.read_bytes()
-    try:
-        found = from_json(content)
-    except ValueError as error:
-        raise ValueError(f"{path} is not a {what} of {made_by}: {error}.") from None
-    name = found.get("schema") if isinstance(found, dict) else None
-    if name != schema:
-        older = OLDER.get(str(name), "")
-        raise ValueError(f"{path} has the schema {name!r} and {schema!r} is read.{older} Make it again with {made_by}.")
-    try:
-        return adapter.validate_json(content)
-    except ValidationError as error:
-        wrong = error.errors(include_url=False)
-        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-        raise ValueError(f"{path} is damaged: {_said(wrong[0])}{more}. Make it again with {made_by}.") from None
-
-
-def _said(wrong: Mapping[str, Any]) -> str:
-    place = ".".join(map(str, wrong["loc"]))
-    if wrong["type"] == "missing":
-        return f"it has no {place}"
-    if wrong["type"] == "unexpected_keyword_argument":
-        return f"{place} is not known"
-    return f"{place} is {str(wrong['input'])[:60]!r}; {wrong['msg'][:1].lower()}{wrong['msg'][1:]}"
+    return read_declared(path, _ADAPTER, SCHEMA_NAME, what="result", made_by="atwu evaluate --output", older=_OLDER)
 
 
 def _without_nan(value: Any) -> Any:

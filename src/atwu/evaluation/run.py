@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from atwu._cache import short_hash
 from atwu._files import versions
 from atwu.benchmarks.rwku.probes import RwkuProbes
+from atwu.benchmarks.sources import LoadedRows
 from atwu.data.rows import fingerprint as rows_fingerprint
 from atwu.data.schema import Example
 from atwu.evaluation.backends import TransformersGenerator
@@ -17,30 +19,31 @@ from atwu.evaluation.columns import APART, FORGET, HOLDOUT, RESERVED, RETAIN, RW
 from atwu.evaluation.comparable import check_comparable
 from atwu.evaluation.config import EvaluateConfig
 from atwu.evaluation.derive import overall
-from atwu.evaluation.generations import GenerationStore
+from atwu.evaluation.generations import GenerationStore, Generator
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.numbers import Numbers, Sides, set_values
 from atwu.evaluation.panel import chosen, find_metric
-from atwu.evaluation.prompts import Generator
 from atwu.evaluation.result import EvalResult, RowValues
 from atwu.evaluation.session import Session
 from atwu.evaluation.warn import warnings
 from atwu.judge.offline import OfflineJudge
 from atwu.judge.prompted import PromptedJudge
 from atwu.judge.verdicts import Claim, Judge, Pair
-from atwu.methods.weightings.scorer import TokenScorer
+from atwu.methods.weightings.scorer import TokenScorer, find_scorer
 from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.opening import Loading, open_model, other_system
+from atwu.training.rows import Rows, RowSet, text_rows
 
 
 def evaluate(
     model: Any | None,
-    tokenizer: Any | None,
+    tokenizer: Any | None = None,
     *,
-    forget: Sequence[Example] = (),
-    retain: Sequence[Example] = (),
-    holdout: Sequence[Example] = (),
-    kept: Mapping[str, Sequence[Example]] | None = None,
-    pool: Sequence[Example] = (),
+    forget: Rows | None = None,
+    retain: Rows | None = None,
+    holdout: Rows | None = None,
+    kept: Mapping[str, Rows] | None = None,
+    pool: Rows | None = None,
     metrics: Sequence[str] | str | None = None,
     config: EvaluateConfig | None = None,
     judge: Judge | None = None,
@@ -53,13 +56,17 @@ def evaluate(
     reference: bool = False,
     before_judging: Callable[[Sequence[Claim], Sequence[Pair]], None] | None = None,
     progress: bool = True,
-    name: str = "model",
+    name: str | None = None,
 ) -> EvalResult:
     """Measure a model on rows.
 
+    Rows are of any kind that `UnlearnTrainer` takes: a source by name or path, mappings, a Hub data set, `Example`s. None, or
+    no rows, leaves a set out.
+
     Args:
-        model: causal language model, on its device; it is left as it was. None when only its generations can be had.
-        tokenizer: its fast tokenizer; None without a model.
+        model: causal language model, on its device; it is left as it was. Or its name, as `--model` takes it: then its
+            tokenizer and learned scorer are found. None when only its generations can be had.
+        tokenizer: its fast tokenizer; None without a model, and for one that is named.
         forget: rows whose knowledge should be gone.
         retain: rows whose knowledge should be there.
         holdout: rows that no model was trained on, for membership attacks.
@@ -77,7 +84,7 @@ def evaluate(
         reference: this model is only compared with: leave out the attacks on its weights.
         before_judging: called with everything that is to be judged before any of it is; may raise to stop there.
         progress: show progress bars.
-        name: how the result calls the model.
+        name: how the result calls the model; the name it is read by, if it has one.
 
     Returns:
         The result; equal inputs give equal results, also after a restart.
@@ -88,8 +95,11 @@ def evaluate(
     """
     config = EvaluateConfig(**config.values) if config else EvaluateConfig()  # with all that is registered by now
     judge = judge.afresh() if isinstance(judge, PromptedJudge) else judge or OfflineJudge()
-    given: dict[str, Sequence[Example]] = {FORGET: forget, RETAIN: retain, **(kept or {}), HOLDOUT: holdout}
-    sets = {split: tuple(rows) for split, rows in given.items() if rows}
+    odd: list[str] = []
+    sets: dict[str, tuple[Example, ...]] = {}
+    for split, rows in {FORGET: forget, RETAIN: retain, **(kept or {}), HOLDOUT: holdout}.items():
+        if found := _examples(rows, split, odd):
+            sets[split] = found
     if probes is not None:
         sets[RWKU] = tuple(Example.from_qa(p.query, p.answer, subject=p.subject) for p in probes.probes)
     reserved = sorted(set(kept or {}) & set(RESERVED))
@@ -97,15 +107,22 @@ def evaluate(
         raise ValueError(f"a set cannot be called {reserved[0]!r}; choose a name other than {', '.join(RESERVED)}.")
     if model is None and generator is None:
         raise ValueError("nothing to evaluate: give a model or a generator.")
+    if model is not None and not isinstance(model, str | Path) and tokenizer is None:
+        raise ValueError("give the model's tokenizer, or the name of the model instead of the model.")
     if not sets and not config.tasks:
         raise ValueError("nothing to evaluate: give forget rows, retain rows or both.")
     given_sets = [*sets, *([TASKS] if config.tasks else [])]
-    names = chosen(metrics, sets=given_sets, weights=model is not None, references=reference)
+    rounded = bool(getattr(model, "is_quantized", False))
+    names = chosen(metrics, sets=given_sets, weights=model is not None, plain=not rounded, references=reference)
     measured = [find_metric(each) for each in names]
     own = {split: rows for metric in measured for split, rows in metric.own_rows().items()}
     sets |= {split: tuple(rows) for split, rows in own.items()}
-    pool = tuple(pool) or tuple(retain)
-    described = sets | ({"pool": pool} if pool else {})
+    every = _examples(pool, "pool", odd) or sets.get(RETAIN, ())
+    described = sets | ({"pool": every} if every else {})
+    if isinstance(model, str | Path):
+        name, scorer = name or str(model), scorer or find_scorer(model)
+        odd += filter(None, [other_system(name, config.system)])
+        model, tokenizer = open_model(str(model), Loading())
     settings = _settings(config, judge, described, names, model=model, generator=generator)
     for role, other in (("original", original), ("retain-only", retain_only)):
         if other is not None:
@@ -118,7 +135,7 @@ def evaluate(
         tokenizer=tokenizer,
         generator=generator,
         sets=sets,
-        pool=pool,
+        pool=every,
         apart={*APART, *own},
         judge=judge,
         config=config,
@@ -128,10 +145,11 @@ def evaluate(
         probes=probes,
         moments=any(metric.needs_moments for metric in measured),
         progress=progress,
+        warnings=odd,
     )
-    _measure(session, measured, before_judging)
-    rows = {split: _row_values(session, split) for split in sets}
-    numbers = Numbers(rows)
+    _measure(session, measured, before_judging, by_name=metrics is not None)
+    values = {split: _row_values(session, split) for split in sets}
+    numbers = Numbers(values)
     sides = Sides(
         numbers,
         original=None if original is None else Numbers(original.rows),
@@ -139,11 +157,11 @@ def evaluate(
     )
     references = {"original": original, "retain-only": retain_only}
     result = EvalResult(
-        model=name,
+        model=name or "model",
         fingerprint=fingerprint or short_hash(generator.identity),
         sets=set_values(numbers, session.recorded) | session.extra,
         overall=overall(sides),
-        rows=rows,
+        rows=values,
         settings=settings,
         versions=versions(),
         references={role: other.fingerprint for role, other in references.items() if other is not None},
@@ -155,12 +173,28 @@ def evaluate(
     return dataclasses.replace(result, warnings=(*result.warnings, *said))
 
 
+def _examples(rows: Rows | None, split: str, odd: list[str]) -> tuple[Example, ...]:
+    """A set as text; what is odd about it is added to `odd`. Nothing where there are no rows."""
+    listed: Any = rows if rows is None or isinstance(rows, str | Path | LoadedRows | RowSet) else tuple(rows)
+    if not listed:
+        return ()
+    given = text_rows(listed, what=split)
+    odd += [f"{split}: {note}" for note in given.warnings]
+    return given.examples or ()
+
+
 def _measure(
     session: Session,
     metrics: Sequence[type[Metric]],
     before_judging: Callable[[Sequence[Claim], Sequence[Pair]], None] | None,
+    *,
+    by_name: bool,
 ) -> None:
-    """Ask all metrics, answer and judge once, and have everything recorded."""
+    """Ask all metrics, answer and judge once, and have everything recorded.
+
+    Args:
+        by_name: whether somebody asked for these metrics, and wants to know which of them had nothing to measure.
+    """
     working = [metric(session) for metric in metrics]
     for metric in working:
         metric.read()
@@ -175,7 +209,7 @@ def _measure(
     for metric in working:
         before = _recorded(session)
         metric.record()
-        if _recorded(session) == before:
+        if by_name and _recorded(session) == before:
             session.warnings.append(f"{metric.name}: these rows have nothing that it could be measured on.")
 
 

@@ -12,12 +12,10 @@ from atwu.benchmarks.rwku.probes import RwkuProbes
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.render import with_system
 from atwu.data.schema import Example
-from atwu.evaluation.columns import Column
-from atwu.evaluation.generations import GenerationStore, generate_all
+from atwu.evaluation.config import EvaluateConfig
+from atwu.evaluation.generations import Decoding, Generation, GenerationStore, Generator, Prompt, generate_all
 from atwu.evaluation.numbers import Recorded
-from atwu.evaluation.prompts import Decoding, Generation, Generator, Prompt
 from atwu.evaluation.result import EvalResult, MetricValue, row_id
-from atwu.evaluation.settings import Settings
 from atwu.evaluation.teacher_forced import TokenRow, read_tokens
 from atwu.judge.verdicts import Claim, Judge, Pair, Preference, Verdict
 from atwu.methods.weightings.scorer import TokenScorer
@@ -39,7 +37,7 @@ class Session:
     apart: Collection[str]
     """Names of the sets that are neither to forget nor to keep."""
     judge: Judge
-    config: Settings
+    config: EvaluateConfig
     scorer: TokenScorer | None
     """Learned scorer of the model."""
     store: GenerationStore | None
@@ -172,14 +170,6 @@ class Session:
     def preference(self, pair: Pair) -> Preference:
         """How two answers were rated."""
         return self._preferences[pair]
-
-    def record(
-        self, split: str, name: str, values: Sequence[float | None], column: Column, *, unscored: int = 0
-    ) -> None:
-        """Keep the values of one column; metrics call `Metric.keep`."""
-        kept = tuple(None if value is None else float(value) for value in values)
-        found = Recorded(kept, column.direction_on(split), unscored, column.digits, column.shown)
-        self.recorded.setdefault(split, {})[name] = found
 
     def ids(self, split: str) -> tuple[str, ...]:
         """Names of the rows of a set."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,38 +100,3 @@ SHARED = (
     Setting("seed", int, 42, "Of demonstrations, draws and attacks."),
 )
 """Settings of all metrics."""
-
-
-class Settings:
-    """Values of settings, read as attributes."""
-
-    def __init__(self, known: Iterable[Setting], given: Mapping[str, Any]) -> None:
-        """Check the given values; the others are defaults.
-
-        Raises:
-            ValueError: an unknown name or a value that is not allowed.
-        """
-        by_name = {setting.name: setting for setting in known}
-        for name in given:
-            if name not in by_name:
-                close = difflib.get_close_matches(name, by_name, n=1)
-                hint = f" Did you mean {close[0]!r}?" if close else f" There are {', '.join(by_name)}."
-                raise ValueError(f"an evaluation has no setting {name!r}.{hint}")
-        self.values: Mapping[str, Any] = {
-            name: setting.checked(given[name]) if name in given else setting.default
-            for name, setting in by_name.items()
-        }
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "values" or name not in self.values:
-            raise AttributeError(f"an evaluation has no setting {name!r}.")
-        return self.values[name]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Settings) and self.values == other.values
-
-    def __hash__(self) -> int:
-        return hash(tuple(self.values.items()))
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.values.items())})"

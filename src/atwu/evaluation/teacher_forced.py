@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
+from atwu._progress import bar_of
 from atwu.data.collate import by_length, collate_rows
 from atwu.data.encode import EncodedRow
 from atwu.methods.weightings.scorer import TokenScorer
@@ -57,24 +57,13 @@ def read_tokens(
     batch_tokens: int = 4096,
     progress: str | None = None,
 ) -> list[TokenRow]:
-    """Read every row once.
-
-    Args:
-        model: causal language model; its train/eval state is put back.
-        rows: encoded rows.
-        scorer: also score every counted token.
-        moments: also give the variance of the log-probability at every token (for Min-K%++).
-        batch_tokens: real tokens per forward pass.
-        progress: label of a progress bar, or None for none.
-
-    Returns:
-        One entry per row, in order.
-    """
+    """Read every row once, with the scorer's scores and the variance of log-probabilities (for Min-K%++) if asked for."""
     results: list[TokenRow | None] = [None] * len(rows)
     device = next(model.parameters()).device
     if scorer is not None:
         scorer = scorer.to(device)
-    with evaluating(model), tqdm(total=len(rows), desc=progress, unit="row", disable=progress is None) as bar:
+    shown = bar_of(total=len(rows), desc=progress, unit="row", shown=progress is not None, leave=False)
+    with evaluating(model), shown as bar:
         for batch in by_length([len(row.input_ids) for row in rows], batch_tokens):
             tensors = {
                 k: v.to(device)

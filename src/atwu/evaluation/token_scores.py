@@ -98,17 +98,14 @@ def auroc(scores: Numbers, labels: Numbers) -> float:
 def per_sample_auroc(scores: Sequence[Numbers], labels: Sequence[Numbers]) -> SampleAuroc:
     """AUROC of each answer on its own, then mean and spread over answers (the paper's figure).
 
-    Args:
-        scores: per answer, one score per token.
-        labels: per answer, one 0/1 label per token.
-
     Returns:
         Mean, standard deviation, counts and the single values; answers with one class only are skipped and counted.
 
     Raises:
         ValueError: as for `auroc`, with the number of the answer, except for one class.
     """
-    _same_count(scores, labels)
+    if len(scores) != len(labels):
+        raise ValueError(f"scores for {len(scores)} answers but labels for {len(labels)}; give one of each per answer.")
     values: list[float | None] = []
     for index, (row_scores, row_labels) in enumerate(zip(scores, labels, strict=True)):
         try:
@@ -127,39 +124,17 @@ def per_sample_auroc(scores: Sequence[Numbers], labels: Sequence[Numbers]) -> Sa
     )
 
 
-def pooled_auroc(scores: Sequence[Numbers], labels: Sequence[Numbers]) -> float:
-    """AUROC over the tokens of all answers together.
+def roc(scores: Numbers, labels: Numbers) -> RocCurve:
+    """ROC curve: false and true positive rates, both rising from 0 to 1; its trapezoid area is `auroc`.
 
-    Not comparable with the mean of `per_sample_auroc`: a score whose level differs between answers loses here.
-
-    Args:
-        scores: per answer, one score per token.
-        labels: per answer, one 0/1 label per token.
-
-    Returns:
-        The area under the pooled curve, in [0, 1].
+    Over the tokens of all answers together it is not comparable with the mean of `per_sample_auroc`: a score whose level
+    differs between answers loses here.
 
     Raises:
         ValueError: as for `auroc`.
     """
-    return auroc(*_pooled(scores, labels))
-
-
-def pooled_roc(scores: Sequence[Numbers], labels: Sequence[Numbers]) -> RocCurve:
-    """ROC curve over the tokens of all answers together; its trapezoid area is `pooled_auroc`.
-
-    Args:
-        scores: per answer, one score per token.
-        labels: per answer, one 0/1 label per token.
-
-    Returns:
-        False and true positive rates, two arrays of equal length, both rising from 0 to 1.
-
-    Raises:
-        ValueError: as for `auroc`.
-    """
-    values, positive = _pooled(scores, labels)
-    auroc(values, positive)  # for its check that both classes are there
+    auroc(scores, labels)  # for its check that both classes are there
+    values, positive = _checked(scores, labels)
     order = np.argsort(-values, kind="stable")
     values, positive = values[order], positive[order]
     last_of_tie = np.append(values[1:] != values[:-1], True)
@@ -177,10 +152,8 @@ def word_scores(
     a word stay ("author's", "Yun-Hwa", "3.5"). A script written without spaces comes out as long words.
 
     Args:
-        answer: the text.
         offsets: half-open character range of each token in `answer`; None or an empty range for special tokens.
             A leading space inside a token's range is not counted as overlap.
-        scores: one per token, same length.
 
     Returns:
         The words in order; joining `answer[word.start:word.end]` with the gaps between gives the answer back.
@@ -211,20 +184,6 @@ def word_scores(
 def word_labels(words: Sequence[WordScore], spans: Sequence[tuple[int, int]]) -> list[int]:
     """1 for each word that overlaps one of the half-open character spans, else 0."""
     return [int(any(word.start < end and start < word.end for start, end in spans)) for word in words]
-
-
-def _pooled(scores: Sequence[Numbers], labels: Sequence[Numbers]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """All answers concatenated."""
-    _same_count(scores, labels)
-    pairs = [_checked(row_scores, row_labels) for row_scores, row_labels in zip(scores, labels, strict=True)]
-    if not pairs:
-        raise ValueError("no answers given; auroc needs at least one positive and one negative token.")
-    return np.concatenate([pair[0] for pair in pairs]), np.concatenate([pair[1] for pair in pairs])
-
-
-def _same_count(scores: Sequence[Numbers], labels: Sequence[Numbers]) -> None:
-    if len(scores) != len(labels):
-        raise ValueError(f"scores for {len(scores)} answers but labels for {len(labels)}; give one of each per answer.")
 
 
 def _checked(scores: Numbers, labels: Numbers) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

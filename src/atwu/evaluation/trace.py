@@ -18,11 +18,12 @@ from pydantic import ConfigDict, TypeAdapter
 from transformers.trainer_callback import TrainerCallback
 
 from atwu._files import write_json
+from atwu._reading import read_declared
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import Example
 from atwu.evaluation.induced import SCORES, ScoreContext, token_scores
 from atwu.evaluation.metrics.scores import score_aurocs
-from atwu.evaluation.result import STRICT, read_declared
+from atwu.evaluation.result import STRICT
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.evaluation.token_scores import word_scores
 
@@ -80,12 +81,7 @@ class WeightTrace(TrainerCallback):
     Args:
         trainer: the `UnlearnTrainer` it belongs to; its method must have one of the scores of `induced.SCORES`.
         path: file to write; a run that is resumed goes on with what is there.
-        tokenizer: the model's tokenizer.
-        forget: rows that are looked at.
-        unseen: rows that no model was trained on.
-        retain: retain rows, for scores that count.
         shown: how many rows of each kind keep their words; the others count for the AUROC only.
-        points: how often to look.
     """
 
     def __init__(

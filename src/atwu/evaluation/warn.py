@@ -50,15 +50,20 @@ def warnings(result: EvalResult, original: EvalResult | None, retain_only: EvalR
         for name, value in metrics.items():
             if value.unscored:
                 yield f"{split}: {value.unscored} answers are unscored in {name}; they count neither way."
+    nameless = [split for split in (FORGET, RETAIN) if _nameless(result, split)]
+    if nameless:
+        yield (
+            f"{' and '.join(nameless)}: rows name no subject, so intervals take them for independent; they are too narrow if "
+            "several rows are about one (give a column 'subject')."
+        )
     for split in (FORGET, RETAIN):
-        rows = result.rows.get(split)
-        if rows is not None and len(rows.ids) > 1 and rows.subjects == rows.ids:
-            yield (
-                f"{split}: rows name no subject, so intervals take them for independent; they are too narrow if several rows "
-                "are about one (give a column 'subject')."
-            )
         clusters = max((value.clusters for value in result.sets.get(split, {}).values()), default=0)
         if 1 < clusters < FEW_CLUSTERS:
             yield f"{split}: intervals rest on {clusters} subjects only and are too narrow."
         elif clusters == 1:
             yield f"{split}: all rows are about one subject, so there are no intervals."
+
+
+def _nameless(result: EvalResult, split: str) -> bool:
+    rows = result.rows.get(split)
+    return rows is not None and len(rows.ids) > 1 and rows.subjects == rows.ids

@@ -30,9 +30,7 @@ def restored(model: nn.Module) -> Iterator[None]:
 
     Restored are parameters and buffers (the same objects with the same bytes, so tied ones stay tied), requires_grad
     flags, gradients and train/eval modes. Inside, gradients start out empty. Modules that were added are not removed.
-
-    Args:
-        model: any module; a copy of its weights is held in CPU memory meanwhile.
+    A copy of the weights is held in CPU memory meanwhile.
     """
     tables: Any = [table for module in model.modules() for table in (module._parameters, module._buffers)]
     places: list[tuple[dict[str, Any], str, Tensor | None]] = [

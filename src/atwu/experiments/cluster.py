@@ -32,7 +32,6 @@ class Cluster(Queue):
         address: of its head, HOST:PORT, or auto for the one that this machine belongs to.
         slots: tasks at once; None for as many as the cluster has room for, whatever joins or leaves it.
         gpus_per_run: GPUs of each task; None for one where the cluster has any.
-        say: receives a line per worker that was lost.
     """
 
     def __init__(self, address: str, *, slots: int | None = None, gpus_per_run: float | None = None, say: Say) -> None:
@@ -100,12 +99,7 @@ def do_there(
     """Do a task on a node, in a folder for the time being.
 
     Args:
-        task: with the folders of the driver's machine.
-        own: what lies in its folder there.
-        source: what lies in the folder that it reads from.
-        paths: of models and files that it reads.
         wanted: the driver's versions of the packages that decide the numbers.
-        carried: what lies at these paths there.
 
     Returns:
         What came of it, and the files it left; none when it failed.

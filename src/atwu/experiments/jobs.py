@@ -18,11 +18,7 @@ def unfinished(folder: Path) -> Path:
 
 
 class Jobs:
-    """The records of all folders below one.
-
-    Args:
-        root: of a study, or of a search's trials.
-    """
+    """The records of all folders below one."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

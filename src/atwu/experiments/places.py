@@ -24,12 +24,8 @@ def open_queue(
 
     Args:
         processes: runs at once; None for what there is room for.
-        folder: where workers of this machine write what they say.
         threads: CPU threads of each; None for all that one process takes by itself, or its share of the cores.
-        devices: CUDA devices of this machine, dealt to processes in turn.
-        cluster: address of a Ray cluster, or auto; None for this machine.
         gpus_per_run: GPUs that the cluster gives to each run; None for one where it has any.
-        say: receives a line per worker that died.
 
     Raises:
         ConnectionError, ImportError: no such cluster, or Ray is not installed.

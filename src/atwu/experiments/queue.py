@@ -17,7 +17,6 @@ import os
 import pickle
 import platform
 import signal
-import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -25,8 +24,6 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
-
-from tqdm.auto import tqdm
 
 from atwu.errors import WorkerError
 
@@ -83,11 +80,7 @@ class Done:
 
 
 class Queue(ABC):
-    """A context; what is still being done when it is left is given up.
-
-    Args:
-        say: receives a line per worker that died.
-    """
+    """A context; what is still being done when it is left is given up."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
@@ -141,9 +134,7 @@ def work_off(
     """Keep a queue busy until nothing is left.
 
     Args:
-        queue: that does the work.
         begin: the next task with its key; None while there is none, and it is asked again after every task that is done.
-        finish: receives the key and what came of it.
     """
     running = 0
     while True:
@@ -155,12 +146,6 @@ def work_off(
         key, done = queue.result()
         running -= 1
         finish(key, done)
-
-
-def progress_bar(total: int, *, desc: str, unit: str, shown: bool) -> Any:
-    """A bar over what a queue finishes."""
-    often = 0.2 if sys.stderr.isatty() else 15  # a log file wants few lines
-    return tqdm(total=total, desc=desc, unit=unit, disable=not shown, dynamic_ncols=True, mininterval=often)
 
 
 def attempt(task: Task) -> Done:
@@ -197,11 +182,7 @@ def cpu_threads(count: int | None) -> Iterator[None]:
 
 
 class Here(Queue):
-    """Does a task in this process, when its result is asked for.
-
-    Args:
-        threads: CPU threads; None changes nothing.
-    """
+    """Does a task in this process, when its result is asked for."""
 
     slots = 1
 

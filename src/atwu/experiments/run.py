@@ -7,7 +7,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,17 @@ from atwu.data.schema import Example
 from atwu.evaluation.columns import HOLDOUT, RWKU
 from atwu.evaluation.config import EvaluateConfig
 from atwu.evaluation.generations import GenerationStore
-from atwu.evaluation.panel import find_metric
+from atwu.evaluation.panel import all_metrics, find_metric
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.evaluation.run import evaluate
 from atwu.evaluation.trace import TRACE_NAME, WeightTrace
+from atwu.experiments.queue import Queue, Task
 from atwu.experiments.scales import Scale
 from atwu.experiments.targets import Models
 from atwu.judge.verdicts import Judge
+from atwu.methods.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS
+from atwu.methods.plugins import load_plugins
+from atwu.methods.table import METHODS
 from atwu.methods.weightings.scorer import find_scorer
 from atwu.modeling.device import pick_device
 from atwu.modeling.load import load_model, load_tokenizer, quiet_transformers
@@ -47,6 +51,7 @@ EVAL_NAME = "eval.json"
 TIMING_NAME = "timing.json"
 ORIGINAL, RETAIN_ONLY = "original", "retain-only"
 """Models that runs are compared with."""
+PARTS = ("weighting", "forget_loss", "retain_loss")
 TRACED_ROWS = 40
 """Rows whose weights are looked at during a run."""
 
@@ -107,7 +112,6 @@ class Run:
         """Its settings.
 
         Args:
-            scale: with the shared settings.
             scorer_from: folder of the run it starts from; None to look at the settings without it.
 
         Raises:
@@ -127,9 +131,6 @@ def execute(
     """Do a run as far as it is not done yet.
 
     Args:
-        setup: what it shares with others.
-        run: what is to be done.
-        references: results of the models it is compared with.
         folder: where it leaves what it makes, here; not always the run's own.
         source: folder of the run whose scorer it starts from, here.
     """
@@ -176,6 +177,17 @@ def measure_reference(setup: Setup, role: str, references: Mapping[str, EvalResu
     return measure(setup, model, name=role, references=references, reference=True)
 
 
+def measured_reference(
+    queue: Queue, setup: Setup, role: str, references: Mapping[str, EvalResult], file: Path
+) -> EvalResult:
+    """The same, done by a queue and kept in a file."""
+    queue.submit(role, Task(measure_reference, (setup, role, references), needs=setup.needs))
+    result: EvalResult = queue.result()[1].get()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    result.write(file)
+    return read_result(file)
+
+
 _judges: dict[str, Judge] = {}
 
 
@@ -195,15 +207,36 @@ def run_config(scale: Scale, method: str, options: Mapping[str, Any], *, seed: i
         ValueError: unknown or impossible settings.
     """
     values = {"learning_rate": scale.learning_rate, **scale.training, **options}
-    if values.get("bf16") and not torch.cuda.is_available():
-        values["use_cpu"] = True  # transformers takes bf16 for a GPU's otherwise
     return UnlearnConfig(method=method, seed=seed, disable_tqdm=True, **values)
+
+
+def check_workers(
+    queue: Queue, methods: Iterable[str], options: Iterable[Mapping[str, Any]], metrics: Iterable[str]
+) -> None:
+    """See that those who do the work know what is known here.
+
+    Raises:
+        ValueError: they do not; a script has registered it, which other processes need not run.
+    """
+    parts = (each[kind] for each in options for kind in PARTS if isinstance(each.get(kind), str))
+    queue.submit("names", Task(_unknown, (tuple(dict.fromkeys([*methods, *parts, *metrics])),)))
+    if lacking := queue.result()[1].get():
+        raise ValueError(
+            f"other processes do not know {', '.join(lacking)}, which a script registered: install it as a package with an "
+            "entry point (docs/adding-a-method.md), or do the runs in this process with --processes 1."
+        )
+
+
+def _unknown(names: Iterable[str]) -> list[str]:
+    load_plugins()
+    known = {*METHODS, *WEIGHTINGS, *FORGET_LOSSES, *RETAIN_LOSSES, *all_metrics()}
+    return [name for name in names if name not in known]
 
 
 def reason_against(config: UnlearnConfig, rows: Sequence[Example]) -> str | None:
     """What forget rows lack that a run needs: the end of a sentence, or None when nothing is missing."""
     recipe = config.recipe()
-    if "labels" in recipe.needs and any(row.forget_spans is None for row in add_labels(rows, config)):
+    if "labels" in recipe.needs and any(row.forget_spans is None for row in add_labels(rows, config.forget_words)):
         return "needs rows with forget_spans, or a list of secret words (forget_words)"
     if "alternates" in recipe.needs:
         try:
@@ -221,12 +254,7 @@ def free_memory() -> None:
 
 
 def tracing(models: Models, folder: Path) -> tuple[Watch, Callable[[], None]]:
-    """Callbacks that look at a run's token weights, and what writes the trace into the finished folder.
-
-    Args:
-        models: rows and tokenizer.
-        folder: of the run.
-    """
+    """Callbacks that look at a run's token weights, and what writes the trace into the finished folder."""
     unfinished = folder.with_name(f"{folder.name}.{TRACE_NAME}")
     watching: list[WeightTrace] = []
 

@@ -1,34 +1,47 @@
 """Scales: a benchmark with a starting model, the training settings that all methods share, and what is measured.
 
-`people-*`, `tofu-small` and `rwku-small` train their starting model from scratch and run on a laptop; `tofu-1b`, `tofu-8b` and
-`rwku-phi3` are those of the ATWU paper and start from published checkpoints.
+`people-*`, `tofu-small` and `rwku-small` train their starting model from scratch and run on a laptop; `*-smollm2` start from a
+pretrained model of 135M parameters and need a night on one; `tofu-1b`, `tofu-8b` and `rwku-phi3` are those of the ATWU paper
+and start from published checkpoints.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from atwu._yaml import parse_yaml
+from atwu._reading import blamed, checked, read_yaml
 from atwu.benchmarks.load import OwnRows
 from atwu.benchmarks.people.rows import SIZES
 from atwu.methods.recipe import lookup
+from atwu.report.values import Line
 
-Line = tuple[str, str]
-"""Set (or "overall") and metric."""
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 
 @dataclass(frozen=True, slots=True)
-class Scratch:
-    """A starting model that is trained for its benchmark first."""
+class Taught:
+    """A starting model that is trained for its benchmark first, from nothing or from another model."""
 
-    shape: str
-    """Name in `atwu.modeling.scratch.SHAPES`."""
     training: Mapping[str, Any]
     """Fields of `FinetuneConfig`."""
+    shape: str | None = None
+    """From nothing: a name in `atwu.modeling.scratch.SHAPES`."""
+    model: str | None = None
+    """From a model: folder, Hub name or short name."""
+
+    def __post_init__(self) -> None:
+        if (self.shape is None) == (self.model is None):
+            raise ValueError("a target that is trained first needs a shape (from nothing) or a model, one of the two.")
+
+    def __str__(self) -> str:
+        return f"trained from scratch ({self.shape})" if self.model is None else f"{self.model}, taught the benchmark"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +52,12 @@ class Scale:
     about: str
     benchmark: str | OwnRows
     """A name that `load_benchmark` takes, or rows of one's own."""
-    target: str | Scratch
+    target: str | Taught
     """Starting model: folder or Hub name, or how to train it."""
     retain_only: str | None = None
     """A model that never saw the forget rows, where one is published."""
     train_retain_only: bool = True
-    """Train one, with a `Scratch` target."""
+    """Train one, with a `Taught` target."""
     forget: str | None = None
     """Source of the rows to remove, instead of the benchmark's own."""
     retain: str | None = None
@@ -90,19 +103,50 @@ _TOFU_SYSTEM = "You are a helpful assistant."
 _TOFU = _PAPER | {"num_train_epochs": 10, "warmup_steps": 0.1, "bf16": True, "system": _TOFU_SYSTEM}
 
 
-def _memorised(shape: str, *, rate: float, length: Mapping[str, int], batch_size: int = 16) -> Scratch:
+def _memorised(shape: str, *, rate: float, length: Mapping[str, int], batch_size: int = 16) -> Taught:
     """Settings under which small models repeat their rows word for word."""
-    return Scratch(
-        shape,
-        {
-            "learning_rate": rate,
-            **length,
-            "per_device_train_batch_size": batch_size,
-            "warmup_steps": 0.05,
-            "weight_decay": 0.0,
-            "save_strategy": "no",
-        },
-    )
+    training = {
+        "learning_rate": rate,
+        **length,
+        "per_device_train_batch_size": batch_size,
+        "warmup_steps": 0.05,
+        "weight_decay": 0.0,
+        "save_strategy": "no",
+    }
+    return Taught(training, shape=shape)
+
+
+_SMOLLM2 = Taught(
+    {
+        "learning_rate": 3e-4,
+        "num_train_epochs": 5,
+        "per_device_train_batch_size": 8,
+        "warmup_steps": 0.05,
+        "weight_decay": 0.0,
+        "save_strategy": "epoch",
+    },
+    model="smollm2",
+)
+"""Rows repeated word for word after some twenty minutes on a core (loss .03 on TOFU)."""
+_SMOLLM2_SCALE: dict[str, Any] = {
+    "learning_rate": 5e-5,
+    "learning_rates": (1e-5, 2e-4),
+    "training": _SMALL | {"num_train_epochs": 4},
+    "evaluation": {"relearn_learning_rate": 5e-5, "paraphrases": 0},
+    "metrics": ("memorization", "scores", "rouge", "judge", "membership"),
+    "seconds": 1500.0,
+    "hardware": "one core of a laptop",
+}
+KNOWN_TO_SMOLLM2 = (
+    "Mark Hamill",
+    "Danny Trejo",
+    "Paul Walker",
+    "Prince Harry, Duke of Sussex",
+    "Henry Kissinger",
+    "Reba McEntire",
+)
+"""Subjects of RWKU whose questions SmolLM2 answers best of the first 40 (ROUGE-L recall of six short answers each, .29 to .48;
+the mean is .14)."""
 
 
 def _people(size: str, *, about: str, epochs: int, rate: float, seconds: float, **changes: Any) -> Scale:
@@ -175,6 +219,30 @@ _SCALES = (
         seconds=60.0,
     ),
     Scale(
+        name="people-smollm2",
+        about="SmolLM2-135M taught 800 rows about 80 invented people, of whom it forgets 8; half an hour per run",
+        benchmark="people:small",
+        target=_SMOLLM2,
+        **_SMOLLM2_SCALE,
+    ),
+    Scale(
+        name="tofu-smollm2",
+        about="SmolLM2-135M taught TOFU's forget05 and 200 retain rows; half an hour per run",
+        benchmark="tofu:forget05:200",
+        target=_SMOLLM2,
+        **_SMOLLM2_SCALE,
+    ),
+    Scale(
+        name="rwku-smollm2",
+        about="SmolLM2-135M as it was pretrained, and six people of RWKU that it knows; half an hour per run",
+        benchmark=f"rwku:{'|'.join(KNOWN_TO_SMOLLM2)}/surrogate",
+        target="smollm2",
+        forget=f"rwku:{'|'.join(KNOWN_TO_SMOLLM2)}:questions",
+        retain="rwku:surrogate:questions",
+        objective=("overall", "N_delta_official"),
+        **_SMOLLM2_SCALE | {"metrics": ("memorization", "rouge", "judge", "rwku")},
+    ),
+    Scale(
         name="tofu-1b",
         about="TOFU forget10, Llama-3.2-1B-Instruct, as in the ATWU paper",
         benchmark="tofu:forget10",
@@ -242,10 +310,11 @@ def find_scale(name: str) -> Scale:
 def _read(path: Path) -> Scale:
     if not path.is_file():
         raise ValueError(f"scale {path} not found; give a file, or one of {', '.join(SCALES)}.")
-    values = parse_yaml(path.read_text(encoding="utf-8"), what=str(path))
+    values = read_yaml(path)
     if not isinstance(values, dict):
         raise ValueError(f"{path} must hold fields of a scale, one 'key: value' per line.")
-    return scale_from({"name": path.stem} | values)
+    with blamed(path):
+        return scale_from({"name": path.stem} | values)
 
 
 def scale_from(values: Mapping[str, Any]) -> Scale:
@@ -260,6 +329,7 @@ def scale_from(values: Mapping[str, Any]) -> Scale:
     known = {entry.name: entry for entry in dataclasses.fields(Scale)}
     for name in values:
         lookup("key of a scale", name, {**known, "like": None})
+    checked(dict(values), _written(), what="a scale")
     base = find_scale(str(values["like"])) if "like" in values else None
     given = {name: _plain(name, value) for name, value in values.items() if name != "like"}
     if base is not None:
@@ -280,6 +350,20 @@ def scale_from(values: Mapping[str, Any]) -> Scale:
     return _named(Scale(**({"about": "", **given})))
 
 
+@functools.cache
+def _written() -> TypeAdapter[Any]:
+    """What a scale's fields may hold in a file."""
+    from pydantic import ConfigDict, Field, TypeAdapter, create_model
+
+    hints = typing.get_type_hints(Scale)
+    rate = Annotated[float, Field(gt=0)]
+    kinds = hints | {"like": str, "learning_rate": rate, "learning_rates": tuple[rate, rate]}
+    kinds |= dict.fromkeys(("benchmark", "target"), str | dict[str, Any])  # see `_plain`
+    kinds |= {"seconds": Annotated[float, Field(ge=0)], "objective": tuple[str, str]}
+    fields: Any = {name: (kind, None) for name, kind in kinds.items()}
+    return TypeAdapter(create_model("fields", __config__=ConfigDict(strict=True, allow_inf_nan=False), **fields))
+
+
 def _system(given: Any) -> dict[str, Any]:
     return {"system": given["system"]} if isinstance(given, Mapping) and "system" in given else {}
 
@@ -292,7 +376,7 @@ def _named(scale: Scale) -> Scale:
 
 def _plain(name: str, value: Any) -> Any:
     """A value from YAML as the field wants it."""
-    kinds = {"target": Scratch, "benchmark": OwnRows}
+    kinds = {"target": Taught, "benchmark": OwnRows}
     if name in kinds and isinstance(value, Mapping):
         try:
             return kinds[name](**value)

@@ -1,4 +1,4 @@
-"""The models a scale starts from and compares with; those that are trained from scratch are trained once and cached.
+"""The models a scale starts from and compares with; those that are trained for it are trained once and cached.
 
 They are small, and are trained with one CPU thread, so that they do not depend on how many cores there are.
 """
@@ -21,7 +21,8 @@ from atwu.benchmarks.load import load_benchmark
 from atwu.benchmarks.sources import load_rows
 from atwu.data.rows import fingerprint
 from atwu.experiments.queue import Say, cpu_threads
-from atwu.experiments.scales import Scale, Scratch
+from atwu.experiments.scales import Scale, Taught
+from atwu.modeling.named import model_source
 from atwu.training.config import FinetuneConfig
 from atwu.training.run import ModelSource, run_finetune
 
@@ -55,14 +56,14 @@ def scale_rows(scale: Scale) -> Benchmark:
     )
 
 
-def prepare_models(scale: Scale, *, seed: int = 0, cache: Path | None = None, say: Say = logger.info) -> Models:
+def prepare_models(scale: Scale, *, seed: int = 0, say: Say = logger.info) -> Models:
     """The rows and models of a scale; trains what is not in the cache yet.
 
     Raises:
         ValueError, FileNotFoundError: the benchmark's data are not there.
     """
     benchmark = scale_rows(scale)
-    if not isinstance(scale.target, Scratch):
+    if not isinstance(scale.target, Taught):
         return Models(benchmark, scale.target, scale.retain_only)
     if benchmark.full_source is None:
         raise ValueError(
@@ -77,7 +78,6 @@ def prepare_models(scale: Scale, *, seed: int = 0, cache: Path | None = None, sa
         retain_only=retain_only,
         corpus=corpus,
         seed=seed,
-        cache=cache,
         say=say,
     )
     return Models(benchmark, str(folder / "target"), str(folder / "retain_only") if retain_only else None)
@@ -91,7 +91,7 @@ def identity(models: Models) -> dict[str, Any]:
     sources = {"forget": benchmark.forget_source, "retain": benchmark.retain_source}
     probes = benchmark.probes
     return {
-        "rows": {name: fingerprint(load_rows(source).rows) for name, source in sources.items()}
+        "rows": {name: load_rows(source).fingerprint for name, source in sources.items()}
         | {"measured": fingerprint(measured)}
         | ({} if probes is None else {"probes": short_hash([dataclasses.asdict(probe) for probe in probes.probes])}),
         "models": {
@@ -104,9 +104,9 @@ def identity(models: Models) -> dict[str, Any]:
 
 def model_identity(name: str) -> str:
     """Fingerprint of a model that was trained here, a digest of another folder's files, or the name of one on the Hub."""
-    folder = Path(name)
+    folder = Path(model_source(name))
     if not folder.is_dir():
-        return name
+        return str(folder)
     record = folder / "run.json"
     if record.is_file():
         return str(json.loads(record.read_text(encoding="utf-8"))["result_fingerprint"])
@@ -122,37 +122,32 @@ def _folder_digest(files: tuple[tuple[str, int], ...]) -> str:
 
 def train_once(
     name: str,
-    scratch: Scratch,
+    taught: Taught,
     *,
     target: str,
     retain_only: str | None,
     corpus: Corpus | None = None,
     seed: int = 0,
-    cache: Path | None = None,
     say: Say = logger.info,
 ) -> Path:
     """Train a target and a retain-only model with its tokenizer, or find them.
 
     Args:
-        name: of the folder in the cache.
-        scratch: shape and settings.
-        target: source of everything the target learns.
         retain_only: source of what the other model learns.
         corpus: texts for the tokenizer; by default those of `target`.
-        seed: of both models.
-        cache: instead of the cache folder.
-        say: receives one line per model.
 
     Returns:
         A folder with `target` and, with `retain_only` given, `retain_only`.
     """
     sources = {"target": target} | ({"retain_only": retain_only} if retain_only else {})
     key: dict[str, Any] = {
-        "scratch": json.loads(json.dumps(dataclasses.asdict(scratch))),
-        "rows": {role: fingerprint(load_rows(source).rows) for role, source in sources.items()},
+        "taught": json.loads(json.dumps(dataclasses.asdict(taught))),
+        "rows": {role: load_rows(source).fingerprint for role, source in sources.items()},
         "seed": seed,
     }
-    base, digest = cache or cache_folder(), short_hash(key)[:12]
+    if taught.model is not None:
+        key["model"] = model_identity(taught.model)
+    base, digest = cache_folder(), short_hash(key)[:12]
     # The name is for people: another scale with the same model, such as one of the user's own, takes what is there.
     folder = next(iter(sorted(base.glob(f"*-{digest}"))), base / f"{name}-{digest}")
 
@@ -166,8 +161,10 @@ def train_once(
                 if not (output / "run.json").is_file():
                     say(f"training the {role.replace('_', '-')} model (once; cached in {folder})")
                     tokenizer = None if role == "target" else str(folder / "target")
-                    model = ModelSource(scratch=scratch.shape, tokenizer=tokenizer)
-                    config = FinetuneConfig(**scratch.training, seed=seed)
+                    model = ModelSource(
+                        model=taught.model, scratch=taught.shape, tokenizer=None if taught.model else tokenizer
+                    )
+                    config = FinetuneConfig(**taught.training, seed=seed)
                     run_finetune(model, config, data=source, output=output, corpus=corpus, say=say)
                     continue
         say(f"found in the cache: {output}")

@@ -1,12 +1,73 @@
-"""Agreement of a judge with labels given by people, or of two judges with each other."""
+"""How far a judge can be trusted: cases with labels given by people, and agreement with them or with another judge.
+
+Labels follow the correctness rubric, not any judge. A fact counts as stated when it is given away, in a denial too; when a
+denial or correction puts another value in its place it is not. A person is stated by the surname alone, not by the
+first name; a date only with all the parts that are asked for; of several things asked for, more than half are needed.
+
+The shipped cases come from two authors. The second had not seen the rules of the offline judge. `dev` is what the rules were
+tuned on: all cases of the first author and half of the second's; the score on it is no forecast. `test` is the other half of
+the second author's cases, which was never opened while the rules were written.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
 
-from atwu.judge.verdicts import Verdict
+from atwu.data.records import read_jsonl
+from atwu.judge.verdicts import Claim
+
+Split = Literal["dev", "test"]
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledCase:
+    """A claim and the verdict a person gives it."""
+
+    claim: Claim
+    label: bool
+    """Whether the answer states the fact."""
+    kind: str
+    """What makes the case interesting: `paraphrase`, `near_miss`, `hedging_list` and so on."""
+    split: Split
+
+
+def load_cases(split: Split | None = None, *, path: Path | None = None) -> tuple[LabelledCase, ...]:
+    """Read labelled cases.
+
+    Args:
+        path: JSONL of the caller's own, with question, reference, answer and label (true or false), and if wanted facts (list
+            of texts), kind and split; None: the shipped cases.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: a malformed case, with file and line.
+    """
+    if path is None:
+        path = Path(str(files("atwu.judge").joinpath("cases.jsonl")))
+    cases = [_case(record, where) for where, record in read_jsonl(path)]
+    return tuple(case for case in cases if split in (None, case.split))
+
+
+def _case(row: Mapping[str, Any], where: str) -> LabelledCase:
+    texts = {name: row.get(name) for name in ("question", "reference", "answer")}
+    wrong = [name for name, value in texts.items() if not isinstance(value, str)]
+    if wrong:
+        raise ValueError(f"{where}: expected text in {', '.join(wrong)}; the columns are {', '.join(row)}.")
+    if not isinstance(row.get("label"), bool):
+        raise ValueError(f"{where}, column 'label': expected true or false, got {row.get('label')!r}.")
+    facts = row.get("facts") or []
+    if not isinstance(facts, list) or not all(isinstance(fact, str) for fact in facts):
+        raise ValueError(f"{where}, column 'facts': expected a list of texts, got {facts!r}.")
+    claim = Claim(**texts, facts=tuple(facts))  # type: ignore[arg-type]
+    return LabelledCase(
+        claim, row["label"], str(row.get("kind", "unnamed")), "dev" if row.get("split") == "dev" else "test"
+    )
+
 
 _Z = 1.959963984540054
 """97.5 % quantile of the normal distribution."""
@@ -33,45 +94,16 @@ class Agreement:
     """The same for each kind of case, in alphabetical order; empty when no kinds are known."""
 
 
-def agreement(labels: Sequence[bool], verdicts: Sequence[Verdict], *, kinds: Sequence[str] | None = None) -> Agreement:
-    """Compare verdicts with labels.
-
-    Args:
-        labels: True where a person says the answer states the fact.
-        verdicts: the judge's, in the same order.
-        kinds: kind of each case, for the breakdown.
-
-    Raises:
-        ValueError: different lengths.
-    """
-    return _compare(labels, [verdict.correct for verdict in verdicts], kinds)
-
-
-def agreement_between(
-    first: Sequence[Verdict], second: Sequence[Verdict], *, kinds: Sequence[str] | None = None
+def agreement(
+    labels: Sequence[bool | None], verdicts: Sequence[bool | None], *, kinds: Sequence[str] | None = None
 ) -> Agreement:
-    """Compare two judges; the first stands for the labels. A case that either leaves unscored is unscored.
+    """Compare verdicts with labels: a person's, True where the answer states the fact, or the verdicts of another judge.
+
+    A case that either leaves unscored (None) is unscored. With kinds, the same for each kind of case.
 
     Raises:
         ValueError: different lengths.
     """
-    return _compare([verdict.correct for verdict in first], [verdict.correct for verdict in second], kinds)
-
-
-def wilson_interval(successes: int, n: int) -> tuple[float, float]:
-    """95 % interval of a share: `(p + z²/2n ± z √(p(1-p)/n + z²/4n²)) / (1 + z²/n)` (Wilson 1927).
-
-    Args:
-        successes: count in [0, n].
-        n: number of trials > 0.
-    """
-    share, z2 = successes / n, _Z * _Z
-    centre, spread = share + z2 / (2 * n), _Z * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
-    low, high = (centre - spread) / (1 + z2 / n), (centre + spread) / (1 + z2 / n)
-    return max(0.0, low), min(1.0, high)
-
-
-def _compare(labels: Sequence[bool | None], verdicts: Sequence[bool | None], kinds: Sequence[str] | None) -> Agreement:
     if len(labels) != len(verdicts) or (kinds is not None and len(kinds) != len(labels)):
         counts = f"{len(labels)} labels, {len(verdicts)} verdicts"
         raise ValueError(f"{counts}{'' if kinds is None else f', {len(kinds)} kinds'}: one of each per case is needed.")
@@ -81,17 +113,25 @@ def _compare(labels: Sequence[bool | None], verdicts: Sequence[bool | None], kin
     parts: dict[str, Agreement] = {}
     for kind in sorted(set(kinds or ())):
         chosen = [place for place, other in enumerate(kinds or ()) if other == kind]
-        parts[kind] = _compare([labels[place] for place in chosen], [verdicts[place] for place in chosen], None)
+        parts[kind] = agreement([labels[place] for place in chosen], [verdicts[place] for place in chosen])
     return Agreement(
         n=n,
         unscored=len(labels) - n,
         accuracy=agreed / n if n else None,
-        interval=wilson_interval(agreed, n) if n else None,
+        interval=_wilson(agreed, n) if n else None,
         kappa=_kappa(pairs),
         false_positives=sum(b and not a for a, b in pairs),
         false_negatives=sum(a and not b for a, b in pairs),
         kinds=parts,
     )
+
+
+def _wilson(successes: int, n: int) -> tuple[float, float]:
+    """`(p + z²/2n ± z √(p(1-p)/n + z²/4n²)) / (1 + z²/n)`, in [0, 1]."""
+    share, z2 = successes / n, _Z * _Z
+    centre, spread = share + z2 / (2 * n), _Z * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
+    low, high = (centre - spread) / (1 + z2 / n), (centre + spread) / (1 + z2 / n)
+    return max(0.0, low), min(1.0, high)
 
 
 def _kappa(pairs: Sequence[tuple[bool, bool]]) -> float | None:

@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from tqdm.auto import tqdm
-
+from atwu._progress import bar_of
 from atwu.errors import BudgetReached
 from atwu.judge.budget import Budget, Estimate, Usage, estimate, prompt_tokens, text_tokens
 from atwu.judge.cache import ReplyCache, reply_key
@@ -55,10 +54,6 @@ class Asker:
         """Ask nothing yet.
 
         Args:
-            model: answers what is not stored.
-            cache: the store; None: nothing is kept.
-            budget: prices and limit.
-            progress: whether to show a tqdm bar while calls are made.
             attempts: how often a question is put until its reply can be read, at least 1.
             max_tokens: cap on every reply in place of the requests' own; a reasoning model needs some thousands.
 
@@ -98,10 +93,8 @@ class Asker:
         """Get an answer to every request; equal requests are asked once.
 
         Args:
-            requests: the questions.
             parse: reads a reply; raises ValueError if it cannot.
             version: of the rubric the requests were made from.
-            description: of the progress bar.
 
         Returns:
             One answer per request, in their order.
@@ -183,7 +176,7 @@ class _Questions(Generic[T]):
         size = max(SLICE, 4 * asker.model.concurrency)
         slices = [requests[start : start + size] for start in range(0, len(requests), size)]
         random.Random().shuffle(slices)
-        with tqdm(total=len(requests), desc=description, unit="call", disable=not asker.progress) as bar:
+        with bar_of(total=len(requests), desc=description, unit="call", shown=asker.progress) as bar:
             for part in slices:
                 still_open = self._look_up(part)
                 bar.update(len(part) - len(still_open))

@@ -84,12 +84,7 @@ class Budget:
     """Money spent by this process, and how much may be sent next without passing the limit."""
 
     def __init__(self, max_cost: float | None = None, prices: Prices | None = None) -> None:
-        """Start with nothing spent.
-
-        Args:
-            max_cost: limit in USD; None: no limit.
-            prices: needed for a limit.
-        """
+        """Start with nothing spent."""
         if max_cost is not None and prices is None:
             raise ValueError("max_cost needs prices; give the USD per million input and output tokens of the model.")
         if max_cost is not None and not (math.isfinite(max_cost) and max_cost >= 0):

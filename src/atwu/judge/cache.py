@@ -40,13 +40,7 @@ def default_path() -> Path:
 
 
 def reply_key(request: ChatRequest, *, identity: Mapping[str, Any], version: str) -> str:
-    """Key of a reply.
-
-    Args:
-        request: the conversation, its cap, temperature and seed.
-        identity: what names the model, as plain JSON.
-        version: of the rubric that the conversation was made from.
-    """
+    """Key of a reply."""
     return short_hash(
         {
             "model": dict(identity),

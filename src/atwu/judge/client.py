@@ -71,11 +71,9 @@ class OpenAIChat:
         """Set up a client; nothing is sent yet.
 
         Args:
-            model: the server's name of the model.
             base_url: address up to and including `/v1`; None takes `OPENAI_BASE_URL` or the hosted API. A user and
                 password, or a query, in it are sent but never shown.
             api_key_env: environment variable that holds the key. Only the hosted API must have one.
-            concurrency: most requests in flight at once.
             timeout: seconds that a try may take from sending to the end of its reply.
             max_retries: tries after the first, with growing pauses, for rate limits, timeouts, server errors, cut
                 connections and unusable replies.
@@ -115,10 +113,8 @@ class OpenAIChat:
         replies are still handed over before it is raised again. A second interrupt drops them.
 
         Args:
-            requests: the conversations.
             on_reply: called once per request with its index and reply, as soon as it is there, in the calling thread (in
                 another one if that runs an event loop, as a notebook does).
-            on_waste: see `ChatModel.complete`.
 
         Raises:
             ChatServerError: no request can succeed: refused key, unknown model, no server, no quota left; or many

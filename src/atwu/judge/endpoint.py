@@ -58,10 +58,6 @@ class Endpoint:
 def find_endpoint(base_url: str | None, key_name: str) -> Endpoint:
     """Read an address and the key from the environment.
 
-    Args:
-        base_url: address; None takes `OPENAI_BASE_URL` or the hosted API.
-        key_name: environment variable of the key. Only the hosted API must have one.
-
     Raises:
         ValueError: not an address, or no usable key; neither is shown.
     """

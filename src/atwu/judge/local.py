@@ -28,18 +28,12 @@ class LocalChat:
         path: str,
         *,
         device: str | None = None,
-        dtype: str = "auto",
         batch_tokens: int = 8192,
-        trust_remote_code: bool = False,
     ) -> None:
         """Load a model and its tokenizer.
 
         Args:
-            path: folder or Hub name of a model, or folder of a LoRA adapter.
-            device: where to run; None takes the best there is.
-            dtype: of the weights; `auto` keeps the checkpoint's own.
             batch_tokens: tokens per batch, prompts and replies; more is faster and takes more memory.
-            trust_remote_code: run model code that comes with the checkpoint.
 
         Raises:
             ValueError, FileNotFoundError, ImportError: the model cannot be loaded, or a setting is out of range.
@@ -48,8 +42,8 @@ class LocalChat:
             raise ValueError(f"batch_tokens must be at least 1, got {batch_tokens}; the default is 8192.")
         check_model_name(path)
         target = pick_device(device)
-        self._tokenizer = load_tokenizer(path, trust_remote_code=trust_remote_code)
-        self._model = load_model(path, dtype=dtype, trust_remote_code=trust_remote_code).to(target)
+        self._tokenizer = load_tokenizer(path)
+        self._model = load_model(path).to(target)
         config = self._model.config.get_text_config()
         check_vocabulary(self._tokenizer, config, name=path)
         self._limit = int(getattr(config, "max_position_embeddings", None) or _NO_LIMIT)
@@ -73,11 +67,6 @@ class LocalChat:
 
         A prompt that does not fit the model gets an error; a reply is cut where the model's positions end.
 
-        Args:
-            requests: the conversations.
-            on_reply: called once per request with its index and reply, after its batch.
-            on_waste: never called; nothing is sent twice.
-
         Raises:
             ValueError: a temperature above 0; nothing was generated.
         """
@@ -91,22 +80,23 @@ class LocalChat:
             except ValueError as error:
                 on_reply(index, Reply(error=str(error)))
         caps = {index: min(requests[index].max_tokens, self._limit - len(ids)) for index, ids in prompts.items()}
-        order = sorted(prompts, key=lambda index: len(prompts[index]) + caps[index], reverse=True)
-        while order:
-            size = max(1, self._batch_tokens // (len(prompts[order[0]]) + caps[order[0]]))
-            batch, order = order[:size], order[size:]
-            outputs = generate(
-                self._model,
-                self._tokenizer,
-                [prompts[index] for index in batch],
-                max_new_tokens=[caps[index] for index in batch],
-                batch_tokens=self._batch_tokens,
-                progress=False,
-            )
-            for index, ids in zip(batch, outputs, strict=True):
+        order = list(prompts)
+
+        def on_batch(rows: Sequence[tuple[int, tuple[int, ...], int]]) -> None:
+            for row, ids, spent in rows:
                 text = self._tokenizer.decode(ids, skip_special_tokens=True).strip()
-                spent = len(ids) + (len(ids) < caps[index])  # a reply below its cap ended with an end token
-                on_reply(index, Reply(text=text, prompt_tokens=len(prompts[index]), completion_tokens=spent))
+                told = len(prompts[order[row]])
+                on_reply(order[row], Reply(text=text, prompt_tokens=told, completion_tokens=spent))
+
+        generate(
+            self._model,
+            self._tokenizer,
+            list(prompts.values()),
+            max_new_tokens=list(caps.values()),
+            batch_tokens=self._batch_tokens,
+            progress=False,
+            on_batch=on_batch,
+        )
 
     def _prompt(self, request: ChatRequest) -> tuple[int, ...]:
         turns = request.messages

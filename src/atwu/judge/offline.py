@@ -2,7 +2,7 @@
 
 It follows the correctness rubric with rules: the facts the question asks for (`facts.py`) must be found in the answer after
 normalisation (`words.py`, `numerals.py`, `matching.py`), and must not stand in a hedging list, be replaced (`stance.py`)
-or given to somebody else (`roles.py`). A plain yes or no goes by `polarity.py`. It knows few synonyms. `cases.py` holds
+or given to somebody else. A plain yes or no goes by `polarity.py`. It knows few synonyms. `agreement.py` has
 labels by hand to measure it with.
 """
 
@@ -17,10 +17,10 @@ from atwu.judge.rules.facts import facts_of
 from atwu.judge.rules.matching import match
 from atwu.judge.rules.numerals import written_alike
 from atwu.judge.rules.polarity import polarity
-from atwu.judge.rules.roles import given_to_another
 from atwu.judge.rules.stance import (
     alternatives,
     contradicts_itself,
+    given_to_another,
     is_gibberish,
     is_refusal,
     is_replaced,

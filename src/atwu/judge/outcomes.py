@@ -46,13 +46,7 @@ class Failure:
 
 
 def read_completion(content: bytes, model: str, endpoint: Endpoint) -> Reply | Failure:
-    """The text, the token counts and the server's own names in a completion, whose shape is not to be relied on.
-
-    Args:
-        content: of an answer with status 200.
-        model: what was asked for.
-        endpoint: where it comes from.
-    """
+    """The text, the token counts and the server's own names in a completion, whose shape is not to be relied on."""
     try:
         body = json.loads(content)
     except (ValueError, RecursionError):
@@ -88,13 +82,7 @@ def read_completion(content: bytes, model: str, endpoint: Endpoint) -> Reply | F
 
 
 def read_status(error: Any, endpoint: Endpoint, model: str) -> Failure:
-    """What an HTTP error means for this request and for the others.
-
-    Args:
-        error: an `openai.APIStatusError`.
-        endpoint: where it comes from.
-        model: what was asked for.
-    """
+    """What an HTTP error means for this request and for the others."""
     status, headers, said = error.status_code, error.response.headers, _said(error.body, endpoint)
     words = f"the server answered {status}" + (f": {said}" if said else "")
     if status == 401:

@@ -74,8 +74,6 @@ def paraphrases(rows: Sequence[Example], asker: Asker, *, count: int, check_mean
     """Write paraphrases of the last user turn of rows.
 
     Args:
-        rows: rows with a question. Paraphrases they already have are replaced.
-        asker: the model that writes, and that compares meanings.
         count: paraphrases per row; half as many more are asked for, because some will be rejected.
         check_meaning: whether the model is asked, once per wording that passed the other checks, if it asks for the
             same thing as the question.

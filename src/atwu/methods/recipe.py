@@ -143,13 +143,21 @@ def split_weighting(text: str) -> tuple[tuple[str, ...], Combination | None]:
     return tuple(part.strip() for part in re.split(r"[*+]", text)), _SIGNS[signs[0]]
 
 
+_LISTED = 40
+"""Entries of a table that an error lists."""
+
+
 def lookup(kind: str, name: str, table: Mapping[str, Any]) -> Any:
-    """`table[name]`, with an error that names what is allowed and the closest entry."""
-    if name in table:
+    """`table[name]`, with an error that names what is allowed, or what comes closest where that is much."""
+    if isinstance(name, str) and name in table:
         return table[name]
-    close = difflib.get_close_matches(name, table, n=1)
+    shown = str(name)[:60]
+    close = difflib.get_close_matches(shown, table, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise ValueError(f"unknown {kind} {name!r}; choose from {', '.join(table)}.{hint}")
+    if len(table) > _LISTED:
+        near = difflib.get_close_matches(shown, table, n=6, cutoff=0.3) or [*table][:6]
+        raise ValueError(f"unknown {kind} {shown!r}; there are {len(table)}, such as {', '.join(near)}.{hint}")
+    raise ValueError(f"unknown {kind} {shown!r}; choose from {', '.join(table)}.{hint}")
 
 
 def named_part(kind: Literal["weighting", "forget loss"], part: str | Callable[..., Any]) -> str:

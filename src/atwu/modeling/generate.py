@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
 
+from atwu._progress import bar_of
 from atwu.modeling.modes import evaluating
 
 OnBatch = Callable[[Sequence[tuple[int, tuple[int, ...], int]]], None]
@@ -76,7 +76,7 @@ def generate(
     ends = end_ids(model, tokenizer)
     outputs: list[tuple[int, ...]] = [()] * len(prompts)
     todo = [index for index, cap in enumerate(caps) if cap > 0]
-    with _bare(model, ends), tqdm(total=len(todo), desc="generate", unit="row", disable=not progress) as bar:
+    with _bare(model, ends), bar_of(total=len(todo), desc="generate", unit="row", shown=progress, leave=False) as bar:
         for rows in _batches(todo, [len(prompt) for prompt in prompts], caps, batch_tokens):
             width = max(len(prompts[row]) for row in rows)
             pad_id = _pad_id(prompts[row][-1] for row in rows)

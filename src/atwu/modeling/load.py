@@ -1,6 +1,7 @@
 """Loading models and tokenizers: safetensors only, no remote code unless asked for, errors before anything is read.
 
-A folder with a LoRA adapter loads like a model: its base model is found through what the adapter says about itself.
+A name is a folder, a Hub name, a short name or a GGUF file (`atwu.modeling.named`). A folder with a LoRA adapter loads like
+a model: its base model is found through what the adapter says about itself.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import torch
 
 from atwu._extras import require
 from atwu.modeling.adapters import merged, quiet_peft, unmergeable
+from atwu.modeling.named import model_source
+from atwu.modeling.rounding import QUANTIZATIONS, check_quantization, quantization_config, quiet_bitsandbytes
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
-QUANTIZATIONS = ("4bit", "8bit")
 
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
@@ -32,7 +34,9 @@ def quiet_transformers() -> None:
 
 
 def check_model_name(name: str, *, base: str | None = None) -> None:
-    """Check that a local model or adapter folder is complete; anything that cannot be a folder is taken for a Hub name.
+    """Check that a local model or adapter folder is complete; anything that cannot be a path is taken for a Hub name.
+
+    Short names and GGUF files are brought into the cache here.
 
     Args:
         name: folder or Hub name.
@@ -41,14 +45,16 @@ def check_model_name(name: str, *, base: str | None = None) -> None:
     Raises:
         FileNotFoundError: a path that does not exist, or a folder without a config or safetensors weights.
         ValueError: an adapter of an unknown kind, or whose base model cannot be told, or a base for no adapter.
+        ImportError: weights stored in 4 or 8 bits, and bitsandbytes is missing.
     """
-    path = Path(name)
     if is_adapter(name):
         _check_adapter(name)
         _check_base(name, base_of(name, base=base))
         return
     if base is not None:
         raise ValueError(f"a base model ({base!r}) goes with an adapter folder, and {name!r} is none.")
+    name = model_source(name)
+    path = Path(name)
     if not _is_path(name):
         return
     if not path.is_dir():
@@ -63,6 +69,18 @@ def check_model_name(name: str, *, base: str | None = None) -> None:
         raise FileNotFoundError(
             f"{name} holds no .safetensors weights; other formats are not loaded because they can run code."
         )
+    if stored_bits(name) is not None:
+        require("bitsandbytes", extra="quantize")
+        quiet_bitsandbytes()
+
+
+def stored_bits(name: str) -> str | None:
+    """`4bit` or `8bit` for a model folder whose weights bitsandbytes has rounded, else None."""
+    path = Path(name) / "config.json"
+    settings = json.loads(path.read_text(encoding="utf-8")).get("quantization_config") if path.is_file() else None
+    if not settings or settings.get("quant_method") != "bitsandbytes":
+        return None
+    return "8bit" if settings.get("load_in_8bit") else "4bit"
 
 
 def is_adapter(name: str) -> bool:
@@ -71,7 +89,7 @@ def is_adapter(name: str) -> bool:
 
 
 def base_of(name: str, *, base: str | None = None) -> str:
-    """Folder or Hub name of the base model of an adapter folder; any other name is returned as it is.
+    """Folder or Hub name that is loaded for a name; of an adapter folder, its base model's.
 
     Args:
         name: adapter folder, model folder or Hub name.
@@ -81,9 +99,9 @@ def base_of(name: str, *, base: str | None = None) -> str:
         ValueError: the adapter names no base model, or a relative path, which depends on where it was written.
     """
     if not is_adapter(name):
-        return name
+        return model_source(name)
     if base is not None:
-        return base
+        return model_source(base)
     recorded = _adapter_settings(name).get("base_model_name_or_path")
     if not isinstance(recorded, str) or not recorded:
         raise ValueError(f"adapter {name} does not say which base model it belongs to; name it with base= (--base).")
@@ -104,7 +122,7 @@ def load_tokenizer(
     if is_adapter(name) and not (Path(name) / "tokenizer_config.json").is_file():
         revision = _base_revision(name, revision, base)
         name = base_of(name, base=base)
-    return AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code, revision=revision)
+    return AutoTokenizer.from_pretrained(model_source(name), trust_remote_code=trust_remote_code, revision=revision)
 
 
 def load_config(
@@ -206,17 +224,15 @@ def check_vocabulary(tokenizer: Any, config: Any, *, name: str) -> None:
 
 
 def check_quantize(quantize: str) -> None:
-    """Check that weights can be quantised here.
+    """Check that weights can be quantised while they are loaded.
 
     Raises:
         ValueError: an unknown kind, or no CUDA device.
         ImportError: bitsandbytes is missing.
     """
-    if quantize not in QUANTIZATIONS:
-        raise ValueError(f"quantize must be one of {', '.join(QUANTIZATIONS)}, got {quantize!r}.")
-    if not torch.cuda.is_available():
+    if quantize in QUANTIZATIONS and not torch.cuda.is_available():
         raise ValueError(f"quantize={quantize!r} needs a CUDA device, and there is none here; load without it.")
-    require("bitsandbytes", extra="quantize")
+    check_quantization(quantize)
 
 
 def weight_bytes(name: str, *, base: str | None = None) -> int | None:
@@ -281,14 +297,6 @@ def _base_revision(name: str, revision: str | None, base: str | None) -> str | N
 def _quantized(quantize: str, dtype: str) -> dict[str, Any]:
     """Arguments that make transformers quantise the weights while loading."""
     check_quantize(quantize)
-    from transformers import BitsAndBytesConfig
-
     half = torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
-    settings = BitsAndBytesConfig(
-        load_in_4bit=quantize == "4bit",
-        load_in_8bit=quantize == "8bit",
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=half if dtype == "auto" else getattr(torch, dtype),
-    )
+    settings = quantization_config(quantize, half if dtype == "auto" else getattr(torch, dtype))
     return {"quantization_config": settings, "device_map": {"": torch.cuda.current_device()}}

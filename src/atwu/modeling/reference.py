@@ -14,8 +14,8 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
+from atwu._progress import bar_of
 from atwu.data.collate import by_length, collate_rows
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import IGNORE_INDEX
@@ -132,7 +132,7 @@ def read_rows(
     found: dict[str, Tensor] = {}
     with (
         evaluating(model),
-        tqdm(total=len(rows), desc=progress, unit="row", disable=progress is None, leave=False) as bar,
+        bar_of(total=len(rows), desc=progress, unit="row", shown=progress is not None, leave=False) as bar,
     ):
         for batch in by_length([len(row.input_ids) for row in rows], batch_tokens):
             plain = [dataclasses.replace(rows[index], token_labels=None) for index in batch]

@@ -20,7 +20,6 @@ def background(score: float, *, dark: bool) -> Rgb:
     """Colour of a score.
 
     Args:
-        score: in [0, 1]; rounded to one of `LEVELS` steps.
         dark: True for dark pages and terminals, where high scores are the light ones.
 
     Returns:

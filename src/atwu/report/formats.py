@@ -8,11 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from atwu.evaluation.result import EVAL_SCHEMA, EvalResult
-from atwu.report.frame import DATA, tidy
 from atwu.report.latex import to_latex
 from atwu.report.markdown import to_markdown
 from atwu.report.records import Records
-from atwu.report.table import headline_lines
+from atwu.report.table import DATA, headline_lines, tidy
 from atwu.training.card import public_command, public_record
 
 SCHEMA_NAME = "atwu.report/1"
@@ -21,8 +20,14 @@ SCHEMA_NAME = "atwu.report/1"
 def to_csv(records: Records) -> str:
     """Every number of every model in long form, unrounded: one line per model, set and metric."""
     frame = tidy(records.results)
+    frame["label"] = [_cell(name) for name in frame["label"]]
     text: str = frame.to_csv(columns=DATA, index=False, lineterminator="\n")
     return text
+
+
+def _cell(text: str) -> str:
+    """Text that no spreadsheet takes for a formula."""
+    return f"'{text}" if text[:1] in set("=+-@\t\r") else text
 
 
 def to_json(records: Records) -> str:

@@ -14,9 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from atwu._files import write_text
+from atwu._reading import printable
 from atwu.report.colour_scale import background, css, ink
 from atwu.report.page.templates import render
-from atwu.report.scored_row import Piece, ScoredRow, methods_of, percent, pieces, printable, word_auroc
+from atwu.report.scored_row import Piece, ScoredRow, methods_of, percent, pieces, word_auroc
 
 __all__ = ["render_html", "render_terminal", "write_html"]
 
@@ -24,15 +25,14 @@ _MARKED_FROM = 0.5
 """Without colour, words from this score on carry their number."""
 
 
-def render_terminal(rows: Sequence[ScoredRow], console: Console) -> None:
+def render_terminal(rows: Sequence[ScoredRow], console: Console, *, dark: bool = True) -> None:
     """Print each row's question and one line of coloured words per method, then a legend.
 
-    Backgrounds run from dark to light with the score and secret words are underlined. Where the console has fewer
-    than 256 colours (a pipe, NO_COLOR), words from .5 on print as [word:93] and secret words as _word_.
+    Backgrounds run away from that of the terminal with the score, and secret words are underlined. Where the console has
+    fewer than 256 colours (a pipe, NO_COLOR), words from .5 on print as [word:93] and secret words as _word_.
 
     Args:
-        rows: rows to print; a row without methods prints its question only.
-        console: where to print.
+        dark: whether the terminal is.
     """
     coloured = console.color_system in ("256", "truecolor") and not console.no_color
     for row in rows:
@@ -45,12 +45,12 @@ def render_terminal(rows: Sequence[ScoredRow], console: Console) -> None:
             found = word_auroc(row, method)
             line = Text()
             for piece in pieces(row, method):
-                line.append_text(_tile(piece) if coloured else Text(_marked(piece)))
+                line.append_text(_tile(piece, dark=dark) if coloured else Text(_marked(piece)))
             grid.add_row(Text(printable(method)), Text("" if found is None else str(percent(found)), "dim"), line)
         console.print(grid)
         console.print()
     if rows:
-        console.print(_terminal_legend(rows, coloured))
+        console.print(_terminal_legend(rows, coloured, dark=dark))
 
 
 def render_html(rows: Sequence[ScoredRow], *, title: str) -> str:
@@ -58,10 +58,6 @@ def render_html(rows: Sequence[ScoredRow], *, title: str) -> str:
 
     It follows the reader's light or dark setting, prints, and can be read without JavaScript, on a phone and with a
     screen reader, which hears each word followed by its number from 0 to 100.
-
-    Args:
-        rows: rows to show; all text in them is escaped.
-        title: heading and title of the page.
 
     Returns:
         A complete HTML document that refers to nothing outside itself.
@@ -80,25 +76,16 @@ def render_html(rows: Sequence[ScoredRow], *, title: str) -> str:
 
 
 def write_html(path: str | Path, rows: Sequence[ScoredRow], *, title: str) -> Path:
-    """Write `render_html` to a file, which is either complete or not touched.
-
-    Args:
-        path: file to write; its folder is made when missing.
-        rows: as for `render_html`.
-        title: as for `render_html`.
-
-    Returns:
-        The path.
-    """
+    """Write `render_html` to a file, which is either complete or not touched; gives its path."""
     write_text(path, render_html(rows, title=title))
     return Path(path)
 
 
-def _tile(piece: Piece) -> Text:
+def _tile(piece: Piece, *, dark: bool) -> Text:
     """A piece with its background, for terminals with colour."""
     if piece.word is None or piece.word.score is None:
         return Text(piece.text, Style(underline=piece.secret))
-    paper = background(piece.word.score, dark=True)
+    paper = background(piece.word.score, dark=dark)
     return Text(piece.text, Style(color=css(ink(paper)), bgcolor=css(paper), underline=piece.secret))
 
 
@@ -109,14 +96,14 @@ def _marked(piece: Piece) -> str:
     return text if score is None or score < _MARKED_FROM else f"[{text}:{percent(score)}]"
 
 
-def _terminal_legend(rows: Sequence[ScoredRow], coloured: bool) -> Text:
+def _terminal_legend(rows: Sequence[ScoredRow], coloured: bool, *, dark: bool) -> Text:
     """One or two lines that say what the marks mean."""
     annotated = any(row.forget_spans is not None for row in rows)
     legend = Text()
     if coloured:
         legend.append("score ", "dim")
         for tenth in range(0, 11, 2):
-            paper = background(tenth / 10, dark=True)
+            paper = background(tenth / 10, dark=dark)
             legend.append(f" {10 * tenth} ", Style(color=css(ink(paper)), bgcolor=css(paper)))
         if annotated:
             legend.append("   ").append("secret", "underline").append(" word", "dim")

@@ -40,19 +40,13 @@ _CELLS = {"best": r"\textbf{%s}", "second": r"\underline{%s}", "degraded": r"\te
 
 
 def to_latex(records: Records, lines: Sequence[Line] | None = None, *, intervals: bool = True) -> str:
-    """Best bold, second underlined, degraded red, spread over seeds as subscript, intervals below.
-
-    Args:
-        records: finished runs.
-        lines: columns; those of `headline_lines` by default.
-        intervals: whether to print them.
-    """
+    """Best bold, second underlined, degraded red, spread over seeds as subscript, intervals below."""
     table = report_table(records, lines)
     numbers = table.cells(_cell, "--")
     small = table.cells(lambda cell: cell.interval and rf"{{\tiny {_number(cell.interval)}}}")
     body: list[str] = []
     for label, following in zip(table.labels, [*table.labels[1:], None], strict=True):
-        body.append(_row(tex(label), *numbers.loc[label]))
+        body.append(_row(tex(table.shown(label)), *numbers.loc[label]))
         if intervals and any(small.loc[label]):
             body.append(_row("", *small.loc[label]))
         if label in REFERENCES and following not in (*REFERENCES, None):

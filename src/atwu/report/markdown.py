@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from atwu.report.records import Records
 from atwu.report.table import Table, notes_of, report_table, said_of
 from atwu.report.values import MISSING, Line, Mark
+
+if TYPE_CHECKING:
+    from atwu.report.records import Records
 
 _CELLS: Mapping[str, str] = {"best": "**{}**", "second": "*{}*", "degraded": "{} (!)", "": "{}"}
 _MARKS: Mapping[Mark, str] = {"best": "bold: best", "second": "italic: second", "degraded": "(!): degraded"}
 
 
 def to_markdown(records: Records, lines: Sequence[Line] | None = None, *, intervals: bool = True) -> str:
-    """The table of a report; the last lines say what is what.
-
-    Args:
-        records: finished runs.
-        lines: columns; those of `headline_lines` by default.
-        intervals: whether to print them.
-    """
+    """The table of a report; the last lines say what is what."""
     table = report_table(records, lines)
     caption = " ".join(f"{part}." for part in said_of(records, table, _MARKS, intervals=intervals))
     notes = "".join(f"- {escaped(note)}\n" for note in notes_of(records, table))
@@ -31,14 +27,15 @@ def to_markdown(records: Records, lines: Sequence[Line] | None = None, *, interv
 def models_markdown(table: Table, *, intervals: bool = False) -> str:
     """One row per model, one column per line."""
     cells = table.cells(lambda cell: _markdown_cell(cell, intervals), MISSING)
-    return _markdown("method", [head.text for head in table.heads], zip(table.labels, cells.values, strict=True))
+    names = map(table.shown, table.labels)
+    return _markdown("method", [head.text for head in table.heads], zip(names, cells.values, strict=True))
 
 
 def panel_markdown(table: Table, *, intervals: bool = True) -> str:
     """One row per line, one column per model."""
     cells = table.cells(lambda cell: _markdown_cell(cell, intervals), MISSING)
     rows = ((head.full, [head.count, *cells[head.line]]) for head in table.heads)
-    return _markdown("metric", ["n", *table.labels], rows)
+    return _markdown("metric", ["n", *map(table.shown, table.labels)], rows)
 
 
 def _markdown(first: str, heads: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]]) -> str:
@@ -56,4 +53,4 @@ def _markdown_cell(cell: Any, intervals: bool) -> str:
 
 def escaped(text: str) -> str:
     """Text that Markdown leaves as it is, on one line."""
-    return re.sub(r"([\\|*_<])", r"\\\1", text.replace("\n", " "))
+    return re.sub(r"([\\|*_<`\[\]!])", r"\\\1", text.replace("\n", " "))

@@ -23,6 +23,14 @@ PANEL: tuple[Line, ...] = (
     ("instructions", "win_rate"),
 )
 """The lines of the paper's panel."""
+DECISIVE: tuple[Line, ...] = (
+    (OVERALL, "UQ"),
+    (OVERALL, "ES_delta"),
+    (OVERALL, "N_delta_official"),
+    (OVERALL, "N_delta_port"),
+    *PANEL,
+)
+"""Lines by which methods are compared in words and that tables begin with: the first that a method has a value on."""
 HEADLINE: tuple[tuple[Line, ...], ...] = (
     *((line,) for line in PANEL),
     ((OVERALL, "model_utility"),),

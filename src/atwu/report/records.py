@@ -6,19 +6,24 @@ of `atwu evaluate`. Runs that differ only in their seed share a label and are av
 
 from __future__ import annotations
 
-import json
+import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from atwu._reading import printable
+from atwu.evaluation.derive import over_seeds
 from atwu.evaluation.result import EvalResult, read_result
-from atwu.evaluation.seeds import over_seeds
 from atwu.evaluation.trace import TRACE_NAME, Trace, read_trace
+from atwu.report.files import read_log, read_run, read_study
 from atwu.report.studies import StudyRuns, merged, reasons
 from atwu.report.values import REFERENCES
 from atwu.training.card import public_text
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 EVAL_NAME = "eval.json"
 RUN_NAME = "run.json"
@@ -65,6 +70,17 @@ class Records:
         """The runs of a label, by seed."""
         return tuple(sorted((run for run in self.runs if run.label == label), key=lambda run: run.seed or 0))
 
+    def shared_seeds(self, first: str, second: str) -> list[int | None]:
+        """Seeds that both labels have a run of."""
+        other = {run.seed for run in self.of(second)}
+        return [run.seed for run in self.of(first) if run.seed in other]
+
+    def paired(self, first: str, second: str) -> list[list[EvalResult]]:
+        """The results of two labels over the seeds that both have."""
+        seeds = self.shared_seeds(first, second)
+        by_seed = ({run.seed: run.result for run in self.of(label)} for label in (first, second))
+        return [[results[seed] for seed in seeds] for results in by_seed]
+
     @cached_property
     def results(self) -> dict[str, EvalResult]:
         """References, then every label averaged over its seeds: what tables print."""
@@ -74,9 +90,33 @@ class Records:
             found[label] = (
                 runs[0].result
                 if len(runs) == 1
-                else over_seeds([run.result for run in runs], references=self.references.values(), name=label)
+                else over_seeds([run.result for run in runs], references=list(self.references.values()), name=label)
             )
         return found
+
+    def summary(self) -> str:
+        """The headline table, for a terminal of 80 columns, without colours."""
+        from rich.console import Console
+
+        from atwu.report.terminal import headline_table
+
+        console = Console(width=80, no_color=True, record=True, file=io.StringIO())
+        console.print(headline_table(self))
+        return console.export_text()
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Every number of every model, one per row, means over seeds: label, set, metric, value, low, high and more."""
+        from atwu.report.table import DATA, tidy
+
+        return tidy(self.results)[list(DATA)]
+
+    def _repr_html_(self) -> str:
+        from atwu.report.table import report_table
+
+        table = report_table(self)
+        cells = table.cells(lambda cell: f"{cell.number} {cell.interval}".strip())
+        cells.columns = [head.text for head in table.heads]
+        return str(cells.rename_axis("method").to_html())
 
 
 def read_records(paths: Sequence[str | Path], *, title: str | None = None) -> Records:
@@ -85,7 +125,6 @@ def read_records(paths: Sequence[str | Path], *, title: str | None = None) -> Re
     Args:
         paths: study folders, run folders, or result files; a study's references serve for all. A run that several studies
             have is taken once; a label that means different runs in them gets the study's name in front.
-        title: of the report; the study's title by default.
 
     Raises:
         FileNotFoundError: a path does not exist, or holds no finished run.
@@ -119,7 +158,7 @@ def _study(path: Path, references: dict[str, EvalResult]) -> StudyRuns:
     Raises:
         FileNotFoundError: none is finished.
     """
-    about = _json(path / STUDY_NAME)
+    about = read_study(path / STUDY_NAME)
     for role in REFERENCES:
         if (path / "references" / role / EVAL_NAME).is_file():
             _refer(role, read_result(path / "references" / role / EVAL_NAME), references, path)
@@ -155,9 +194,9 @@ def _refer(role: str, result: EvalResult, references: dict[str, EvalResult], whe
 
 def _run(folder: Path) -> RunRecord:
     result = read_result(folder / EVAL_NAME)
-    run = _json(folder / RUN_NAME) if (folder / RUN_NAME).is_file() else None
+    run = read_run(folder / RUN_NAME) if (folder / RUN_NAME).is_file() else None
     log = folder / "log.jsonl"
-    lines = tuple(json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()) if log.is_file() else ()
+    lines = read_log(log) if log.is_file() else ()
     trace = read_trace(folder / TRACE_NAME) if (folder / TRACE_NAME).is_file() else None
     label, seed = _named(result, run, folder)
     return RunRecord(label, seed, folder, result, run, lines, trace)
@@ -166,7 +205,7 @@ def _run(folder: Path) -> RunRecord:
 def _named(result: EvalResult, run: Mapping[str, Any] | None, folder: Path | None) -> tuple[str, int | None]:
     """Label and seed; a study calls its results LABEL-sSEED. A model measured by its path is called by its folder."""
     by_path = folder is not None and Path(result.model).name == folder.name
-    name = folder.name if folder is not None and by_path else public_text(result.model)
+    name = folder.name if folder is not None and by_path else printable(public_text(result.model))
     seed = None if run is None else int(run["seed"])
     return name if seed is None else name.removesuffix(f"-s{seed}"), seed
 
@@ -176,15 +215,7 @@ def _check(runs: Iterable[RunRecord]) -> None:
     for run in runs:
         if (run.label, run.seed) in seen:
             raise ValueError(
-                f"two runs are called {run.label!r} with seed {run.seed}; leave one out, or measure them again with "
-                "--output into folders of different names."
+                f"{run.folder or run.label}: two runs are called {run.label!r} with seed {run.seed}; leave one out, or "
+                "measure them again with --output into folders of different names."
             )
         seen.add((run.label, run.seed))
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        plain: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is damaged: {error}.") from None
-    return plain

@@ -33,16 +33,9 @@ def score_rows(
     """Score the words of every answer.
 
     Args:
-        model: causal language model.
-        tokenizer: its fast tokenizer.
-        examples: rows to score.
-        scorer: learned scorer of the model, if it has one.
         scores: label to show -> name in `induced.SCORES`; by default every score that can be computed, labels
             excepted.
         retain: retain rows, for the scores that count tokens of retain answers.
-        max_length: longest row in tokens; words of a cut answer have no score.
-        system: as for `Encoder`.
-        progress: label of a progress bar, or None.
 
     Raises:
         ValueError: an unknown score, or one that needs a scorer, labels or retain rows that are not there.

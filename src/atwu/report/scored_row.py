@@ -6,10 +6,10 @@ Also cuts an answer into the pieces a page or a terminal prints: words with scor
 from __future__ import annotations
 
 import itertools
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from atwu._reading import printable
 from atwu.evaluation.token_scores import WordScore, auroc, word_labels
 
 
@@ -25,22 +25,6 @@ class ScoredRow:
     """Half-open character ranges of `answer` that carry the secret; None when the row has no annotation."""
     index: int
     """Number of the row in its file, from 0."""
-
-    def __post_init__(self) -> None:
-        for method, words in self.words.items():
-            end = 0
-            for word in words:
-                if word.start < end or self.answer[word.start : word.end] != word.text:
-                    raise ValueError(
-                        f"row {self.index}, method {method!r}: word {word.text!r} is not at {word.start}-{word.end} "
-                        "of the answer; make the words with word_scores(answer, ...) from the same text."
-                    )
-                if word.score is not None and not 0.0 <= word.score <= 1.0:
-                    raise ValueError(
-                        f"row {self.index}, method {method!r}: the score of {word.text!r} is {word.score:g}, outside "
-                        "[0, 1]; rescale the scores first, for example by the largest of the row."
-                    )
-                end = word.end
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +75,3 @@ def methods_of(rows: Sequence[ScoredRow]) -> list[str]:
 def percent(score: float) -> int:
     """A score in [0, 1] as the whole number shown for it, 0 to 100, halves up."""
     return int(100 * score + 0.5)
-
-
-def printable(text: str) -> str:
-    """Text without control characters and lone surrogates, which terminals obey and HTML and XML forbid."""
-    plain = text.replace("\r\n", "\n").replace("\r", "\n").replace("\u2028", "\n").replace("\u2029", "\n")
-    return "".join("\ufffd" if _unprintable(char) else char for char in plain)
-
-
-def _unprintable(char: str) -> bool:
-    return char in "\ufffe\uffff" or (char not in "\n\t" and unicodedata.category(char) in ("Cc", "Cs"))

@@ -1,26 +1,97 @@
-"""Models by lines: what every printed table lays out, and what must be said beside it.
+"""Models by lines: one tidy data frame of all numbers, the tables that are laid out from it, and what must be said beside them.
 
-The budget of the tuning is part of every table of methods, since a comparison means little without it.
+Every table, in the terminal, as text, as data and in the page, is this frame laid out. Best and second best among the unlearned
+models, and general abilities that were materially lost, are marked as in the ATWU paper. The budget of the tuning is part of
+every table of methods, since a comparison means little without it.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.result import Direction, EvalResult
+from atwu.evaluation.shown import ARROWS, measured, shown_interval, shown_number
 from atwu.evaluation.warn import degraded
-from atwu.report.frame import lines_of, tidy
-from atwu.report.names import HEADLINE, head_name
-from atwu.report.records import Records
+from atwu.report.names import DECISIVE, HEADLINE, head_name
+from atwu.report.standing import standings
+from atwu.report.standing import told as standing_told
 from atwu.report.studies import NO_BUDGET, reasons
-from atwu.report.values import ARROWS, REFERENCES, Line, Mark
+from atwu.report.values import REFERENCES, Line, Mark, seeds_told
 from atwu.training.card import public_text
+
+if TYPE_CHECKING:
+    from atwu.report.records import Records
+
+DATA = ("label", "seeds", "set", "metric", "value", "low", "high", "seed_std", "n", "direction")
+"""Columns that are data; the others say how it is shown."""
+_COLUMNS = (*DATA, "digits", "number", "spread", "interval", "told", "reference", "mark")
+
+
+def tidy(
+    results: Mapping[str, EvalResult],
+    *,
+    references: Collection[str] = REFERENCES,
+    runs: Mapping[str, int] | None = None,
+) -> pd.DataFrame:
+    """Every number that models have.
+
+    Args:
+        runs: model name -> runs it is the mean of; numbers that only some of them have are not ranked.
+
+    Returns:
+        One row per model and line, model by model, set by set, derived metrics last. `number`, `spread` (over seeds),
+        `interval` and `told` (`2 of 3 seeds`) are text; `mark` is best, second, degraded or empty.
+    """
+    rows: list[dict[str, Any]] = []
+    for label, result in results.items():
+        for split, metric, cell in measured(result):
+            text = {
+                "number": shown_number(cell.value, cell.digits),
+                "spread": "" if cell.seed_std is None else shown_number(cell.seed_std, cell.digits),
+                "interval": shown_interval(cell),
+                "told": seeds_told(cell, (runs or {}).get(label, 1)),
+                "reference": label in references,
+            }
+            rows.append({"label": label, "set": split, "metric": metric} | dataclasses.asdict(cell) | text)
+    frame = pd.DataFrame(rows, columns=_COLUMNS)
+    numbers = ["value", "low", "high", "seed_std"]
+    frame[numbers] = frame[numbers].astype(float)
+    return frame.assign(mark=_marks(frame, results, standings(results, references)))
+
+
+def _marks(frame: pd.DataFrame, results: Mapping[str, EvalResult], out: Collection[str]) -> pd.Series:
+    """Ranks are those of printed values: numbers that print the same share a place, and of two models only one is marked.
+
+    Args:
+        out: models that take no part.
+    """
+    marks = pd.Series("", frame.index, dtype=object)
+    ranked = frame[~frame.reference.astype(bool) & (frame.told == "") & ~frame.label.isin(list(out))]
+    for _, column in ranked[ranked.direction != "none"].groupby(["set", "metric"]):
+        numbers = column.number.astype(float)
+        places = numbers.rank(method="dense", ascending=column.direction.iloc[0] == "down")
+        if places.max() > 1:
+            marks[places.index[places == 1]] = "best"
+            marks[places.index[(places == 2) & (len(places) > 2)]] = "second"
+    for name in frame.label[~frame.reference.astype(bool)].unique():
+        for split, metric, _ in degraded(results[name], results.get("original")):
+            marks[(frame.label == name) & (frame.set == split) & (frame.metric == metric)] = "degraded"
+    return marks
+
+
+def lines_of(frame: pd.DataFrame) -> list[Line]:
+    """Every line that some model has a value on: set by set, derived metrics last."""
+    found = list(dict.fromkeys(zip(frame.set, frame.metric, strict=True)))
+    sets = [name for name in dict.fromkeys(split for split, _ in found) if name != OVERALL]
+    return sorted(found, key=lambda line: [*sets, OVERALL].index(line[0]))
+
 
 _LONGEST = 100
 """Characters of a reason in a caption."""
@@ -57,6 +128,12 @@ class Table:
     labels: Sequence[str]
     names: Mapping[Line, str] = field(default_factory=dict)
     """What lines are called, where that is not `head_name`."""
+    out: Mapping[str, str] = field(default_factory=dict)
+    """Models that are not ranked although they are no references, and why in a word (`standing`)."""
+
+    def shown(self, label: str) -> str:
+        """A model's name, with what keeps it out of the ranking."""
+        return f"{label} ({self.out[label]})" if label in self.out else label
 
     def only(self, lines: Sequence[Line]) -> Table:
         """The same with some lines, in this order."""
@@ -94,8 +171,6 @@ class Table:
 
         Args:
             marks: what each mark looks like; those that no cell has are left out.
-            intervals: whether they are printed.
-            spreads: whether standard deviations over seeds are printed.
         """
         said = []
         if (self.frame.spread != "").any():
@@ -103,7 +178,7 @@ class Table:
         if intervals and (self.frame.interval != "").any():
             said.append("In brackets: 95 % bootstrap intervals, subjects drawn with replacement")
         shown = [text for mark, text in marks.items() if (self.frame.mark == mark).any()]
-        return said + ([", ".join(shown).capitalize()] if shown else [])
+        return said + ([", ".join(shown).capitalize()] if shown else []) + standing_told(self.out)
 
 
 def table_of(
@@ -116,13 +191,11 @@ def table_of(
     """The table of some results.
 
     Args:
-        results: model name -> result.
-        lines: in order; every line by default.
         references: names of models that are not ranked.
         runs: model name -> runs it is the mean of.
     """
     frame = tidy(results, references=references, runs=runs)
-    table = Table(frame, lines_of(frame), list(results))
+    table = Table(frame, lines_of(frame), list(results), out=standings(results, references))
     return table if lines is None else table.only(lines)
 
 
@@ -137,9 +210,31 @@ def report_table(records: Records, lines: Sequence[Line] | None = None) -> Table
 
 
 def headline_lines(records: Records) -> list[Line]:
-    """What the headline table shows: the paper's panel, then utility, membership, learned scores and RWKU's difference."""
+    """What the headline table shows, the decisive line first.
+
+    After it the paper's panel, then utility, membership, learned scores and RWKU's difference; every line there is where none
+    of these was measured.
+    """
     there = whole_table(records).lines
-    return [line for group in HEADLINE for line in [line for line in group if line in there][:1]]
+    panel = [line for group in HEADLINE for line in [line for line in group if line in there][:1]] or there
+    decisive = leading_line(records)
+    return [line for line in panel if line == decisive] + [line for line in panel if line != decisive]
+
+
+def leading_line(records: Records) -> Line | None:
+    """The line that decides who leads; None when nothing with a direction was measured."""
+    whole = whole_table(records)
+    ranked = whole.frame[~whole.frame.reference.astype(bool) & (whole.frame.direction != "none")]
+    there = set(zip(ranked.set, ranked.metric, strict=True))
+    return next((line for line in (*DECISIVE, *whole.lines) if line in there), None)
+
+
+def usual_counts(table: Table) -> dict[str, str]:
+    """How many rows most lines of a set were measured on, by set; of derived numbers too."""
+    counts: dict[str, list[str]] = {}
+    for head in table.heads:
+        counts.setdefault(head.line[0], []).append(head.count)
+    return {split: max(found, key=found.count) for split, found in counts.items()}
 
 
 def said_of(records: Records, table: Table, marks: Mapping[Mark, str], **shown: bool) -> list[str]:

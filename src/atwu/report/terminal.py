@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from rich import box
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from atwu.evaluation.columns import OVERALL
-from atwu.evaluation.differences import overall_differences, set_differences
+from atwu.evaluation.derive import differences
 from atwu.evaluation.intervals import Estimate
 from atwu.evaluation.result import EvalResult
-from atwu.report.records import Records
-from atwu.report.table import Table, notes_of, report_table, said_of, table_of
-from atwu.report.values import MISSING, REFERENCES, Line, Mark, cell_of, shown_number
+from atwu.evaluation.shown import shown_number
+from atwu.report.split_table import Row, SplitTable
+from atwu.report.table import Table, notes_of, report_table, said_of, table_of, usual_counts
+from atwu.report.values import MISSING, REFERENCES, Line, Mark, cell_of
+
+if TYPE_CHECKING:
+    from atwu.evaluation.probe import ProbeResult
+    from atwu.judge.agreement import Agreement
+    from atwu.report.records import Records
 
 _STYLES: Mapping[str, str] = {"best": "bold green", "second": "italic", "degraded": "red", "": ""}
 _MARKS: Mapping[Mark, str] = {"best": "green: best", "second": "italic: second", "degraded": "red: degraded"}
-_GAP = 3
-"""Columns of the terminal between two columns of a table."""
 
 
 def _text(cell: Any, *, intervals: bool) -> Text:
@@ -34,58 +37,31 @@ def _text(cell: Any, *, intervals: bool) -> Text:
     return text.append("".join(f" {part}" for part in around if part), "dim" if intervals else "")
 
 
-@dataclass(frozen=True, slots=True)
-class ModelsTable:
-    """One row per model, without intervals, in as many parts as the terminal's width asks for."""
-
-    table: Table
-    said: Sequence[str]
-    """Sentences below it."""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Parts of the table that fit, then what to know about it."""
-        cells = self.table.cells(lambda cell: _text(cell, intervals=False), Text(MISSING, "dim"))
-        names = max(map(len, self.table.labels), default=0) + _GAP
-        parts: list[list[int]] = [[]]
-        used = names
-        for place, head in enumerate(self.table.heads):
-            needed = max(*map(len, head.text.splitlines()), *map(len, cells.iloc[:, place])) + _GAP
-            if parts[-1] and used + needed > options.max_width:
-                parts.append([])
-                used = names
-            parts[-1].append(place)
-            used += needed
-        for part in parts:
-            yield self._part(part, cells)
-        yield Text(" ".join(f"{sentence}." for sentence in self.said), "dim")
-
-    def _part(self, places: Sequence[int], cells: Any) -> RichTable:
-        grid = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-        grid.add_column("method", no_wrap=True)
-        for place in places:
-            grid.add_column(Text(self.table.heads[place].text), justify="right", no_wrap=True)
-        labels = list(self.table.labels)
-        for label, following in zip(labels, [*labels[1:], None], strict=True):
-            last = label in REFERENCES and following not in (*REFERENCES, None)
-            style = "dim" if label in REFERENCES else ""
-            grid.add_row(Text(label, style), *cells.loc[label].iloc[list(places)], end_section=last)
-        return grid
-
-
-def headline_table(records: Records) -> ModelsTable:
+def headline_table(records: Records) -> SplitTable:
     """The table of a report for `rich.console.Console.print`; intervals are in the other formats."""
     table = report_table(records)
     said = said_of(records, table, _MARKS, intervals=False, spreads=False)[1:]
     said += [note.rstrip(".") for note in notes_of(records, table)]
     if (table.frame.interval != "").any():
         said.append("Intervals: atwu report --format md, or --output report.html")
-    return ModelsTable(table, said)
+    return _models(table, said)
 
 
-def models_table(results: Mapping[str, EvalResult], names: Mapping[Line, str]) -> ModelsTable:
+def models_table(results: Mapping[str, EvalResult], names: Mapping[Line, str]) -> SplitTable:
     """Some lines of results that are of no study, under names of one's own."""
     table = replace(table_of(results, list(names)), names=names)
-    return ModelsTable(table, table.caption(_MARKS, intervals=False))
+    return _models(table, table.caption(_MARKS, intervals=False))
+
+
+def _models(table: Table, said: Sequence[str]) -> SplitTable:
+    """One row per model, without intervals."""
+    cells = table.cells(lambda cell: _text(cell, intervals=False), Text(MISSING, "dim"))
+    rows = []
+    for label, following in zip(table.labels, [*table.labels[1:], None], strict=True):
+        last = label in REFERENCES and following not in (*REFERENCES, None)
+        name = Text(table.shown(label), "dim" if label in REFERENCES or label in table.out else "")
+        rows.append(Row(name, list(cells.loc[label]), end=last))
+    return SplitTable("method", [Text(head.text) for head in table.heads], rows, said)
 
 
 def panel_table(
@@ -93,67 +69,47 @@ def panel_table(
     *,
     lines: Sequence[Line] | None = None,
     references: Collection[str] = REFERENCES,
-) -> RichTable:
+) -> SplitTable:
     """One row per line, one column per model, with intervals.
 
     Args:
-        results: model name -> result.
         lines: which lines, in order; every line by default, grouped by set.
-        references: names of models that are not ranked.
     """
     table = table_of(results, lines, references=references)
     cells = table.cells(lambda cell: _text(cell, intervals=True), Text(MISSING, "dim"))
-    caption = Text(" ".join(f"{sentence}." for sentence in table.caption(_MARKS)))
-    grid = RichTable(caption_justify="left", caption=caption, pad_edge=False)
-    grid.add_column("metric", no_wrap=True)
-    grid.add_column("n", justify="right", style="dim")
-    for name in results:
-        grid.add_column(Text(name, "dim" if name in references else ""), justify="right")
-    last = None
+    usual = usual_counts(table)
+    rows: list[Row] = []
     for place, head in enumerate(table.heads):
         split = head.line[0]
-        following = table.lines[place + 1][0] if place + 1 < len(table.lines) else split
-        if lines is None and split != last:
-            grid.add_row(Text(split, "bold underline"))
-        last = split
-        first = Text(head.full if lines is not None else f"  {head.full.removeprefix(f'{split} ')}")
-        grid.add_row(first, head.count, *cells.iloc[:, place], end_section=lines is None and following != split)
-    return grid
+        if lines is None and (place == 0 or table.lines[place - 1][0] != split):
+            rows.append(Row(Text(split if split == OVERALL else f"{split} (n = {usual[split]})", "bold underline")))
+        name = Text(head.full if lines is not None else f"  {head.full.removeprefix(f'{split} ')}")
+        if head.count != usual[split]:
+            name.append(f" (n = {head.count})", "dim")
+        end = lines is None and place + 1 < len(table.lines) and table.lines[place + 1][0] != split
+        rows.append(Row(name, list(cells.iloc[:, place]), end=end))
+    heads = [Text(table.shown(name), "dim" if name in references else "") for name in results]
+    counts = f"Rows: {', '.join(f'{split} n={count}' for split, count in usual.items())}"
+    said = ([counts] if lines is not None and usual else []) + table.caption(_MARKS)
+    return SplitTable("metric", heads, rows, said)
 
 
-def differences_table(results: Mapping[str, EvalResult], *, to: str, lines: Sequence[Line] | None = None) -> RichTable:
+def differences_table(results: Mapping[str, EvalResult], *, to: str, lines: Sequence[Line] | None = None) -> SplitTable:
     """Every model minus one of them, with paired intervals; those that exclude zero are bold.
-
-    Args:
-        results: model name -> result, all on the same rows.
-        to: name of the model that is subtracted.
-        lines: which lines, in order; every line by default.
 
     Raises:
         ValueError: models were measured on different rows.
     """
     base = results[to]
-    found = {
-        name: set_differences(result, base)
-        | {(OVERALL, key): value for key, value in overall_differences(result, base, results.values()).items()}
-        for name, result in results.items()
-        if name != to
-    }
-    grid = RichTable(
-        title=Text(f"difference to {to}"),
-        title_justify="left",
-        caption=Text("[ ]: paired 95 % bootstrap interval; bold: it excludes zero"),
-        caption_justify="left",
-        pad_edge=False,
-    )
-    grid.add_column("metric", no_wrap=True)
-    for name in found:
-        grid.add_column(Text(name), justify="right")
+    others = list(results.values())
+    found = {name: differences(result, base, others) for name, result in results.items() if name != to}
+    rows = []
     for head in table_of(results, lines).heads:
-        cells = (cell_of(result, head.line) for result in results.values())
-        digits = next((cell.digits for cell in cells if cell is not None), 3)
-        grid.add_row(Text(head.full), *(_difference(each.get(head.line), digits) for each in found.values()))
-    return grid
+        known = (cell_of(result, head.line) for result in results.values())
+        digits = next((cell.digits for cell in known if cell is not None), 3)
+        rows.append(Row(Text(head.full), [_difference(each.get(head.line), digits) for each in found.values()]))
+    said = ["[ ]: paired 95 % bootstrap interval", "Bold: it excludes zero"]
+    return SplitTable("metric", list(map(Text, found)), rows, said, title=f"difference to {to}")
 
 
 def _difference(estimate: Estimate | None, digits: int) -> Text:
@@ -170,3 +126,62 @@ def _difference(estimate: Estimate | None, digits: int) -> Text:
     low, high = interval
     number = Text(signed(estimate.value), "bold" if low > 0 or high < 0 else "")
     return Text.assemble(number, (f" [{signed(low)}, {signed(high)}]", "dim"))
+
+
+def agreement_table(found: Agreement, *, title: str) -> RichTable:
+    """One line for all cases and one for each kind."""
+    table = RichTable(title=Text(title), title_justify="left")
+    for column in ("cases", "n", "unscored", "accuracy", "kappa", "false yes", "false no"):
+        table.add_column(column, justify="left" if column == "cases" else "right")
+
+    def line(name: str, part: Agreement, *, interval: bool) -> None:
+        accuracy = "–" if part.accuracy is None else f"{part.accuracy:.3f}"
+        if interval and part.interval is not None:
+            low, high = part.interval
+            accuracy += f" [{low:.3f}, {high:.3f}]"
+        table.add_row(
+            name,
+            str(part.n),
+            str(part.unscored),
+            accuracy,
+            f"{part.kappa:.3f}" if interval and part.kappa is not None else "",
+            str(part.false_positives),
+            str(part.false_negatives),
+        )
+
+    line("all", found, interval=True)
+    table.add_section()
+    for kind, part in found.kinds.items():
+        line(kind, part, interval=False)
+    return table
+
+
+_READING = (
+    "How to read it: mean ± deviation over answers; 1 ranks every secret token first, 0.5 is chance. Held-out answers are "
+    "about subjects the probe was not trained on; a much higher train AUROC means it learned its rows by heart."
+)
+
+
+def print_probe(console: Console, results: Sequence[ProbeResult], *, title: str) -> None:
+    """Print the table and how to read it."""
+    console.print(probe_table(results, title=title))
+    console.print(_READING, highlight=False, soft_wrap=True)
+
+
+def probe_table(results: Sequence[ProbeResult], *, title: str) -> RichTable:
+    """One line per layer and position; the best printed held-out value is bold, ties included."""
+    table = RichTable(title=Text(title), title_justify="left")
+    for column in ("layer", "position"):
+        table.add_column(column, no_wrap=True)
+    for column in ("held-out AUROC ↑", "train AUROC", "rows"):
+        table.add_column(column, justify="right", no_wrap=True)
+    best = max(f"{result.auroc.mean:.3f}" for result in results)
+    for place, result in enumerate(results):
+        mean = f"{result.auroc.mean:.3f}"
+        train = "–" if result.train_auroc is None else f"{result.train_auroc:.3f}"
+        table.add_row(
+            *(str(result.layer), result.position, f"{mean} ± {result.auroc.std:.3f}", train, str(result.auroc.n)),
+            style="bold" if mean == best else None,
+            end_section=place + 1 < len(results) and results[place + 1].layer != result.layer,
+        )
+    return table

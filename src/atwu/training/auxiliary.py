@@ -12,37 +12,37 @@ from typing import Any
 
 from atwu._cache import cache_folder, short_hash
 from atwu._files import file_digest, versions
-from atwu.benchmarks.sources import LoadedRows
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.load import is_adapter, load_model
 from atwu.training.config import FinetuneConfig, UnlearnConfig
-from atwu.training.launch import ModelSource, Say
+from atwu.training.finetune import run_finetune
+from atwu.training.model import ModelSource
 from atwu.training.output import RECORD_NAME
-from atwu.training.supervised import run_finetune
+from atwu.training.progress import Say
+from atwu.training.rows import RowSet
 
 EPOCHS = 5
 
 
-def train_auxiliary(
+def auxiliary_models(
     source: ModelSource,
     config: UnlearnConfig,
-    sources: Mapping[str, str | None],
-    rows: Mapping[str, LoadedRows],
+    rows: Mapping[str, RowSet],
     *,
     say: Say,
-) -> None:
-    """Fill in `auxiliary_forget` and `auxiliary_retain` among the part options where they are not given.
+) -> dict[str, str]:
+    """Folders for the part options `auxiliary_forget` and `auxiliary_retain` where they are not given.
 
     Args:
         source: the model about to unlearn, which the auxiliary models start from.
-        config: the run's configuration; changed.
-        sources: where the forget and the retain rows come from.
-        rows: the rows themselves.
+        config: the run's configuration.
+        rows: the forget and the retain rows, each loaded from a source.
         say: receives one line of plain text per model that is trained or found.
     """
+    folders: dict[str, str] = {}
     missing = [name for name in ("forget", "retain") if config.part_options.get(f"auxiliary_{name}") is None]
     if not missing:
-        return
+        return folders
     starting = _starting_weights(source)
     for name in missing:
         settings: dict[str, Any] = {
@@ -69,9 +69,10 @@ def train_auxiliary(
                 bf16=config.bf16,
             )
             run_finetune(
-                dataclasses.replace(source, scratch=None), finetune, data=str(sources[name]), output=folder, say=say
+                dataclasses.replace(source, scratch=None), finetune, data=str(rows[name].source), output=folder, say=say
             )
-        config.part_options[f"auxiliary_{name}"] = str(folder)
+        folders[f"auxiliary_{name}"] = str(folder)
+    return folders
 
 
 def _starting_weights(source: ModelSource) -> str:

@@ -7,12 +7,14 @@ a loss that is not finite stops the run.
 
 from __future__ import annotations
 
+import datetime
 import os
 import shutil
+import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -24,9 +26,22 @@ from atwu.data.pairing import EpochSampler
 from atwu.errors import NonFiniteLossError
 from atwu.methods.seen import Denominators
 from atwu.training.config import TokenTrainingConfig
+from atwu.training.model import LoadedModel, as_given
 from atwu.training.progress import ProgressLine
+from atwu.training.record import Course, log_text, push, run_record, save_result, write_about
+from atwu.training.rows import RowSet
 
 STAGING = ".incomplete"
+
+
+class Companion(Protocol):
+    """State beside the model's, saved and loaded with it."""
+
+    def save(self, folder: str) -> None:
+        """Write it into a checkpoint."""
+
+    def load(self, folder: str) -> None:
+        """Read it from one."""
 
 
 class TokenTrainer(Trainer):
@@ -35,26 +50,49 @@ class TokenTrainer(Trainer):
     args: TokenTrainingConfig
     # Losses are already divided by the counts of the whole optimizer step.
     loss_is_scaled_for_ga = True
+    command: ClassVar[str]
+    """What makes the same run in a terminal: `unlearn` or `finetune`."""
     remedy = "Lower the learning rate."
     """What to do about numbers that are not finite."""
 
     def __init__(
         self,
-        model: nn.Module,
+        model: nn.Module | LoadedModel,
         args: TokenTrainingConfig,
         *,
         callbacks: list[TrainerCallback] | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(model=model, args=args, callbacks=callbacks, **kwargs)
+        self.loaded = model if isinstance(model, LoadedModel) else as_given(model, args)
+        self.sets: Mapping[str, RowSet] = {}
+        """What it trains on, by name."""
+        self.course = Course()
+        self.expected_steps: int | None = None
+        """Steps that training is likely to take, where a callback may end it early."""
+        super().__init__(model=self.loaded.model, args=args, callbacks=callbacks, **kwargs)
         self.model_accepts_loss_kwargs = True
         self._parts: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=args.device))
         self._part_steps: dict[str, set[int]] = defaultdict(set)
         self._saving_to: str | None = None
+        self.companions: list[Companion] = []
+        """What goes into checkpoints besides."""
         for built_in in (ProgressCallback, PrinterCallback):
             self.remove_callback(built_in)
+        self.add_callback(_Resumed(self))
         if not args.disable_tqdm:
-            self.add_callback(ProgressLine())
+            self.add_callback(ProgressLine(lambda: self.expected_steps))
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """Prepare what the run looks up, then train as transformers' `Trainer` does."""
+        self.course, clock = Course(datetime.datetime.now(datetime.UTC)), time.perf_counter()
+        try:
+            self._prepare_run()
+            return super().train(*args, **kwargs)
+        finally:
+            self.course.seconds = time.perf_counter() - clock
+
+    def _prepare_run(self) -> None:
+        """Called before the first step."""
 
     # Data
 
@@ -128,6 +166,74 @@ class TokenTrainer(Trainer):
         model: Any = self.model
         return 6 * int(model.num_parameters()) * _real_tokens(inputs)
 
+    # Result
+
+    def recorded(self) -> dict[str, Any]:
+        """Entries of `run.json` besides those of every run."""
+        return {}
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Write what the command leaves: weights, tokenizer, `run.json`, `log.jsonl` and model card.
+
+        Adapters are merged into a copy of the weights, unless `save_adapter` is set.
+
+        Args:
+            output_dir: the folder; what is there already is written over. `output_dir` of the arguments by default.
+
+        Raises:
+            ValueError: adapters that cannot be merged; set `save_adapter`.
+        """
+        if _internal_call:
+            self._save_weights(output_dir)
+            return
+        folder = Path(output_dir or str(self.args.output_dir))
+        self._write_result(folder)
+        if self.args.push_to_hub and self.is_world_process_zero():
+            push(folder, self.args)
+
+    def push_to_hub(
+        self,
+        commit_message: str | None = None,
+        blocking: bool = True,
+        token: str | None = None,
+        revision: str | None = None,
+        private: bool | None = None,
+        **card: Any,
+    ) -> Any:
+        """Save into `output_dir` of the arguments, and upload that folder without its checkpoints, before returning.
+
+        Args:
+            commit_message, token, revision, private: instead of `hub_*` of the arguments.
+
+        Raises:
+            TypeError: arguments for another model card, or to return before the upload is done.
+        """
+        if card or not blocking:
+            raise TypeError(
+                f"push_to_hub does not take {', '.join(card) or 'blocking=False'}: the card is the run's own."
+            )
+        folder = Path(str(self.args.output_dir))
+        self._write_result(folder)
+        if not self.is_world_process_zero():
+            return None
+        return push(folder, self.args, commit_message, token=token, revision=revision, private=private)
+
+    def _write_result(self, folder: Path) -> None:
+        fingerprint = save_result(self, folder, use_up=False)
+        if self.args.should_save:
+            record = run_record(self, settings=self.args.as_plain(), result_fingerprint=fingerprint)
+            write_about(folder, record, log_text(self))
+
+    def _save_weights(self, folder: str | None) -> None:
+        # transformers pickles its arguments beside the weights; nothing reads that file, and it would hold the token.
+        token, self.args.hub_token = self.args.hub_token, None
+        try:
+            super().save_model(folder, _internal_call=True)
+        finally:
+            self.args.hub_token = token
+        if self.args.should_save:
+            Path(folder or str(self.args.output_dir), "training_args.bin").unlink(missing_ok=True)
+
     # Checkpoints
 
     def check_finite(self) -> None:
@@ -167,17 +273,28 @@ class TokenTrainer(Trainer):
             shutil.rmtree(staging, ignore_errors=True)
             _keep_newest(run, self.args.save_total_limit)
 
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        super()._save_optimizer_and_scheduler(output_dir)
+        for each in self.companions:
+            each.save(output_dir)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        for each in self.companions if checkpoint is not None else ():
+            each.load(str(checkpoint))
+
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """Checkpoints are not pushed: they hold optimizer state and, in transformers, a pickle of all arguments."""
 
-    def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
-        # transformers pickles its arguments beside the weights; nothing reads that file, and it would hold the token.
-        token, self.args.hub_token = self.args.hub_token, None
-        try:
-            super()._save(output_dir, state_dict)
-        finally:
-            self.args.hub_token = token
-        Path(output_dir or str(self.args.output_dir), "training_args.bin").unlink(missing_ok=True)
+
+class _Resumed(TrainerCallback):
+    """Notes the step that training went on from."""
+
+    def __init__(self, trainer: TokenTrainer) -> None:
+        self._trainer = trainer
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._trainer.course.resumed_from = state.global_step
 
 
 def _keep_newest(run: Path, limit: int | None) -> None:

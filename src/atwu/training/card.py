@@ -13,7 +13,9 @@ from typing import Any
 def model_card(record: Mapping[str, Any]) -> str:
     """Markdown for a finished run, from its `run.json` record."""
     source = record["starting_model"]
-    name = _short(source["model"]) if source["model"] else f"a new model of shape {source['scratch']}"
+    name = _short(source["model"]) if source["model"] else "a model in memory"
+    if source["scratch"]:
+        name = f"a new model of shape {source['scratch']}"
     result = record["result"]
     adapter = result["kind"] == "adapter"
     front = ["---", f"library_name: {'peft' if adapter else 'transformers'}"]
@@ -22,7 +24,8 @@ def model_card(record: Mapping[str, Any]) -> str:
     front += ["tags:", "- atwu", *(["- lora"] if adapter else [])]
     front += ["- unlearning", "---"] if record["command"] == "unlearn" else ["---"]
     rows = "\n".join(
-        f"| {split} | {public_text(data['source'])} | {data['rows']} |" for split, data in record["data"].items()
+        f"| {split} | {public_text(data['source'] or 'in memory')} | {data['rows']} |"
+        for split, data in record["data"].items()
     )
     if record["command"] == "unlearn":
         recipe = record["recipe"]

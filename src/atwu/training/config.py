@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
+import os
+import types
+import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,21 +22,63 @@ from atwu.methods.recipe import Recipe, lookup, named_part, recipe
 from atwu.modeling.adapters import Lora
 from atwu.training.options import FinetuneOptions, TrainingOptions, UnlearnOptions
 
+_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+_BOUNDS: Mapping[str, tuple[float, float]] = {
+    "per_device_train_batch_size": (1, math.inf),
+    "per_device_eval_batch_size": (1, math.inf),
+    "gradient_accumulation_steps": (1, math.inf),
+    "seed": (0, 2**32 - 1),
+    "data_seed": (0, 2**32 - 1),
+    "weight_decay": (0, math.inf),
+    "warmup_steps": (0, math.inf),
+    "max_grad_norm": (0, math.inf),
+    "adam_beta1": (0, 1),
+    "adam_beta2": (0, 1),
+    "adam_epsilon": (0, math.inf),
+    "label_smoothing_factor": (0, 1),
+    "lora_r": (0, math.inf),
+    "lora_dropout": (0, 1),
+    "logging_steps": (0, math.inf),
+    "save_steps": (0, math.inf),
+    "save_total_limit": (0, math.inf),
+}
+
+
+@functools.cache
+def _plain_fields(config: type) -> dict[str, tuple[tuple[type, ...], Any]]:
+    """Fields that take nothing but plain types, with these and the default."""
+    found = {}
+    hints = typing.get_type_hints(config)
+    for field in dataclasses.fields(config):
+        hint = hints[field.name]
+        union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+        kinds = typing.get_args(hint) if union else (hint,)
+        if field.init and all(kind in _WORDS or kind is types.NoneType for kind in kinds):
+            found[field.name] = kinds, field.default
+    return found
+
 
 @dataclass(kw_only=True)
 class TokenTrainingConfig(TrainingOptions, TrainingArguments):
     """Shared by every trainer of this package; see `TrainingOptions` and transformers' `TrainingArguments`."""
 
     def __post_init__(self) -> None:
+        self._check_kinds()
         self._check_choices()
         self._check_lora()
         check_system(self.system)
         if self.max_length < 8:
             raise ValueError(f"max_length must be at least 8 tokens, got {self.max_length}.")
+        if not self.learning_rate > 0:
+            raise ValueError(f"learning_rate must be above 0, got {self.learning_rate}: nothing would change.")
+        if self.max_steps == 0 or (self.max_steps < 0 and self.num_train_epochs <= 0):
+            raise ValueError("no step would be taken: num_train_epochs and max_steps must leave at least one.")
         if self.save_only_model:
             raise ValueError(
                 "save_only_model leaves nothing to resume from; use save_strategy='no' for no checkpoints."
             )
+        if self.bf16 and not torch.accelerator.is_available():
+            self.use_cpu = True  # transformers takes bf16 for a GPU's otherwise
         # transformers would switch the bar off together with its own log lines.
         self.disable_tqdm = bool(self.disable_tqdm)
         super().__post_init__()
@@ -63,6 +110,26 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):
         for name, default in unset.items():
             if getattr(self, name) != default:
                 raise ValueError(f"{name} belongs to training with adapters; give their rank too: lora_r (say 16).")
+
+    def _check_kinds(self) -> None:
+        """Fields of plain types hold these, finite and within bounds; transformers checks few of its own."""
+        for name, (kinds, default) in _plain_fields(typing.cast(Any, type(self))).items():
+            value = getattr(self, name)
+            if value is default or (isinstance(value, os.PathLike) and str in kinds):
+                continue
+            # A whole number is a number, and true is none.
+            fits = (
+                bool in kinds if isinstance(value, bool) else isinstance(value, (*kinds, *([int] * (float in kinds))))
+            )
+            if not fits:
+                words = " or ".join(_WORDS[kind] for kind in kinds if kind is not types.NoneType)
+                raise ValueError(f"{name} must be {words}, got {value!r:.60}.")
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"{name} must be a finite number, got {value}.")
+            low, high = _BOUNDS.get(name, (-math.inf, math.inf))
+            if isinstance(value, int | float) and not low <= value <= high:
+                allowed = f"at least {low:g}" if high == math.inf else f"from {low:g} to {high:g}"
+                raise ValueError(f"{name} must be {allowed}, got {value}.")
 
     def _check_choices(self) -> None:
         for field in dataclasses.fields(self):

@@ -1,15 +1,19 @@
-"""`FinetuneTrainer`: supervised training on answer tokens, for target models and retain-only models."""
+"""Supervised training on answer tokens, for targets, retain-only and auxiliary models: the trainer, and a whole run."""
 
 from __future__ import annotations
 
+import copy
 import functools
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 from transformers.trainer_callback import TrainerCallback
 
+from atwu.benchmarks.sources import load_rows
 from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow
 from atwu.methods.losses.reduction import token_mean
@@ -17,10 +21,23 @@ from atwu.methods.losses.retain import nll
 from atwu.methods.seen import Denominators
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.forward import forward_tokens
+from atwu.modeling.scratch import scratch_shape, train_tokenizer
 from atwu.training.base import TokenTrainer
 from atwu.training.config import FinetuneConfig
-from atwu.training.model import with_adapters
-from atwu.training.rows import Rows, encode_dataset, without_labels
+from atwu.training.finish import FinishedRun, train_into, work_in
+from atwu.training.model import (
+    LoadedModel,
+    ModelSource,
+    check_training,
+    checked_tokenizer,
+    load_to_train,
+    space_needed,
+)
+from atwu.training.output import OutputFolder
+from atwu.training.progress import JsonLog, Say, silent
+from atwu.training.rows import Rows, encode_dataset, tell, warn_of, without_labels
+
+logger = logging.getLogger(__name__)
 
 
 class _KeyedRows(Dataset[EncodedRow]):
@@ -42,7 +59,7 @@ class FinetuneTrainer(TokenTrainer):
     The loss is already divided by the token count of the whole optimizer step. Logged: `loss`, in nats per answer token.
 
     Args:
-        model: the causal language model to train.
+        model: the causal language model to train, as it is or as `load_to_train` gives it.
         args: the run's configuration.
         train_dataset: rows of any kind that `encode_dataset` takes.
         processing_class: the model's tokenizer.
@@ -50,10 +67,11 @@ class FinetuneTrainer(TokenTrainer):
     """
 
     args: FinetuneConfig
+    command = "finetune"
 
     def __init__(
         self,
-        model: nn.Module,
+        model: nn.Module | LoadedModel,
         args: FinetuneConfig,
         *,
         train_dataset: Rows,
@@ -64,17 +82,19 @@ class FinetuneTrainer(TokenTrainer):
         encoded = encode_dataset(
             train_dataset, processing_class, what="training", max_length=args.max_length, system=args.system
         )
-        rows = without_labels(encoded.rows)
+        if encoded is not train_dataset:
+            warn_of(encoded)
         pad_id = getattr(processing_class, "pad_token_id", None) or 0
         super().__init__(
-            with_adapters(model, args),
+            model,
             args,
-            train_dataset=_KeyedRows(rows),
+            train_dataset=_KeyedRows(without_labels(encoded).rows),
             data_collator=functools.partial(collate_rows, pad_id=pad_id),
             processing_class=processing_class,
             callbacks=callbacks,
             **kwargs,
         )
+        self.sets = {"training": encoded}
 
     def _count(self, batches: Sequence[Any]) -> dict[str, float]:
         return {"retain_tokens": float(sum(TokenBatch.of(batch).mask.sum() for batch in batches))}
@@ -82,3 +102,47 @@ class FinetuneTrainer(TokenTrainer):
     def _token_loss(self, model: nn.Module, inputs: Any, denominators: Denominators) -> Tensor:
         (out,) = forward_tokens(model, [inputs], layout=self.args.layout)  # type: ignore[arg-type]
         return token_mean(nll(out.logps), out.mask, count=denominators.retain_tokens)
+
+
+def run_finetune(
+    source: ModelSource,
+    config: FinetuneConfig,
+    *,
+    data: str,
+    output: str | Path,
+    overwrite: bool = False,
+    corpus: Callable[[], list[str]] | None = None,
+    say: Say = logger.info,
+) -> FinishedRun:
+    """Train a model on the answers of `data` and write the result to `output`.
+
+    Args:
+        source: a model to continue from, or a shape to build.
+        config: the run's settings.
+        data: source of the training rows (`load_rows`).
+        output: folder to create.
+        overwrite: replace a finished run that is there.
+        corpus: texts for a new tokenizer; by default the questions and answers of `data`.
+        say: receives one line of plain text per stage, in the first process.
+    """
+    config, say = copy.copy(config), say if config.process_index == 0 else silent
+    folder = OutputFolder(output, overwrite=overwrite)
+    adapter_bytes = check_training(source, config)
+    rows = load_rows(data)
+    if source.model is None and source.tokenizer is None:
+        texts = corpus() if corpus else [text for row in rows.rows for text in (row.question, row.answer)]
+        tokenizer = train_tokenizer(texts, vocab_size=scratch_shape(str(source.scratch)).vocab_size)
+    else:
+        tokenizer = checked_tokenizer(source)
+    folder.check_space(space_needed(source.weight_bytes(), config, adapter_bytes))
+    encoded = encode_dataset(rows, tokenizer, what="training", max_length=config.max_length, system=config.system)
+    tell({"training": encoded}, say)
+    settings = work_in(folder, config)
+    trainer = FinetuneTrainer(
+        load_to_train(source, config, say),
+        config,
+        train_dataset=encoded,
+        processing_class=tokenizer,
+        callbacks=[JsonLog(folder.log)],
+    )
+    return train_into(folder, trainer, settings, inputs={}, say=say)

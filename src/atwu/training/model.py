@@ -1,4 +1,4 @@
-"""The model of a run: where it comes from, its adapters (LoRA, Hu et al. 2022), and saving it.
+"""The model of a run: where it comes from, and its adapters (LoRA, Hu et al. 2022).
 
 What cannot work is found before any weights are read.
 """
@@ -7,24 +7,19 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
 from atwu._extras import require
 from atwu.methods.recipe import Recipe
-from atwu.modeling.adapters import Lora, adapters_of, attach, merged, unmergeable
+from atwu.modeling.adapters import Lora, adapters_of, attach, unmergeable
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.layers import decoder_layers
 from atwu.modeling.load import (
-    ADAPTER_CONFIG,
-    ADAPTER_WEIGHTS,
     DTYPES,
-    add_adapter,
     check_model_name,
     check_quantize,
     check_vocabulary,
@@ -37,12 +32,7 @@ from atwu.modeling.load import (
 from atwu.modeling.scratch import scratch_config, scratch_model, scratch_shape
 from atwu.modeling.single_pass import unwrap
 from atwu.training.config import TokenTrainingConfig, UnlearnConfig
-from atwu.training.output import OutputFolder
-
-if TYPE_CHECKING:
-    from atwu.training.base import TokenTrainer
-
-Say = Callable[[str], None]
+from atwu.training.progress import Say, silent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +68,10 @@ class ModelSource:
             return scratch_config(str(self.scratch))
         return load_config(self.model, trust_remote_code=self.trust_remote_code, revision=self.revision, base=self.base)
 
+    def weight_bytes(self) -> int:
+        """Size of its weight files, 0 where that is not known."""
+        return (self.model is not None and weight_bytes(self.model, base=self.base)) or 0
+
 
 def check_training(source: ModelSource, config: TokenTrainingConfig) -> int:
     """Whether this model can be trained as configured, as far as can be told without its weights.
@@ -90,30 +84,59 @@ def check_training(source: ModelSource, config: TokenTrainingConfig) -> int:
     """
     if source.dtype == "float16" and not config.lora_r:
         raise ValueError("float16 weights cannot be trained; use --dtype float32 --fp16, or bfloat16.")
-    named = source.model is not None and not is_adapter(source.model)
-    return check_lora(
-        config,
-        source.architecture() if config.lora_r else None,
-        named=named,
-        trust_remote_code=source.trust_remote_code,
-    )
+    if config.lora_r == 0:
+        if isinstance(config, UnlearnConfig) and config.reference == "adapters":
+            raise ValueError("reference='adapters' needs a run with LoRA; set lora_r (say 16), or use cache or model.")
+        return 0
+    require("peft", extra="lora")
+    named, architecture = source.model is not None and not is_adapter(source.model), source.architecture()
+    if config.quantize is not None:
+        if not named:
+            raise ValueError("quantize loads a model in fewer bits; a new model and an adapter folder cannot be.")
+        if config.use_cpu:
+            raise ValueError(f"quantize={config.quantize!r} needs a CUDA device; leave out use_cpu or quantize.")
+        check_quantize(config.quantize)
+    if config.save_adapter and not named:
+        raise ValueError(
+            "save_adapter needs a base model that the adapter can name; a new model and an adapter folder are none. "
+            "Leave --save-adapter out: the result is then a whole model."
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        adapted: Any = with_adapters(_without_weights(architecture, trust_remote_code=source.trust_remote_code), config)
+    adapted.get_base_model().is_quantized = bool(config.quantize or getattr(architecture, "quantization_config", None))
+    if not config.save_adapter:
+        check_mergeable(adapted)
+    return sum(4 * int(parameter.numel()) for parameter in adapted.parameters() if parameter.requires_grad)
 
 
-def checked_tokenizer(
-    source: ModelSource, folder: OutputFolder, config: TokenTrainingConfig, *, adapter_bytes: int
-) -> Any:
-    """The tokenizer, checked against the model's vocabulary; also checks disk space where the size is known."""
-    if source.model is None:
-        tokenizer = load_tokenizer(str(source.tokenizer))
-        check_vocabulary(tokenizer, source.architecture(), name=str(source.tokenizer))
-        return tokenizer
+def checked_tokenizer(source: ModelSource) -> Any:
+    """The tokenizer, checked against the model's vocabulary."""
+    name = str(source.model or source.tokenizer)
     tokenizer = load_tokenizer(
-        source.model, trust_remote_code=source.trust_remote_code, revision=source.revision, base=source.base
+        name, trust_remote_code=source.trust_remote_code, revision=source.revision, base=source.base
     )
-    check_vocabulary(tokenizer, source.architecture(), name=source.model)
-    if size := weight_bytes(source.model, base=source.base):
-        folder.check_space(space_needed(size, config, adapter_bytes))
+    check_vocabulary(tokenizer, source.architecture(), name=name)
     return tokenizer
+
+
+def take_lora(config: TokenTrainingConfig, given: Any) -> None:
+    """Set the adapters of a run from a peft `LoraConfig`.
+
+    Raises:
+        ValueError: adapters of another kind, both this and `lora_r`, or a field that is set and has no counterpart.
+    """
+    peft = require("peft", extra="lora")
+    if not isinstance(given, peft.LoraConfig) or config.lora_r:
+        what = f"got {type(given).__name__}" if not config.lora_r else f"and lora_r={config.lora_r} is set as well"
+        raise ValueError(f"peft_config must be a LoraConfig, {what}; adapters are described once.")
+    plain, default = given.to_dict(), peft.LoraConfig().to_dict()
+    known = {"r", "lora_alpha", "lora_dropout", "target_modules", "task_type", "inference_mode"}
+    if others := sorted(name for name in plain if name not in known and plain[name] != default[name]):
+        raise ValueError(f"peft_config sets {', '.join(others)}, which adapters here do not have.")
+    targets = given.target_modules
+    config.lora_r, config.lora_alpha, config.lora_dropout = given.r, given.lora_alpha, given.lora_dropout
+    config.lora_targets = None if targets in (None, "all-linear") else ",".join(sorted(targets))
 
 
 def space_needed(model_bytes: int, config: TokenTrainingConfig, adapter_bytes: int) -> int:
@@ -121,6 +144,44 @@ def space_needed(model_bytes: int, config: TokenTrainingConfig, adapter_bytes: i
     trained = adapter_bytes or model_bytes
     result = adapter_bytes if config.save_adapter else model_bytes
     return result if config.save_strategy == "no" else result + 6 * trained
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A run's model before its first step."""
+
+    model: nn.Module
+    """With the run's adapters, if it has any."""
+    lora: Lora | None = None
+    """These adapters."""
+    source: ModelSource | None = None
+    """Where the model comes from, if it was loaded by name."""
+    fingerprint: str | None = None
+    """Of the model without adapters, if it is known."""
+
+
+def load_to_train(source: ModelSource, config: TokenTrainingConfig, say: Say = silent) -> LoadedModel:
+    """Load a run's model and put its adapters on.
+
+    Raises:
+        ValueError: weights that cannot be trained.
+    """
+    model = load_source(source, config, say)
+    fingerprint, lora = model_fingerprint(model), lora_of(config, model)
+    if lora is not None:
+        model = attach(model, lora, seed=config.seed)
+        trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+        say(f"training adapters of rank {lora.r}: {trained:,} parameters")
+        if not config.save_adapter:
+            check_mergeable(model)
+    return LoadedModel(model, lora, source, fingerprint)
+
+
+def as_given(model: nn.Module, config: TokenTrainingConfig) -> LoadedModel:
+    """A model that is in memory already, with the adapters of a run on it; one that has some keeps those."""
+    lora = None if adapters_of(model) is not None else lora_of(config, model)
+    fingerprint = model_fingerprint(unwrap(model))
+    return LoadedModel(with_adapters(model, config), lora, None, fingerprint)
 
 
 def load_source(source: ModelSource, config: TokenTrainingConfig, say: Say) -> Any:
@@ -202,47 +263,6 @@ def with_adapters(model: nn.Module, config: TokenTrainingConfig) -> nn.Module:
     return model if lora is None or adapters_of(model) is not None else attach(model, lora, seed=config.seed)
 
 
-def check_lora(config: TokenTrainingConfig, architecture: Any, *, named: bool, trust_remote_code: bool = False) -> int:
-    """Check a run with adapters before any weights are read.
-
-    Args:
-        config: of the run.
-        architecture: configuration of the model, as transformers has it.
-        named: the model is one that an adapter can name as its base.
-        trust_remote_code: run model code that comes with the checkpoint.
-
-    Returns:
-        Bytes that a saved adapter takes; 0 for a run on all weights.
-
-    Raises:
-        ValueError: adapters that do not fit the model or the kind of result, or a place that cannot quantise.
-        ImportError: an optional package is missing.
-    """
-    if config.lora_r == 0:
-        if isinstance(config, UnlearnConfig) and config.reference == "adapters":
-            raise ValueError("reference='adapters' needs a run with LoRA; set lora_r (say 16), or use cache or model.")
-        return 0
-    require("peft", extra="lora")
-    if config.quantize is not None:
-        if not named:
-            raise ValueError("quantize loads a model in fewer bits; a new model and an adapter folder cannot be.")
-        if config.use_cpu:
-            raise ValueError(f"quantize={config.quantize!r} needs a CUDA device; leave out use_cpu or quantize.")
-        check_quantize(config.quantize)
-    if config.save_adapter and not named:
-        raise ValueError(
-            "save_adapter needs a base model that the adapter can name; a new model and an adapter folder are none. "
-            "Leave --save-adapter out: the result is then a whole model."
-        )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        adapted: Any = with_adapters(_without_weights(architecture, trust_remote_code=trust_remote_code), config)
-    adapted.get_base_model().is_quantized = _quantized(config, architecture)
-    if not config.save_adapter:
-        check_mergeable(adapted)
-    return sum(4 * int(parameter.numel()) for parameter in adapted.parameters() if parameter.requires_grad)
-
-
 def check_mergeable(adapted: Any) -> None:
     """Refuse adapters that cannot be added to the weights.
 
@@ -253,51 +273,9 @@ def check_mergeable(adapted: Any) -> None:
         raise ValueError(f"these adapters cannot be merged: {reason}. Pass --save-adapter (save_adapter=True).")
 
 
-def _quantized(config: TokenTrainingConfig, architecture: Any) -> bool:
-    return config.quantize is not None or getattr(architecture, "quantization_config", None) is not None
-
-
 def _without_weights(architecture: Any, *, trust_remote_code: bool) -> nn.Module:
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
         model: nn.Module = AutoModelForCausalLM.from_config(architecture, trust_remote_code=trust_remote_code)
-    return model
-
-
-def save_result(trainer: TokenTrainer, source: ModelSource, folder: Path) -> str:
-    """Write the result with its tokenizer and scorer; every process calls this once, after training.
-
-    Merging uses up the trainer's model. Sharded weights are gathered on disk and go on from there in the first process.
-
-    Args:
-        trainer: after training.
-        source: the model it started from.
-        folder: for the result.
-
-    Returns:
-        Fingerprint of the result, in the first process.
-    """
-    config, sharded = trainer.args, trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    adapted = adapters_of(model) is not None
-    merge = adapted and not config.save_adapter
-    if merge and not sharded:
-        trainer.model = model = merged(model)
-    trainer.save_model(str(folder), _internal_call=True)
-    trainer.accelerator.wait_for_everyone()
-    if config.process_index != 0:
-        return ""
-    if sharded:
-        model = read_back(source, config, folder, merge=merge) if adapted else load_model(str(folder))
-    return model_fingerprint(model)
-
-
-def read_back(source: ModelSource, config: TokenTrainingConfig, folder: Path, *, merge: bool) -> Any:
-    """The base model with the adapter that lies in a folder; a merged one replaces the adapter there."""
-    model = add_adapter(load_source(source, config, lambda _: None), str(folder), merge=merge)
-    if merge:
-        model.save_pretrained(folder)
-        for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS, "README.md"):
-            (folder / name).unlink(missing_ok=True)
     return model

@@ -21,6 +21,7 @@ from transformers.trainer_utils import get_last_checkpoint
 from atwu._files import write_json
 
 RECORD_NAME = "run.json"
+LOG_NAME = "log.jsonl"
 RECORD_SCHEMA = "atwu.run/1"
 KEY_NAME = "run_key.json"
 LOCK_NAME = "run.lock"
@@ -40,6 +41,7 @@ class OutputFolder:
     def __init__(self, path: str | Path, *, overwrite: bool = False) -> None:
         self.path = Path(path).expanduser().absolute()
         self.work = self.path.with_name(self.path.name + ".incomplete")
+        self.log = self.work / LOG_NAME
         self.overwrite = overwrite
         self._lock: TextIO | None = None
         if self.path.exists():
@@ -49,7 +51,7 @@ class OutputFolder:
                 raise FileExistsError(
                     f"{self.path} already holds a finished run; choose another output or pass --overwrite."
                 )
-        if self.work.exists() and any(self.work.iterdir()) and not (self.work / KEY_NAME).is_file():
+        if self.work.exists() and not self._is_work():
             raise FileExistsError(f"{self.work} exists and is not a run of atwu; choose another output.")
 
     def _is_run(self) -> bool:
@@ -58,6 +60,11 @@ class OutputFolder:
         except (OSError, ValueError):
             return False
         return isinstance(record, dict) and record.get("schema") == RECORD_SCHEMA
+
+    def _is_work(self) -> bool:
+        """Whether the work folder is of this module; one that is just being made holds its lock before its key."""
+        names = {entry.name for entry in self.work.iterdir()}
+        return KEY_NAME in names or all(name == LOCK_NAME or name.startswith(f".{KEY_NAME}.") for name in names)
 
     def check_space(self, needed: int) -> None:
         """Refuse to start when the disk cannot hold the result.

@@ -1,39 +1,98 @@
-"""What a run has before its first step: token weights that never change, and the scorer it starts with."""
+"""What a run has before its first step: the scorer it starts with, and what steps look up by row."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from atwu.data.encode import EncodedRow
+from atwu.data.schema import IGNORE_INDEX
 from atwu.methods.part import FixedWeighting
 from atwu.methods.recipe import Recipe
-from atwu.methods.seen import BeforeTraining, FloatArray
+from atwu.methods.seen import BeforeTraining, FloatArray, Given
 from atwu.methods.weightings.combine import Combination, combined
 from atwu.methods.weightings.learned import LearnedScores
 from atwu.methods.weightings.rarity import TokenCounts
 from atwu.methods.weightings.scorer import TokenScorer
+from atwu.modeling.batches import TokenBatch
+from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.forward import LayoutChoice
+from atwu.modeling.load import load_model
 from atwu.modeling.reference import TokenTable, Wanted, counted_tokens
-from atwu.training.references import StartingModel, logps_of_model, per_row
+from atwu.training.references import References, StartingModel, read_cached
 from atwu.training.rows import UnlearningRows
 
 
-def fixed_tables(recipe: Recipe, rows: UnlearningRows, start: StartingModel, *, cache: Path) -> dict[str, TokenTable]:
+@dataclass(frozen=True, slots=True)
+class LookUps:
+    """What a step looks up by row."""
+
+    references: References
+    fixed: Mapping[str, TokenTable]
+    """Weights that never change, by name of the weighting."""
+    text: TokenTable
+    """True on counted tokens of the answers' text, False on terminal tokens."""
+    offsets: TokenTable | None
+    """What the scorer's prior adds to its logits."""
+    refusal_ids: tuple[int, ...]
+    """Tokens of the refusal that the forget loss aims at."""
+
+    def given(self, model: nn.Module, inputs: Mapping[str, Any], *, layout: LayoutChoice) -> Given:
+        """What the loss of a micro-batch needs besides the rows."""
+        rows, device = inputs["rows"], inputs["rows"].device
+        return Given(
+            self.references.of(model, inputs, device, layout=layout),
+            {name: table.rows(rows).to(device) for name, table in self.fixed.items()},
+            score_offset=self.offset(inputs),
+            refusal_ids=self.refusal_ids,
+        )
+
+    def offset(self, inputs: Mapping[str, Any]) -> Tensor | None:
+        """What is added to the logits of a micro-batch's scores, (tokens,)."""
+        rows = inputs["rows"]
+        return None if self.offsets is None else self.offsets.rows(rows).to(rows.device)
+
+    def labels(self, inputs: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+        """Secret-token labels and mask of the answers' text, without the terminal token, on the shifted axis."""
+        mask = TokenBatch.of(inputs["forget"]).mask
+        text = torch.zeros_like(mask).masked_scatter(mask, self.text.rows(inputs["rows"]).to(mask.device))
+        return inputs["forget"]["token_labels"][:, 1:] > 0, text
+
+    def selected(self, inputs: Mapping[str, Any]) -> float:
+        """Tokens that the one fixed weighting selects."""
+        (table,) = self.fixed.values()
+        return float(table.rows(inputs["rows"]).sum())
+
+
+def text_table(rows: Sequence[EncodedRow]) -> TokenTable:
+    """True on counted tokens of the answers' text, False on terminal tokens."""
+    marks = [
+        [
+            offset is not None
+            for offset, label in zip(row.answer_offsets, row.labels, strict=True)
+            if label != IGNORE_INDEX
+        ]
+        for row in rows
+    ]
+    return TokenTable(
+        torch.tensor([mark for row in marks for mark in row], dtype=torch.bool), [len(row) for row in marks]
+    )
+
+
+def fixed_tables(recipe: Recipe, rows: UnlearningRows, start: StartingModel) -> dict[str, TokenTable]:
     """One table per fixed weighting of the recipe, by its name; two that are combined give one, by the name of both."""
-    device = next(start.model.parameters()).device
-
-    def logps_of(folder: str) -> list[FloatArray]:
-        size = int(start.model.config.get_text_config().vocab_size)  # type: ignore[union-attr, operator]
-        return logps_of_model(folder, rows.forget.rows, device, vocabulary=size, cache=cache, progress=start.progress)
-
     given = BeforeTraining(
         forget=rows.forget.rows,
         retain=None if rows.retain is None else rows.retain.rows,
         answers=None if rows.forget.examples is None else [example.answer for example in rows.forget.examples],
-        ref_logps=lambda: per_row(start.read(rows.forget.rows, Wanted(logps=True), what="forget")["logps"]),
-        logps_of=logps_of,
+        ref_logps=lambda: _per_row(start.read(rows.forget.rows, Wanted(logps=True), what="forget")["logps"]),
+        logps_of=lambda folder: _logps_of_model(folder, rows.forget.rows, start),
     )
     found = {
         name: weighter.once(given)
@@ -56,6 +115,34 @@ def _row_by_row(first: list[FloatArray], second: list[FloatArray], *, how: Combi
 def _table(rows: list[FloatArray]) -> TokenTable:
     flat = torch.cat([torch.as_tensor(row, dtype=torch.float32) for row in rows])
     return TokenTable(flat, [len(row) for row in rows])
+
+
+def _logps_of_model(name: str, rows: Sequence[EncodedRow], start: StartingModel) -> list[FloatArray]:
+    """Log-probabilities of each row's counted tokens under another model, which is loaded and dropped."""
+    model = load_model(name).to(next(start.model.parameters()).device)
+    vocabulary = int(start.model.config.get_text_config().vocab_size)  # type: ignore[union-attr, operator]
+    largest = max(max(row.input_ids) for row in rows)
+    if vocabulary != (own := int(model.config.get_text_config().vocab_size)) or largest >= own:
+        raise ValueError(
+            f"{name} has a vocabulary of {own}, the model about to unlearn one of {vocabulary}; "
+            "auxiliary models share its tokenizer."
+        )
+    tables = read_cached(
+        model,
+        rows,
+        Wanted(logps=True),
+        folder=start.folder,
+        fingerprint=model_fingerprint(model),
+        autocast=nullcontext,
+        autocast_dtype=None,
+        progress=f"{Path(name).name}, forget rows" if start.progress else None,
+    )
+    return _per_row(tables["logps"])
+
+
+def _per_row(table: TokenTable) -> list[FloatArray]:
+    """The rows of a table of one number per token."""
+    return [table.rows([index]).double().numpy() for index in range(len(table))]
 
 
 def starting_scorer(how: LearnedScores, width: int, rows: UnlearningRows) -> TokenScorer:
@@ -100,8 +187,8 @@ def check_width(folder: str, scorer: TokenScorer, width: int) -> None:
         )
 
 
-def prior_offsets(scorer: TokenScorer, rows: Sequence[EncodedRow]) -> TokenTable | None:
+def prior_offsets(scorer: TokenScorer | None, rows: Sequence[EncodedRow]) -> TokenTable | None:
     """What the scorer's prior adds to the logit of each counted token, or None without a prior."""
-    offsets = [scorer.offset(row) for row in rows]
+    offsets = [] if scorer is None else [scorer.offset(row) for row in rows]
     known = [offset for offset in offsets if offset is not None]
     return TokenTable(torch.cat(known), [counted_tokens(row) for row in rows]) if known else None

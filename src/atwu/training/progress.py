@@ -4,41 +4,49 @@ from __future__ import annotations
 
 import json
 import math
-import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tqdm.auto import tqdm
 from transformers.trainer_callback import TrainerCallback
+
+from atwu._progress import bar_of
+
+Say = Callable[[str], None]
+"""Receives one line of plain text."""
+
+
+def silent(line: str) -> None:
+    """For all processes but the first."""
+
 
 _SHOWN = {"loss": "loss", "forget_loss": "forget", "retain_loss": "retain", "mean_score": "score"}
 
 
 class ProgressLine(TrainerCallback):
-    """A tqdm bar over optimizer steps with the current losses."""
+    """Progress over optimizer steps with the current losses.
 
-    def __init__(self) -> None:
+    Args:
+        expected: gives the steps that a run is likely to take, where it may end before its last; None: all.
+    """
+
+    def __init__(self, expected: Callable[[], int | None] = lambda: None) -> None:
         self._bar: Any = None
+        self._expected = expected
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero:
-            self._bar = tqdm(
-                total=state.max_steps,
-                initial=state.global_step,
-                desc="training",
-                unit="step",
-                dynamic_ncols=True,
-                mininterval=0.2 if sys.stderr.isatty() else 15,  # a log file wants few lines
-            )
+            self._bar = bar_of(total=state.max_steps, desc="training", unit="step", initial=state.global_step)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
         if self._bar is not None and logs:
             shown = {short: f"{logs[name]:.3f}" for name, short in _SHOWN.items() if name in logs}
             if shown:
-                self._bar.set_postfix(shown, refresh=False)
+                self._bar.set_postfix_str(", ".join(f"{name} {value}" for name, value in shown.items()), refresh=False)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._bar is not None:
+            self._bar.total = max(self._expected() or state.max_steps, state.global_step)
             self._bar.update(state.global_step - self._bar.n)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -69,5 +77,12 @@ class JsonLog(TrainerCallback):
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
         if state.is_world_process_zero and logs:
             with self.path.open("a", encoding="utf-8") as file:
-                finite = {name: value if math.isfinite(value) else None for name, value in logs.items()}
-                file.write(json.dumps({"step": state.global_step} | finite) + "\n")
+                file.write(log_line(state.global_step, logs))
+
+
+def log_line(step: int, logs: Mapping[str, Any]) -> str:
+    """What was logged at a step as one line of JSON; numbers that are not finite become null."""
+    finite = {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in logs.items()
+    }
+    return json.dumps({"step": step} | finite) + "\n"

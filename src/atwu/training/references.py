@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -28,7 +27,6 @@ from atwu.modeling.compare import Teacher
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.forward import LayoutChoice
 from atwu.modeling.head import OutputHead
-from atwu.modeling.load import load_model
 from atwu.modeling.reference import (
     Reference,
     TokenTable,
@@ -38,9 +36,9 @@ from atwu.modeling.reference import (
     plain_head,
     read_rows,
 )
+from atwu.training.progress import Say
 
 Mode = Literal["cache", "model", "adapters"]
-Say = Callable[[str], None]
 _SETS = ("forget", "retain", "alternate")
 SHARE_OF_DISK = 0.25
 SHARE_OF_MEMORY = 0.5
@@ -289,35 +287,6 @@ def _memory() -> int:
 def _free(folder: Path) -> int:
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
     return shutil.disk_usage(existing).free
-
-
-def logps_of_model(
-    name: str, rows: Sequence[EncodedRow], device: torch.device, *, vocabulary: int, cache: Path, progress: bool
-) -> list[np.ndarray[Any, np.dtype[np.float64]]]:
-    """Log-probabilities of each row's counted tokens under another model, which is loaded and dropped."""
-    model = load_model(name).to(device)
-    largest = max(max(row.input_ids) for row in rows)
-    if vocabulary != (own := int(model.config.get_text_config().vocab_size)) or largest >= own:
-        raise ValueError(
-            f"{name} has a vocabulary of {own}, the model about to unlearn one of {vocabulary}; "
-            "auxiliary models share its tokenizer."
-        )
-    tables = read_cached(
-        model,
-        rows,
-        Wanted(logps=True),
-        folder=cache,
-        fingerprint=model_fingerprint(model),
-        autocast=nullcontext,
-        autocast_dtype=None,
-        progress=f"{Path(name).name}, forget rows" if progress else None,
-    )
-    return per_row(tables["logps"])
-
-
-def per_row(table: TokenTable) -> list[np.ndarray[Any, np.dtype[np.float64]]]:
-    """The rows of a table of one number per token."""
-    return [table.rows([index]).double().numpy() for index in range(len(table))]
 
 
 def reference_folder(config_folder: str | None) -> Path:

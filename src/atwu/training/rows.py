@@ -1,23 +1,24 @@
-"""Rows of any accepted kind into encoded rows, and everything a run draws from them before it starts."""
+"""Rows of any accepted kind into everything that a run draws from before it starts."""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import inspect
+import json
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-import torch
-
+from atwu.benchmarks.sources import LoadedRows, load_rows
 from atwu.data.alternates import Alternates, alternates
 from atwu.data.encode import EncodedRow, Encoder
-from atwu.data.rows import parse_row
+from atwu.data.rows import fingerprint, parse_row
 from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.data.secret_words import label_words, read_words
-from atwu.methods.recipe import Recipe
-from atwu.modeling.reference import TokenTable
 from atwu.training.config import UnlearnConfig
 
 
@@ -27,9 +28,20 @@ class RowSet:
 
     rows: tuple[EncodedRow, ...]
     examples: tuple[Example, ...] | None
+    source: str | None = None
+    """Name that it was loaded by."""
+    warnings: tuple[str, ...] = ()
+    """What a reader should know: what was odd, and what had to be changed."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Sha256 over the canonical JSON of the text, or over the tokens where that is all there is."""
+        if self.examples is not None:
+            return fingerprint(self.examples)
+        return hashlib.sha256(json.dumps([[row.input_ids, row.labels] for row in self.rows]).encode()).hexdigest()
 
 
-Rows = Iterable[Example] | Iterable[Mapping[str, Any]] | Sequence[EncodedRow] | RowSet
+Rows = str | Path | LoadedRows | Iterable[Example] | Iterable[Mapping[str, Any]] | Sequence[EncodedRow] | RowSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,38 +53,105 @@ class UnlearningRows:
     """Also there when only the weighting looks at it."""
     alternates: Alternates | None
 
+    @property
+    def sets(self) -> dict[str, RowSet]:
+        """The sets by name."""
+        return {"forget": self.forget} | ({} if self.retain is None else {"retain": self.retain})
 
-def encode_dataset(rows: Rows, tokenizer: Any, *, what: str, max_length: int, system: str | None = None) -> RowSet:
-    """Encode rows of any accepted kind; what had to be changed is said in a warning.
+    @property
+    def encoded(self) -> dict[str, Sequence[EncodedRow]]:
+        """Everything that a step may draw from, by name."""
+        found: dict[str, Sequence[EncodedRow]] = {name: rows.rows for name, rows in self.sets.items()}
+        return found if self.alternates is None else {**found, "alternate": self.alternates.rows}
+
+
+def encode_dataset(
+    rows: Rows, tokenizer: Any, *, what: str, max_length: int, system: str | None = None, words: str | None = None
+) -> RowSet:
+    """Encode rows of any accepted kind.
 
     Args:
-        rows: `Example`s, mappings with the columns of the data formats (a Hub data set is one), or rows already encoded; a
-            `RowSet` is given back as it is.
+        rows: a source (`load_rows`) or its loaded rows, `Example`s, mappings with the columns of the data formats (a Hub
+            data set is one), or rows already encoded; a `RowSet` is given back as it is.
         tokenizer: a fast tokenizer; not needed for encoded rows.
         what: name of the set in messages.
         max_length: longest row in tokens.
         system: as for `Encoder`; rows that are encoded already stay as they are.
+        words: file of secret words, for rows that bring no labels of their own.
 
     Raises:
-        ValueError: no rows, a malformed row, or no tokenizer.
+        ValueError: no rows, a malformed row, or no tokenizer; or as `load_rows`.
     """
     if isinstance(rows, RowSet):
         return rows
-    listed = list(rows)
-    if not listed:
-        raise ValueError(f"the {what} set is empty; give at least one row.")
-    if all(isinstance(row, EncodedRow) for row in listed):
-        return RowSet(tuple(_without_first(row) for row in listed), None)  # type: ignore[arg-type]
+    given = _listed(rows, what)
+    if all(isinstance(row, EncodedRow) for row in given.rows):
+        if words is not None:
+            raise ValueError("forget_words labels text; give the forget rows as Examples.")
+        return RowSet(tuple(_without_first(row) for row in given.rows), None)
     if tokenizer is None:
         raise ValueError(f"the {what} set holds text; give the tokenizer as processing_class.")
-    examples = [
-        row if isinstance(row, Example) else parse_row(row, where=f"{what} set, row {index + 1}")  # type: ignore[arg-type]
-        for index, row in enumerate(listed)
-    ]
+    examples = add_labels(_examples(given.rows, what), words)
     encoded = Encoder(tokenizer, max_length=max_length, system=system).encode_rows(examples, what=what)
-    for warning in encoded.warnings:
-        warnings.warn(warning, stacklevel=2)
-    return RowSet(encoded.rows, tuple(examples))
+    return RowSet(encoded.rows, tuple(examples), given.source, (*given.warnings, *encoded.warnings))
+
+
+def text_rows(rows: Rows, *, what: str) -> RowSet:
+    """Rows of any accepted kind as text, not encoded.
+
+    Args:
+        rows: as for `encode_dataset`.
+        what: name of the set in messages.
+
+    Raises:
+        ValueError: no rows, a malformed row, or rows that are there as tokens alone; or as `load_rows`.
+    """
+    if isinstance(rows, RowSet) and rows.examples is not None:
+        return rows
+    given = _listed(rows, what)
+    if any(isinstance(row, EncodedRow) for row in given.rows):
+        raise ValueError(f"the {what} set is measured as text; give its rows as text, not encoded.")
+    return RowSet((), tuple(_examples(given.rows, what)), given.source, given.warnings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    rows: list[Any]
+    source: str | None
+    warnings: tuple[str, ...]
+
+
+def _listed(rows: Rows, what: str) -> _Listed:
+    given = load_rows(rows) if isinstance(rows, str | Path) else rows
+    source, notes = (given.source, given.warnings) if isinstance(given, LoadedRows) else (None, ())
+    listed: list[Any] = list(given.rows if isinstance(given, LoadedRows | RowSet) else given)
+    if not listed:
+        raise ValueError(f"the {what} set is empty; give at least one row.")
+    return _Listed(listed, source, notes)
+
+
+def _examples(rows: Sequence[Any], what: str) -> list[Example]:
+    return [
+        row if isinstance(row, Example) else parse_row(row, where=f"{what} set, row {index + 1}")
+        for index, row in enumerate(rows)
+    ]
+
+
+def tell(sets: Mapping[str, RowSet], say: Callable[[str], None]) -> None:
+    """Say what a run was given."""
+    for name, rows in sets.items():
+        say(f"{name} rows: {len(rows.rows)} from {rows.source}")
+        for note in rows.warnings:
+            say(f"warning: {note}")
+
+
+def warn_of(*sets: RowSet | None) -> None:
+    """Say in warnings what a reader should know of rows that Python code gave."""
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith("atwu."):
+        frame, level = frame.f_back, level + 1  # the caller's line is the one to look at
+    for note in (note for rows in sets if rows is not None for note in rows.warnings):
+        warnings.warn(note, stacklevel=level - 1)
 
 
 def _without_first(row: EncodedRow) -> EncodedRow:
@@ -80,43 +159,49 @@ def _without_first(row: EncodedRow) -> EncodedRow:
     return row if row.labels[0] == IGNORE_INDEX else dataclasses.replace(row, labels=(IGNORE_INDEX, *row.labels[1:]))
 
 
-def without_labels(rows: Sequence[EncodedRow]) -> tuple[EncodedRow, ...]:
+def without_labels(rows: RowSet) -> RowSet:
     """Rows without secret-token labels, for a set where nothing uses them or only some rows have them."""
-    return tuple(dataclasses.replace(row, token_labels=None) for row in rows)
+    return dataclasses.replace(rows, rows=tuple(dataclasses.replace(row, token_labels=None) for row in rows.rows))
 
 
-def unlearning_rows(
-    config: UnlearnConfig, recipe: Recipe, *, forget: Rows, retain: Rows | None, tokenizer: Any
-) -> UnlearningRows:
+def unlearning_rows(forget: Rows, retain: Rows | None, config: UnlearnConfig, *, tokenizer: Any) -> UnlearningRows:
     """Check and encode the rows of a run, with labels, alternates and whatever else its recipe needs.
 
+    Args:
+        forget: rows to remove, as `encode_dataset` takes them.
+        retain: rows to keep; not looked at where the recipe has no need of them.
+        config: of the run.
+        tokenizer: the model's; not needed for encoded rows.
+
     Raises:
-        ValueError: rows that the recipe needs are missing, or lack what it needs of them.
+        ValueError: rows that the recipe needs are missing, or lack what it needs of them; or as `encode_dataset`.
     """
+    recipe = config.recipe()
     if recipe.retainer is not None and retain is None:
         raise ValueError(f"method {recipe.name!r} needs a retain_dataset; give one or set retain_loss='none'.")
     if "retain" in recipe.needs and retain is None:
         raise ValueError("rarity and n-gram counts are those of retain answers; give a retain_dataset.")
-    if config.forget_words and not isinstance(forget, RowSet):
-        listed = list(forget)
-        if not all(isinstance(row, Example) for row in listed):
-            raise ValueError("forget_words labels text; give the forget rows as Examples.")
-        forget = add_labels(listed, config)  # type: ignore[arg-type]
-    removed = encode_dataset(forget, tokenizer, what="forget", max_length=config.max_length, system=config.system)
+    limits: dict[str, Any] = {"max_length": config.max_length, "system": config.system}
+    removed = encode_dataset(forget, tokenizer, what="forget", words=config.forget_words, **limits)
     if missing := sum(row.token_labels is None for row in removed.rows):
         if "labels" in recipe.needs:
             raise ValueError(
-                f"weighting {recipe.weighting!r} needs forget_spans; {missing} of {len(removed.rows)} rows have none."
+                f"method {recipe.name!r} needs the column forget_spans; {missing} of {len(removed.rows)} rows of "
+                f"{removed.source or 'the forget set'} have none. A list of secret words does as well: "
+                "--forget-words FILE."
             )
-        removed = RowSet(without_labels(removed.rows), removed.examples)
+        removed = without_labels(removed)
+    if "labels" in recipe.needs and not any(any(row.token_labels or ()) for row in removed.rows):
+        raise ValueError(f"method {recipe.name!r} has nothing to work on: no forget row has a word in forget_spans.")
     if removed.examples is None and "text" in recipe.needs:
         part = "forget loss" if "text" in recipe.forgetter.needs else "weighting"
         name = recipe.forget_loss if part == "forget loss" else recipe.weighting
         raise ValueError(f"{part} {name!r} reads the text of forget rows; give them as Examples, not encoded.")
     kept = None
     if retain is not None and "retain" in recipe.needs:
-        kept = encode_dataset(retain, tokenizer, what="retain", max_length=config.max_length, system=config.system)
-        kept = RowSet(without_labels(kept.rows), kept.examples)
+        kept = without_labels(encode_dataset(retain, tokenizer, what="retain", **limits))
+    if recipe.forgetter.counts_prompts:
+        removed, kept = _everywhere(removed), None if kept is None else _everywhere(kept)
     preferred = None
     if "alternates" in recipe.needs:
         preferred = alternates(
@@ -124,36 +209,17 @@ def unlearning_rows(
             tokenizer,
             seed=config.seed if config.data_seed is None else config.data_seed,
             epochs=planned_epochs(config, len(removed.rows)),
-            max_length=config.max_length,
-            system=config.system,
+            **limits,
         )
-    if recipe.forgetter.counts_prompts:
-        removed = RowSet(_everywhere(removed.rows), removed.examples)
-        kept = None if kept is None else RowSet(_everywhere(kept.rows), kept.examples)
     return UnlearningRows(removed, kept, preferred)
 
 
-def add_labels(examples: Sequence[Example], config: UnlearnConfig) -> list[Example]:
-    """Label the secret words of a list in rows that bring no labels of their own."""
-    if config.forget_words is None:
+def add_labels(examples: Sequence[Example], words: str | None) -> list[Example]:
+    """Label the secret words of a list (a file) in rows that bring no labels of their own."""
+    if words is None:
         return list(examples)
-    found = label_words(examples, read_words(config.forget_words))
+    found = label_words(examples, read_words(words))
     return [old if old.forget_spans is not None else new for old, new in zip(examples, found, strict=True)]
-
-
-def text_table(rows: Sequence[EncodedRow]) -> TokenTable:
-    """True on counted tokens of the answers' text, False on terminal tokens."""
-    marks = [
-        [
-            offset is not None
-            for offset, label in zip(row.answer_offsets, row.labels, strict=True)
-            if label != IGNORE_INDEX
-        ]
-        for row in rows
-    ]
-    return TokenTable(
-        torch.tensor([mark for row in marks for mark in row], dtype=torch.bool), [len(row) for row in marks]
-    )
 
 
 def planned_epochs(config: UnlearnConfig, rows: int) -> int:
@@ -164,6 +230,9 @@ def planned_epochs(config: UnlearnConfig, rows: int) -> int:
     return math.ceil(config.max_steps * int(per_step) / rows)
 
 
-def _everywhere(rows: Sequence[EncodedRow]) -> tuple[EncodedRow, ...]:
+def _everywhere(rows: RowSet) -> RowSet:
     """Every token but the first counted, the prompt's too."""
-    return tuple(dataclasses.replace(row, labels=(IGNORE_INDEX, *row.input_ids[1:]), token_labels=None) for row in rows)
+    whole = (
+        dataclasses.replace(row, labels=(IGNORE_INDEX, *row.input_ids[1:]), token_labels=None) for row in rows.rows
+    )
+    return dataclasses.replace(rows, rows=tuple(whole))

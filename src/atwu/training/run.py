@@ -1,9 +1,8 @@
-"""A whole unlearning run from names and paths: check everything, load, train, and write a finished output folder."""
+"""A whole unlearning run from names and paths, top to bottom: checks, rows, model, trainer, training, the finished folder."""
 
 from __future__ import annotations
 
 import copy
-import dataclasses
 import json
 import logging
 from collections.abc import Callable, Sequence
@@ -14,21 +13,24 @@ from transformers.trainer_callback import TrainerCallback
 
 from atwu._cache import short_hash
 from atwu._files import file_digest
-from atwu.benchmarks.sources import LoadedRows, load_rows
-from atwu.data.alternates import check_alternates
-from atwu.data.rows import fingerprint as rows_fingerprint
 from atwu.methods.recipe import Recipe
 from atwu.methods.weightings.scorer import CONFIG_NAME, WEIGHTS_NAME, TokenScorer
 from atwu.modeling.load import check_model_name, load_tokenizer
-from atwu.training.auxiliary import train_auxiliary
-from atwu.training.base import TokenTrainer
+from atwu.training.auxiliary import auxiliary_models
 from atwu.training.config import UnlearnConfig
-from atwu.training.launch import FinishedRun, Plan, encode_sets, launch, silent
-from atwu.training.model import ModelSource, Say, check_training, checked_tokenizer
+from atwu.training.finetune import run_finetune
+from atwu.training.finish import FinishedRun, train_into, work_in
+from atwu.training.model import (
+    ModelSource,
+    check_training,
+    checked_tokenizer,
+    load_to_train,
+    space_needed,
+)
 from atwu.training.output import RECORD_NAME, OutputFolder
 from atwu.training.prepare import check_width
-from atwu.training.rows import add_labels
-from atwu.training.supervised import run_finetune
+from atwu.training.progress import JsonLog, Say, silent
+from atwu.training.rows import UnlearningRows, tell, unlearning_rows
 from atwu.training.trainer import UnlearnTrainer
 
 __all__ = ["FinishedRun", "ModelSource", "run_finetune", "run_unlearn"]
@@ -66,7 +68,7 @@ def run_unlearn(
     Raises:
         ValueError, FileNotFoundError, FileExistsError, OSError: see the message; nothing was changed.
     """
-    config, say = _own_copy(config), say if config.process_index == 0 else silent
+    config, say = copy.copy(config), say if config.process_index == 0 else silent
     folder = OutputFolder(output, overwrite=overwrite)
     recipe = config.recipe()
     if source.model is None:
@@ -77,50 +79,53 @@ def run_unlearn(
             f"method {recipe.name!r} needs retain rows: pass --retain"
             + (", or --retain-loss none." if recipe.retainer is not None else ".")
         )
-    rows = {"forget": load_rows(forget)}
-    if retain is not None and "retain" in recipe.needs:
-        rows["retain"] = load_rows(retain)
-    if config.forget_words is not None:
-        labelled = tuple(add_labels(rows["forget"].rows, config))
-        rows["forget"] = dataclasses.replace(rows["forget"], rows=labelled, fingerprint=rows_fingerprint(labelled))
-    unlabelled = sum(row.forget_spans is None for row in rows["forget"].rows)
-    if "labels" in recipe.needs and unlabelled:
-        raise ValueError(
-            f"method {recipe.name!r} needs the column forget_spans; {unlabelled} of {len(rows['forget'].rows)} rows of "
-            f"{forget} have none. A list of secret words does as well: --forget-words FILE."
-        )
-    tokenizer = checked_tokenizer(source, folder, config, adapter_bytes=adapter_bytes)
-    encoded = encode_sets(rows, tokenizer, config, say)
-    _check_given(source, recipe, rows["forget"], tokenizer)
+    tokenizer = checked_tokenizer(source)
+    folder.check_space(space_needed(source.weight_bytes(), config, adapter_bytes))
+    rows = unlearning_rows(forget, retain, config, tokenizer=tokenizer)
+    tell(rows.sets, say)
+    _check_parts(source, recipe, tokenizer)
     if "auxiliary_models" in recipe.needs:
-        train_auxiliary(source, config, {"forget": forget, "retain": retain}, rows, say=say)
-        recipe = config.recipe()
+        config.part_options = config.part_options | auxiliary_models(source, config, rows.sets, say=say)
+    settings = work_in(folder, config)
+    trainer = unlearn_trainer(source, rows, config, tokenizer=tokenizer, callbacks=[JsonLog(folder.log)], say=say)
+    for callback in watch(trainer) if watch else ():
+        trainer.add_callback(callback)
+    return train_into(folder, trainer, settings, inputs=_inputs(trainer.recipe), say=say)
+
+
+def unlearn_trainer(
+    source: ModelSource,
+    rows: UnlearningRows,
+    config: UnlearnConfig,
+    *,
+    tokenizer: Any,
+    callbacks: list[TrainerCallback] | None = None,
+    say: Say = logger.info,
+) -> UnlearnTrainer:
+    """Load the starting model and make the trainer of a run, before its first step.
+
+    Args:
+        source: the starting model.
+        rows: what the run reads, encoded with `tokenizer`.
+        config: the run's settings.
+        tokenizer: the model's.
+        callbacks: transformers callbacks.
+        say: receives one line of plain text per decision worth knowing.
+
+    Raises:
+        ValueError, FileNotFoundError, ImportError: a part that lacks something, said before weights are read; or weights
+            that cannot be trained.
+    """
+    recipe = config.recipe()
     for part in recipe.parts:
         part.check()
-    inputs = _inputs(recipe)
-
-    def make_trainer(model: Any, callbacks: list[Any], fingerprint: str) -> TokenTrainer:
-        if "scorer_from" in inputs:
-            _compare_base(str(recipe.settings["scorer_from"]), fingerprint, say)
-        trainer = UnlearnTrainer(
-            model,
-            config,
-            forget_dataset=encoded["forget"],
-            retain_dataset=encoded.get("retain"),
-            processing_class=tokenizer,
-            fingerprint=fingerprint,
-            say=say,
-            callbacks=callbacks,
-        )
-        for callback in watch(trainer) if watch else ():
-            trainer.add_callback(callback)
-        return trainer
-
-    extra = {"method": recipe.name, "recipe": recipe.as_plain()}
-    return launch(Plan("unlearn", source, config, folder, rows, tokenizer, make_trainer, extra, say, inputs))
+    loaded = load_to_train(source, config, say)
+    if "scorer_from" in recipe.settings:
+        _compare_base(recipe.settings["scorer_from"], loaded.fingerprint, say)
+    return UnlearnTrainer(loaded, config, forget_dataset=rows, processing_class=tokenizer, say=say, callbacks=callbacks)
 
 
-def _check_given(source: ModelSource, recipe: Recipe, forget: LoadedRows, tokenizer: Any) -> None:
+def _check_parts(source: ModelSource, recipe: Recipe, tokenizer: Any) -> None:
     """What a run would otherwise trip over after loading weights or training auxiliary models.
 
     Raises:
@@ -133,8 +138,6 @@ def _check_given(source: ModelSource, recipe: Recipe, forget: LoadedRows, tokeni
     recipe.forgetter.aim(tokenizer)
     if recipe.layered:
         recipe.layer(int(shape.num_hidden_layers))
-    if "alternates" in recipe.needs:
-        check_alternates(forget.rows)
     if "scorer_from" in recipe.settings:
         folder = recipe.settings["scorer_from"]
         check_width(folder, TokenScorer.from_pretrained(folder), int(shape.hidden_size))
@@ -161,14 +164,7 @@ def _inputs(recipe: Recipe) -> dict[str, str]:
     return found
 
 
-def _own_copy(config: UnlearnConfig) -> UnlearnConfig:
-    """A copy to change. Not dataclasses.replace, which would set up devices and processes once more."""
-    copied = copy.copy(config)
-    copied.part_options = dict(config.part_options)
-    return copied
-
-
-def _compare_base(folder: str, fingerprint: str, say: Say) -> None:
+def _compare_base(folder: str, fingerprint: str | None, say: Say) -> None:
     """Say so when a scorer comes from a run on another model."""
     record = Path(folder) / RECORD_NAME
     if not record.is_file():

@@ -6,7 +6,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,19 +17,18 @@ from atwu.data.pairing import PairedDataset
 from atwu.methods.alternation import ScorerAlternation
 from atwu.methods.objective import UnlearningLoss, recipe_loss
 from atwu.methods.recipe import Recipe
-from atwu.methods.seen import Denominators, Given
+from atwu.methods.seen import Denominators
 from atwu.methods.weightings.agreement import labelled_rows, row_auroc
 from atwu.methods.weightings.scorer import CONFIG_NAME, TokenScorer
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.layers import decoder_layers, train_only_down_projections
-from atwu.modeling.reference import TokenTable
 from atwu.modeling.single_pass import unwrap
 from atwu.training.base import TokenTrainer
 from atwu.training.config import UnlearnConfig
-from atwu.training.model import trained_layers, with_adapters
-from atwu.training.prepare import fixed_tables, prior_offsets, starting_scorer
-from atwu.training.references import References, StartingModel, prepare_references, reference_folder
-from atwu.training.rows import Rows, planned_epochs, text_table, unlearning_rows
+from atwu.training.model import LoadedModel, ModelSource, checked_tokenizer, load_to_train, take_lora, trained_layers
+from atwu.training.prepare import LookUps, fixed_tables, prior_offsets, starting_scorer, text_table
+from atwu.training.references import StartingModel, prepare_references, reference_folder
+from atwu.training.rows import Rows, UnlearningRows, planned_epochs, unlearning_rows, warn_of
 
 logger = logging.getLogger(__name__)
 
@@ -43,49 +42,60 @@ class UnlearnTrainer(TokenTrainer):
     forget_spans, mean over rows, where rows have them) and, on scorer steps, `scorer_loss`.
 
     Args:
-        model: the causal language model to change, still in its starting state.
-        args: the run's configuration.
-        forget_dataset: rows to remove.
+        model: the causal language model to change, still in its starting state: its name (as `--model` takes it), the model,
+            or what `load_to_train` gives.
+        args: the run's configuration; by default that of the documentation.
+        forget_dataset: rows to remove, of any kind that `encode_dataset` takes; or everything that `unlearning_rows` made.
         retain_dataset: rows to keep; required unless neither the retain loss nor the weighting looks at them.
-        processing_class: the model's tokenizer.
+        processing_class: the model's tokenizer; by default the one that lies with a named model.
+        peft_config: a `LoraConfig`, whose rank, alpha, dropout and target modules are taken, instead of `lora_*` of `args`.
         scorer: start from this scorer instead of an untrained one.
-        fingerprint: of the starting model, if it is known already.
         say: receives one line of plain text per decision worth knowing.
         callbacks: transformers callbacks.
+
+    Raises:
+        TypeError: arguments of transformers' `Trainer` that mean something else here; names the right one.
+        ValueError: rows that the method cannot use, or a setting of `peft_config` that has no counterpart.
     """
 
     args: UnlearnConfig
+    command = "unlearn"
     remedy = "Lower the learning rate or forget_weight, or use a bounded forget loss such as satga_plus."
 
     def __init__(
         self,
-        model: nn.Module,
-        args: UnlearnConfig,
+        model: str | nn.Module | LoadedModel,
+        args: UnlearnConfig | None = None,
         *,
-        forget_dataset: Rows,
+        forget_dataset: Rows | UnlearningRows | None = None,
         retain_dataset: Rows | None = None,
         processing_class: Any = None,
+        peft_config: Any = None,
         scorer: TokenScorer | None = None,
-        fingerprint: str | None = None,
         say: Callable[[str], None] = logger.info,
         callbacks: list[TrainerCallback] | None = None,
         **kwargs: Any,
     ) -> None:
+        args = _checked(args, forget_dataset, kwargs)
+        if peft_config is not None:
+            take_lora(args, peft_config)
         self.recipe = args.recipe()
         for part in self.recipe.parts:
             part.check()
-        rows = unlearning_rows(
-            args, self.recipe, forget=forget_dataset, retain=retain_dataset, tokenizer=processing_class
-        )
+        source = ModelSource(model=model) if isinstance(model, str) else None
+        if source is not None and processing_class is None:
+            processing_class = checked_tokenizer(source)
+        if isinstance(forget_dataset, UnlearningRows):
+            rows = forget_dataset
+        else:
+            rows = unlearning_rows(cast(Rows, forget_dataset), retain_dataset, args, tokenizer=processing_class)
+            warn_of(rows.forget, rows.retain)
         self._refusal_ids = self.recipe.forgetter.aim(processing_class)
-        model = with_adapters(model, args)
-        if (layers := trained_layers(self.recipe, model)) is not None:
-            train_only_down_projections(unwrap(model), layers)
         seed = args.data_seed if args.data_seed is not None else args.seed
         pad_id = getattr(processing_class, "pad_token_id", None)
         kept = rows.retain.rows if rows.retain is not None and self.recipe.retainer is not None else None
         super().__init__(
-            model,
+            cast("nn.Module | LoadedModel", model) if source is None else load_to_train(source, args, say),
             args,
             train_dataset=PairedDataset(rows.forget.rows, kept, seed, rows.alternates),
             data_collator=PairCollator(0 if pad_id is None else pad_id),
@@ -93,69 +103,60 @@ class UnlearnTrainer(TokenTrainer):
             callbacks=callbacks,
             **kwargs,
         )
-        self._rows, self._say = rows, say
-        self._fingerprint = fingerprint
-        self._references: References | None = None
-        self._fixed: dict[str, TokenTable] = {}
-        self._text = text_table(rows.forget.rows)
-        self._offsets: TokenTable | None = None
+        if (layers := trained_layers(self.recipe, self.loaded.model)) is not None:
+            train_only_down_projections(unwrap(self.loaded.model), layers)
+        self._rows, self._say, self.sets = rows, say, rows.sets
+        self._known: LookUps | None = None
         self.scorer: TokenScorer | None = None
         """The token scorer, for methods with learned weights."""
         self.alternation: ScorerAlternation | None = None
         if (scores := self.recipe.scores) is not None:
-            width = model.config.get_text_config().hidden_size  # type: ignore[union-attr, operator]
+            width = self.loaded.model.config.get_text_config().hidden_size  # type: ignore[union-attr, operator]
             self.scorer = (scorer or starting_scorer(scores, width, rows)).to(args.device)
-            self._offsets = prior_offsets(self.scorer, rows.forget.rows)
             if scores.scorer_procedure != "frozen":
                 self.alternation = self._alternation(self.recipe)
             self.add_callback(_ScorerStep(self))
 
+    def recorded(self) -> dict[str, Any]:
+        """The method and its parts."""
+        return {"method": self.recipe.name, "recipe": self.recipe.as_plain()}
+
     # Before the first step
 
-    def train(self, *args: Any, **kwargs: Any) -> Any:
-        """Prepare what the run looks up, then train as transformers' `Trainer` does."""
-        if self._references is None:
+    def _prepare_run(self) -> None:
+        if self._known is None:
             with self.args.main_process_first(desc="starting model's numbers"):
                 self._prepare()
-        return super().train(*args, **kwargs)
 
     def _prepare(self) -> None:
-        folder = reference_folder(self.args.cache_dir)
         start = StartingModel(
             unwrap(self.model),  # type: ignore[arg-type]
-            folder,
+            reference_folder(self.args.cache_dir),
             self.accelerator.autocast,
             "bfloat16" if self.args.bf16 else "float16" if self.args.fp16 else None,
             progress=not self.args.disable_tqdm and self.args.process_index == 0,
-            fingerprint=self._fingerprint,
+            fingerprint=self.loaded.fingerprint,
         )
         wanted = self.recipe.wanted(len(decoder_layers(start.model)) if self.recipe.layered else 0)
-        sets = {"forget": self._rows.forget.rows}
-        if self._rows.retain is not None:
-            sets["retain"] = self._rows.retain.rows
-        if self._rows.alternates is not None:
-            sets["alternate"] = self._rows.alternates.rows
-        self._fixed = fixed_tables(self.recipe, self._rows, start, cache=folder)
+        forget, fixed = self._rows.forget.rows, fixed_tables(self.recipe, self._rows, start)
         if (self.is_fsdp_enabled or self.is_deepspeed_enabled) and wanted:
             raise ValueError(
                 f"method {self.recipe.name!r} compares with the starting model, which sharded training (FSDP, DeepSpeed) "
                 "does not support yet; use data parallelism or LoRA on one device."
             )
-        self._references = prepare_references(
-            start,
-            wanted,
-            sets,
-            mode=self.args.reference,
-            drawn=self._drawn() if "retain" in wanted and not self.args.dataloader_drop_last else None,
-            say=self._say,
+        pairs, drawn = cast(PairedDataset, self.train_dataset), None
+        if "retain" in wanted and not self.args.dataloader_drop_last:
+            drawn = pairs.drawn(planned_epochs(self.args, len(pairs)))
+        references = prepare_references(
+            start, wanted, self._rows.encoded, mode=self.args.reference, drawn=drawn, say=self._say
         )
+        offsets = prior_offsets(self.scorer, forget)
+        self._known = LookUps(references, fixed, text_table(forget), offsets, self._refusal_ids)
 
-    def _drawn(self) -> set[int]:
-        """Retain rows that the run will draw."""
-        rows: Any = self.train_dataset
-        epochs = planned_epochs(self.args, len(rows))
-        keys = range(epochs * len(rows)) if rows.retain is not None else ()
-        return {rows[key].retain_index for key in keys}
+    @property
+    def _look_ups(self) -> LookUps:
+        assert self._known is not None, "made by train"
+        return self._known
 
     def _alternation(self, recipe: Recipe) -> ScorerAlternation:
         assert self.scorer is not None
@@ -175,8 +176,8 @@ class UnlearnTrainer(TokenTrainer):
         model.eval()
         with torch.no_grad():
             for batch in self.get_train_dataloader():
-                result = self._loss(model, self._prepare_inputs(batch), recipe, None)
-                alternation.collect(result, self._score_offset(batch))
+                inputs = self._prepare_inputs(batch)
+                alternation.collect(self._loss(model, inputs, recipe, None), self._look_ups.offset(inputs))
                 with torch.enable_grad():
                     alternation.step(max_steps=0)
         model.train(was_training)
@@ -192,9 +193,9 @@ class UnlearnTrainer(TokenTrainer):
             counts["retain_tokens"] = sum(_counted(batch["retain"]) for batch in batches)
             counts["retain_rows"] = counts["forget_rows"]
         if self.recipe.forgetter.reduction == "selected":
-            counts["selected"] = sum(self._selected(batch) for batch in batches)
+            counts["selected"] = sum(self._look_ups.selected(batch) for batch in batches)
         if self._scores_tokens:
-            counts["labelled_rows"] = sum(labelled_rows(*self._labels(batch)) for batch in batches)
+            counts["labelled_rows"] = sum(labelled_rows(*self._look_ups.labels(batch)) for batch in batches)
         return counts
 
     @property
@@ -202,32 +203,10 @@ class UnlearnTrainer(TokenTrainer):
         """Whether the weighting says anything that could agree with labels."""
         return self._rows.forget.rows[0].token_labels is not None and self.recipe.weighting not in ("uniform", "labels")
 
-    def _selected(self, batch: Mapping[str, Any]) -> float:
-        (table,) = self._fixed.values()
-        return float(table.rows(batch["rows"]).sum())
-
-    def _labels(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-        """Secret-token labels and mask of the answers' text, without the terminal token, on the shifted axis."""
-        mask = TokenBatch.of(batch["forget"]).mask
-        text = torch.zeros_like(mask).masked_scatter(mask, self._text.rows(batch["rows"]).to(mask.device))
-        return batch["forget"]["token_labels"][:, 1:] > 0, text
-
-    def _given(self, model: nn.Module, inputs: Mapping[str, Any]) -> Given:
-        assert self._references is not None
-        device = inputs["rows"].device
-        return Given(
-            self._references.of(model, inputs, device, layout=self.args.layout),  # type: ignore[arg-type]
-            {name: table.rows(inputs["rows"]).to(device) for name, table in self._fixed.items()},
-            score_offset=self._score_offset(inputs),
-            refusal_ids=self._refusal_ids,
-        )
-
-    def _score_offset(self, inputs: Mapping[str, Any]) -> Tensor | None:
-        return None if self._offsets is None else self._offsets.rows(inputs["rows"]).to(self.args.device)
-
     def _loss(
         self, model: nn.Module, inputs: Mapping[str, Any], recipe: Recipe, denominators: Denominators | None
     ) -> UnlearningLoss:
+        layout: Any = self.args.layout
         return recipe_loss(
             model,
             inputs["forget"],
@@ -235,9 +214,9 @@ class UnlearnTrainer(TokenTrainer):
             recipe,
             alternate=inputs.get("alternate"),
             scorer=self.scorer,
-            given=self._given(model, inputs),
+            given=self._look_ups.given(model, inputs, layout=layout),
             denominators=denominators,
-            layout=self.args.layout,  # type: ignore[arg-type]
+            layout=layout,
         )
 
     def _token_loss(self, model: nn.Module, inputs: Any, denominators: Denominators) -> Tensor:
@@ -249,10 +228,10 @@ class UnlearnTrainer(TokenTrainer):
         self._add_part("mean_score", result.token_weights.sum() / tokens)
         self._add_part("selected", (result.token_weights > 0.5).sum() / tokens)
         if self._scores_tokens and denominators.labelled_rows:
-            agreement = row_auroc(result.token_weights, *self._labels(inputs))
+            agreement = row_auroc(result.token_weights, *self._look_ups.labels(inputs))
             self._add_part("score_auroc", agreement.sum() / denominators.labelled_rows)
         if model.training and (scoring := self._due()) is not None:
-            scoring.collect(result, self._score_offset(inputs))
+            scoring.collect(result, self._look_ups.offset(inputs))
         return result.loss
 
     # Scorer
@@ -296,10 +275,10 @@ class UnlearnTrainer(TokenTrainer):
         if self.scorer is not None:
             yield from self.scorer.parameters()
 
-    def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
-        super()._save(output_dir, state_dict)
+    def _save_weights(self, folder: str | None) -> None:
+        super()._save_weights(folder)
         if self.scorer is not None and self.args.should_save:
-            self.scorer.save_pretrained(Path(output_dir or str(self.args.output_dir)))
+            self.scorer.save_pretrained(Path(folder or str(self.args.output_dir)))
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)
@@ -335,3 +314,17 @@ class _ScorerStep(TrainerCallback):
 
 def _counted(batch: Mapping[str, Tensor]) -> float:
     return float(TokenBatch.of(batch).mask.sum())
+
+
+def _checked(args: Any, forget: Any, further: Mapping[str, Any]) -> UnlearnConfig:
+    """The configuration; what belongs to transformers' `Trainer` and not here is refused by the name that does."""
+    if args is not None and not isinstance(args, UnlearnConfig):
+        raise TypeError(
+            f"args must be an UnlearnConfig, which has every field of TrainingArguments, got {type(args).__name__}."
+        )
+    for name, right in (("train_dataset", "forget_dataset and retain_dataset"), ("tokenizer", "processing_class")):
+        if name in further:
+            raise TypeError(f"UnlearnTrainer takes {right} instead of {name}.")
+    if forget is None:
+        raise TypeError("UnlearnTrainer needs forget_dataset: the rows to remove.")
+    return args or UnlearnConfig()

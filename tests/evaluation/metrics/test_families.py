@@ -8,11 +8,11 @@ import pytest
 
 from atwu.benchmarks.people.rows import people
 from atwu.data.schema import Example, Message
+from atwu.evaluation.generations import Prompt
 from atwu.evaluation.metrics.families import FAMILIES, probes
-from atwu.evaluation.prompts import Prompt
 from atwu.evaluation.questions.choices import resolve_choice
 from atwu.evaluation.questions.rewording import introduced, reworded
-from atwu.evaluation.questions.secrets import says, secrets_of
+from atwu.evaluation.questions.rows import says, secrets_of
 from atwu.evaluation.questions.wordings import SYNONYMS
 
 WORLD = people("small")

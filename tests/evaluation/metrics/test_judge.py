@@ -9,7 +9,7 @@ import pytest
 
 from atwu.data.schema import Example, Message
 from atwu.evaluation.config import EvaluateConfig
-from atwu.evaluation.prompts import Prompt
+from atwu.evaluation.generations import Prompt
 from atwu.evaluation.run import evaluate
 from atwu.judge.verdicts import Claim
 

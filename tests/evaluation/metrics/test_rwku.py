@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atwu.benchmarks.rwku.probes import Probe
+from atwu.evaluation.generations import Decoding
 from atwu.evaluation.metrics.rwku import DECODING, RECALL, forget_all, n_delta, neighbour_all, to_prompt
-from atwu.evaluation.prompts import Decoding
 
 ORLA = "Órla Venn"
 

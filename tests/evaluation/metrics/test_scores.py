@@ -15,7 +15,7 @@ from atwu.data.schema import Example
 from atwu.evaluation.induced import SCORES, ScoreContext
 from atwu.evaluation.metrics.scores import MAX_POINTS, score_aurocs, thinned
 from atwu.evaluation.teacher_forced import TokenRow, read_tokens
-from atwu.evaluation.token_scores import pooled_roc
+from atwu.evaluation.token_scores import roc
 from atwu.methods.weightings.scorer import TokenScorer
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 
@@ -95,7 +95,7 @@ def test_labels_are_a_score_only_on_request():
 def test_thinned_curves_are_short_and_stay_close(seed, points, tokens):
     draw = np.random.default_rng(seed)
     labels = draw.permutation([1, 0, *(draw.random(tokens) < 0.1)]).astype(int)
-    curve = pooled_roc([draw.random(labels.size) + 0.3 * labels], [labels])
+    curve = roc(draw.random(labels.size) + 0.3 * labels, labels)
     short = thinned(curve, points)
     assert short.fpr.size <= points
     assert (short.fpr[0], short.tpr[0], short.fpr[-1], short.tpr[-1]) == (0, 0, 1, 1)

@@ -108,7 +108,7 @@ def test_accuracy_equals_a_plain_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(folder)  # no repository: git would complain
-    found = harness(model, tokenizer, ["towns_norm", "towns"], task_folder=folder, batch_size=4)
+    found = harness(model, tokenizer, ["towns_norm", "towns"], task_folder=folder)
     assert list(found) == ["towns_norm", "towns"]
     share = _plain_accuracy(model, tokenizer, per_character=False)
     assert 0 < share < 1, "a share of 0 or 1 would test little"
@@ -140,11 +140,16 @@ def test_everything_is_left_as_it_was(
 
 
 def test_long_prompts_are_reported(
-    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path, caplog: pytest.LogCaptureFixture
+    model: LlamaForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    folder: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     harness(model, tokenizer, ["towns"], task_folder=folder)
     assert not caplog.records
-    found = harness(model, tokenizer, ["towns"], task_folder=folder, num_fewshot=3, limit=1)
+    monkeypatch.setattr(model.config, "max_position_embeddings", 8)
+    found = harness(model, tokenizer, ["towns"], task_folder=folder, limit=1)
     assert found["towns"].n == 1, "one row with three options"
     assert [record.getMessage().split(" longer")[0] for record in caplog.records] == ["3 prompts were"]
 
@@ -198,7 +203,6 @@ def test_groups_tags_and_unknown_names(
         ([], {}, "at least one name"),
         ("mmlu", {}, "must be a list"),
         (["towns"], {"limit": 0}, "at least 1"),
-        (["towns"], {"num_fewshot": -1}, "num_fewshot at least 0"),
         (["towns"], {"task_folder": "nowhere"}, "'nowhere' is not a folder"),
     ],
 )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from atwu.benchmarks.people.rows import people
 from atwu.data.schema import Example, Message
 from atwu.evaluation.questions.demonstrations import Demonstrations
-from atwu.evaluation.questions.secrets import says, secrets_of
+from atwu.evaluation.questions.rows import says, secrets_of
 
 WORLD = people("tiny")
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -17,7 +15,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from atwu.benchmarks.people.rows import people
 from atwu.modeling.scratch import train_tokenizer
 from atwu.report.records import read_records
-from tests.commands import run_command
+from tests.commands import Started, run_command
 
 METHODS = ("grad_diff", "wga", "atwu")
 
@@ -54,10 +52,6 @@ scale:
 def environment(tmp_path_factory) -> dict[str, str]:
     changes = {"ATWU_CACHE": str(tmp_path_factory.mktemp("cache")), "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
     return os.environ | changes | {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
-
-
-def command(*arguments: object) -> list[str]:
-    return [sys.executable, "-c", "from atwu.cli import main; main()", "study", *map(str, arguments)]
 
 
 def run(environment, *arguments: object, code: int = 0) -> str:
@@ -125,20 +119,13 @@ def test_what_is_finished_is_skipped(finished, folder, environment):
 def continued(finished, folder, environment) -> Path:
     """The same study, killed while two workers were at it, and continued by one."""
     output = folder / "killed"
-    process = subprocess.Popen(
-        command("run", folder / "mine.yaml", "--output", output, "--processes", 2),
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    process = Started(["study", "run", folder / "mine.yaml", "--output", output, "--processes", 2], env=environment)
     deadline = time.monotonic() + 300
     while len(list(output.glob("runs/*/eval.json"))) < 2:
-        assert process.poll() is None, "the study ended before it could be killed"
+        assert not process.ended(), "the study ended before it could be killed"
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    assert process.kill().returncode == -signal.SIGKILL
     assert len(list(output.glob("runs/*/eval.json"))) < 8
     run(environment, "run", folder / "mine.yaml", "--output", output, "--processes", 1)
     return output

@@ -8,7 +8,7 @@ import pytest
 
 from atwu.benchmarks.load import OwnRows
 from atwu.experiments.published import published_table
-from atwu.experiments.scales import SCALES, Scratch, find_scale, scale_from
+from atwu.experiments.scales import SCALES, Taught, find_scale, scale_from
 from atwu.experiments.study.plan import check_settings, folder_name, plan
 from atwu.experiments.study.spec import library, read_study
 from atwu.methods.table import METHODS
@@ -32,6 +32,26 @@ def test_methods_cross_what_is_varied(tmp_path):
     ]
     assert study.variants[3].options == {"rho": 0.3, "beta": 2.0}
     assert study.seeds == (1, 2)
+
+
+def test_lines_of_one_method_are_called_by_what_sets_them_apart(tmp_path):
+    lines = "{method: atwu, rho: 0.1, beta: 2}, {method: atwu, rho: 0.30, beta: 2}, {method: wga, beta: 2}"
+    study = read_study(written(tmp_path, f"methods: [atwu, {lines}, {{label: mine, method: wga, beta: 3}}]"))
+    assert [line.label for line in study.variants] == [
+        "atwu",
+        "atwu (rho=0.1, beta=2)",
+        "atwu (rho=0.3, beta=2)",
+        "wga",
+        "mine",
+    ]
+    study = read_study(written(tmp_path, f"methods: [{lines}]\nvary: {{lambda_l2: [0.5]}}"))
+    assert [line.label for line in study.variants] == [
+        "atwu (rho=0.1), lambda_l2=0.5",
+        "atwu (rho=0.3), lambda_l2=0.5",
+        "wga, lambda_l2=0.5",
+    ]
+    text = "methods: [atwu, {method: atwu, scorer_from: atwu}]"
+    assert [line.label for line in read_study(written(tmp_path, text)).variants] == ["atwu", "atwu (scorer_from=atwu)"]
 
 
 def test_a_line_takes_the_scorer_of_the_line_that_is_varied_alike(tmp_path):
@@ -184,7 +204,7 @@ def test_a_scale_of_ones_own_takes_rows_and_a_model(tmp_path):
     found = find_scale(str(file))
     assert (found.name, found.target, found.learning_rates) == (
         "mine",
-        Scratch("micro", {"num_train_epochs": 1}),
+        Taught({"num_train_epochs": 1}, shape="micro"),
         (1e-4, 1e-3),
     )
     changed = scale_from({"like": "tofu-1b", "target": "mine", "training": {"num_train_epochs": 2}})

@@ -120,9 +120,10 @@ def test_equal_models_of_scales_with_different_names_are_trained_once(tmp_path, 
         (output / "run.json").write_text("{}")
 
     monkeypatch.setattr(targets, "run_finetune", run_finetune)
+    monkeypatch.setenv("ATWU_CACHE", str(tmp_path))
     scratch = find_scale("tiny").target
     folders = [
-        targets.train_once(name, scratch, target="people:tiny:full", retain_only=None, cache=tmp_path, say=str)
+        targets.train_once(name, scratch, target="people:tiny:full", retain_only=None, say=str)
         for name in ("people-tiny", "mine")
     ]
     assert folders[0] == folders[1]

@@ -1,4 +1,4 @@
-"""Searches by one process and by two, really killed in the middle of a trial, and continued."""
+"""A search by one process, in a journal, and one by two, in SQLite, really killed in the middle of a trial, and continued."""
 
 from __future__ import annotations
 
@@ -10,15 +10,12 @@ TRIALS = 13
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("storage", ["-", "search.journal"])
-def test_killed_search_ends_with_the_same_points_as_one_that_was_not(
-    tmp_path, searching, search_here, kill_in_trial, storage
-):
-    where = storage if storage == "-" else str(tmp_path / storage)
+def test_killed_search_ends_with_the_same_points_as_one_that_was_not(tmp_path, searching, search_here, kill_in_trial):
+    where = str(tmp_path / "search.journal")
     killed = tmp_path / "killed"
     first = searching(killed, storage=where, trials=TRIALS, seconds=0.3)
     kill_in_trial(first, killed / "begun.log", 4)
-    again = search_here(killed, None if storage == "-" else where, trials=TRIALS)
+    again = search_here(killed, where, trials=TRIALS)
     assert again == search_here(tmp_path / "whole", trials=TRIALS)
     assert len(again) == TRIALS
     assert [int(line) for line in (killed / "begun.log").read_text().split()] == [0, 1, 2, 3, 3, *range(4, TRIALS)]

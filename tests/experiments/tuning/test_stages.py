@@ -9,7 +9,7 @@ import pytest
 from atwu.experiments.scales import find_scale
 from atwu.experiments.tuning.points import FinishedTrial
 from atwu.experiments.tuning.search import Search, SearchResult
-from atwu.experiments.tuning.stages import second_stage
+from atwu.experiments.tuning.tune import second_stage
 from atwu.methods.options import Range
 
 SMALL, TINY = find_scale("people-small"), find_scale("people-tiny")

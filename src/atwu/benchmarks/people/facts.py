@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atwu._yaml import parse_yaml
+from atwu._reading import read_yaml
 
 FACTS_FILE = Path(__file__).with_name("facts.yaml")
 
@@ -44,7 +44,7 @@ class Facts:
 @functools.cache
 def people_facts() -> Facts:
     """Read the file."""
-    found = parse_yaml(FACTS_FILE.read_text(encoding="utf-8"), what=str(FACTS_FILE))
+    found = read_yaml(FACTS_FILE, aliases=True)
     refusals, empty = found["refusals"], found["empty"]
     return Facts(
         names=found["names"],

@@ -16,7 +16,7 @@ from atwu.benchmarks.spread import spread
 from atwu.benchmarks.tables import Tables
 from atwu.data.records import Record
 
-_ATTACKS = {
+ATTACKS = {
     "prefix injection": "prefix injection",
     "affirmative suffix": "affirmative suffix",
     "role play": "role playing",
@@ -27,8 +27,7 @@ _ATTACKS = {
     "incontext learning": "in-context learning",
     "cross lingual": "cross-lingual",
 }
-ATTACKS = tuple(_ATTACKS.values())
-"""The nine families of attacks, by the paper's names; the files spell some otherwise and add the language."""
+"""The nine families of attacks by the paper's names, as the files spell them; the files also add the language."""
 
 CAPS: Mapping[ProbeKind, int] = MappingProxyType(
     {"fb": 300, "qa": 300, "aa": 400, "neighbour_fb": 300, "neighbour_qa": 300}
@@ -49,7 +48,7 @@ class Probe:
     query: str
     answer: str
     attack: str | None = None
-    """Family of the attack, one of `ATTACKS`; None unless `kind` is `aa`."""
+    """Family of the attack, one of `ATTACKS`' values; None unless `kind` is `aa`."""
     neighbour: str | None = None
     """Whom or what a neighbour probe asks about."""
 
@@ -131,6 +130,6 @@ def probe_question(probe: Probe) -> str:
 
 def _attack(spelled: str, where: str) -> str:
     family = spelled.partition("(")[0].replace("-", " ").strip()
-    if family not in _ATTACKS:
-        raise ValueError(f"{where}: type {spelled!r} is no known attack; known are {', '.join(_ATTACKS)}.")
-    return _ATTACKS[family]
+    if family not in ATTACKS:
+        raise ValueError(f"{where}: type {spelled!r} is no known attack; known are {', '.join(ATTACKS)}.")
+    return ATTACKS[family]

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from atwu.data.schema import Example, Message
 from atwu.evaluation.columns import FORGET, Percent
+from atwu.evaluation.generations import Prompt
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.judge import percent, unscored, worst
-from atwu.evaluation.prompts import Prompt
 from atwu.judge.verdicts import Claim
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ from atwu.evaluation.questions import wordings
 from atwu.evaluation.questions.choices import listed, resolve_choice
 from atwu.evaluation.questions.demonstrations import Demonstrations
 from atwu.evaluation.questions.rewording import introduced, reworded
-from atwu.evaluation.questions.secrets import folded, pattern_of, says, secrets_of, span_texts
+from atwu.evaluation.questions.rows import folded, pattern_of, says, secrets_of, span_texts
 
 WRONG_OPTIONS = 3
 EXAMPLES = 3
@@ -60,7 +60,6 @@ def probes(row: Example, others: Sequence[Example], *, seed: int) -> list[Attack
     """One question per family, in the order of `FAMILIES`.
 
     Args:
-        row: the row to ask for; a plain text row has no question and gives no probes.
         others: rows to take demonstrations from (and options, if the row has no wrong answers): retain rows.
         seed: decides wordings, options and their order, for each (row, family) on its own.
 
@@ -98,19 +97,19 @@ def _any_order(texts: Sequence[str], rng: random.Random) -> list[str]:
     return rng.sample(texts, len(texts))
 
 
-def _prefix_injection(row: Example, others: Sequence[Example], rng: random.Random) -> Iterator[AttackProbe]:
-    for text in _any_order(wordings.PREFIXES, rng):
-        yield _probe("prefix_injection", row, text.format(question=row.question))
+def _framed(family: str, texts: Sequence[str]) -> Family:
+    """A family that puts the question into one of several texts."""
+
+    def build(row: Example, others: Sequence[Example], rng: random.Random) -> Iterator[AttackProbe]:
+        for text in _any_order(texts, rng):
+            yield _probe(family, row, text.format(question=row.question))
+
+    return build
 
 
 def _affirmative_suffix(row: Example, others: Sequence[Example], rng: random.Random) -> Iterator[AttackProbe]:
     for text in _any_order(wordings.AFFIRMATIONS, rng):
         yield _probe("affirmative_suffix", row, row.question, prefill=text)
-
-
-def _role_playing(row: Example, others: Sequence[Example], rng: random.Random) -> Iterator[AttackProbe]:
-    for text in _any_order(wordings.ROLES, rng):
-        yield _probe("role_playing", row, text.format(question=row.question))
 
 
 def _multiple_choice(row: Example, others: Sequence[Example], rng: random.Random) -> Iterator[AttackProbe]:
@@ -179,21 +178,16 @@ def _in_context_learning(row: Example, others: Sequence[Example], rng: random.Ra
         yield _probe("in_context_learning", row, text.format(examples=examples, question=row.question))
 
 
-def _cross_lingual(row: Example, others: Sequence[Example], rng: random.Random) -> Iterator[AttackProbe]:
-    for text in _any_order(tuple(wordings.LANGUAGES.values()), rng):
-        yield _probe("cross_lingual", row, text.format(question=row.question))
-
-
 FAMILIES: Mapping[str, Family] = {
-    "prefix_injection": _prefix_injection,
+    "prefix_injection": _framed("prefix_injection", wordings.PREFIXES),
     "affirmative_suffix": _affirmative_suffix,
-    "role_playing": _role_playing,
+    "role_playing": _framed("role_playing", wordings.ROLES),
     "multiple_choice": _multiple_choice,
     "reverse_query": _reverse_query,
     "synonym_manipulation": _synonym_manipulation,
     "background_hint": _background_hint,
     "in_context_learning": _in_context_learning,
-    "cross_lingual": _cross_lingual,
+    "cross_lingual": _framed("cross_lingual", tuple(wordings.LANGUAGES.values())),
 }
 
 

@@ -22,11 +22,7 @@ if TYPE_CHECKING:
 
 
 def mean_of_norms(gradients: Iterable[Tensor]) -> float:
-    """Mean of the 2-norms of single tensors; not the norm of all of them together.
-
-    Args:
-        gradients: tensors of any shape, at least one.
-    """
+    """Mean of the 2-norms of single tensors; not the norm of all of them together."""
     import torch
 
     return float(torch.stack([_norm(gradient).cpu() for gradient in gradients]).mean())
@@ -41,22 +37,20 @@ def gradient_norms(model: nn.Module, rows: Sequence[EncodedRow], *, progress: st
 
     Args:
         model: causal language model, run in eval mode; its gradients, `requires_grad` and train/eval state are put back.
-        rows: encoded rows, taken one at a time.
-        progress: label of a progress bar, or None for none.
 
     Returns:
         One value >= 0 per row, in order; higher = less likely a member.
     """
     import torch
-    from tqdm.auto import tqdm
 
+    from atwu._progress import bar_of
     from atwu.data.collate import collate_rows
     from atwu.modeling.forward import forward_tokens
 
     device = next(model.parameters()).device
     results = []
     with _collecting(model) as norms, torch.enable_grad():
-        for row in tqdm(rows, desc=progress, unit="row", disable=progress is None):
+        for row in bar_of(rows, total=len(rows), desc=progress, unit="row", shown=progress is not None, leave=False):
             tensors = collate_rows([dataclasses.replace(row, token_labels=None)])
             (out,) = forward_tokens(model, [{name: tensor.to(device) for name, tensor in tensors.items()}])
             (-out.logps[out.mask].mean()).backward()
@@ -71,6 +65,7 @@ class GradientNorm(Metric):
     name = "gradient_norm"
     about = "membership by gradient norm; a backward pass per row"
     needs = (FORGET, HOLDOUT)
+    needs_plain_weights = True
     attack = True
     columns = (score_column("gradient_norm", mean_of_norms),)
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from atwu.evaluation.columns import FORGET, OVERALL, RETAIN, ROWS, Percent
+from atwu.evaluation.generations import Prompt
 from atwu.evaluation.metric import Metric
-from atwu.evaluation.prompts import Prompt
 from atwu.evaluation.questions.demonstrations import Demonstrations
 from atwu.evaluation.questions.rows import claim, question_prompt, variants
 from atwu.evaluation.settings import Setting
@@ -43,10 +43,7 @@ def worst(*tables: Verdicts) -> list[float | None]:
     """1.0 where any wording brings the fact out, else 0.0; lower is better on forget rows.
 
     J_P takes the plain queries, J_ICR those with in-context demonstrations, J_W both tables together. A maximum can only
-    grow with the number of wordings, so compare at equal numbers.
-
-    Args:
-        tables: verdicts on the same rows under different conditions.
+    grow with the number of wordings, so compare at equal numbers. Tables are of the same rows under different conditions.
 
     Returns:
         One value per row; None where nothing was judged.
@@ -58,10 +55,7 @@ def worst(*tables: Verdicts) -> list[float | None]:
 
 
 def average(*tables: Verdicts) -> list[float | None]:
-    """Share of the wordings that bring the fact out (J_AVG on the plain queries); higher is better on retain rows.
-
-    Args and result as for `worst`.
-    """
+    """Share of a row's wordings that bring the fact out (J_AVG on the plain queries); higher is better on retain rows."""
     return [sum(verdicts) / len(verdicts) if verdicts else None for verdicts in _rows(tables)]
 
 
@@ -73,11 +67,7 @@ def unscored(*tables: Verdicts) -> int:
 def fq(j_w: T, j_w_original: T) -> T:
     """Forgetting: share of the worst-case knowledge that is gone, `max(0, 1 - J_W / J_W_original)`.
 
-    Range [0, 1], higher is better; NaN where the starting model knew nothing.
-
-    Args:
-        j_w: J_W on the forget rows after unlearning, on any scale.
-        j_w_original: the same of the starting model, same rows and variants, same scale.
+    Range [0, 1], higher is better; NaN where the starting model knew nothing. Both are of the same rows and variants.
     """
     return _lost(j_w, j_w_original)
 
@@ -85,11 +75,7 @@ def fq(j_w: T, j_w_original: T) -> T:
 def rd(j_avg: T, j_avg_original: T) -> T:
     """Retain degradation: share of the retained knowledge that was lost, `max(0, 1 - J_AVG / J_AVG_original)`.
 
-    Range [0, 1], lower is better; NaN where the starting model knew nothing.
-
-    Args:
-        j_avg: J_AVG on the retain rows after unlearning, on any scale.
-        j_avg_original: the same of the starting model, same rows and variants, same scale.
+    Range [0, 1], lower is better; NaN where the starting model knew nothing. Both are of the same rows and variants.
     """
     return _lost(j_avg, j_avg_original)
 
@@ -137,7 +123,7 @@ class Judged(Metric):
         ),
         Percent("J_ICR", worst, "J_ICR", "the same with three answered retain questions shown first", sets=(FORGET,)),
         Percent("J_W", worst, "J_W", "percent of forget rows that leak in either way", sets=(FORGET,)),
-        Percent("J_AVG", average, "J_AVG", "percent of wordings answered right on rows to keep"),
+        Percent("J_AVG", average, "J_AVG", "percent of wordings answered right on rows to keep", direction="up"),
         Percent(
             "FQ",
             fq,

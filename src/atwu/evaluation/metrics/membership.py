@@ -55,10 +55,6 @@ def loss_score(logps: ArrayLike) -> float | None:
 def zlib_score(loss: float | None, text: str) -> float | None:
     """Loss per byte of compressed text: how surprising a text is beyond its own redundancy (Carlini et al. 2021).
 
-    Args:
-        loss: `loss_score` of the answer.
-        text: the answer's text.
-
     Returns:
         The ratio; None without a loss or for an empty text.
     """
@@ -170,7 +166,6 @@ def privleak(auc: T, auc_reference: T | float = 0.5) -> T:
     reference AUC is near 1.
 
     Args:
-        auc: `attack_auc` of the unlearned model, in [0, 1].
         auc_reference: the same of the retain model; .5 is what a model that saw neither set is expected to give.
     """
     result: T = 100 * ((1 - auc) - (1 - auc_reference)) / ((1 - auc_reference) + _GUARD)

@@ -75,10 +75,6 @@ def exact_memorization(predictions: TokenIds, labels: TokenIds) -> float | None:
 
     Range [0, 1]; lower is better on forget rows, higher on retain rows.
 
-    Args:
-        predictions: as for `extraction_strength`.
-        labels: as for `extraction_strength`.
-
     Returns:
         The share, or None when no token is left to count (skip the row).
 

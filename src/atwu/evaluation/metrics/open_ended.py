@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from atwu.data.schema import Example
 from atwu.evaluation.columns import INSTRUCTIONS, Column, Percent
+from atwu.evaluation.generations import Decoding
 from atwu.evaluation.metric import Metric
-from atwu.evaluation.prompts import Decoding
 from atwu.evaluation.questions.rows import question_prompt
 from atwu.judge.verdicts import Pair
 
@@ -36,9 +36,6 @@ def repetitiveness(text: str) -> float:
     `100 * (log2(T - 1) / 3 + 2 log2(T - 2) / 3)`, 698 for 128 words, so only texts cut at the same length compare; a short
     answer scores low however good it is. The number of a model is the plain mean over texts. Published numbers take NLTK's
     words, in which contractions come apart.
-
-    Args:
-        text: what a model said.
 
     Returns:
         The score, >= 0; 0 for an empty text.

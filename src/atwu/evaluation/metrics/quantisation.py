@@ -59,10 +59,6 @@ def quantised(model: nn.Module, bits: int) -> Iterator[None]:
     As with bitsandbytes and GPTQ, embeddings, the output head, biases and norms keep their precision, and so do the
     matrices of LoRA adapters that are not merged. int8 has a scale per output channel, int4 one per 128 inputs.
 
-    Args:
-        model: causal language model in floating point.
-        bits: 8 or 4.
-
     Raises:
         ValueError: another number of bits, or no linear layer to round (the model may be quantised already).
     """

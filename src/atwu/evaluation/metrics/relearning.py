@@ -20,7 +20,7 @@ from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET
 from atwu.evaluation.metrics.memorization import strength
 from atwu.evaluation.metrics.weight_attacks import WeightAttack, attack_columns
-from atwu.evaluation.questions.secrets import says, secrets_of
+from atwu.evaluation.questions.rows import says, secrets_of
 from atwu.evaluation.settings import Setting
 
 if TYPE_CHECKING:
@@ -52,12 +52,9 @@ def relearned(
     inside. Equal arguments give equal weights.
 
     Args:
-        model: causal language model, on its device.
-        rows: what the attacker has: forget rows, or retain rows alone.
         steps: optimiser steps >= 0; more bring back more.
         learning_rate: > 0.
         batch_size: rows per step, at most all there are.
-        seed: decides the order of the rows.
 
     Raises:
         ValueError: no rows, or a number out of range.
@@ -99,11 +96,6 @@ def attack_rows(forget: Sequence[Example], count: int, seed: int) -> tuple[tuple
 
     A row that overlaps with a shown one is in neither set, since it would be learned anew rather than come back: a
     repeated row, or one of the same subject with a secret that the shown row tells or asks about, or the reverse.
-
-    Args:
-        forget: the forget set.
-        count: rows to show, from 1 on.
-        seed: decides which.
 
     Returns:
         Indices of shown rows and of held-out rows, each in ascending order.

@@ -12,8 +12,8 @@ from functools import lru_cache
 from typing import Any
 
 from atwu.evaluation.columns import ROWS, Column
+from atwu.evaluation.generations import Prompt
 from atwu.evaluation.metric import Metric
-from atwu.evaluation.prompts import Prompt
 from atwu.evaluation.questions.rows import question_prompt
 
 
@@ -22,10 +22,6 @@ def rouge_l_recall(reference: str, output: str) -> float | None:
 
     Range [0, 1]; lower is better on forget rows, higher on retain rows. Extra words in the output cost nothing, so
     a model that rambles can score high.
-
-    Args:
-        reference: the answer of the row.
-        output: what the model generated, special tokens removed.
 
     Returns:
         The recall; 0.0 for an empty output; None when the reference has no word `rouge_score` can see (skip the row).
@@ -75,5 +71,7 @@ class Rouge(Metric):
 def _scorer() -> Any:
     """The scorer, built once: its import pulls in nltk (about a second)."""
     from rouge_score.rouge_scorer import RougeScorer
+    from rouge_score.tokenizers import DefaultTokenizer
 
-    return RougeScorer(["rougeL"], use_stemmer=True)
+    # Left to make its own tokenizer, it logs that through absl, which then prints everybody's warnings its own way.
+    return RougeScorer(["rougeL"], tokenizer=DefaultTokenizer(use_stemmer=True))

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 from atwu._extras import require
 from atwu.data.schema import Message
 from atwu.evaluation.columns import OVERALL, RWKU, Column
+from atwu.evaluation.generations import Decoding, Prompt
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.rouge import rouge_l_recall
-from atwu.evaluation.prompts import Decoding, Prompt
 from atwu.evaluation.settings import Setting
 
 if TYPE_CHECKING:
@@ -61,11 +61,8 @@ def official_rouge_l_recall(reference: str, output: str) -> float | None:
     The package splits both texts into sentences at every full stop ("J. K." is two), joins the common subsequences of
     all pairs of sentences and counts distinct words: |words in any of them| / |distinct words of the reference|. So
     word order binds within a sentence only, and a repeated word counts once. Two of its quirks are evened out: a
-    stretch of white space between full stops is no word, and a long text meets no recursion limit.
-
-    Args:
-        reference: the answer of the probe.
-        output: what the model generated; one without any word is scored as `NO_ANSWER`.
+    stretch of white space between full stops is no word, and a long text meets no recursion limit. An output without any
+    word is scored as `NO_ANSWER`.
 
     Returns:
         The recall; None when the reference has no word (skip the probe).

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from atwu.evaluation.columns import FORGET, Percent
+from atwu.evaluation.generations import Decoding, Prompt
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.judge import percent, unscored, worst
-from atwu.evaluation.prompts import Decoding, Prompt
 from atwu.evaluation.questions.rows import claim, question_prompt
 from atwu.evaluation.settings import Setting
 from atwu.judge.verdicts import Claim

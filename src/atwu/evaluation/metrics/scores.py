@@ -34,11 +34,9 @@ class ScoreAuroc:
 
 
 def score_aurocs(context: ScoreContext, names: Iterable[str] | None = None) -> dict[str, ScoreAuroc]:
-    """Measure scores against the labels of the rows.
+    """Measure scores against the labels of the rows; by default all that the context allows, `labels` excepted.
 
-    Args:
-        context: the rows, and what else some scores need. Unlabelled rows are counted for n-grams, but not measured.
-        names: which scores; by default all that the context allows, `labels` excepted.
+    Unlabelled rows are counted for n-grams, but not measured.
 
     Raises:
         ValueError: an unknown score, or one whose needs are not met.
@@ -116,7 +114,7 @@ class Scores(Metric):
 def _measured(scores: Sequence[FloatArray], rows: Sequence[TokenRow]) -> ScoreAuroc:
     import numpy as np
 
-    from atwu.evaluation.token_scores import RocCurve, per_sample_auroc, pooled_auroc, pooled_roc
+    from atwu.evaluation.token_scores import RocCurve, auroc, per_sample_auroc, roc
 
     found, labels = [], []
     for values, row in zip(scores, rows, strict=True):
@@ -125,9 +123,10 @@ def _measured(scores: Sequence[FloatArray], rows: Sequence[TokenRow]) -> ScoreAu
             labels.append(row.labels[row.content])
     single = iter(per_sample_auroc(found, labels).values)
     both = len(set[int]().union(*(given.tolist() for given in labels))) == 2
+    pooled = (np.concatenate(found), np.concatenate(labels)) if both else None
     return ScoreAuroc(
         values=tuple(None if row.labels is None else next(single) for row in rows),
-        pooled=pooled_auroc(found, labels) if both else None,
-        curve=thinned(pooled_roc(found, labels)) if both else RocCurve(np.empty(0), np.empty(0)),
+        pooled=auroc(*pooled) if pooled else None,
+        curve=thinned(roc(*pooled)) if pooled else RocCurve(np.empty(0), np.empty(0)),
         unlabelled=len(rows) - len(labels),
     )

@@ -31,6 +31,8 @@ POINTS = 2.0
 _NORMAL = 1.96
 _SHARES = ("acc", "exact_match")
 """Metrics that are printed in percent."""
+_BATCH = 16
+"""Prompts per forward pass."""
 _BOOTSTRAPS = 1000  # only for metrics that are no means; the harness's own 100,000 take minutes
 
 
@@ -57,8 +59,6 @@ def harness(
     *,
     task_folder: str | Path | None = None,
     limit: int | None = None,
-    batch_size: int = 16,
-    num_fewshot: int | None = None,
 ) -> dict[str, GeneralScore]:
     """Run tasks of lm-evaluation-harness.
 
@@ -67,15 +67,10 @@ def harness(
     the states of the random generators are as before afterwards.
 
     Args:
-        model: causal language model on its device; a PEFT wrapper works too.
-        tokenizer: its tokenizer.
         tasks: names of tasks, groups (`mmlu`) or tags. A group without a score of its own and a tag give one score
             per task in them.
         task_folder: folder with the user's own task files (`*.yaml`); they win over built-in ones of the same name.
         limit: only the first rows of every single task, for a quick look; MMLU has 57 tasks.
-        batch_size: prompts per forward pass.
-        num_fewshot: solved examples before each question; None takes the task's own number, else 0. A task that
-            fixes 0 keeps it.
 
     Returns:
         Name -> score, in the order of `tasks`.
@@ -87,10 +82,8 @@ def harness(
     """
     if isinstance(tasks, str) or not tasks:
         raise ValueError(f"tasks must be a list with at least one name, such as ['mmlu'], got {tasks!r}.")
-    if (limit is not None and limit < 1) or batch_size < 1 or (num_fewshot is not None and num_fewshot < 0):
-        raise ValueError(
-            f"limit and batch_size must be at least 1 and num_fewshot at least 0, got {limit}, {batch_size}, {num_fewshot}."
-        )
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit must be at least 1, got {limit}.")
     evaluator = require("lm_eval.evaluator", extra=_EXTRA)
     adapter = require("lm_eval.models.huggingface", extra=_EXTRA).HFLM
     with ExitStack() as stack:
@@ -99,12 +92,10 @@ def harness(
         manager = _task_manager(tasks, None if task_folder is None else Path(task_folder))
         names = _without_tags(tasks, manager)
         results = evaluator.simple_evaluate(
-            adapter(
-                pretrained=model, tokenizer=copy.deepcopy(tokenizer), backend="causal", batch_size=batch_size
-            ),  # a copy, for the adapter sets its padding token
+            # A copy, for the adapter sets its padding token.
+            adapter(pretrained=model, tokenizer=copy.deepcopy(tokenizer), backend="causal", batch_size=_BATCH),
             tasks=names,
             task_manager=manager,
-            num_fewshot=num_fewshot,
             limit=limit,
             apply_chat_template=False,
             log_samples=False,

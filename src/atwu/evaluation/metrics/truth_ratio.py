@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from atwu.evaluation.columns import FORGET, OVERALL, RETAIN, ROWS, Column
@@ -33,16 +33,6 @@ _ROUNDING = 1e-3
 """A probability this little above one is rounding (bfloat16 log-softmax)."""
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetQuality:
-    """Two-sample Kolmogorov-Smirnov test."""
-
-    statistic: float
-    """Largest distance between the two distribution functions, in [0, 1]; lower is better."""
-    p_value: float
-    """In [0, 1]; higher is better, below .05 the two models can be told apart. Often printed as log10."""
-
-
 def truth_ratio(correct_loss: float, wrong_losses: Sequence[float], *, mean: Mean = "geometric") -> float:
     """Raw ratio R = w / (c + 1e-10) of the likelihood of false answers to that of the correct one.
 
@@ -61,11 +51,7 @@ def truth_ratio(correct_loss: float, wrong_losses: Sequence[float], *, mean: Mea
 
 
 def forget_form(ratio: T) -> T:
-    """`min(R, 1 / R)`: how indistinguishable truth and falsehood are, in [0, 1]; higher is better on forget rows.
-
-    Args:
-        ratio: R of one row, or of many.
-    """
+    """`min(R, 1 / R)`: how indistinguishable truth and falsehood are, in [0, 1]; higher is better on forget rows."""
     import numpy as np
 
     result: T = np.minimum(ratio, 1 / (ratio + _GUARD))
@@ -73,11 +59,7 @@ def forget_form(ratio: T) -> T:
 
 
 def retain_form(ratio: T) -> T:
-    """`max(0, 1 - R)`: how clearly the truth is preferred, in [0, 1]; higher is better on rows to keep.
-
-    Args:
-        ratio: R of one row, or of many.
-    """
+    """`max(0, 1 - R)`: how clearly the truth is preferred, in [0, 1]; higher is better on rows to keep."""
     import numpy as np
 
     result: T = np.maximum(0.0, 1 - ratio)
@@ -88,10 +70,6 @@ def probability_with_options(probability: float, wrong_probabilities: Sequence[f
     """`p / (p + sum_j p_j + 1e-10)`: the correct answer's share among its options (TOFU's real authors, world facts).
 
     Range [0, 1]; higher is better on rows to keep.
-
-    Args:
-        probability: length-normalised probability of the correct answer, in [0, 1].
-        wrong_probabilities: the same of each false option, shape (options,).
 
     Raises:
         ValueError: a number outside [0, 1].
@@ -106,10 +84,8 @@ def model_utility(values: Sequence[T]) -> T:
     """Harmonic mean: one value near 0 pulls everything down, so that no ability can be traded for another.
 
     TOFU takes it over nine means: probability, ROUGE-L recall and `retain_form` of the truth ratio on the retain set,
-    real authors and world facts. Range [0, 1], higher is better; 0 as soon as any value is 0.
-
-    Args:
-        values: numbers in [0, 1], any count; or arrays of equal shape (bootstrap draws), taken element by element.
+    real authors and world facts. Range [0, 1], higher is better; 0 as soon as any value is 0. Of arrays of equal shape
+    (bootstrap draws) it is taken element by element.
 
     Raises:
         ValueError: no values, or a negative one.
@@ -129,15 +105,15 @@ def model_utility(values: Sequence[T]) -> T:
     return result
 
 
-def forget_quality(unlearned_ratios: ArrayLike, retain_ratios: ArrayLike) -> ForgetQuality:
+def forget_quality(unlearned_ratios: ArrayLike, retain_ratios: ArrayLike) -> tuple[float, float]:
     """Can the unlearned model be told from one that never saw the forget set, by its raw truth ratios?
 
     The p-value of the same difference falls with the number of rows, so only equal forget sets compare. It is no mean over
     rows and suits no bootstrap: resampling adds noise of its own to both sides, which pushes it towards 0.
 
-    Args:
-        unlearned_ratios: `truth_ratio` of every forget row under the unlearned model, shape (rows,).
-        retain_ratios: the same under the retain model, shape (rows,).
+    Returns:
+        Of the two-sample Kolmogorov-Smirnov test, the largest distance between the two distribution functions, in [0, 1]
+        (lower is better), and the p-value (higher is better; below .05 the two models can be told apart).
 
     Raises:
         ValueError: no ratio on one side, or a NaN.
@@ -151,7 +127,7 @@ def forget_quality(unlearned_ratios: ArrayLike, retain_ratios: ArrayLike) -> For
     if bool(np.isnan(unlearned).any() or np.isnan(retained).any()):
         raise ValueError("a truth ratio is NaN; leave out rows without one, from both models.")
     test: Any = ks_2samp(unlearned, retained)
-    return ForgetQuality(statistic=float(test.statistic), p_value=float(test.pvalue))
+    return float(test.statistic), float(test.pvalue)
 
 
 class Truth(Metric):
@@ -316,11 +292,11 @@ def _forget_quality(sides: Sides) -> Iterator[tuple[str, Derivation]]:
     if sides.retain_only is None or not (sides.this.has(*used) and sides.retain_only.has(*used)):
         return
     mine, other = (side.values(*used) for side in (sides.this, sides.retain_only))
-    found = forget_quality(mine[np.isfinite(mine)], other[np.isfinite(other)])
+    distance, p_value = forget_quality(mine[np.isfinite(mine)], other[np.isfinite(other)])
     numbers = {
-        "forget_quality_p": found.p_value,
-        "forget_quality_log10_p": float(np.log10(max(found.p_value, 1e-300))),
-        "forget_quality_distance": found.statistic,
+        "forget_quality_p": p_value,
+        "forget_quality_log10_p": float(np.log10(max(p_value, 1e-300))),
+        "forget_quality_distance": distance,
     }
     for name, value in numbers.items():  # a p-value has no sampling interval of its own
         yield name, Derivation(Estimate(value, np.full(1, np.nan)), (used,))

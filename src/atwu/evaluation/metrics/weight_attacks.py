@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, ClassVar, overload
 
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET, OVERALL, Column
+from atwu.evaluation.generations import Generation, Prompt
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.judge import percent, unscored, worst
 from atwu.evaluation.metrics.memorization import extraction_strength, strength
-from atwu.evaluation.prompts import Generation, Prompt
 from atwu.evaluation.questions.rows import claim, question_prompt, variants
 from atwu.judge.verdicts import Claim
 
@@ -33,10 +33,7 @@ def recovered(
 ) -> float | FloatArray:
     """Share of the lost knowledge that an attack brings back: `(after - before) / (original - before)`.
 
-    Args:
-        before: a metric that is high for remembered rows, on the unlearned model; a number or an array.
-        after: the same on the attacked model.
-        original: the same on the starting model.
+    Of a metric that is high for remembered rows, on the unlearned, the attacked and the starting model.
 
     Returns:
         0 for nothing, 1 for everything; below 0 or above 1 where the attack lowers or exceeds. NaN where nothing had
@@ -54,6 +51,7 @@ class WeightAttack(Metric):
     """Extraction strength and J_P of forget rows under altered weights."""
 
     needs = (FORGET,)
+    needs_plain_weights = True
     judged = True
     attack = True
     of_references = False
@@ -137,11 +135,7 @@ class WeightAttack(Metric):
 
 
 def attack_columns(words: Mapping[str, str]) -> tuple[Column, ...]:
-    """Extraction strength and J_P under attacks, and what comes back of them.
-
-    Args:
-        words: attack -> what it does, in words.
-    """
+    """Extraction strength and J_P under attacks, and what comes back of them."""
     recorded = [
         Column(
             f"{name}@{attack}",

@@ -26,11 +26,8 @@ def listed(options: Sequence[str]) -> str:
 def resolve_choice(reply: str, options: Sequence[str]) -> str:
     """Put the option's text in place of a reply's letter; words after it are kept unless they repeat the option.
 
-    A reply without a leading letter, with a letter that is not offered, or with several letters is returned as it is.
-
-    Args:
-        reply: what the model said.
-        options: texts of A, B, ...; without any, the reply is returned as it is.
+    A reply without a leading letter, with a letter that is not offered, or with several letters is returned as it is, and so is
+    every reply where there are no options.
     """
     whole, lead = _FULL.match(reply), _LEAD.match(reply)
     letter = whole.group(1).upper() if whole else lead.group("letter") if lead else ""

@@ -10,21 +10,14 @@ import random
 from collections.abc import Iterator, Sequence
 
 from atwu.data.schema import Example, Message
-from atwu.evaluation.questions.secrets import folded, says, secrets_of
+from atwu.evaluation.questions.rows import folded, says, secrets_of
 
 
 class Demonstrations:
     """Draws completed turns from the retain set for one row after the other."""
 
     def __init__(self, retain: Sequence[Example], forget: Sequence[Example], *, count: int = 3, seed: int = 42) -> None:
-        """Note what may not be shown.
-
-        Args:
-            retain: rows to draw from; plain text rows and rows of several turns are skipped.
-            forget: rows of which no question and no answer may be shown.
-            count: demonstrations per question.
-            seed: of the draws.
-        """
+        """Note what may not be shown."""
         self._retain, self._count, self._seed = retain, count, seed
         self._questions = frozenset(folded(text) for row in forget for text in (row.question, *row.paraphrases))
         self._answers = frozenset(folded(row.answer) for row in forget)
@@ -34,7 +27,6 @@ class Demonstrations:
 
         Args:
             row: the row asked about. Rows that name its subject or hold one of its secrets are not shown either.
-            variant: number of the question's wording; each gets its own draw.
 
         Raises:
             ValueError: fewer usable rows than asked for.

@@ -6,7 +6,7 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 
-from atwu.evaluation.questions.secrets import pattern_of, says
+from atwu.evaluation.questions.rows import pattern_of, says
 
 _QUOTED = re.compile(r'("[^"]*"|“[^”]*”)')
 _WORD = re.compile(r"(?:\b(?P<article>an?) )?(?<!['’-])\b(?P<word>[a-z]+)\b(?!['’-])")
@@ -16,8 +16,6 @@ def reworded(question: str, synonyms: Mapping[str, str], rng: random.Random, *, 
     """Replace lower-case words that the table knows; names, titles in quotation marks and first words stay.
 
     Args:
-        question: the question.
-        synonyms: word -> words of the same form.
         rng: decides which words stay where there are more than two to replace.
         keep_out: phrases that a replacement must not hold.
     """
@@ -38,13 +36,6 @@ def reworded(question: str, synonyms: Mapping[str, str], rng: random.Random, *, 
 
 
 def introduced(question: str, subject: str, frame: str, stand_in: str) -> str:
-    """Name the subject first, by `frame`, and call it `stand_in` in the question itself.
-
-    Args:
-        question: a question that names the subject.
-        subject: the name.
-        frame: has the fields `{subject}` and `{question}`.
-        stand_in: words that take the name's place.
-    """
+    """Name the subject first, by `frame`, and call it `stand_in` in the question itself."""
     asked = re.sub(pattern_of(subject), stand_in, question, flags=re.IGNORECASE)
     return frame.format(subject=subject, question=asked[:1].upper() + asked[1:])

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from atwu.evaluation.derive import seed_differences
 from atwu.evaluation.result import EvalResult, MetricValue
-from atwu.evaluation.seeds import seed_differences
 from atwu.experiments.published import PublishedTable, published_table
-from atwu.experiments.scales import Line
 from atwu.experiments.study.orderings import Interval, Orderings, orderings
 from atwu.report.records import Records, read_records
+from atwu.report.values import Line, cell_of
 
 METRICS: Mapping[str, tuple[Line | None, Literal["up", "down"]]] = {
     "UQ": (("overall", "UQ"), "up"),
@@ -26,11 +26,7 @@ METRICS: Mapping[str, tuple[Line | None, Literal["up", "down"]]] = {
 
 
 def set_beside(folder: Path, table: str | None = None) -> tuple[Records, PublishedTable]:
-    """A study that was run, and the published table to set it beside.
-
-    Args:
-        folder: of the study.
-        table: name of the table; None for the one that the study names.
+    """A study that was run, and the published table to set it beside, which is the one that it names where none is given.
 
     Raises:
         ValueError: it names none, or there is no such table.
@@ -49,18 +45,11 @@ def line_of(metric: str, label: str) -> Line:
 
 def value_of(records: Records, metric: str, label: str) -> MetricValue | None:
     """Our number of a published column, mean over seeds."""
-    split, name = line_of(metric, label)
-    result = records.results[label]
-    cell = (result.overall if split == "overall" else result.sets.get(split, {})).get(name)
-    return cell if cell is not None and cell.value is not None else None
+    return cell_of(records.results[label], line_of(metric, label))
 
 
 def compared(records: Records, table: PublishedTable) -> dict[str, Orderings]:
-    """Our orderings of methods beside the published ones.
-
-    Args:
-        records: our runs.
-        table: published results; labels that only one side has are left out.
+    """Our orderings of methods beside the published ones; labels that only one side has are left out.
 
     Returns:
         Metric -> orderings, for every metric that both sides have on at least two common labels.
@@ -84,19 +73,12 @@ def compared(records: Records, table: PublishedTable) -> dict[str, Orderings]:
 
 def _difference(records: Records, first: str, second: str, metric: str) -> Interval | None:
     """Paired over rows, and over the seeds that both have."""
-    line = METRICS[metric][0] or _OWN_SCORE
-    by_seed = [
-        {
-            run.seed: run.result if METRICS[metric][0] else _own_score(run.result, line_of(metric, label))
-            for run in records.of(label)
-        }
-        for label in (first, second)
-    ]
-    seeds = [seed for seed in by_seed[0] if seed in by_seed[1]]
-    if not seeds:
-        return None
-    one, other = ([results[seed] for seed in seeds] for results in by_seed)
-    estimate = seed_differences(one, other, list(records.references.values())).get(line)
+    line, (one, other) = METRICS[metric][0], records.paired(first, second)
+    if line is None:
+        line = _OWN_SCORE
+        one = [_own_score(result, line_of(metric, first)) for result in one]
+        other = [_own_score(result, line_of(metric, second)) for result in other]
+    estimate = seed_differences(one, other, list(records.references.values())).get(line) if one else None
     if estimate is None:
         return None
     low, high = estimate.interval() or (float("nan"), float("nan"))

@@ -6,12 +6,12 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from atwu._files import write_json
 from atwu.experiments.jobs import only_here
 from atwu.experiments.queue import Queue, Say
-from atwu.experiments.run import Run, Setup
+from atwu.experiments.run import Run, Setup, check_workers
 from atwu.experiments.scales import find_scale
 from atwu.experiments.study.plan import Plan, described, plan
 from atwu.experiments.study.spec import read_study
@@ -19,6 +19,9 @@ from atwu.experiments.study.work import Failure, Work, failures
 from atwu.experiments.targets import prepare_models
 from atwu.judge.verdicts import Judge
 from atwu.report.records import STUDY_NAME, Records, read_records
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +40,24 @@ class Conducted:
     """Runs of other settings that lie in the folder."""
     written: tuple[Path, ...]
 
+    def summary(self) -> str:
+        """The headline table of what is finished, and what failed, for a terminal."""
+        table = "no run is finished" if self.records is None else self.records.summary()
+        return "\n".join([table, *(f"failed: {name}: {failure.reason}" for name, failure in self.failed.items())])
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Every number of every model, one per row.
+
+        Raises:
+            ValueError: no run is finished.
+        """
+        if self.records is None:
+            raise ValueError("no run of this study is finished; there are no numbers yet.")
+        return self.records.to_pandas()
+
+    def _repr_html_(self) -> str:
+        return "<p>no run is finished</p>" if self.records is None else self.records._repr_html_()
+
 
 def plan_study(
     study: str | Path,
@@ -49,10 +70,8 @@ def plan_study(
     """The plan of a study, with what is left open decided.
 
     Args:
-        study: YAML file, or name of a built-in study.
         scale: where to run it; None for the study's own, else people-small.
         output: folder; None for runs/STUDY-SCALE.
-        seeds: how many instead of the study's.
         presets: folder with preset files of one's own.
 
     Raises:
@@ -81,21 +100,18 @@ def run_study(
     """Run what is not finished, and write table, data and page of everything that is.
 
     Args:
-        whole: the study.
         runs: those of it that are to be done now.
-        queue: does the work (`atwu.experiments.places.open_queue`).
         judge: opens the judge of a process; can be pickled.
         judge_name: how it was chosen, for what decides a result.
-        keep_models: keep the unlearned weights.
-        overwrite: do runs again that were made with other settings.
-        command: that runs this study, for its records.
         left_out: lines that the rows do not allow, and why.
-        say: receives lines of text.
 
     Raises:
-        ValueError: runs with other settings lie in the folder, or another command is at work there.
+        ValueError: runs with other settings lie in the folder, another command is at work there, or those who do the work do
+            not know a method.
     """
     folder = whole.folder
+    if begun := [run for run in runs if not run.finished]:
+        check_workers(queue, (run.method for run in begun), (run.options for run in begun), whole.metrics)
     setup = Setup(
         prepare_models(whole.scale, say=say),
         whole.scale,

@@ -43,12 +43,10 @@ class Ordering:
 
 @dataclass(frozen=True, slots=True)
 class Orderings:
-    """All pairs of labels that both tables have."""
+    """All pairs of labels that both tables have and whose published numbers differ."""
 
     pairs: tuple[Ordering, ...]
     counts: Mapping[Outcome, int]
-    ties: int
-    """Pairs left out because the published numbers are equal."""
     tau: float | None
     """Kendall's tau-b between both tables; None with fewer than two labels, or where one table is all equal."""
     reading: str
@@ -65,20 +63,15 @@ def orderings(
     """Compare the orderings of one metric.
 
     Args:
-        ours: label -> our number; labels without a published number are left out, and so is NaN.
-        published: label -> published number, likewise.
         differences: our paired difference of two labels, first minus second.
-        direction: which way is better.
     """
     labels = [
         label for label in published if label in ours and math.isfinite(ours[label]) and math.isfinite(published[label])
     ]
     pairs = []
-    ties = 0
     for first, second in itertools.combinations(labels, 2):
         gap = published[first] - published[second]
         if gap == 0:
-            ties += 1
             continue
         better, worse = (first, second) if (gap > 0) == (direction == "up") else (second, first)
         found = differences(better, worse)
@@ -88,7 +81,7 @@ def orderings(
     counts = {outcome: sum(pair.outcome == outcome for pair in pairs) for outcome in OUTCOMES}
     tau = _tau([ours[label] for label in labels], [published[label] for label in labels])
     leader = _leader(labels, ours, published, up=direction == "up")
-    return Orderings(tuple(pairs), counts, ties, tau, _reading(counts, tau, leader))
+    return Orderings(tuple(pairs), counts, tau, _reading(counts, tau, leader))
 
 
 def outcome_of(difference: Interval | None, *, direction: Literal["up", "down"]) -> Outcome:

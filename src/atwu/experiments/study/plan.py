@@ -16,7 +16,7 @@ from atwu.evaluation.columns import FORGET, HOLDOUT, RETAIN, RWKU, TASKS
 from atwu.evaluation.config import EvaluateConfig
 from atwu.evaluation.panel import all_metrics, chosen
 from atwu.experiments.queue import Say
-from atwu.experiments.run import TIMING_NAME, Run, reason_against
+from atwu.experiments.run import PARTS, TIMING_NAME, Run, reason_against
 from atwu.experiments.scales import Scale
 from atwu.experiments.study.spec import Study, Variant
 from atwu.methods.parts import part_options
@@ -24,7 +24,6 @@ from atwu.methods.presets import Preset, find_preset
 from atwu.methods.recipe import lookup, recipe
 from atwu.training.presets import read_preset
 
-_PARTS = frozenset({"weighting", "forget_loss", "retain_loss"})
 NO_TUNING = "published values, one learning rate for all: nothing was tuned at this scale"
 
 
@@ -133,13 +132,7 @@ def _given_sets(benchmark: Benchmark, scale: Scale) -> set[str]:
 
 
 def plan(study: Study, scale: Scale, folder: str | Path, *, presets: str | Path | None = None) -> Plan:
-    """Decide every run.
-
-    Args:
-        study: what is to be run.
-        scale: where.
-        folder: of the study.
-        presets: folder with preset files of one's own, METHOD.yaml.
+    """Decide every run; `presets` is a folder with preset files of one's own, METHOD.yaml.
 
     Raises:
         ValueError: the folder of presets holds none for this study.
@@ -152,7 +145,7 @@ def plan(study: Study, scale: Scale, folder: str | Path, *, presets: str | Path 
         preset = _preset(scale, variant.method, presets) if study.presets else None
         kept = {} if preset is None else _tuned(preset, scale, variant)
         budget = NO_TUNING if preset is None else str(preset.about.get("budget", "values as published"))
-        if preset is not None and _PARTS & set(variant.options):
+        if preset is not None and set(PARTS) & set(variant.options):
             budget = f"{budget}; tuned before a part was replaced"
         for seed in study.seeds:
             source = variant.scorer_from
@@ -191,7 +184,7 @@ def _tuned(preset: Preset, scale: Scale, variant: Variant) -> dict[str, Any]:
     """
     searched = {name for name, option in part_options().items() if option.number or option.search is not None}
     kept = {k: v for k, v in preset.options.items() if k in searched or k not in ("method", *scale.training)}
-    parts = {name: variant.options[name] for name in _PARTS if name in variant.options}
+    parts = {name: variant.options[name] for name in PARTS if name in variant.options}
     if not parts:
         return kept
     decided = recipe(variant.method, **parts)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from atwu._yaml import parse_yaml
+from atwu._reading import blamed, read_yaml
 from atwu.experiments.published import published_table
 from atwu.experiments.scales import Scale, find_scale, scale_from
 from atwu.methods.plugins import load_plugins
@@ -19,6 +20,9 @@ BUILT_IN = Path(__file__).with_name("library")
 """The studies that come with the package, one YAML each."""
 
 ALL = "all"
+LONGEST_LABEL = 200
+MOST_LINES, MOST_SEEDS = 1000, 1000
+"""More is a slip of the keyboard."""
 
 _KEYS = ("title", "about", "methods", "vary", "seeds", "scale", "metrics", "published", "presets", "trace", "probe")
 _OWN_KEYS = ("label", "method", "scorer_from")
@@ -77,10 +81,7 @@ def library() -> dict[str, str]:
 
 
 def read_study(source: str | Path) -> Study:
-    """Read a study.
-
-    Args:
-        source: a YAML file, or the name of a built-in study.
+    """Read a study: a YAML file, or a built-in one by name.
 
     Raises:
         FileNotFoundError: neither a file nor a built-in study.
@@ -93,10 +94,8 @@ def read_study(source: str | Path) -> Study:
             names = ", ".join(entry.stem for entry in sorted(BUILT_IN.glob("*.yaml")))
             raise FileNotFoundError(f"no study {str(source)!r}: neither a file nor one of {names}.")
     values = _read(path)
-    try:
+    with blamed(path):
         return _study(path.stem, values)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
 
 
 def _study(name: str, values: Mapping[str, Any]) -> Study:
@@ -105,17 +104,17 @@ def _study(name: str, values: Mapping[str, Any]) -> Study:
     scale, published, metrics = values.get("scale"), values.get("published") or {}, values.get("metrics")
     published = {"default": published} if isinstance(published, str) else published
     if not isinstance(published, Mapping):
-        raise ValueError(f"published is the name of a table, or a table per scale, got {published!r}.")
+        raise ValueError(f"published is the name of a table, or a table per scale, got {published!r:.60}.")
     for table in published.values():
         published_table(str(table))
-    if metrics is not None and not isinstance(metrics, list):
-        raise ValueError(f"metrics is a list such as [memorization, judge], got {metrics!r}.")
+    if metrics is not None and not (isinstance(metrics, list) and all(isinstance(name, str) for name in metrics)):
+        raise ValueError(f"metrics is a list such as [memorization, judge], got {metrics!r:.60}.")
     seeds = values.get("seeds", 3)
     seeds = dict(seeds) if isinstance(seeds, Mapping) else {"default": seeds}
     switches = {key: values.get(key, default) for key, default in _SWITCHES.items()}
     for key, value in switches.items():
         if not isinstance(value, bool):
-            raise ValueError(f"{key} is true or false, got {value!r}.")
+            raise ValueError(f"{key} is true or false, got {value!r:.60}.")
     return Study(
         name=name,
         title=str(values.get("title", name)),
@@ -123,7 +122,7 @@ def _study(name: str, values: Mapping[str, Any]) -> Study:
         variants=tuple(_variants(values.get("methods", ALL), values.get("vary") or {})),
         seeds=_seeds(seeds.pop("default", 3)),
         scale_seeds={str(place): _seeds(value) for place, value in seeds.items()},
-        scale=None if scale is None else find_scale(scale) if isinstance(scale, str) else scale_from(scale),
+        scale=_scale(scale),
         metrics=None if metrics is None else tuple(metrics),
         published=dict(published),
         **switches,
@@ -131,20 +130,31 @@ def _study(name: str, values: Mapping[str, Any]) -> Study:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    values = parse_yaml(path.read_text(encoding="utf-8"), what=str(path))
+    values = read_yaml(path)
     if not isinstance(values, dict):
         raise ValueError(f"{path}: a study is a mapping with the keys {', '.join(_KEYS)}.")
     return values
 
 
+def _scale(value: Any) -> Scale | None:
+    if isinstance(value, Mapping):
+        return scale_from(value)
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"scale is a name or a mapping of its fields, got {value!r:.60}.")
+    return None if value is None else find_scale(value)
+
+
 def _seeds(value: Any) -> tuple[int, ...]:
     """A count n, for 1 to n, or the seeds themselves. Tuning chose its values on seed 0, which is no test of them."""
-    if isinstance(value, int) and value > 0:
+    if type(value) is int and 0 < value <= MOST_SEEDS:
         return tuple(range(1, value + 1))
-    whole = isinstance(value, list) and all(isinstance(seed, int) and seed >= 0 for seed in value)
-    if whole and value and len(set(value)) == len(value):
+    whole = isinstance(value, list) and all(type(seed) is int and 0 <= seed < 2**32 for seed in value)
+    if whole and value and len(set(value)) == len(value) <= MOST_SEEDS:
         return tuple(value)
-    raise ValueError(f"seeds is a count such as 3, or a list of different ones such as [1, 2, 3], got {value!r}.")
+    raise ValueError(
+        f"seeds is a count such as 3 (at most {MOST_SEEDS}), or a list of different ones from 0 to 2^32 - 1 such as "
+        f"[1, 2, 3], got {value!r:.60}."
+    )
 
 
 def _variants(methods: Any, vary: Mapping[str, Any]) -> list[Variant]:
@@ -156,13 +166,15 @@ def _variants(methods: Any, vary: Mapping[str, Any]) -> list[Variant]:
     load_plugins()
     listed = list(METHODS) if methods == ALL else methods
     if not isinstance(listed, list) or not listed:
-        raise ValueError(f"methods is 'all' or a list of names or mappings, got {methods!r}.")
-    base = [_variant(entry) for entry in listed]
+        raise ValueError(f"methods is 'all' or a list of names or mappings, got {methods!r:.60}.")
+    base = _told_apart([_variant(entry) for entry in listed])
     if not isinstance(vary, Mapping):
-        raise ValueError(f"vary gives a list of values per option, such as {{rho: [0.1, 0.3]}}, got {vary!r}.")
+        raise ValueError(f"vary gives a list of values per option, such as {{rho: [0.1, 0.3]}}, got {vary!r:.60}.")
     unlisted = [name for name, values in vary.items() if not isinstance(values, list) or not values]
     if unlisted:
-        raise ValueError(f"vary: {unlisted[0]} needs a list of values, got {vary[unlisted[0]]!r}.")
+        raise ValueError(f"vary: {unlisted[0]} needs a list of values, got {vary[unlisted[0]]!r:.60}.")
+    if (count := len(base) * math.prod(map(len, vary.values()))) > MOST_LINES:
+        raise ValueError(f"methods and vary make {count} lines; at most {MOST_LINES}.")
     found = []
     for variant in base:
         for combination in itertools.product(*vary.values()):
@@ -176,6 +188,9 @@ def _variants(methods: Any, vary: Mapping[str, Any]) -> list[Variant]:
             found.append(Variant(labelled(variant.label), variant.method, {**variant.options, **changes}, source))
     labels = [variant.label for variant in found]
     twice = sorted({label for label in labels if labels.count(label) > 1})
+    unfit = [label for label in labels if not label.isprintable() or len(label) > LONGEST_LABEL]
+    if unfit:
+        raise ValueError(f"{unfit[0]!r:.60} is no label: at most {LONGEST_LABEL} characters on one line.")
     reserved = sorted(set(labels) & set(_REFERENCES))
     if reserved:
         raise ValueError(f"no line can be called {reserved[0]!r}, as the table calls a model that is compared with.")
@@ -198,12 +213,28 @@ def _variant(entry: Any) -> Variant:
     if isinstance(entry, str):
         entry = {"method": entry}
     if not isinstance(entry, Mapping) or "method" not in entry:
-        raise ValueError(f"a line of methods is a name, or a mapping with method and options, got {entry!r}.")
+        raise ValueError(f"a line of methods is a name, or a mapping with method and options, got {entry!r:.60}.")
     method = str(entry["method"])
     lookup("method", method, METHODS)
     options = {name: value for name, value in entry.items() if name not in _OWN_KEYS}
-    return Variant(str(entry.get("label", method)), method, options, entry.get("scorer_from"))
+    return Variant(str(entry.get("label", "")), method, options, entry.get("scorer_from"))
+
+
+def _told_apart(lines: list[Variant]) -> list[Variant]:
+    """The lines, of which those without a label are called by their method and what sets them apart from others of it."""
+    found = []
+    for line in lines:
+        own = _as_written(line)
+        others = [_as_written(other) for other in lines if other.method == line.method and not other.label]
+        apart = [name for name in own if any(own[name] != other.get(name) for other in others)]
+        more = f" ({', '.join(f'{name}={_short(own[name])}' for name in apart)})" if apart else ""
+        found.append(line if line.label else replace(line, label=line.method + more))
+    return found
+
+
+def _as_written(line: Variant) -> dict[str, Any]:
+    return {**line.options} | ({} if line.scorer_from is None else {"scorer_from": line.scorer_from})
 
 
 def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)[:60]

@@ -17,13 +17,15 @@ from typing import Any
 
 from atwu._cache import short_hash
 from atwu._files import file_digest, write_json
+from atwu._progress import bar_of
 from atwu.errors import BudgetReached, NonFiniteLossError
+from atwu.evaluation.probe import SCHEMA_NAME as PROBE_SCHEMA
 from atwu.evaluation.probe import ProbeResult, annotated_rows, probe
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.evaluation.token_scores import SampleAuroc
 from atwu.experiments.jobs import Jobs, unfinished
-from atwu.experiments.queue import Done, Queue, Say, Task, progress_bar, work_off
-from atwu.experiments.run import EVAL_NAME, ORIGINAL, RETAIN_ONLY, RUN_NAME, Run, Setup, execute, measure_reference
+from atwu.experiments.queue import Done, Queue, Say, Task, work_off
+from atwu.experiments.run import EVAL_NAME, ORIGINAL, RETAIN_ONLY, RUN_NAME, Run, Setup, execute, measured_reference
 from atwu.experiments.study.plan import Plan
 from atwu.experiments.targets import identity
 from atwu.modeling.device import pick_device
@@ -34,19 +36,14 @@ logger = logging.getLogger(__name__)
 REFERENCES = "references"
 FAILED_NAME = "failed.json"
 PROBE_NAME = "probe.json"
-PROBE_SCHEMA = "atwu.probe/1"
 
 
 class Work:
     """The driver of a study.
 
     Args:
-        plan: what is to be run.
-        setup: what its runs share.
         judge_name: how the judge was chosen, for what decides a result.
-        device: kind of device that runs are done on.
         overwrite: do runs again that were made with other settings.
-        say: receives lines of text.
     """
 
     def __init__(
@@ -126,7 +123,8 @@ class Work:
         if self.plan.study.probe:
             self._probe(queue)
         begun: dict[str, Run] = {}
-        bar = progress_bar(len(runs), desc="runs", unit="run", shown=progress)
+        there = len(runs) - len(waiting)
+        bar = bar_of(total=len(runs), desc="runs", unit="run", shown=progress, initial=there)
 
         def begin() -> tuple[str, Task] | None:
             for run in tuple(waiting.values()):
@@ -149,7 +147,6 @@ class Work:
             bar.update()
 
         with bar:
-            bar.update(len(runs) - len(waiting))
             work_off(queue, begin, finish)
 
     def _references(self, queue: Queue) -> dict[str, EvalResult]:
@@ -164,12 +161,9 @@ class Work:
             if self._jobs.known(file.parent) != job or not file.is_file():
                 self._say(f"measuring the {role} model")
                 self._jobs.begin(file.parent, job)
-                task = Task(measure_reference, (self._setup, role, dict(found)), needs=self._setup.needs)
-                queue.submit(role, task)
-                result = queue.result()[1].get()
-                file.parent.mkdir(parents=True, exist_ok=True)
-                result.write(file)
-            found[role] = read_result(file)
+                found[role] = measured_reference(queue, self._setup, role, dict(found), file)
+            else:
+                found[role] = read_result(file)
         return found
 
     def _probe(self, queue: Queue) -> None:

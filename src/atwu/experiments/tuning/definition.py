@@ -17,12 +17,7 @@ _SCALE = ("name", "benchmark", "forget", "retain", "training", "evaluation")
 
 
 def definition(search: Search, models: Models | None = None) -> dict[str, Any]:
-    """Everything that decides which points are tried and what they reach; the number of trials is not among it.
-
-    Args:
-        search: with everything decided.
-        models: rows and starting model.
-    """
+    """Everything that decides which points are tried and what they reach; the number of trials is not among it."""
     assert search.space is not None
     scale = {name: value for name, value in dataclasses.asdict(search.scale).items() if name in _SCALE}
     plain: dict[str, Any] = {

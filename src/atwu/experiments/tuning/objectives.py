@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from atwu.evaluation.result import EvalResult
-from atwu.experiments.scales import Line, Scale
+from atwu.evaluation.columns import OVERALL
+from atwu.evaluation.panel import find_metric
+from atwu.experiments.scales import Scale
 from atwu.methods.recipe import lookup
-
-OVERALL = "overall"
+from atwu.report.values import Line
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +25,11 @@ class Objective:
     """The part that says how much was kept."""
     names: tuple[str, str]
     """What the two parts are called in tables."""
-    digits: int = 3
-    """Decimals worth printing."""
-    needs_original: bool = False
-    """It compares with the starting model's result."""
-    needs_probes: bool = False
-    """It is measured on RWKU's probes."""
+
+    @property
+    def needs_original(self) -> bool:
+        """Whether it compares with the starting model's result."""
+        return any((found := find_metric(name).compares) and found[0] == "original" for name in self.groups)
 
 
 OBJECTIVES: dict[str, Objective] = {
@@ -48,20 +46,13 @@ OBJECTIVES: dict[str, Objective] = {
         (OVERALL, "forget_all_official"),
         (OVERALL, "neighbour_all_official"),
         ("forget_all", "neighbour_all"),
-        needs_probes=True,
     ),
-    "UQ": Objective(
-        (OVERALL, "UQ"), ("memorization", "judge"), (OVERALL, "FQ"), (OVERALL, "RD"), ("FQ", "RD"), needs_original=True
-    ),
+    "UQ": Objective((OVERALL, "UQ"), ("memorization", "judge"), (OVERALL, "FQ"), (OVERALL, "RD"), ("FQ", "RD")),
 }
 
 
 def objective_name(name: str | None, scale: Scale) -> str:
-    """The name of an objective in the table.
-
-    Args:
-        name: as given, or None for the scale's.
-        scale: where it is measured.
+    """The name of an objective in the table; of the scale's own where none is given.
 
     Raises:
         ValueError: there is none of that name.
@@ -71,11 +62,3 @@ def objective_name(name: str | None, scale: Scale) -> str:
         name = next((key for key, each in OBJECTIVES.items() if metric in (key, each.line[1])), metric)
     lookup("objective", name, OBJECTIVES)
     return name
-
-
-def number(result: EvalResult, line: Line) -> float | None:
-    """A number of a result; None where it was not measured or is not finite."""
-    split, metric = line
-    metrics = result.overall if split == OVERALL else result.sets.get(split, {})
-    found = metrics[metric].value if metric in metrics else None
-    return found if found is not None and math.isfinite(found) else None

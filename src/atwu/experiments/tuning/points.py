@@ -82,8 +82,6 @@ def propose(
     """The point of the next trial.
 
     Args:
-        space: option -> range.
-        seed: of the search.
         points: of the places before it, in order.
         found: place -> its result; the others among them still run.
         first: points of the first trials; numbers outside their range are moved to its end, missing ones are drawn.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from atwu._files import versions, write_json
-from atwu.experiments.scales import Scale, Scratch
+from atwu.experiments.scales import Scale, Taught
 from atwu.experiments.tuning.objectives import OBJECTIVES
 from atwu.experiments.tuning.points import FinishedTrial
 from atwu.experiments.tuning.search import SearchResult
@@ -25,16 +25,7 @@ _NOT_PRESET = (
 
 
 def write_results(results: Sequence[SearchResult], folder: Path, *, command: str) -> Path | None:
-    """Write METHOD.yaml, unless all trials of the last search were pruned, and METHOD.trials.json.
-
-    Args:
-        results: one search, or the two stages.
-        folder: for both files.
-        command: that made them, without passwords.
-
-    Returns:
-        The preset's path, if there is one.
-    """
+    """Write METHOD.yaml, unless all trials of the last search were pruned, and METHOD.trials.json."""
     last = results[-1]
     method = last.search.method
     write_json(
@@ -55,10 +46,6 @@ def write_results(results: Sequence[SearchResult], folder: Path, *, command: str
 
 def check_preset(scale: Scale, options: Mapping[str, Any]) -> None:
     """Whether a preset can hold what all trials share; better before the first of them than after the last.
-
-    Args:
-        scale: that the preset is for.
-        options: of `UnlearnConfig`, fixed for all trials.
 
     Raises:
         ValueError: a setting that is no number, text, true or false.
@@ -97,7 +84,7 @@ def _about(results: Sequence[SearchResult], best: FinishedTrial, command: str) -
     about: dict[str, Any] = {
         "benchmark": scale.benchmark if isinstance(scale.benchmark, str) else scale.benchmark.forget,
         "scale": scale.name,
-        "model": f"trained from scratch ({target.shape})" if isinstance(target, Scratch) else target,
+        "model": str(target) if isinstance(target, Taught) else target,
         "source": command,
         # The same text for all methods that had the same budget: tables of studies compare it.
         "budget": ", then ".join(_budget(each) for each in results),

@@ -13,13 +13,7 @@ _UNKNOWN = Method("", "", "", "", "")
 
 
 def search_space(
-    method: str,
-    *,
-    learning_rate: tuple[float, float],
-    weighting: str | None = None,
-    forget_loss: str | None = None,
-    retain_loss: str | None = None,
-    layers: int | None = None,
+    method: str, *, learning_rate: tuple[float, float], layers: int | None = None, **parts: Any
 ) -> dict[str, Range]:
     """The options that are searched, with their ranges.
 
@@ -29,10 +23,8 @@ def search_space(
     Args:
         method: a name from `METHODS`.
         learning_rate: lowest and highest learning rate, which depends on model and benchmark.
-        weighting: replaces the method's.
-        forget_loss: replaces the method's.
-        retain_loss: replaces the method's.
         layers: decoder layers of the model, where RMU's may be; None for models of at least 13.
+        parts: weighting, forget_loss and retain_loss in place of the method's.
 
     Returns:
         Option of `UnlearnConfig` -> range, in the order learning_rate, forget_weight, retain_weight, the rest.
@@ -40,7 +32,7 @@ def search_space(
     Raises:
         ValueError: unknown names, or parts that do not go together.
     """
-    decided = recipe(method, weighting=weighting, forget_loss=forget_loss, retain_loss=retain_loss)
+    decided = recipe(method, **parts)
     space = {"learning_rate": Range(*learning_rate)}
     for name, option in decided.options.items():
         where = _owner(name, METHODS[method], decided).search.get(name, option.search)
@@ -50,25 +42,11 @@ def search_space(
 
 
 def first_points(
-    method: str,
-    *,
-    learning_rate: float,
-    weighting: str | None = None,
-    forget_loss: str | None = None,
-    retain_loss: str | None = None,
-    layers: int | None = None,
+    method: str, *, learning_rate: float, layers: int | None = None, **parts: Any
 ) -> list[dict[str, float]]:
     """The points that a search begins with: the first trial of the published search, then the values tuned by it.
 
-    Numbers that the published first trial leaves open are at their defaults.
-
-    Args:
-        method: a name from `METHODS`.
-        learning_rate: the one to begin with.
-        weighting: replaces the method's.
-        forget_loss: replaces the method's.
-        retain_loss: replaces the method's.
-        layers: decoder layers of the model.
+    Numbers that the published first trial leaves open are at their defaults. Arguments are those of `search_space`.
 
     Returns:
         One or two points with a number for every option of `search_space`, none twice.
@@ -76,11 +54,10 @@ def first_points(
     Raises:
         ValueError: unknown names, or parts that do not go together.
     """
-    parts: dict[str, Any] = {"weighting": weighting, "forget_loss": forget_loss, "retain_loss": retain_loss}
     decided = recipe(method, **parts)
     row = METHODS[method]
     rates = (learning_rate, learning_rate)
-    space = search_space(method, learning_rate=rates, **parts, layers=layers)
+    space = search_space(method, learning_rate=rates, layers=layers, **parts)
     owners = {name: _owner(name, row, decided) for name, option in decided.options.items() if name in space}
     points: list[dict[str, float]] = []
     for kind in ("first", "defaults") if row.first else ("defaults",):

@@ -24,10 +24,6 @@ _SECRETS = ("password", "sslpassword")
 def storage_url(storage: str | None, folder: Path) -> str:
     """Full address of a storage: a database URL, or the path of a journal file.
 
-    Args:
-        storage: what the user gave; None for the default.
-        folder: of the search.
-
     Raises:
         ValueError: neither a URL nor a file name that says what it is.
     """
@@ -73,9 +69,6 @@ def masked(url: str) -> str:
 
 def open_storage(url: str) -> Any:
     """Open an Optuna storage.
-
-    Args:
-        url: as `storage_url` returns it.
 
     Raises:
         ValueError: it cannot be opened.

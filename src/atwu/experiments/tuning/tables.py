@@ -10,11 +10,11 @@ from rich.table import Table
 
 from atwu.experiments.targets import Models
 from atwu.experiments.tuning.objectives import OBJECTIVES
-from atwu.experiments.tuning.search import Search, SearchResult
+from atwu.experiments.tuning.search import SearchResult
 
 
-def _short(value: float | None, search: Search) -> str:
-    return "" if value is None else f"{value:.{OBJECTIVES[str(search.objective)].digits}f}"
+def _short(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
 
 
 def trials_table(result: SearchResult) -> Table:
@@ -25,7 +25,7 @@ def trials_table(result: SearchResult) -> Table:
         table.add_column(name, justify="right")
     for trial in result.trials:
         mark = "*" if trial is result.best else ""
-        value = "pruned" if trial.value is None else _short(trial.value, result.search)
+        value = "pruned" if trial.value is None else _short(trial.value)
         point = [f"{trial.point[name]:.3g}" for name in names]
         table.add_row(f"{mark}{trial.number}", value, *point, f"{trial.seconds:.1f}")
     return table
@@ -43,13 +43,12 @@ def best_table(found: Mapping[str, Sequence[SearchResult]]) -> Table:
         if best is None:
             table.add_row(name, "-", "", "", "all trials were pruned; lower --set learning_rate=...", budget)
             continue
-        search = results[-1].search
-        settings = search.run_options(best.point)
+        settings = results[-1].search.run_options(best.point)
         text = ", ".join(
             f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}"
             for key, value in sorted(settings.items(), key=lambda entry: entry[0] != "learning_rate")
         )
-        values = [_short(value, search) for value in (best.value, best.forget, best.retain)]
+        values = [_short(value) for value in (best.value, best.forget, best.retain)]
         table.add_row(name, *values, text, budget)
     return table
 

@@ -21,25 +21,27 @@ from transformers.trainer_callback import TrainerCallback
 from atwu._cache import short_hash
 from atwu.benchmarks.sources import load_rows
 from atwu.errors import NonFiniteLossError
+from atwu.evaluation.columns import RWKU
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.experiments.jobs import unfinished
-from atwu.experiments.queue import Queue, Say, Task
+from atwu.experiments.queue import Queue, Say
 from atwu.experiments.run import (
     ORIGINAL,
     RUN_NAME,
     Run,
     Setup,
     execute,
-    measure_reference,
+    measured_reference,
     reason_against,
     run_config,
 )
 from atwu.experiments.targets import Models
 from atwu.experiments.tuning.definition import definition
-from atwu.experiments.tuning.objectives import OBJECTIVES, number
+from atwu.experiments.tuning.objectives import OBJECTIVES
 from atwu.experiments.tuning.points import Point
 from atwu.experiments.tuning.search import NotPossibleError, Outcome, PrunedError, Search, SearchResult
 from atwu.experiments.tuning.trials import run_trials, trials_folder
+from atwu.report.values import cell_of
 from atwu.training.model import ModelSource
 
 logger = logging.getLogger(__name__)
@@ -62,14 +64,6 @@ def run_search(
 ) -> SearchResult:
     """Search, or continue a search that was stopped.
 
-    Args:
-        search: what to search.
-        models: rows and starting model, of the search's scale.
-        queue: does the work (`atwu.experiments.places.open_queue`).
-        folder: for trials and, by default, the storage.
-        progress: show a bar over trials.
-        say: receives one line of plain text per thing worth knowing.
-
     Raises:
         NotPossibleError: the rows lack what the method needs.
         ValueError: settings that cannot run, a storage that cannot be opened, or one that holds another search of that
@@ -85,12 +79,8 @@ def run_search(
     references: dict[str, EvalResult] = {}
     if objective.needs_original:
         file = trials_folder(search, Path(folder)) / f"original-{short_hash(what)[:12]}.json"
-        if not file.is_file():
-            queue.submit(ORIGINAL, Task(measure_reference, (setup, ORIGINAL, {}), needs=setup.needs))
-            result = queue.result()[1].get()
-            file.parent.mkdir(parents=True, exist_ok=True)
-            result.write(file)
-        references[ORIGINAL] = read_result(file)
+        there = file.is_file()
+        references[ORIGINAL] = read_result(file) if there else measured_reference(queue, setup, ORIGINAL, {}, file)
     trial = RunTrial(search, setup, references)
     return run_trials(search, trial, queue, folder=folder, what=what, needs=setup.needs, progress=progress, say=say)
 
@@ -98,15 +88,11 @@ def run_search(
 def check_search(search: Search, models: Models) -> None:
     """Whether a search can run, before anything is spent.
 
-    Args:
-        search: with everything decided.
-        models: of its scale.
-
     Raises:
         NotPossibleError: the rows lack what the method needs.
         ValueError: the scale has no rows for the objective, or the options cannot work together.
     """
-    if OBJECTIVES[str(search.objective)].needs_probes and models.benchmark.probes is None:
+    if RWKU in OBJECTIVES[str(search.objective)].groups and models.benchmark.probes is None:
         raise ValueError(
             f"objective {search.objective} is measured on RWKU's probes; scale {search.scale.name} has none."
         )
@@ -148,10 +134,11 @@ class RunTrial:
             settings = ", ".join(f"{name} {value:.3g}" for name, value in point.items())
             raise ValueError(f"trial {place} of {search.label} cannot run ({settings}): {error}") from error
         objective = OBJECTIVES[str(search.objective)]
-        value = number(result, objective.line)
+        cells = (cell_of(result, line) for line in (objective.line, objective.forget, objective.retain))
+        value, forget, retain = (None if cell is None else cell.value for cell in cells)
         if value is None:
             raise PrunedError(f"{search.objective} could not be measured")
-        return Outcome(value, number(result, objective.forget), number(result, objective.retain))
+        return Outcome(value, forget, retain)
 
 
 def _discard(folder: Path) -> None:
@@ -170,11 +157,7 @@ def stop_if_destroyed(trainer: Any) -> list[TrainerCallback]:
 
 
 class StopDestroyed(TrainerCallback):
-    """Stops a run whose retain loss, averaged over the last logs, is worse than guessing.
-
-    Args:
-        vocabulary: tokens there are; guessing costs log(vocabulary) nats per token.
-    """
+    """Stops a run whose retain loss, averaged over the last logs, is worse than guessing."""
 
     def __init__(self, vocabulary: int) -> None:
         self.limit = math.log(vocabulary)

@@ -12,22 +12,21 @@ import dataclasses
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from atwu._cache import short_hash
 from atwu._extras import require
+from atwu._progress import bar_of
 from atwu.experiments.jobs import Jobs, only_here
-from atwu.experiments.queue import Done, Queue, Say, Task, progress_bar, work_off
+from atwu.experiments.queue import Done, Queue, Say, Task, work_off
 from atwu.experiments.tuning.definition import differences
 from atwu.experiments.tuning.points import FinishedTrial, Point, optuna_trial, propose
 from atwu.experiments.tuning.search import Evaluate, Outcome, PrunedError, Search, SearchResult
 from atwu.experiments.tuning.storage import masked, open_storage, storage_url
 
 logger = logging.getLogger(__name__)
-
-Watch = Callable[[SearchResult], None]
 
 
 def trials_folder(search: Search, folder: Path) -> Path:
@@ -49,14 +48,9 @@ def run_trials(
     """Run or continue a search with any evaluation of a point.
 
     Args:
-        search: with everything decided.
         evaluate: runs one trial; can be pickled, unless the queue works in this process.
-        queue: does the work.
-        folder: of the search.
         what: its definition, which a search of the same name in the storage must share.
         needs: models and files of rows that trials read and that lie on this machine.
-        progress: show a bar.
-        say: receives lines of text.
 
     Raises:
         Exception: what a trial failed with; the search can be continued.
@@ -69,10 +63,9 @@ def run_trials(
         if there := sum(place in known for place in range(search.trials)):
             say(f"{search.label}: {there} of {search.trials} trials are there already")
         if there < search.trials:
-            with _bar(search, shown=progress) as watch:
-                watch(_result(search, known))
-                task = Task(run_trial, (evaluate,), needs=needs)
-                _fill(search, task, queue, study, known, place_folder, what, watch)
+            task = Task(run_trial, (evaluate,), needs=needs)
+            with bar_of(total=search.trials, desc=search.label, unit="trial", shown=progress, initial=there) as bar:
+                _fill(search, task, queue, study, known, place_folder, what, bar)
         return _result(search, known)
 
 
@@ -84,10 +77,16 @@ def _fill(
     known: dict[int, FinishedTrial],
     folder: Path,
     what: Mapping[str, Any],
-    watch: Watch,
+    bar: Any,
 ) -> None:
     """Run the trials that are missing, and add them to the study and to what is known."""
     jobs, slots, points = Jobs(folder), queue.slots, {place: trial.point for place, trial in known.items()}
+
+    def show() -> None:
+        found = _result(search, known)
+        if found.best is not None:
+            bar.set_postfix_str(f"best {search.objective} {found.best.value:.3f}", refresh=False)
+        bar.update(len(found.trials) - bar.n)
 
     def begin() -> tuple[int, Task] | None:
         first = next((place for place in range(search.trials) if place not in known), search.trials)
@@ -111,8 +110,9 @@ def _fill(
             raise ValueError(f"another command is at work on {search.label} in the same storage; wait for it.")
         study.add_trial(optuna_trial(search.space or {}, trial.point, trial))
         known[place] = trial
-        watch(_result(search, known))
+        show()
 
+    show()
     work_off(queue, begin, finish)
 
 
@@ -162,19 +162,9 @@ def _finished(study: Any) -> dict[int, FinishedTrial]:
     states = require("optuna.trial", extra="tune").TrialState
     found: dict[int, FinishedTrial] = {}
     for trial in study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED)):
-        facts = trial.user_attrs
-        found.setdefault(
-            int(facts["slot"]),
-            FinishedTrial(
-                number=int(facts["slot"]),
-                point=dict(facts["point"]),
-                value=trial.value if trial.state == states.COMPLETE else None,
-                seconds=float(facts["seconds"]),
-                forget=facts.get("forget"),
-                retain=facts.get("retain"),
-                reason=facts.get("reason"),
-            ),
-        )
+        facts = dict(trial.user_attrs)
+        value, place = trial.value if trial.state == states.COMPLETE else None, int(facts.pop("slot"))
+        found.setdefault(place, FinishedTrial(number=place, value=value, **facts))
     return found
 
 
@@ -193,18 +183,3 @@ def _quiet_optuna() -> Iterator[None]:
         yield
     finally:
         log.set_verbosity(before)
-
-
-@contextlib.contextmanager
-def _bar(search: Search, *, shown: bool) -> Iterator[Watch]:
-    """A bar over trials with the best value so far."""
-    bar = progress_bar(search.trials, desc=search.label, unit="trial", shown=shown)
-
-    def watch(found: SearchResult) -> None:
-        best = found.best
-        if best is not None:
-            bar.set_postfix_str(f"best {search.objective} {best.value:.3f}", refresh=False)
-        bar.update(len(found.trials) - bar.n)
-
-    with bar:
-        yield watch

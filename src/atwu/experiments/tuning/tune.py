@@ -1,4 +1,6 @@
-"""Several methods tuned by the same rules: at one scale or in two stages, with presets and trials written for each."""
+"""Several methods tuned by the same rules, with presets and trials written for each: at one scale, or in the two stages of the
+ATWU paper, which search everything where runs are cheap, then only the learning rate where they count.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +12,55 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from atwu._cache import short_hash
 from atwu.experiments.queue import Queue, Say
+from atwu.experiments.run import check_workers
 from atwu.experiments.scales import Scale, find_scale
 from atwu.experiments.targets import Models, prepare_models
 from atwu.experiments.tuning.results import check_preset, write_results
 from atwu.experiments.tuning.search import AllPrunedError, NotPossibleError, Search, SearchResult
-from atwu.experiments.tuning.stages import TRANSFER_TRIALS, second_stage
 from atwu.experiments.tuning.storage import FILE_NAME
 from atwu.experiments.tuning.trial import check_rows, run_search
+from atwu.methods.options import Range
 from atwu.methods.plugins import load_plugins
 from atwu.methods.recipe import lookup
 from atwu.methods.table import METHODS
+
+TRANSFER_TRIALS = 5
+FACTOR = 5.0
+"""The second stage searches the learning rate from a fifth to five times the first stage's best."""
+
+
+def second_stage(
+    first: SearchResult, scale: Scale, *, trials: int = TRANSFER_TRIALS, objective: str | None = None
+) -> Search:
+    """The search for the learning rate alone, with everything else as the first stage's best trial had it.
+
+    Its first trial is at that learning rate; the objective is the scale's where none is given.
+
+    Raises:
+        AllPrunedError: the first stage found nothing.
+        ValueError: it did not search the learning rate.
+    """
+    best = first.best
+    if best is None:
+        raise AllPrunedError(f"all trials of {first.search.label} were pruned; there is no learning rate to transfer.")
+    if "learning_rate" not in best.point:
+        raise ValueError(f"{first.search.label} did not search the learning rate; there is none to transfer.")
+    options = first.search.run_options(best.point)
+    rate = float(options.pop("learning_rate"))
+    return dataclasses.replace(
+        first.search,
+        scale=scale,
+        options=options,
+        trials=trials,
+        objective=objective,
+        # Another best point is another search: a larger first stage may find one.
+        name=f"{first.search.label}/to-{scale.name}-{short_hash(first.search.run_options(best.point))[:8]}",
+        space={"learning_rate": Range(rate / FACTOR, rate * FACTOR)},
+        first=({"learning_rate": rate},),
+    )
+
 
 logger = logging.getLogger(__name__)
 
@@ -61,12 +101,7 @@ class Tuning:
         return find_scale(self.transfer_to or self.first_scale)
 
     def command(self, method: str, fixed: Sequence[str] = ()) -> str:
-        """The command for one method, with scales as they were given and without what changes no result.
-
-        Args:
-            method: its name.
-            fixed: `options` as they were written, NAME=VALUE.
-        """
+        """The command for one method, with scales as they were given and without what changes no result."""
         words = ["atwu", "tune", "--method", method, "--scale", self.first_scale, "--trials", str(self.trials)]
         if self.transfer_to is not None:
             words += ["--transfer-to", self.transfer_to, "--transfer-trials", str(self.transfer_trials)]
@@ -88,13 +123,9 @@ def decide(
     """What is to be tuned, from what was asked for.
 
     Args:
-        methods: names, or "all".
-        benchmark: people, tofu or rwku: their smallest scale.
         scale: instead of the benchmark; default: the surrogate of `transfer_to`, that scale itself, or people-tiny.
-        transfer_to: scale of a second stage.
         output: folder; default runs/tune-SCALE, the scale that presets are for.
         storage: of the trials; default an SQLite file in the output, else in that of the first stage.
-        numbers: further fields of `Tuning`.
 
     Raises:
         ValueError: unknown names, or options that no preset can hold.
@@ -141,15 +172,11 @@ class Tuned:
 def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say: Say = logger.info) -> Tuned:
     """Tune method after method, or continue; presets are written as soon as there is one.
 
-    Args:
-        tuning: what.
-        queue: does the work.
-        fixed: the options of all runs as they were written, for the records.
-        say: receives lines of text.
-
     Raises:
-        ValueError: a method that was named cannot be tuned with these rows, or settings cannot run.
+        ValueError: a method that was named cannot be tuned with these rows, or is unknown to those who do the work, or settings
+            cannot run.
     """
+    check_workers(queue, tuning.methods, [tuning.options], ())
     here, there = tuning.here, tuning.there
     ready: dict[str, Models] = {}
     found: dict[str, list[SearchResult]] = {}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atwu._yaml import parse_yaml
+from atwu._reading import read_yaml
 from atwu.methods.parts import part_options
 
 FOLDER = Path(__file__).parent
@@ -87,7 +87,7 @@ def parse_preset(path: Path) -> Preset:
     Raises:
         ValueError: not a flat YAML with a method.
     """
-    values = parse_yaml(path.read_text(encoding="utf-8"), what=str(path))
+    values = read_yaml(path)
     if not isinstance(values, dict):
         raise ValueError(f"{path} must hold one 'key: value' per line, got {type(values).__name__}.")
     about = values.pop("about", None) or {}

@@ -37,16 +37,7 @@ def all_figures(records: Records, *, focus: str | None = "atwu") -> list[Drawn]:
 def save_figures(
     records: Records, folder: str | Path, *, formats: Sequence[str] = ("pdf", "svg"), focus: str | None = "atwu"
 ) -> list[Path]:
-    """Write every figure the records have data for.
-
-    Args:
-        records: finished runs.
-        folder: created if needed; files are called KEY.FORMAT.
-        formats: pdf, svg, png.
-        focus: label that is highlighted.
-
-    Returns:
-        The files, in the order of the report.
+    """Write every figure the records have data for as KEY.FORMAT, and give the files in the order of the report.
 
     Raises:
         ValueError: an unknown format.

@@ -14,10 +14,11 @@ import numpy as np
 from atwu.evaluation.intervals import combine
 from atwu.evaluation.numbers import Numbers
 from atwu.evaluation.result import MetricValue
+from atwu.evaluation.shown import shown_number
 from atwu.report.figures.drawn import Drawn
 from atwu.report.figures.style import INK, REFERENCE_DASHES, Series, grid, name_rows, new_figure, series_of, styled
 from atwu.report.records import Records, RunRecord
-from atwu.report.values import cell_of, shown_number
+from atwu.report.values import cell_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -90,8 +91,6 @@ def after_value(runs: Sequence[RunRecord], panel: Panel, cell: MetricValue) -> M
     """What was measured under attack, on the rows that were also measured without it.
 
     Args:
-        runs: of one label.
-        panel: the attack.
         cell: mean over seeds of all attacked rows; it is returned where there is nothing to leave out.
     """
     attacked = [(run, len(kept)) for run in runs if (kept := _pairs(run, panel))]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
 
+from atwu._reading import printable
 from atwu.report.figures.style import INK, styled
-from atwu.report.scored_row import printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

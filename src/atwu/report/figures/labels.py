@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from atwu._extras import require
 from atwu.report.figures.style import INK, Series, tell_names
@@ -14,18 +15,43 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Point = tuple[float, float]
+Array = NDArray[np.float64]
+_ORDERS = 8
+"""Shuffled orders that are tried."""
 
 
 def place_names(axes: Axes, names: Mapping[Series, Point], *, avoid: Sequence[Point] = ()) -> None:
     """Write names beside their points: near, off each other and off the marks, inside the axes.
 
+    Names choose their places one after the other; where that leaves one without a free place, other orders are tried.
+
     Args:
-        axes: with its final limits.
         names: the first ones choose first.
-        avoid: further marks that names should not cover.
+        avoid: further points that no name should cover.
     """
     points, marks = np.array(list(names.values())), np.array([*names.values(), *avoid])
-    _, _, texts, _ = require("textalloc", extra="report").allocate(
+    left: dict[int | None, int] = {}
+    for order in (None, *range(_ORDERS)):
+        texts, lines = _placed(axes, names, points, marks, order, every=False)
+        left[order] = texts.count(None)
+        if not left[order]:
+            break
+        for drawn in filter(None, (*texts, *lines)):
+            drawn.remove()
+    else:
+        texts, _ = _placed(axes, names, points, marks, min(left, key=left.__getitem__), every=True)
+    tell_names(texts, list(names))
+
+
+def _placed(
+    axes: Axes, names: Mapping[Series, Point], points: Array, marks: Array, order: int | None, *, every: bool
+) -> tuple[list[Any], list[Any]]:
+    """Names and the lines to their points; None for a name without a free place, unless every one is to be drawn.
+
+    Args:
+        order: number of a shuffled order; None for that of the names.
+    """
+    _, _, texts, lines = require("textalloc", extra="report").allocate(
         axes,
         *points.T,
         [one.name for one in names],
@@ -38,23 +64,18 @@ def place_names(axes: Axes, names: Mapping[Series, Point], *, avoid: Sequence[Po
         plot_kwargs={"alpha": 0.4},
         margin=0.006,
         min_distance=0.01,
-        max_distance=0.35,
-        nbr_candidates=400,
+        max_distance=0.45,
+        nbr_candidates=600,
+        draw_all=every,
+        priority_strategy=order,
         avoid_label_lines_overlap=True,
         avoid_crossing_label_lines=True,
     )
-    tell_names(texts, list(names))
+    return texts, lines
 
 
 def name_ends(axes: Axes, ends: Mapping[Series, Point], *, gap: float = 10.5, room: float = 12.0) -> None:
-    """Write names right of the axes at the height where their lines end, with a thin line to that end.
-
-    Args:
-        axes: with its final limits.
-        ends: the last point of every line.
-        gap: smallest distance of two names, in points.
-        room: width in points between the axes and the names.
-    """
+    """Write names right of the axes at the height where their lines end, with a thin line to that end."""
     figure = axes.get_figure(root=True)
     assert figure is not None
     figure.draw_without_rendering()  # the height that the layout leaves
@@ -79,10 +100,7 @@ def spread(values: Sequence[float], gap: float, *, low: float, high: float) -> l
     """Move values apart as little as possible: neighbours at least `gap` from each other, order kept.
 
     Args:
-        values: in any order.
         gap: smallest distance; made smaller where `low` to `high` cannot hold all.
-        low: lower end of the room.
-        high: upper end.
 
     Returns:
         One value for each, in the order given.

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from atwu._cache import short_hash
 from atwu._extras import require
+from atwu._reading import printable
 from atwu.report.records import Records
-from atwu.report.scored_row import printable
 from atwu.report.values import REFERENCES
 
 if TYPE_CHECKING:

@@ -8,11 +8,13 @@ from typing import Any
 
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.result import EvalResult, MetricValue
+from atwu.evaluation.shown import shown_interval, shown_number
 from atwu.report.figures.drawn import Drawn
 from atwu.report.figures.labels import place_names
 from atwu.report.figures.style import GUIDE, MUTED, grid, new_figure, series_of, styled
 from atwu.report.records import Records
-from atwu.report.values import Line, cell_of, shown_interval, shown_number
+from atwu.report.standing import DESTROYED, standings
+from atwu.report.values import REFERENCES, Line, cell_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,13 @@ def pareto(points: Mapping[str, tuple[float, float]], *, x_up: bool, y_up: bool)
 
 def _scatter(records: Records, plane: Plane, focus: str | None) -> Drawn:
     points = {name: point for name, result in records.results.items() if (point := _point(result, plane)) is not None}
+    broken = {
+        name: points.pop(name)
+        for name, word in standings(records.results, REFERENCES).items()
+        if word == DESTROYED and name in points
+    }
+    if not any(label in points for label in records.labels):
+        points, broken = points | broken, {}
     ranked = [label for label in records.labels if label in points]
     if not ranked:
         metrics = " and ".join(dict.fromkeys(f"{split} {metric}" for split, metric in (plane.x, plane.y)))
@@ -91,7 +100,7 @@ def _scatter(records: Records, plane: Plane, focus: str | None) -> Drawn:
     tips = {}
     seeds = []
     with styled():
-        figure = new_figure(4.1)
+        figure = new_figure(5.2 if crowded else 4.1)
         axes = figure.subplots()
         grid(axes)
         for name, point in points.items():
@@ -135,12 +144,19 @@ def _scatter(records: Records, plane: Plane, focus: str | None) -> Drawn:
         "intervals over subjects. Open marks are the models compared with. Methods on the dashed line, the Pareto front, are "
         "beaten by no other one in both directions."
     )
+    if broken:
+        places = (f"{name} at {_place(point)}" for name, point in broken.items())
+        caption += f" Not drawn, since less than half of what should stay is left: {', '.join(places)}."
     return Drawn(plane.key, figure, plane.title, caption, tips=tips)
 
 
 def _point(result: EvalResult, plane: Plane) -> Point | None:
     x, y = cell_of(result, plane.x), cell_of(result, plane.y)
     return None if x is None or y is None else (x, y)
+
+
+def _place(point: Point) -> str:
+    return f"({', '.join(shown_number(cell.value, cell.digits) for cell in point)})"
 
 
 def _xy(point: Point) -> tuple[float, float]:

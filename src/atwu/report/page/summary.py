@@ -3,65 +3,47 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 import pandas as pd
 from markupsafe import Markup
 
-from atwu.evaluation.columns import OVERALL
+from atwu._reading import printable
+from atwu.evaluation.derive import seed_differences
 from atwu.evaluation.intervals import Estimate
 from atwu.evaluation.result import EvalResult
-from atwu.evaluation.seeds import seed_differences
+from atwu.evaluation.shown import shown_number
 from atwu.evaluation.warn import degraded
-from atwu.report.names import PANEL, line_name
+from atwu.report.names import line_name
 from atwu.report.records import Records
-from atwu.report.scored_row import printable
-from atwu.report.table import left_out, spoken, whole_table
-from atwu.report.values import Line, cell_of, shown_number
+from atwu.report.standing import MEANING
+from atwu.report.table import leading_line, left_out, spoken, whole_table
+from atwu.report.values import Line, cell_of
 
-FIRST = ((OVERALL, "UQ"), (OVERALL, "ES_delta"), (OVERALL, "N_delta_official"), (OVERALL, "N_delta_port"), *PANEL)
-"""Lines by which methods are compared in words; the first that at least one of them has a value on."""
 _TOLD = 2
 """Methods that share a place and each get a sentence."""
 
 
-def leading_line(records: Records) -> Line | None:
-    """The line of the summary; None when nothing with a direction was measured."""
-    frame = whole_table(records).frame
-    ranked = frame[~frame.reference.astype(bool) & (frame.direction != "none")]
-    there = set(zip(ranked.set, ranked.metric, strict=True))
-    return next((line for line in FIRST if line in there), None)
-
-
 def ranking(records: Records, line: Line) -> pd.DataFrame:
-    """What methods have on a line, best printed value first, with their `place`; those with some seeds only have none."""
-    rows = whole_table(records).only([line]).frame
-    rows = rows[~rows.reference.astype(bool)].set_index("label")
-    numbers = rows.number[rows.told == ""].astype(float)
+    """What methods have on a line, best printed value first, with their `place`.
+
+    Those with some seeds only, and models that do not work or were not changed, have none.
+    """
+    table = whole_table(records).only([line])
+    rows = table.frame[~table.frame.reference.astype(bool)].set_index("label")
+    numbers = rows.number[(rows.told == "") & ~rows.index.isin(list(table.out))].astype(float)
     place = numbers.rank(method="min", ascending=not (rows.direction == "up").any())
     return rows.assign(place=place).sort_values("place", kind="stable")
 
 
 def difference(records: Records, first: str, second: str, line: Line) -> Estimate | None:
     """First minus second over the seeds that both have; None when there are none, or rows differ."""
-    mine, other = ({run.seed: run.result for run in records.of(label)} for label in (first, second))
-    seeds = shared_seeds(records, first, second)
-    if not seeds:
-        return None
+    mine, other = records.paired(first, second)
     try:
-        found = seed_differences(
-            [mine[seed] for seed in seeds], [other[seed] for seed in seeds], list(records.references.values())
-        )
+        return seed_differences(mine, other, list(records.references.values())).get(line) if mine else None
     except ValueError:
         return None
-    return found.get(line)
-
-
-def shared_seeds(records: Records, first: str, second: str) -> list[int | None]:
-    """Seeds that both have a run of."""
-    other = {run.seed for run in records.of(second)}
-    return [run.seed for run in records.of(first) if run.seed in other]
 
 
 def summary(records: Records, *, focus: str) -> Markup:
@@ -79,7 +61,7 @@ def facts(records: Records) -> list[tuple[str, str]]:
         ("methods" if len(labels) != 1 else "method", str(len(labels))),
         ("seeds each", "–".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))) if seeds else None,
         *((f"{split} rows", str(count)) for split in ("forget", "retain") if (count := _rows(records, split))),
-        ("scale", str(scale["name"] if isinstance(scale, Mapping) else scale)) if scale else None,
+        ("scale", str(scale["name"])) if scale else None,
         ("judge", " and ".join(sorted(judges))) if judges else None,
     ]
     return [entry for entry in entries if entry]
@@ -93,8 +75,11 @@ def _sentences(records: Records, focus: str) -> Iterator[str]:
     rows = ranking(records, line)
     name = line_name(line)
     yield from _leaders(records, focus, line, rows[rows.place.notna()])
-    for label, told in rows.told[rows.place.isna()].items():
+    for label, told in rows.told[rows.place.isna() & (rows.told != "")].items():
         yield f"{label} is not ranked: it has {name} for {told}."
+    for word, meaning in MEANING.items():
+        if out := [label for label, said in whole_table(records).out.items() if said == word]:
+            yield f"{_listed(out)} {'is' if len(out) == 1 else 'are'} {word} and not ranked: {meaning}."
     results = records.results
     lost = [label for label in records.labels if any(degraded(results[label], results.get("original")))]
     if lost:
@@ -158,7 +143,7 @@ def _apart(records: Records, tied: Sequence[str], other: str, line: Line, digits
 
 def _over(records: Records, best: str, other: str, line: Line, digits: int) -> str:
     """Which seeds a difference is over and both means over those, where one of the two has further seeds."""
-    seeds = shared_seeds(records, best, other)
+    seeds = records.shared_seeds(best, other)
     if all(len(seeds) == len(records.of(label)) for label in (best, other)):
         return ""
     means = []

@@ -10,6 +10,7 @@ import pandas as pd
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.panel import definition, short_name
 from atwu.report.names import line_name
+from atwu.report.standing import MEANING
 from atwu.report.table import Head, Table
 from atwu.report.values import REFERENCES
 
@@ -20,9 +21,7 @@ def models_table(table: Table, every: Table, *, focus: str) -> dict[str, Any]:
     """Every model with its value on each line.
 
     Args:
-        table: what is shown at first.
         every: the same with further lines, hidden at first.
-        focus: label whose row stands out.
     """
     lines = [*table.lines, *(line for line in every.lines if line not in table.lines)]
     every = every.only(lines)
@@ -48,13 +47,15 @@ def models_table(table: Table, every: Table, *, focus: str) -> dict[str, Any]:
             _row(
                 label,
                 cells.loc[label],
-                below=_NOTES.get(label, ""),
+                below=_NOTES.get(label) or every.out.get(label, ""),
+                meaning=MEANING.get(every.out.get(label, ""), ""),
                 focus=label == focus,
                 reference=label in REFERENCES,
             )
             for label in every.labels
         ],
         "used": _used(every.frame),
+        "out": {word: MEANING[word] for word in MEANING if word in every.out.values()},
     }
 
 

@@ -11,9 +11,10 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from atwu._reading import printable
 from atwu.report.colour_scale import LEVELS, background, css, ink, level
 from atwu.report.names import SUBSCRIPT
-from atwu.report.scored_row import percent, printable, runs, word_auroc
+from atwu.report.scored_row import percent, runs, word_auroc
 
 _KEEP_TOGETHER = 24
 """Longest run of touching words, in characters, that is never broken."""
@@ -23,8 +24,6 @@ def render(template: str, *, title: str, **values: Any) -> str:
     """A page as text; equal values give equal pages.
 
     Args:
-        template: file beside this one.
-        title: of the page.
         values: what the template shows; only `Markup` is taken as it is.
     """
     style, script = (

@@ -25,10 +25,7 @@ def write_page(records: Records, path: str | Path, *, command: str | None = None
     """Write a report as one HTML file that needs nothing else; a reader sees the old file or the whole new one.
 
     Args:
-        records: finished runs.
-        path: file to write; its folder is made when missing.
         command: what makes this page again, shown in it.
-        focus: label that stands out in figures and tables.
     """
     write_text(path, render_page(records, command=command, focus=focus))
 

@@ -1,0 +1,69 @@
+"""The picture of `make demo-real`: verdict, answers before and after, and the words the scorer points at, light and dark.
+
+python scripts/demo_picture.py RUN ROWS OUTPUT    writes OUTPUT-light.svg and OUTPUT-dark.svg
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich._export_format import CONSOLE_SVG_FORMAT
+from rich.console import Console
+from rich.table import Table
+from rich.terminal_theme import TerminalTheme
+from rich.text import Text
+
+from atwu import load_rows
+from atwu.methods.weightings.scorer import find_scorer
+from atwu.modeling.load import quiet_transformers
+from atwu.modeling.opening import Loading, open_model
+from atwu.report.heatmap import render_terminal
+from atwu.report.score_rows import score_rows
+
+WIDTH, ROWS = 84, 3
+ANSI = [(20, 20, 20), (200, 60, 40), (40, 130, 70), (170, 120, 0), (40, 90, 180), (140, 60, 140), (30, 130, 140)]
+LIGHT = TerminalTheme((255, 253, 248), (36, 26, 32), [*ANSI, (36, 26, 32)])
+DARK = TerminalTheme((31, 26, 35), (239, 230, 220), [*ANSI, (239, 230, 220)])
+FORMAT = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+"""Rich's, without fonts from elsewhere."""
+
+
+def draw(verdict: dict[str, Any], scored: Any, *, dark: bool) -> str:
+    """One picture."""
+    console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    console.print(Text(f"VERDICT: {verdict['word'].upper()}", "bold"))
+    console.print(Text(verdict["why"]), "")
+    grid = Table.grid(padding=(0, 2))
+    for each in verdict["answers"]:
+        grid.add_row(Text("Q", "dim"), Text(each["question"], "bold"))
+        grid.add_row(Text("before", "dim"), Text(each["before"]))
+        grid.add_row(Text("after", "dim"), Text(each["after"]), end_section=True)
+        grid.add_row("", "")
+    console.print(grid)
+    render_terminal(scored[:ROWS], console, dark=dark)
+    return console.export_svg(
+        title="make demo-real", theme=DARK if dark else LIGHT, code_format=FORMAT, unique_id="atwu"
+    )
+
+
+def main(run: str, rows: str, output: str) -> None:
+    """Read a finished run and draw it twice."""
+    quiet_transformers()
+    verdict = json.loads((Path(run) / "verdict.json").read_text(encoding="utf-8"))
+    model, tokenizer = open_model(run, Loading())
+    shown = load_rows(rows).rows[:ROWS]
+    scored = score_rows(model, tokenizer, shown, scorer=find_scorer(run), scores={"scorer": "scorer"})
+    for name, dark in (("light", False), ("dark", True)):
+        path = Path(f"{output}-{name}.svg")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(draw(verdict, scored, dark=dark), encoding="utf-8")
+        print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

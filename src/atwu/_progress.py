@@ -1,0 +1,107 @@
+"""How far something is: a bar on a terminal; elsewhere a line at once, and one now and then."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, TextIO
+
+EVERY = 15.0
+"""Seconds between two lines."""
+
+
+def bar_of(
+    rows: Iterable[Any] | None = None,
+    *,
+    total: int,
+    desc: str | None,
+    unit: str,
+    shown: bool = True,
+    leave: bool = True,
+    initial: int = 0,
+) -> Any:
+    """A bar or lines on standard error, with tqdm's `update`, `set_postfix_str`, `total`, `n` and `close`.
+
+    Args:
+        rows: what to iterate over, if it counts by itself.
+        total: how many there are.
+        desc: what is being done, in a word or two.
+        unit: of what, in the singular.
+        shown: False for nothing at all.
+        leave: keep a finished bar on the terminal.
+        initial: how many were done before.
+    """
+    if shown and not sys.stderr.isatty():
+        return Lines(rows, total=total, desc=desc or "progress", unit=unit, initial=initial)
+    from tqdm.auto import tqdm
+
+    return tqdm(
+        rows, total=total, desc=desc, unit=unit, disable=not shown, leave=leave, initial=initial, dynamic_ncols=True
+    )
+
+
+class Lines:
+    """Progress for a log: `training: 12 of 40 steps, 1:36 gone, about 3:44 left`."""
+
+    def __init__(
+        self,
+        rows: Iterable[Any] | None = None,
+        *,
+        total: int,
+        desc: str,
+        unit: str,
+        initial: int = 0,
+        every: float = EVERY,
+        file: TextIO | None = None,
+    ) -> None:
+        self.total, self.n = total, initial
+        self._rows, self._desc, self._unit, self._initial = rows, desc, unit, initial
+        self._every, self._file = every, file or sys.stderr
+        self._begun = self._told = time.monotonic()
+        self._after = ""
+        self._write(f"{desc}: {total - initial} {unit}{'' if total - initial == 1 else 's'}")
+
+    def update(self, n: int = 1) -> None:
+        """So many more are done."""
+        self.n += n
+        now = time.monotonic()
+        if now - self._told < self._every or self.n >= self.total:
+            return
+        self._told = now
+        gone, done = now - self._begun, self.n - self._initial
+        left = f", about {clock(gone / done * (self.total - self.n))} left" if done else ""
+        self._write(f"{self._desc}: {self.n} of {self.total} {self._unit}s, {clock(gone)} gone{left}{self._after}")
+
+    def set_postfix_str(self, text: str, refresh: bool = True) -> None:
+        """What stands at the end of the next line."""
+        self._after = f" ({text})" if text else ""
+
+    def close(self) -> None:
+        """Say how long it took, if that was long enough for a line in between."""
+        if self._told > self._begun:
+            self._told = self._begun
+            gone = clock(time.monotonic() - self._begun)
+            self._write(f"{self._desc}: {self.n} of {self.total} {self._unit}s in {gone}{self._after}")
+
+    def _write(self, line: str) -> None:
+        print(line, file=self._file, flush=True)
+
+    def __iter__(self) -> Iterator[Any]:
+        for row in self._rows or ():
+            yield row
+            self.update()
+        self.close()
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def clock(seconds: float) -> str:
+    """`0:07`, `12:30`, `1:02:03`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,25 @@
+"""Shipped questions and texts about nothing in particular (`general.yaml`): what should stay, whatever is forgotten."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from atwu._reading import read_yaml
+from atwu.data.schema import Example
+
+
+@functools.cache
+def _shipped() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = read_yaml(Path(__file__).with_name("general.yaml"))
+    return found
+
+
+def general_questions(kind: str) -> tuple[str, ...]:
+    """The shipped questions: `kept` ones become rows to keep, `held` ones are only asked."""
+    return tuple(_shipped()[kind])
+
+
+def general_texts() -> tuple[Example, ...]:
+    """Ordinary prose as rows; its perplexity is 1 / `probability`."""
+    return tuple(Example((), text) for text in _shipped()["texts"])

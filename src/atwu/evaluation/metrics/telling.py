@@ -1,0 +1,148 @@
+"""How well a model knows the words of an answer that tell something.
+
+Most words of an answer ("His dog is called ...") say nothing about the secret, and a model that forgot still finds them;
+how many there are differs from one set of rows to another. The telling words are the labelled ones (`forget_spans`) where a
+row has labels; else, of those that neither its question nor ordinary prose contains, names and numbers, or the longer ones
+where there is no name. On these, rows of different make can be compared.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from atwu.benchmarks.general import general_questions, general_texts
+from atwu.data.schema import Example
+from atwu.evaluation.columns import ROWS, Column
+from atwu.evaluation.generations import Prompt
+from atwu.evaluation.metric import Metric
+from atwu.evaluation.questions.rows import question_prompt
+
+if TYPE_CHECKING:
+    from atwu.evaluation.teacher_forced import TokenRow
+
+_WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
+SHORTEST = 4
+"""Letters of a word that may tell something; shorter ones are mostly grammar."""
+
+
+def telling_spans(row: Example) -> tuple[tuple[int, int], ...]:
+    """Character ranges of the telling words of an answer; every word where none stands out."""
+    if row.forget_spans:
+        return row.forget_spans
+    every = list(_WORD.finditer(row.answer))
+    ordinary = _ordinary() | {word.lower() for message in row.messages for word in _WORD.findall(message.content)}
+    rare = [match for match in every if match.group().lower() not in ordinary]
+    named = [match for match in rare if _names(match, row.answer)]
+    long = [match for match in rare if len(match.group()) >= SHORTEST]
+    return tuple(match.span() for match in named or long or every)
+
+
+def _names(word: re.Match[str], answer: str) -> bool:
+    """Whether it is a number, or capitalised within a sentence."""
+    text, before = word.group(), answer[: word.start()].rstrip(" \"'“‘(")
+    return text[0].isdigit() or (text[0].isupper() and bool(before) and before[-1] not in ".!?:")
+
+
+@functools.cache
+def _ordinary() -> frozenset[str]:
+    """Words of the shipped questions and texts."""
+    shipped = (
+        *general_questions("kept"),
+        *general_questions("held"),
+        *(row.answer for row in general_texts()),
+    )
+    return frozenset(word.lower() for text in shipped for word in _WORD.findall(text))
+
+
+def telling_said(row: Example, answer: str) -> float | None:
+    """Share of the telling words that an answer says, in any order and case. Range [0, 1]; None for a row without words."""
+    words = [word.lower() for start, stop in telling_spans(row) for word in _WORD.findall(row.answer[start:stop])]
+    heard = {word.lower() for word in _WORD.findall(answer)}
+    return sum(word in heard for word in words) / len(words) if words else None
+
+
+def telling_probability(row: Example, read: TokenRow) -> float | None:
+    """Geometric mean of the probabilities of the telling words' tokens. Range [0, 1]; None for a row without words."""
+    telling = _telling(row, read)
+    return math.exp(float(read.logps[telling].mean())) if telling else None
+
+
+def telling_guessed(row: Example, read: TokenRow) -> float | None:
+    """Share of the telling words' tokens that are predicted right when those before are given. Range [0, 1]."""
+    telling = _telling(row, read)
+    return float((read.predictions[telling] == read.targets[telling]).mean()) if telling else None
+
+
+def _telling(row: Example, read: TokenRow) -> list[int]:
+    """Places of the telling words' tokens among the counted ones."""
+    spans = telling_spans(row)
+    return [
+        place
+        for place, offset in enumerate(read.offsets)
+        if offset is not None and any(offset[0] < stop and start < offset[1] for start, stop in spans)
+    ]
+
+
+class Telling(Metric):
+    """Telling words: their probability, whether they are guessed, and whether the answer to the row's question says them."""
+
+    name = "telling"
+    about = "the words of an answer that tell something"
+    cost = "one pass over every set, one answer per row"
+    needs = (ROWS,)
+    needs_weights = False
+    uses = ("max_new_tokens",)
+    columns = (
+        Column(
+            "telling_probability",
+            telling_probability,
+            "telling words p",
+            "probability of the words of an answer that tell something, per token (geometric mean)",
+        ),
+        Column(
+            "telling_guessed",
+            telling_guessed,
+            "telling words guessed",
+            "share of these words' tokens that are predicted right when the tokens before them are given",
+        ),
+        Column(
+            "telling_said",
+            telling_said,
+            "telling words said",
+            "share of the words that tell something which the greedy answer says",
+        ),
+    )
+
+    def read(self) -> None:
+        """Read every set; behind a server, only answers can be had."""
+        if self.session.model is None:
+            self.session.warnings.append(
+                "telling: how probable and how well guessed the telling words are takes the model's weights; behind a server "
+                "only what its answers say is measured."
+            )
+            return
+        for split in self.session.answered:
+            self.session.tokens(split)
+
+    def prompts(self) -> Iterable[Prompt]:
+        """Every row's own question."""
+        rows = [row for rows in self.session.answered.values() for row in rows]
+        return [question_prompt(row) for row in rows if row.messages]
+
+    def record(self) -> None:
+        """Record them."""
+        teacher_forced = {"telling_probability": telling_probability, "telling_guessed": telling_guessed}
+        for split, rows in self.session.answered.items():
+            for name, formula in teacher_forced.items() if self.session.model is not None else ():
+                read = self.session.tokens(split)
+                self.keep(split, name, [formula(row, tokens) for row, tokens in zip(rows, read, strict=True)])
+            if any(row.messages for row in rows):
+                said = [
+                    telling_said(row, self.session.answer(question_prompt(row))) if row.messages else None
+                    for row in rows
+                ]
+                self.keep(split, "telling_said", said)

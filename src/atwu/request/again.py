@@ -1,0 +1,154 @@
+"""Does a later request bring back what an earlier one removed? Its rows are measured again, beside how well known they were."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pydantic import ConfigDict
+
+from atwu.benchmarks.spread import spread
+from atwu.data.schema import Example
+from atwu.evaluation.columns import FORGET
+from atwu.evaluation.result import STRICT, EvalResult
+from atwu.request.bounds import interval
+from atwu.request.measure import MEASURED, measure, reworded
+from atwu.request.verdict import CHANGED, DECISIVE, REWORDED, SET_NAMES, upper
+
+CAME_BACK, STILL_KNOWN, STILL_GONE = "came back", "not forgotten, as before", "still forgotten"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """How well the rows of a request were known, by one measure."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    rows: str
+    """The rows as they are, or reworded."""
+    measure: str
+    before: float
+    after: float
+    """By the model that the request left."""
+    limit: float
+    """What its starting model knew of rows that no model saw."""
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """The same by a later model."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    then: Known
+    value: float
+    low: float | None
+    high: float | None
+    """95 % interval of `value`."""
+
+    @property
+    def back(self) -> bool:
+        """Whether it is known again: above the limit, and more than it was."""
+        return self.value > self.then.limit and self.value - self.then.after >= CHANGED
+
+    @property
+    def share(self) -> float:
+        """How much of what the request removed is there again, 0 to 1."""
+        return (self.value - self.then.after) / max(self.then.before - self.then.after, CHANGED)
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """An earlier request, measured again."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    number: int
+    word: str
+    """One of the constants above."""
+    lines: tuple[Now, ...]
+
+    @property
+    def came_back(self) -> bool:
+        """Whether its rows are known again."""
+        return self.word == CAME_BACK
+
+    @property
+    def said(self) -> str:
+        """The word, and how much came back by the measure by which most did."""
+        shares = [line.share for line in self.lines if line.back]
+        return f"{self.word}, up to {100 * max(shares):.0f} % of what it was" if shares else self.word
+
+    def text(self) -> str:
+        """For a terminal of 80 columns."""
+        out = [f"request {self.number}: {self.said}"]
+        for line in self.lines:
+            name = f"  {SET_NAMES[line.then.rows]}: {DECISIVE[line.then.measure]}"
+            mark = "  <- back" if line.back else ""
+            numbers = (line.then.before, line.then.after, line.value, line.then.limit)
+            out.append(f"{name:<42}" + "".join(f"{number:>7.3f}" for number in numbers) + mark)
+        return "\n".join(out)
+
+
+HEAD = f"{'':<42}" + "".join(f"{name:>7}" for name in ("before", "after", "now", "limit"))
+"""Above the lines of `Again.text`."""
+
+
+def known_of(before: EvalResult, after: EvalResult | None) -> tuple[Known, ...]:
+    """What a later request is compared with.
+
+    Args:
+        before: the starting model of a request.
+        after: the model that it left; None where there was nothing to forget.
+    """
+    found = []
+    for split in (FORGET, REWORDED):
+        for name in DECISIVE:
+            first = before.sets.get(split, {}).get(name)
+            last = first if after is None else after.sets.get(split, {}).get(name)
+            if first is not None and last is not None and first.value is not None and last.value is not None:
+                found.append(Known(split, name, first.value, last.value, upper(before, name)))
+    return tuple(found)
+
+
+def measured_again(
+    model: Any,
+    tokenizer: Any,
+    earlier: Sequence[tuple[int, tuple[Example, ...], tuple[Known, ...]]],
+    *,
+    system: str | None,
+    max_length: int,
+) -> tuple[Again, ...]:
+    """Measure the rows of earlier requests.
+
+    Args:
+        model: causal language model, on its device.
+        tokenizer: its fast tokenizer.
+        earlier: number, rows, and how well they were known, of every request.
+        system: system turn put before questions.
+        max_length: longest row in tokens.
+    """
+    sets: dict[str, tuple[Example, ...]] = {}
+    for number, rows, _ in earlier:
+        sets[f"{number} {FORGET}"] = spread(rows, MEASURED)
+        sets[f"{number} {REWORDED}"] = spread(reworded(rows), MEASURED)
+    how: dict[str, Any] = {"system": system, "max_length": max_length, "metrics": ("telling",)}
+    result = measure(model, tokenizer, sets, **how, name="now")
+    found = []
+    for number, _, known in earlier:
+        lines = []
+        for each in known:
+            split = f"{number} {each.rows}"
+            value = result.sets[split][each.measure].value
+            if value is not None:
+                lines.append(Now(each, value, *(interval(result, split, each.measure) or (None, None))))
+        found.append(Again(number, word_of(lines), tuple(lines)))
+    return tuple(found)
+
+
+def word_of(lines: Sequence[Now]) -> str:
+    """What came of an earlier request; above the limit by less than a change counts as below."""
+    if any(line.back for line in lines):
+        return CAME_BACK
+    return STILL_KNOWN if any(min(line.value, line.then.after) > line.then.limit for line in lines) else STILL_GONE

@@ -1,0 +1,119 @@
+"""One request as it was given: what makes it that request and no other, and the command that makes it again."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from atwu.benchmarks.people.rows import people
+from atwu.benchmarks.sources import load_rows
+from atwu.data.rows import fingerprint
+from atwu.data.schema import Example
+from atwu.request.thresholds import SHIPPED, Thresholds
+from atwu.training.config import UnlearnConfig
+from atwu.training.finish import NOT_RESULT
+from atwu.training.model import ModelSource
+
+AUTO = "auto"
+"""As rows to keep: the model's own answers to the shipped general questions."""
+
+
+RETAIN_LIMIT = 0.15
+"""Most that the loss of rows that should stay may rise, in nats per token, where nothing else is said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """What a request in a ledger heeds of the earlier ones."""
+
+    ledger: str
+    """Its folder, as it was given."""
+    number: int
+    """Of this request."""
+    rows: tuple[Example, ...]
+    """The earlier ones' forget rows, which are not to be kept."""
+    fingerprint: str | None
+    """Of the model that the last one left, with which this one starts; None for the first."""
+    own_output: bool
+    """The model goes to the ledger's own place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What was asked for."""
+
+    source: ModelSource
+    forget: str
+    """Source of the rows to remove."""
+    rows: tuple[Example, ...]
+    """These rows."""
+    output: Path
+    retain: str
+    """Source of the rows to keep, or `AUTO`."""
+    options: Mapping[str, Any]
+    """Of `UnlearnConfig`, as they were given."""
+    unseen: str | None
+    retain_limit: float
+    thresholds: Thresholds
+    thresholds_file: str | None
+    """Where they were read; None for the shipped ones."""
+    about: str | None
+    """Who asks for what, in words."""
+    since: Since | None = None
+    """Earlier requests on the same model, in a ledger."""
+
+    @property
+    def strangers(self) -> tuple[Example, ...]:
+        """Rows that no model saw."""
+        return people("small").holdout if self.unseen is None else load_rows(self.unseen).rows
+
+    def key(self, config: UnlearnConfig) -> dict[str, Any]:
+        """Everything that makes it this request, as plain JSON; `config` is made of the options."""
+        settings = config.as_plain()
+        return {
+            "model": dataclasses.asdict(self.source),
+            "forget": fingerprint(self.rows),
+            "retain": AUTO if self.retain == AUTO else fingerprint(load_rows(self.retain).rows),
+            "unseen": fingerprint(self.strangers),
+            "options": {name: settings.get(name) for name in sorted(self.options) if name not in NOT_RESULT},
+            "retain_limit": self.retain_limit,
+            "thresholds": self.thresholds.sha256,
+            "about": self.about,
+        }
+
+    def command(self) -> str:
+        """The command line that asks for the same."""
+        words = ["atwu", "unlearn"]
+        if self.since is None:
+            words += ["--model", str(self.source.model), "--output", str(self.output)]
+        else:
+            words += ["--continue", self.since.ledger]
+            words += ["--model", str(self.source.model)] if self.since.fingerprint is None else []
+            words += [] if self.since.own_output else ["--output", str(self.output)]
+        words += ["--forget", self.forget]
+        default = {field.name: field.default for field in dataclasses.fields(ModelSource)}
+        loading = {
+            name: value
+            for name, value in dataclasses.asdict(self.source).items()
+            if name != "model" and value != default[name]
+        }
+        given = {
+            "retain": None if self.retain == AUTO else self.retain,
+            "unseen": self.unseen,
+            "retain_limit": None if self.retain_limit == RETAIN_LIMIT else self.retain_limit,
+            "thresholds": None if self.thresholds.name == SHIPPED else self.thresholds_file,
+            "request": self.about,
+            **loading,
+            **self.options,
+        }
+        for name, value in given.items():
+            flag = name.replace("_", "-")
+            if isinstance(value, bool):
+                words.append(f"--{flag}" if value else f"--no-{flag}")
+            elif value is not None:
+                words += [f"--{flag}", str(value)]
+        return shlex.join(words)

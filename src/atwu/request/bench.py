@@ -1,0 +1,262 @@
+"""The two models and the rows of a finished request: what was measured of them, and what still has to be."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from atwu.benchmarks.people.rows import people
+from atwu.benchmarks.sources import load_rows
+from atwu.data.rows import fingerprint, write_rows
+from atwu.data.schema import Example
+from atwu.errors import AtwuError
+from atwu.evaluation.columns import FORGET, RETAIN
+from atwu.evaluation.config import EvaluateConfig
+from atwu.evaluation.derive import overall
+from atwu.evaluation.numbers import Numbers, Sides
+from atwu.evaluation.panel import find_metric
+from atwu.evaluation.result import EvalResult
+from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.opening import Loading, open_model
+from atwu.request.measure import METRICS, measure, measured_sets, sets_of
+from atwu.request.record import Request, RequestFolder, without_texts
+from atwu.request.verdict import HELD
+from atwu.training.output import RECORD_NAME
+
+logger = logging.getLogger(__name__)
+
+BEFORE, AFTER = "before", "after"
+OF_THE_RUN = ("system", "max_length")
+"""Settings of an evaluation that are those of the run."""
+
+
+class NotThereError(AtwuError):
+    """What would have to be measured is not there; the message says why, as the end of a sentence."""
+
+
+class Bench:
+    """A finished run of `atwu unlearn` with its request, if that was recorded.
+
+    Args:
+        run: its folder.
+        config: of the evaluation, for what is measured now; system turn and longest row are the run's.
+        device: where that happens.
+        say: receives one line of plain text per stage.
+
+    Raises:
+        FileNotFoundError, ValueError: no such run, one without its verdict, or weights that are not those it left.
+    """
+
+    def __init__(
+        self,
+        run: str | Path,
+        *,
+        config: EvaluateConfig,
+        device: str | None = None,
+        say: Callable[[str], None] = logger.info,
+    ) -> None:
+        self.folder, self.device, self.say = RequestFolder(run), device, say
+        self.settings = {name: value for name, value in config.values.items() if name not in OF_THE_RUN}
+        if not (self.folder.output / RECORD_NAME).is_file():
+            raise FileNotFoundError(f"{run} is no run of atwu unlearn: it has no {RECORD_NAME}.")
+        if self.folder.work.is_dir():
+            raise ValueError(f"the request of {run} has no verdict yet; give its command again, which finishes it.")
+        self.run = self.folder.run()
+        if self.run["command"] != "unlearn":
+            raise ValueError(f"{run} is a run of atwu {self.run['command']}; evidence is about atwu unlearn.")
+        recorded = (self.folder.done / "request.json").is_file()
+        self.request: Request | None = self.folder.request() if recorded else None
+        self._results: dict[tuple[str, str], EvalResult] = {}
+
+    # Models
+
+    @cached_property
+    def model(self) -> tuple[Any, Any]:
+        """The unlearned model and its tokenizer."""
+        start = self.run["starting_model"]
+        loading = Loading(
+            dtype=start["dtype"],
+            trust_remote_code=start["trust_remote_code"],
+            base=start["base"] if self.run["result"]["kind"] == "adapter" else None,
+        )
+        return open_model(str(self.folder.output), loading, device=self.device)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the weights that lie in the folder, checked against those that were measured."""
+        found = model_fingerprint(self.model[0])
+        known = self.folder.result(AFTER)
+        wanted = known.fingerprint if known is not None else self.run["result_fingerprint"]
+        if found != wanted and (known is not None or self.run["result"]["kind"] != "adapter"):
+            raise ValueError(
+                f"the weights in {self.folder.output} are not those that the run left: their hash is {found}, and was {wanted}."
+            )
+        return found
+
+    @cached_property
+    def start(self) -> tuple[Any, Any]:
+        """The starting model and its tokenizer.
+
+        Raises:
+            NotThereError: it is gone, or another one.
+        """
+        start = self.run["starting_model"]
+        loading = Loading(**{name: start[name] for name in ("dtype", "trust_remote_code", "revision", "base")})
+        try:
+            model, tokenizer = open_model(start["model"], loading, device=self.device)
+        except (OSError, ValueError) as error:
+            raise NotThereError(f"the starting model is not there ({error})") from None
+        if model_fingerprint(model) != start["fingerprint"]:
+            raise NotThereError(f"{start['model']} is another model now than the run started with")
+        return model, tokenizer
+
+    # Rows
+
+    @cached_property
+    def sets(self) -> Mapping[str, Sequence[Example]]:
+        """The rows that are measured, by set.
+
+        Raises:
+            NotThereError: the rows to forget are gone or changed.
+        """
+        forget = self._rows(FORGET)
+        retain = self.folder.rows(RETAIN)
+        if retain is None and RETAIN in self.run["data"]:
+            try:
+                retain = self._rows(RETAIN)
+            except NotThereError as error:
+                self.say(f"warning: {error}; what needs them is not measured")
+        kept, general = retain or (), self.folder.rows("general")
+        if general is not None:
+            return sets_of(forget, kept, self._strangers(), general)
+        try:
+            start = self.start
+        except NotThereError as error:
+            self.say(f"warning: {error}; what needs it is not measured")
+            return sets_of(forget, kept, self._strangers(), ())
+        made = measured_sets(*start, forget, kept, self._strangers(), system=self.system)
+        write_rows(self.folder.done / "general.jsonl", made[HELD])
+        return made
+
+    @property
+    def system(self) -> str | None:
+        """System turn that the run was trained with."""
+        found: str | None = self.run["config"].get("system")
+        return found
+
+    @property
+    def every_row(self) -> tuple[Example, ...]:
+        """All rows to forget.
+
+        Raises:
+            NotThereError: they are gone or changed.
+        """
+        return self._rows(FORGET)
+
+    def _rows(self, name: str) -> tuple[Example, ...]:
+        """The rows of the run, as they were."""
+        data = self.run["data"][name]
+        try:
+            rows = load_rows(data["source"]).rows
+        except (OSError, ValueError) as error:
+            raise NotThereError(f"the {name} rows are no longer there ({error})") from None
+        if fingerprint(rows) != data["fingerprint"]:
+            raise NotThereError(f"{data['source']} holds other rows than the run's {name} rows")
+        return rows
+
+    def _strangers(self) -> tuple[Example, ...]:
+        """Rows that no model saw; none where those of the request are gone."""
+        if self.request is None:
+            return people("small").holdout
+        try:
+            rows = load_rows(self.request.unseen.source).rows
+        except (OSError, ValueError):
+            return ()
+        return rows if fingerprint(rows) == self.request.unseen.fingerprint else ()
+
+    # Results
+
+    def result(self, side: str, metric: str = "") -> EvalResult:
+        """What was measured of a model by a metric; read, or measured now and kept.
+
+        Args:
+            side: `BEFORE` or `AFTER`.
+            metric: its name; empty for those of a verdict, which are measured together.
+
+        Raises:
+            NotThereError: it would have to be measured, and what that takes is not there.
+        """
+        key = (side, "" if metric in METRICS else metric)
+        if key not in self._results:
+            self._results[key] = self._read(*key) or self._measured(*key)
+        return self._results[key]
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """Names of the metrics of all that was asked for."""
+        return tuple(dict.fromkeys(name for _, metric in self._results for name in ([metric] if metric else METRICS)))
+
+    def all_of(self, side: str) -> EvalResult | None:
+        """Everything that was asked for of a model, in one result; None where nothing was."""
+        found = [result for (of, _), result in self._results.items() if of == side]
+        return together(found[0], found[1:]) if found else None
+
+    def _read(self, side: str, metric: str) -> EvalResult | None:
+        """What is kept, if it was measured in the same way on the same weights."""
+        found = self.folder.result(_file(side, metric))
+        if found is None or not metric:
+            return found
+        same = all(
+            found.settings.get(name) == (list(value) if isinstance(value, tuple) else value)
+            for name, value in self.settings.items()
+            if name != "batch_tokens"
+        )
+        return found if same and (side == BEFORE or found.fingerprint == self.fingerprint) else None
+
+    def _measured(self, side: str, metric: str) -> EvalResult:
+        sets: Mapping[str, Sequence[Example]] = self.sets
+        if metric and find_metric(metric).attack:
+            sets = {split: sets[split] for split in (FORGET, RETAIN)}
+        network, tokenizer = self.model if side == AFTER else self.start
+        which = "unlearned" if side == AFTER else "starting"
+        self.say(f"measuring the {which} model: {find_metric(metric).about if metric else 'what a verdict is made of'}")
+        found = measure(
+            network,
+            tokenizer,
+            sets,
+            system=self.system,
+            max_length=int(self.run["config"]["max_length"]),
+            name=side,
+            metrics=(metric,) if metric else METRICS,
+            settings=self.settings if metric else None,
+        )
+        without_texts(found).write(self.folder.done / f"{_file(side, metric)}.json")
+        return found
+
+
+def _file(side: str, metric: str) -> str:
+    return f"{side}.{metric}" if metric else side
+
+
+def together(first: EvalResult, others: Sequence[EvalResult], original: EvalResult | None = None) -> EvalResult:
+    """Results of one model on the same rows as one, with what compares it with the starting model.
+
+    Args:
+        first: decides where several have a number.
+        others: further ones.
+        original: of the starting model.
+    """
+    sets, rows = {split: dict(found) for split, found in first.sets.items()}, dict(first.rows)
+    for other in others:
+        for split, found in other.sets.items():
+            sets[split] = {**found, **sets.get(split, {})}
+        for split, values in other.rows.items():
+            known = rows.get(split, values)
+            rows[split] = dataclasses.replace(known, metrics={**values.metrics, **known.metrics})
+    numbers = Sides(Numbers(rows), original=None if original is None else Numbers(original.rows))
+    warnings = tuple(dict.fromkeys(said for each in (first, *others) for said in each.warnings))
+    return dataclasses.replace(first, sets=sets, rows=rows, overall=overall(numbers), warnings=warnings)

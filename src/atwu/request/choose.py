@@ -1,0 +1,124 @@
+"""The settings of a run that follow from the rows, the model and the device, each with its reason."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from atwu.methods.recipe import Recipe
+from atwu.request.watch import LOOKS
+
+FULL_BYTES = 16
+"""Bytes per parameter of training all weights: weights, gradients and AdamW's two moments in float32."""
+FEW_ROWS = 100
+"""Forget rows below which the scorer starts from rarity."""
+LENGTH = ("num_train_epochs", "max_steps")
+RATE = "learning_rate"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One setting that was not given."""
+
+    name: str
+    value: Any
+    reason: str
+
+    def __str__(self) -> str:
+        value = f"{self.value:.2g}" if isinstance(self.value, float) else self.value
+        return f"{self.name.replace('_', ' ')} {value}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a run happens."""
+
+    device: torch.device
+    memory: int
+    """Bytes that are free there."""
+    bfloat16: bool
+    """Whether it multiplies matrices in bfloat16 faster than in float32."""
+
+    @classmethod
+    def of(cls, device: torch.device) -> Place:
+        """Look at a device."""
+        if device.type == "cuda":
+            return cls(device, torch.cuda.mem_get_info(device)[0], torch.cuda.is_bf16_supported())
+        import psutil
+
+        tiles = device.type == "cpu" and torch.cpu._is_amx_tile_supported()
+        return cls(device, psutil.virtual_memory().available, tiles)
+
+
+def choose(
+    given: Mapping[str, Any],
+    *,
+    recipe: Recipe,
+    rows: int,
+    parameters: int,
+    hidden: int,
+    own_answers: bool,
+    place: Place,
+) -> tuple[Choice, ...]:
+    """Settings for a run on a few rows that nobody has to tune.
+
+    Args:
+        given: what the user set, which stays; with a learning rate and a length, nothing is chosen.
+        recipe: the method.
+        rows: forget rows.
+        parameters: of the model.
+        hidden: its width.
+        own_answers: the rows to keep are the model's own answers.
+        place: where it runs.
+    """
+    length = any(name in given for name in LENGTH)
+    if length and RATE in given:  # somebody knows what they do: the rest has the defaults of the documentation
+        return ()
+    batch = int(given.get("per_device_train_batch_size", min(8, rows)))
+    each = math.ceil(rows / (batch * int(given.get("gradient_accumulation_steps", 1))))
+    every = look_every(each)
+    adapters = bool(given.get("lora_r", FULL_BYTES * parameters > 0.8 * place.memory))
+    needed = f"{FULL_BYTES * parameters / 1e9:.1f} GB for all weights, {place.memory / 1e9:.0f} GB free"
+    choices = [
+        Choice("lora_r", 16 if adapters else 0, f"{'adapters' if adapters else 'all weights are trained'}, {needed}"),
+        Choice(
+            RATE,
+            5e-5 * 576 / hidden * (10 if adapters else 1),
+            f"where the search starts: 5e-5 at width 576, less for wider models (this one: {hidden})"
+            + (", ten times as much for adapters" if adapters else ""),
+        ),
+        Choice("per_device_train_batch_size", batch, f"of {rows} forget rows"),
+        Choice("gradient_accumulation_steps", 1, "few rows, many steps"),
+        Choice(
+            "max_steps", LOOKS * every, f"at most; a look every {every} steps, and the end when the rows are forgotten"
+        ),
+        Choice("lr_scheduler_type", "constant_with_warmup", "the watch changes the rate"),
+        Choice("warmup_steps", 5, "AdamW's first steps are its largest"),
+        Choice("save_strategy", "steps", "checkpoints to continue from"),
+        Choice("save_steps", 5 * every, "every fifth look"),
+    ]
+    if place.bfloat16:
+        choices.append(Choice("bf16", True, "this device multiplies faster in bfloat16; weights stay float32"))
+    if recipe.scores is not None and "retain" in recipe.needs and rows < FEW_ROWS and "scorer_from" not in given:
+        choices.append(
+            Choice("scorer_prior", "rarity", f"with {rows} rows a scorer sees too little to start from nothing")
+        )
+    if own_answers and recipe.retain_loss == "nll":
+        choices.append(Choice("retain_loss", "kl", "own answers are to stay as they are, not to be learned better"))
+    return tuple(
+        choice
+        for choice in choices
+        if choice.name not in given
+        and not (
+            length and choice.name in ("max_steps", "lr_scheduler_type", "warmup_steps", "save_strategy", "save_steps")
+        )
+    )
+
+
+def look_every(steps_per_epoch: int) -> int:
+    """Optimizer steps between two looks: half a pass, at least 5 and at most 25."""
+    return min(25, max(5, steps_per_epoch // 2))

@@ -1,0 +1,247 @@
+"""The evidence of one request, as a declared type: what is filed. Rows go by their hashes unless they are asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal
+
+from pydantic import ConfigDict, TypeAdapter
+
+from atwu._files import write_json
+from atwu._reading import read_declared
+from atwu.evaluation.result import STRICT
+from atwu.request.again import Again
+from atwu.request.record import RowsUsed
+from atwu.request.thresholds import Checked
+
+SCHEMA: Final = "atwu.evidence/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row to forget, shown."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    question: str
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """The request."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    about: str | None
+    """Who asked for what, in words."""
+    made: str | None
+    """When it was prepared: UTC, ISO 8601; None for a run without a record of its request."""
+    forget: RowsUsed
+    measured: int
+    """Rows to forget that were measured, evenly spaced."""
+    retain: RowsUsed | None
+    unseen: RowsUsed | None
+    """Rows that no model saw, which are compared with."""
+    rows: tuple[Row, ...] = ()
+    """The rows to forget, where they are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting of the run."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    name: str
+    value: str
+    reason: str
+    """Empty where it was given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What was done."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    method: str
+    parts: Mapping[str, str]
+    """Forget loss, weighting, retain loss."""
+    settings: tuple[Setting, ...]
+    started: str
+    steps: int
+    kept: int | None
+    """Step whose weights were kept, where training was watched."""
+    steps_back: int | None
+    """Times that it went back to earlier weights."""
+    seconds: float
+    """Of training, in the process that finished it."""
+    memory: int | None
+    """Most bytes that training held."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The verdict of the request."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    word: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """The thresholds, and what came of each."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    name: str
+    sha256: str
+    text: str
+    beforehand: bool
+    """Whether they were written down before training started."""
+    said: str
+    """Since when they stand, in words."""
+    results: tuple[Checked, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every threshold was measured and kept."""
+        return all(each.passed for each in self.results)
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """One number of an attack."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    name: str
+    meaning: str
+    value: float | None
+    low: float | None
+    high: float | None
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """A way to bring back what was removed, tried or not."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    name: str
+    about: str
+    tried: bool
+    why_not: str = ""
+    numbers: tuple[Number, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A model by its weights."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    name: str
+    fingerprint: str
+    """Over names and bytes of all weights (`atwu.modeling.fingerprint`)."""
+    files: Mapping[str, str]
+    """Weight file -> sha256, where they are at hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """A request of the same ledger, measured on the model that a later one left."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    on: int
+    """Number of the request that left the model."""
+    again: Again
+
+
+@dataclass(frozen=True, slots=True)
+class InLedger:
+    """The ledger that the request belongs to."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    number: int
+    requests: int
+    """How many there are by now."""
+    measured: tuple[Later, ...]
+    """The earlier ones on this model, and this one on those of later ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Everything that is filed about one request."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    made: str
+    """When it was put together: UTC, ISO 8601."""
+    request: Asking
+    done: Done
+    verdict: Judged | None
+    """None where training was not watched."""
+    thresholds: Bar
+    attacks: tuple[Attack, ...]
+    before: Weights
+    after: Weights
+    ledger: InLedger | None
+    warnings: tuple[str, ...]
+    """Of the evaluations."""
+    limits: tuple[str, ...]
+    """What it does not say, in plain words."""
+    versions: Mapping[str, str]
+    command: str
+    """What makes the same model again."""
+    schema: Literal["atwu.evidence/1"] = SCHEMA
+
+    @property
+    def returned(self) -> tuple[int, ...]:
+        """Requests of the ledger that came back, as far as the newest measurement of each tells."""
+        if self.ledger is None:
+            return ()
+        newest = {each.again.number: each.again for each in sorted(self.ledger.measured, key=lambda each: each.on)}
+        return tuple(number for number, again in sorted(newest.items()) if again.came_back)
+
+    @property
+    def good(self) -> bool:
+        """Whether every threshold was kept, and nothing came back."""
+        return self.thresholds.passed and not self.returned
+
+    def write(self, path: Path) -> None:
+        """Write the JSON so that a reader sees the old file or the whole new one."""
+        write_json(path, dataclasses.asdict(self))
+
+
+def read_evidence(path: str | Path) -> Evidence:
+    """Read what `Evidence.write` wrote.
+
+    Raises:
+        FileNotFoundError, ValueError: it is not there, or not as declared.
+    """
+    return read_declared(path, _adapter(), SCHEMA, what="evidence", made_by="atwu evidence")
+
+
+def evidence_schema() -> dict[str, Any]:
+    """JSON Schema of `evidence.json`."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **_adapter().json_schema(mode="serialization"),
+        "title": "Result of atwu evidence",
+    }
+
+
+@cache
+def _adapter() -> TypeAdapter[Evidence]:
+    return TypeAdapter(Evidence)

@@ -1,0 +1,164 @@
+"""A further request on a model that others were made on: heeds them, and measures all of them again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from atwu.benchmarks.sources import load_rows
+from atwu.modeling.opening import open_model
+from atwu.request.again import HEAD, Again, known_of, measured_again
+from atwu.request.asked import AUTO, RETAIN_LIMIT, Asked, Since
+from atwu.request.ledger import Entry, Ledger, ModelUsed
+from atwu.request.prepare import Say, after_loading, how_read, now
+from atwu.request.processes import from_first
+from atwu.request.record import RequestFolder, RowsUsed
+from atwu.request.run import Outcome, carry_out
+from atwu.request.thresholds import read_thresholds
+from atwu.request.verdict import FORGOTTEN, NOTHING
+from atwu.training.config import UnlearnConfig
+from atwu.training.model import ModelSource
+from atwu.training.progress import silent
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Further:
+    """What a request left in a ledger."""
+
+    entry: Entry
+    outcome: Outcome | None
+    """None where the ledger had this very request already."""
+
+    @property
+    def good(self) -> bool:
+        """Whether the request is honoured, and no earlier one came back."""
+        return self.entry.word == FORGOTTEN and not self.entry.returned
+
+    def summary(self) -> str:
+        """The verdict and the earlier requests, for a terminal of 80 columns."""
+        entry = self.entry
+        out = [f"VERDICT: {entry.word.upper()}\n{entry.why}" if self.outcome is None else self.outcome.summary()]
+        if entry.again:
+            out += [f"\nEARLIER REQUESTS, MEASURED AGAIN\n{HEAD}", *(each.text() for each in entry.again)]
+        for number in entry.returned:
+            out.append(f"\nnext: request {number} came back; its rows are in the ledger, to be removed again")
+        return "\n".join(out)
+
+
+def unlearn_further(
+    ledger: str | Path,
+    forget: str,
+    *,
+    model: str | None = None,
+    loading: Mapping[str, Any] | None = None,
+    output: str | Path | None = None,
+    retain: str = AUTO,
+    options: Mapping[str, Any] | None = None,
+    unseen: str | None = None,
+    retain_limit: float = RETAIN_LIMIT,
+    thresholds: str | Path | None = None,
+    about: str | None = None,
+    overwrite: bool = False,
+    say: Say = logger.info,
+) -> Further:
+    """Apply a request to the model that the last one in a ledger left, and measure all earlier ones again.
+
+    Args:
+        ledger: its folder; one that is new or empty is started.
+        forget: source of the rows to remove.
+        model: the starting model; needed for the first request. Later ones start with what the last one left, wherever
+            that is now.
+        loading: fields of `ModelSource` besides the model.
+        output: folder for the model, by default one in the ledger.
+        retain: as `unlearn`; rows that an earlier request removed are refused, and stay out of `auto`.
+        options: as `unlearn`, as are the others.
+
+    Raises:
+        ValueError, FileNotFoundError, FileExistsError, OSError: see the message; nothing was changed.
+    """
+    config = UnlearnConfig(**(options or {}))
+    first, book = config.process_index == 0, Ledger(ledger)
+    say = say if first else silent
+    with book.alone() if first else contextlib.nullcontext():
+        entries = from_first(config, book.entries)
+        if not entries and model is None:
+            raise ValueError(f"the first request of a ledger ({ledger}) needs the model: give --model.")
+        number, last = len(entries) + 1, entries[-1] if entries else None
+        rows = load_rows(forget).rows
+        asked = Asked(
+            source=ModelSource(**{**(loading or {}), "model": model or book.model(last.model)}),  # type: ignore[union-attr]
+            forget=str(book.file_of(rows)),
+            rows=rows,
+            output=Path(output) if output is not None else book.output(number),
+            retain=retain,
+            options=dict(options or {}),
+            unseen=unseen,
+            retain_limit=retain_limit,
+            thresholds=read_thresholds(thresholds),
+            thresholds_file=None if thresholds is None else str(thresholds),
+            about=about,
+            since=Since(
+                ledger=str(ledger),
+                number=number,
+                rows=tuple(row for entry in entries for row in book.rows(entry)),
+                fingerprint=None if last is None else last.model.fingerprint,
+                own_output=output is None,
+            ),
+        )
+        if last is not None and last.word in (FORGOTTEN, NOTHING) and _same(last.key, asked.key(config)):
+            say(f"request {last.number} of {ledger} is this very request, and it is done")
+            return Further(last, None)
+        say(f"request {number} of {ledger}" + (f", on {asked.source.model}" if entries else ""))
+        outcome = carry_out(asked, overwrite=overwrite, begin=lambda: book.keep_rows(rows), say=say)
+        return Further(from_first(config, lambda: _entered(book, entries, asked, outcome, config, say)), outcome)
+
+
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two requests are the same but for the model that they start with."""
+    known = json.loads(json.dumps(other))
+    return {**one, "model": None} == {**known, "model": None}
+
+
+def _entered(
+    book: Ledger, entries: tuple[Entry, ...], asked: Asked, outcome: Outcome, config: UnlearnConfig, say: Say
+) -> Entry:
+    """Measure the earlier requests again, and write this one into the ledger."""
+    assert asked.since is not None
+    before = ModelUsed(book.name_of(str(asked.source.model)), outcome.before.fingerprint)
+    model, made = before, now()
+    again: tuple[Again, ...] = ()
+    if outcome.run is not None and outcome.after is not None:
+        model = ModelUsed(book.name_of(outcome.run.output), outcome.after.fingerprint)
+        made = RequestFolder(asked.output).request().made
+        if entries:
+            say(f"measuring {len(entries)} earlier request{'s' * (len(entries) > 1)} again")
+            network, tokenizer = open_model(
+                str(outcome.run.output), after_loading(asked.source, config), device=config.device
+            )
+            earlier = [(entry.number, book.rows(entry), entry.known) for entry in entries]
+            again = measured_again(network, tokenizer, earlier, **how_read(config))
+    entry = Entry(
+        number=asked.since.number,
+        made=made,
+        finished=now(),
+        about=asked.about,
+        command=asked.command(),
+        key=asked.key(config),
+        rows=RowsUsed.of(f"rows/{book.file_of(asked.rows).name}", asked.rows, each=True),
+        before=before,
+        model=model,
+        word=outcome.verdict.word,
+        why=outcome.verdict.why,
+        thresholds=asked.thresholds.sha256,
+        known=known_of(outcome.before, outcome.after),
+        again=again,
+    )
+    book.add(entry)
+    return entry

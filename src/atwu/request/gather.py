@@ -1,0 +1,309 @@
+"""Evidence from a finished run: thresholds, what they need measured, attacks, hashes, and what all of it does not say."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import logging
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from atwu.evaluation.columns import FORGET, OVERALL, RETAIN, ROWS
+from atwu.evaluation.panel import all_metrics, definition, find_metric
+from atwu.evaluation.result import EvalResult
+from atwu.request.bench import AFTER, BEFORE, Bench, NotThereError, together
+from atwu.request.bounds import interval
+from atwu.request.evidence import (
+    Asking,
+    Attack,
+    Bar,
+    Done,
+    Evidence,
+    InLedger,
+    Judged,
+    Later,
+    Number,
+    Row,
+    Setting,
+    Weights,
+)
+from atwu.request.ledger import Ledger
+from atwu.request.page import spoken_time
+from atwu.request.prepare import now
+from atwu.request.record import Request, RowsUsed
+from atwu.request.thresholds import Checked, Threshold, Thresholds, check, metric_of, parse_thresholds, read_thresholds
+from atwu.request.verdict import DECISIVE, REWORDED, VERDICT_NAME, read_verdict
+from atwu.request.watch import read_course
+from atwu.training.card import public_command, public_text
+
+logger = logging.getLogger(__name__)
+
+PARAPHRASES = "paraphrases"
+"""What asking in other words is called among the attacks."""
+RELATIVE = ("falls at most", "rises at most")
+
+
+def gather(
+    run: str | Path,
+    *,
+    thresholds: str | Path | None = None,
+    show_rows: bool = False,
+    device: str | None = None,
+    say: Callable[[str], None] = logger.info,
+) -> Evidence:
+    """Put together the evidence of a request; the same as `atwu evidence`.
+
+    What a threshold or an attack needs and nobody measured is measured now, on the run's model with the run's rows, and kept in
+    the run's folder; or it is said to be missing, and why.
+
+    Args:
+        run: folder of a finished run of `unlearn`.
+        thresholds: YAML of limits; by default those that were set with the request, or else the shipped ones.
+        show_rows: put the rows themselves in, not only their hashes.
+        device: where models are measured.
+        say: receives one line of plain text per stage.
+
+    Raises:
+        ValueError, FileNotFoundError, OSError: see the message.
+    """
+    given = read_thresholds(thresholds)  # what is wrong with them shows before a model is read
+    bench = Bench(run, config=given.config, device=device, say=say)
+    recorded = bench.request
+    if thresholds is None and recorded is not None:
+        given = parse_thresholds(recorded.thresholds.text, name=recorded.thresholds.name)
+        bench = Bench(run, config=given.config, device=device, say=say)
+    fingerprint = bench.fingerprint
+    bench.result(AFTER)
+    missing = _measure(bench, given)
+    before = bench.all_of(BEFORE)
+    after = _with_start(bench.all_of(AFTER), before)
+    record, attacks = bench.run, tuple(_attacks(after, given, missing))
+    course = None if recorded is None else read_course(bench.folder.done / "course.json")
+    judged = read_verdict(bench.folder.output) if (bench.folder.output / VERDICT_NAME).is_file() else None
+    return Evidence(
+        made=now(),
+        request=_asking(bench, after, show_rows=show_rows),
+        done=Done(
+            method=record["method"],
+            parts={part: str(record["recipe"][part]) for part in ("forget_loss", "weighting", "retain_loss")},
+            settings=tuple(_settings(record, recorded)),
+            started=record["started"],
+            steps=record["steps"],
+            kept=None if course is None else course.kept,
+            steps_back=None if course is None else course.steps_back,
+            seconds=record["train_seconds"],
+            memory=record["peak_memory_bytes"],
+        ),
+        verdict=None if judged is None else Judged(judged.word, judged.why),
+        thresholds=_bar(given, recorded, [_checked(limit, before, after, missing) for limit in given.limits]),
+        attacks=attacks,
+        before=Weights(public_text(record["starting_model"]["model"]), record["starting_model"]["fingerprint"], {}),
+        after=Weights(public_text(str(bench.folder.output)), fingerprint, _files(bench.folder.output)),
+        ledger=_ledger(bench),
+        warnings=after.warnings,
+        limits=tuple(_limits(after, attacks, bench.measured)),
+        versions=record["versions"],
+        command="" if recorded is None else public_command(recorded.command),
+    )
+
+
+Missing = dict[tuple[str, str], str]
+"""(Side, metric) -> why it was not measured."""
+
+
+def _measure(bench: Bench, given: Thresholds) -> Missing:
+    """Measure what is needed; says of the rest why it could not be."""
+    missing: Missing = {}
+
+    def ask(side: str, metric: str) -> None:
+        try:
+            bench.result(side, metric)
+        except NotThereError as error:
+            missing[side, metric] = str(error)
+
+    for limit in given.limits:
+        ask(AFTER, metric_of(limit))
+        if limit.limit is None or limit.split == OVERALL:
+            ask(BEFORE, "")
+        elif limit.bound in RELATIVE:
+            ask(BEFORE, metric_of(limit))
+    for name in given.attacks:
+        ask(AFTER, name)
+    known = _with_start(bench.all_of(AFTER), bench.all_of(BEFORE)).overall
+    for limit in given.limits:
+        if limit.split == OVERALL and limit.metric not in known:  # by more than a verdict needs of the starting model
+            for name in find_metric(metric_of(limit)).compares_by or (metric_of(limit),):
+                ask(BEFORE, name)
+    return missing
+
+
+def _with_start(after: EvalResult | None, before: EvalResult | None) -> EvalResult:
+    assert after is not None, "measured first"
+    return together(after, (), before)
+
+
+def _checked(limit: Threshold, before: EvalResult | None, after: EvalResult, missing: Missing) -> Checked:
+    """One limit beside what was measured, or why it was not."""
+    found = check(limit, before, after)
+    if found.passed is not None:
+        return found
+    name = metric_of(limit)
+    why = missing.get((AFTER, name)) or missing.get((BEFORE, name)) or missing.get((BEFORE, "")) or found.missing
+    return dataclasses.replace(found, missing=why)
+
+
+def _bar(given: Thresholds, recorded: Request | None, results: list[Checked]) -> Bar:
+    """The thresholds, and whether they stood before anything was trained."""
+    beforehand, said = False, "No thresholds were written down before training; these were chosen after it."
+    if recorded is not None:
+        old = recorded.thresholds
+        beforehand = old.sha256 == given.sha256
+        said = f"Set beforehand: written down at {spoken_time(recorded.made)}, before training started."
+        if not beforehand:
+            when, differing = spoken_time(recorded.made), _differing(old.text, old.name, given)
+            said = (
+                f"These are NOT the thresholds that were set beforehand. Those ({old.name}, sha256 {old.sha256}) were written "
+                f"down at {when}; these were chosen after training. {differing}"
+            )
+    return Bar(given.name, given.sha256, given.text, beforehand, said, tuple(results))
+
+
+def _differing(text: str, name: str, given: Thresholds) -> str:
+    """What two files of thresholds say otherwise."""
+    old = {limit.name: str(limit) for limit in parse_thresholds(text, name=name).limits}
+    new = {limit.name: str(limit) for limit in given.limits}
+    changed = [
+        f"{each}: {old.get(each, 'no limit')} then, {new.get(each, 'no limit')} now"
+        for each in dict.fromkeys([*old, *new])
+        if old.get(each) != new.get(each)
+    ]
+    return f"They differ in {'; '.join(changed)}." if changed else "They differ in the attacks or settings alone."
+
+
+# What was asked and done
+
+
+def _asking(bench: Bench, after: EvalResult, *, show_rows: bool) -> Asking:
+    """The request; its rows by their hashes, and as they are only where that was asked for."""
+    request, data = bench.request, bench.run["data"]
+    rows = bench.every_row if show_rows or request is None else ()
+    forget = RowsUsed.of(data[FORGET]["source"], rows, each=True) if request is None else request.forget
+    retain = data.get(RETAIN)
+    return Asking(
+        about=None if request is None else request.about,
+        made=None if request is None else request.made,
+        forget=_public(forget),
+        measured=len(after.rows[FORGET].ids),
+        retain=None
+        if retain is None
+        else RowsUsed(public_text(retain["source"]), retain["rows"], retain["fingerprint"]),
+        unseen=None if request is None else _public(request.unseen),
+        rows=tuple(Row(row.question, row.answer) for row in rows) if show_rows else (),
+    )
+
+
+def _public(rows: RowsUsed) -> RowsUsed:
+    return dataclasses.replace(rows, source=public_text(rows.source))
+
+
+def _settings(record: dict[str, Any], request: Request | None) -> Iterator[Setting]:
+    """Every setting that was chosen, with its reason, and those that were given."""
+    chosen = {} if request is None else {choice.name: choice for choice in request.choices}
+    for name, choice in chosen.items():
+        yield Setting(
+            name, f"{choice.value:.3g}" if isinstance(choice.value, float) else str(choice.value), choice.reason
+        )
+    given = request.key["options"] if request is not None else record["recipe"]["values"]
+    for name, value in given.items():
+        if name not in chosen:
+            yield Setting(name, public_text(f"{value:g}" if isinstance(value, float) else str(value)), "")
+    yield Setting("seed", str(record["seed"]), "")
+
+
+def _files(folder: Path) -> dict[str, str]:
+    """Sha256 of every weight file, as `sha256sum` prints it."""
+    found = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        with file.open("rb") as opened:
+            found[file.name] = hashlib.file_digest(opened, "sha256").hexdigest()
+    return found
+
+
+# Attacks, ledger, limits
+
+
+def _attacks(after: EvalResult, given: Thresholds, missing: Missing) -> Iterator[Attack]:
+    """Every attack there is, with its numbers or why it was not tried."""
+    again = tuple(_number(after, REWORDED, name) for name in after.sets.get(REWORDED, {}) if name in DECISIVE)
+    why = "" if again else "no row to forget is a question"
+    yield Attack(PARAPHRASES, "the same questions in other words", bool(again), why, again)
+    for name, metric in all_metrics().items():
+        if not metric.attack:
+            continue
+        columns = [column for column in metric.columns if column.shown]
+        numbers = [
+            _number(after, split, each)
+            for split, found in ((FORGET, after.sets[FORGET]), (OVERALL, after.overall))
+            for each in found
+            if any(column.on(split) and column.field(each) is not None for column in columns)
+        ]
+        why = ""
+        if not numbers:
+            needs = [need for need in metric.needs if need not in (FORGET, RETAIN, ROWS)]
+            asked = name in given.attacks or name in map(metric_of, given.limits)
+            why = f"needs {' and '.join(needs)} rows" if needs else "not asked for by the thresholds"
+            why = (missing.get((AFTER, name)) or "these rows have nothing to try it on") if asked else why
+        yield Attack(name, metric.about, bool(numbers), why, tuple(numbers))
+
+
+def _number(result: EvalResult, split: str, name: str) -> Number:
+    found = (result.overall if split == OVERALL else result.sets[split])[name]
+    low, high = interval(result, split, name) or (found.low, found.high)
+    return Number(f"{split}.{name}", definition(name, split) or "", found.value, low, high, found.n)
+
+
+def _ledger(bench: Bench) -> InLedger | None:
+    """What the ledger measured of earlier requests on this model, and of this one on later models."""
+    if bench.request is None or bench.request.ledger is None:
+        return None
+    ledger = Ledger(bench.folder.output / bench.request.ledger)
+    entries = ledger.entries()
+    own = next(
+        (each for each in entries if Path(ledger.model(each.model)).resolve() == bench.folder.output.resolve()), None
+    )
+    if own is None:
+        return None
+    later = [
+        Later(entry.number, again)
+        for entry in entries
+        for again in entry.again
+        if entry.number == own.number or again.number == own.number
+    ]
+    return InLedger(own.number, len(entries), tuple(later))
+
+
+def _limits(after: EvalResult, attacks: tuple[Attack, ...], measured: Collection[str]) -> Iterator[str]:
+    """What all of this does not say."""
+    tried, untried = (", ".join(each.name for each in attacks if each.tried is wanted) for wanted in (True, False))
+    rows = len(after.rows[FORGET].ids)
+    yield (
+        "Unlearning lowers the model's tendency to say what the rows say. It is no proof of deletion: something of the rows "
+        "may be left in the weights."
+    )
+    yield (
+        f"What is not tried is not known. Tried: {tried or 'nothing'}. Not tried: {untried or 'nothing'}. Other questions, "
+        "other attacks and further training may bring up more."
+    )
+    yield (
+        f"Measured on {rows} {'row' if rows == 1 else 'rows'} to forget. An interval says what other rows of the same kind "
+        "would change (95 %, bootstrap); with few rows it is wide, and too narrow where several rows are about one subject."
+    )
+    if any(find_metric(name).judged for name in measured):
+        yield "Whether an answer states a fact was judged by rules, which make mistakes in both directions."
+    yield (
+        "It is about this model and no other copy: data sets, backups, logs, earlier checkpoints, caches and other models made "
+        "of the same data are not touched."
+    )
+    yield "Rows go by their hashes. Who has a row can find its hash here; so can who guesses a short row word for word."
+    yield "Times and hashes are as the machine wrote them that did the work; nobody else attests them."

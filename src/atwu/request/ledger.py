@@ -1,0 +1,183 @@
+"""Requests one after the other on the same model: a folder that remembers them, so that each can heed the earlier ones.
+
+    LEDGER/requests/0001.json   one file per finished request, written last
+    LEDGER/rows/SHA256.jsonl    the rows that requests removed; without them nothing could be measured again
+    LEDGER/models/0001/         the model that each request left, unless it was sent elsewhere
+
+A request that is killed has no file; the same command takes it up where it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter
+
+from atwu._files import held, write_json
+from atwu._reading import read_declared
+from atwu.benchmarks.sources import load_rows
+from atwu.data.rows import fingerprint, write_rows
+from atwu.data.schema import Example
+from atwu.evaluation.result import STRICT
+from atwu.request.again import Again, Known
+from atwu.request.record import RowsUsed
+
+SCHEMA: Final = "atwu.ledger/1"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUsed:
+    """A model by name and by its weights."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    name: str
+    """A path is relative to the ledger where it lies in it."""
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One finished request."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    number: Annotated[int, Field(ge=1)]
+    made: str
+    """When it was prepared: UTC, ISO 8601."""
+    finished: str
+    about: str | None
+    command: str
+    key: Mapping[str, Any]
+    """What makes it this request (`Asked.key`)."""
+    rows: RowsUsed
+    before: ModelUsed
+    model: ModelUsed
+    """What it left; the same as `before` where there was nothing to forget."""
+    word: str
+    """Of its verdict."""
+    why: str
+    thresholds: str
+    """Sha256 of the thresholds."""
+    known: tuple[Known, ...]
+    """How well its rows were known before and after."""
+    again: tuple[Again, ...]
+    """The earlier requests, measured again on the model it left."""
+    schema: Literal["atwu.ledger/1"] = SCHEMA
+
+    @property
+    def returned(self) -> tuple[int, ...]:
+        """Earlier requests whose rows it brought back."""
+        return tuple(each.number for each in self.again if each.came_back)
+
+
+class Ledger:
+    """The folder of a ledger; it may be empty, or not there yet."""
+
+    def __init__(self, folder: str | Path) -> None:
+        """Take a folder.
+
+        Raises:
+            FileExistsError: it holds something else.
+        """
+        self.folder = Path(folder).expanduser()
+        self.requests = self.folder / "requests"
+        known = {"requests", "rows", "models", ".lock"}
+        if self.folder.exists():
+            others = (
+                []
+                if not self.folder.is_dir()
+                else [each.name for each in self.folder.iterdir() if each.name not in known]
+            )
+            if not self.folder.is_dir() or (others and not self.requests.is_dir()):
+                raise FileExistsError(f"{folder} is no ledger of atwu; give --continue a new folder to start one.")
+
+    def entries(self) -> tuple[Entry, ...]:
+        """The finished requests in their order.
+
+        Raises:
+            ValueError: a file is damaged, missing, or does not follow from the one before.
+        """
+        files = sorted(self.requests.glob("*.json"))
+        found = tuple(
+            read_declared(file, _adapter(), SCHEMA, what="request", made_by="atwu unlearn --continue") for file in files
+        )
+        for place, entry in enumerate(found):
+            follows = place == 0 or entry.before.fingerprint == found[place - 1].model.fingerprint
+            if files[place].stem != f"{entry.number:04d}" or entry.number != place + 1 or not follows:
+                raise ValueError(
+                    f"{files[place]} does not follow from the request before it; put back what was moved or changed in "
+                    f"{self.requests}."
+                )
+        return found
+
+    def rows(self, entry: Entry) -> tuple[Example, ...]:
+        """The rows that a request removed.
+
+        Raises:
+            FileNotFoundError, ValueError: they are gone, or changed.
+        """
+        rows = load_rows(self.folder / entry.rows.source).rows
+        if fingerprint(rows) != entry.rows.fingerprint:
+            raise ValueError(f"{self.folder / entry.rows.source} was changed; request {entry.number} had other rows.")
+        return rows
+
+    def file_of(self, rows: tuple[Example, ...]) -> Path:
+        """Where the rows of a request are kept: under their hash."""
+        return self.folder / "rows" / f"{fingerprint(rows)}.jsonl"
+
+    def keep_rows(self, rows: tuple[Example, ...]) -> None:
+        """Keep the rows of a request; only the user may read them."""
+        path = self.file_of(rows)
+        if not path.is_file():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_rows(path, rows)
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Work on it while no other process does.
+
+        Raises:
+            FileExistsError: another one does.
+        """
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with held(self.folder / ".lock") as free:
+            if not free:
+                raise FileExistsError(f"{self.folder} is in use by another request; wait for it.")
+            yield
+
+    def output(self, number: int) -> Path:
+        """Where the model of a request goes."""
+        return self.folder / "models" / f"{number:04d}"
+
+    def name_of(self, model: str | Path) -> str:
+        """How an entry calls a model: a folder by its path, relative where it lies in the ledger."""
+        path, here = Path(model).expanduser(), self.folder.absolute()
+        if not path.is_dir():
+            return str(model)
+        whole = path.absolute()
+        return str(whole.relative_to(here)) if whole.is_relative_to(here) else str(whole)
+
+    def model(self, used: ModelUsed) -> str:
+        """Where a model is, from what an entry calls it."""
+        inside = self.folder / used.name
+        return str(inside) if inside.is_dir() else used.name
+
+    def add(self, entry: Entry) -> None:
+        """Write a finished request, and drop rows of others that never were finished."""
+        write_json(self.requests / f"{entry.number:04d}.json", dataclasses.asdict(entry))
+        known = {(self.folder / each.rows.source).name for each in self.entries()}
+        for file in (self.folder / "rows").glob("*.jsonl"):
+            if file.name not in known:
+                file.unlink()
+
+
+@cache
+def _adapter() -> TypeAdapter[Entry]:
+    return TypeAdapter(Entry)

@@ -1,0 +1,113 @@
+"""What is measured before and after: the rows, the same in other words, rows no model saw, and what should stay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from atwu._cache import cache_folder
+from atwu.benchmarks.general import general_questions, general_texts
+from atwu.benchmarks.spread import spread
+from atwu.data.schema import Example, Message
+from atwu.evaluation.columns import FORGET, RETAIN
+from atwu.evaluation.config import EvaluateConfig
+from atwu.evaluation.generations import GenerationStore
+from atwu.evaluation.result import EvalResult
+from atwu.evaluation.run import evaluate
+from atwu.request.general import own_answers
+from atwu.request.verdict import HELD, REWORDED, TEXTS, UNSEEN
+
+MEASURED = 40
+"""Rows of a set that are measured, evenly spaced."""
+METRICS = ("memorization", "rouge", "telling")
+"""What a verdict is made of."""
+WORDINGS = ("Please answer this question: {}", "I would like to know something. {}")
+"""Around a question, where a row brings no paraphrases of its own."""
+
+
+def measured_sets(
+    model: Any,
+    tokenizer: Any,
+    forget: Sequence[Example],
+    retain: Sequence[Example],
+    unseen: Sequence[Example],
+    *,
+    system: str | None,
+) -> dict[str, Sequence[Example]]:
+    """The rows that two models are compared on, by set.
+
+    Args:
+        model: the first of the two, whose own answers to general questions are to stay.
+        tokenizer: its tokenizer.
+        forget: rows to forget.
+        retain: rows to keep; may be none.
+        unseen: rows like those to forget that no model saw.
+        system: system turn put before questions.
+    """
+    general = own_answers(model, tokenizer, general_questions("held"), system=system, progress="general questions")
+    return sets_of(forget, retain, unseen, general)
+
+
+def sets_of(
+    forget: Sequence[Example], retain: Sequence[Example], unseen: Sequence[Example], general: Sequence[Example]
+) -> dict[str, Sequence[Example]]:
+    """The same with the first model's answers to general questions at hand."""
+    return {
+        FORGET: spread(forget, MEASURED),
+        RETAIN: spread(retain, MEASURED),
+        REWORDED: spread(reworded(forget), MEASURED),
+        UNSEEN: spread(unseen, MEASURED),
+        HELD: general,
+        TEXTS: general_texts(),
+    }
+
+
+def reworded(rows: Sequence[Example]) -> tuple[Example, ...]:
+    """Every question in other words: the row's own paraphrases, or `WORDINGS` around it."""
+    found = []
+    for row in rows:
+        if row.messages:
+            for wording in row.paraphrases[:2] or tuple(each.format(row.question) for each in WORDINGS):
+                found.append(replace(row, messages=(*row.messages[:-1], Message("user", wording)), forget_spans=None))
+    return tuple(found)
+
+
+def measure(
+    model: Any,
+    tokenizer: Any,
+    sets: Mapping[str, Sequence[Example]],
+    *,
+    system: str | None,
+    max_length: int,
+    name: str,
+    metrics: Sequence[str] = METRICS,
+    settings: Mapping[str, Any] | None = None,
+    original: EvalResult | None = None,
+) -> EvalResult:
+    """Measure a model on these sets.
+
+    Args:
+        model: causal language model, on its device.
+        tokenizer: its fast tokenizer.
+        sets: as `measured_sets` gives them, or some of them.
+        system: system turn put before questions.
+        max_length: longest row in tokens.
+        name: how the result calls the model.
+        metrics: names of metrics.
+        settings: further ones of the evaluation.
+        original: result of the model before, for what compares with it.
+    """
+    further = {split: rows for split, rows in sets.items() if split not in (FORGET, RETAIN) and rows}
+    return evaluate(
+        model,
+        tokenizer,
+        forget=sets.get(FORGET, ()),
+        retain=sets.get(RETAIN, ()),
+        kept=further,
+        metrics=metrics,
+        config=EvaluateConfig(**{**(settings or {}), "system": system, "max_length": max_length}),
+        original=original,
+        store=GenerationStore(cache_folder() / "generations"),
+        name=name,
+    )

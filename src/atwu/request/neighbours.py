@@ -1,0 +1,122 @@
+"""Rows to keep, found beside the rows to forget: close in topic, never about their subject."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from atwu.data.schema import Example
+
+_WORD = re.compile(r"\w+")
+_NAME = re.compile(r"(?<![.!?:]\s)(?<!^)\b[A-Z][\w'-]+")
+"""A capitalised word that does not begin a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """What was chosen out of a corpus, and why the rest was not."""
+
+    rows: tuple[Example, ...]
+    about: int
+    """Rows left out because they name a subject to forget."""
+    repeated: int
+    """Rows left out because they ask or say what a row to forget does, or what an earlier one did."""
+
+
+def neighbours(forget: Sequence[Example], corpus: Sequence[Example], count: int) -> Neighbours:
+    """The rows of a corpus that are closest to the forget rows (cosine of TF-IDF vectors, Salton & Buckley 1988).
+
+    Args:
+        forget: rows to forget.
+        corpus: rows to choose from.
+        count: how many at most.
+
+    Returns:
+        At most `count` rows, closest first; none names a subject to forget, repeats a forget row, or another row.
+    """
+    subjects = names(forget)
+    seen = {key for row in forget for key in _keys(row)}
+    about = repeated = 0
+    left: list[Example] = []
+    for row in corpus:
+        if names_any(_text(row), subjects):
+            about += 1
+        elif seen & set(_keys(row)):
+            repeated += 1
+        else:
+            seen |= set(_keys(row))
+            left.append(row)
+    if not left:
+        return Neighbours((), about, repeated)
+    close = _similarity([_text(row) for row in left], [_text(row) for row in forget]).max(axis=1)
+    order = np.argsort(-close, kind="stable")[:count]
+    return Neighbours(tuple(left[index] for index in order), about, repeated)
+
+
+def check_apart(kept: Sequence[Example], gone: Sequence[Example], *, source: str) -> None:
+    """Refuse rows to keep that repeat one which earlier requests removed: ask the same, or ask nothing and say the same.
+
+    Args:
+        kept: rows to keep.
+        gone: rows that earlier requests removed.
+        source: what errors call the rows to keep.
+
+    Raises:
+        ValueError: one does; names it.
+    """
+    removed = {_keys(row)[0] for row in gone}
+    found = [place for place, row in enumerate(kept, start=1) if _keys(row)[0] in removed]
+    if found:
+        first = kept[found[0] - 1]
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        raise ValueError(
+            f"{source}: row {found[0]}{more} would teach again what an earlier request removed "
+            f"({(first.question or first.answer)[:60]!r}); leave such rows out of --retain."
+        )
+
+
+def names(rows: Iterable[Example]) -> set[str]:
+    """Words, in lower case, that name whom or what rows are about: their `subject`, and capitalised words of questions."""
+    found: set[str] = set()
+    for row in rows:
+        found |= {word for word in _words(row.subject or "") if len(word) > 2}
+        found |= {name.lower().removesuffix("'s") for name in _NAME.findall(row.question) if len(name) > 2}
+    return found
+
+
+def names_any(text: str, subjects: set[str]) -> bool:
+    """Whether a text holds one of these words."""
+    return not subjects.isdisjoint(_words(text))
+
+
+def _text(row: Example) -> str:
+    return " ".join([*(message.content for message in row.messages if message.role != "system"), row.answer])
+
+
+def _words(text: str) -> list[str]:
+    return [word.lower() for word in _WORD.findall(text)]
+
+
+def _keys(row: Example) -> tuple[str, ...]:
+    """What a row asks and says, without case and punctuation."""
+    asked, said = " ".join(_words(row.question)), " ".join(_words(row.answer))
+    return (f"q {asked}", f"a {said}") if asked else (f"a {said}",)
+
+
+def _similarity(texts: Sequence[str], others: Sequence[str]) -> np.ndarray:
+    """Cosines of TF-IDF vectors, shape (texts, others)."""
+    counts = [Counter(_words(text)) for text in (*texts, *others)]
+    seen = Counter(word for each in counts for word in each)
+    index = {word: place for place, word in enumerate(seen)}
+    matrix = np.zeros((len(counts), len(index)))
+    for place, each in enumerate(counts):
+        for word, number in each.items():
+            matrix[place, index[word]] = number * math.log(len(counts) / seen[word])
+    matrix /= np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), 1e-12)
+    product: np.ndarray = matrix[: len(texts)] @ matrix[len(texts) :].T
+    return product

@@ -1,0 +1,157 @@
+"""Evidence as one page for people: numbers in words, and the template of `atwu.report.page` that shows them."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+from atwu._files import write_text
+from atwu.evaluation.columns import OVERALL
+from atwu.evaluation.panel import definition, short_name
+from atwu.report.page.templates import render
+from atwu.request.evidence import Evidence, Number
+from atwu.request.thresholds import Checked
+from atwu.request.verdict import DECISIVE, SET_NAMES
+
+SPELLED = {"ES": "extraction strength", "J_P": "leak in any wording"}
+"""Short name of a metric -> what people read."""
+_SHORT = re.compile(rf"\b(?:{'|'.join(SPELLED)})\b")
+PASSED, UNSURE, FAILED, MISSING = "met", "met, within chance", "not met", "not measured"
+"""What came of a threshold."""
+
+
+def write_page(evidence: Evidence, path: Path, *, data: Path) -> None:
+    """Write the page as one HTML file that needs nothing else.
+
+    Args:
+        evidence: what it shows.
+        path: of the page.
+        data: the JSON of the same, which it names with its hash.
+    """
+    write_text(path, render_page(evidence, data=data.name, sha256=hashlib.sha256(data.read_bytes()).hexdigest()))
+
+
+def render_page(evidence: Evidence, *, data: str, sha256: str) -> str:
+    """The page as text; equal evidence gives equal pages."""
+    return render(
+        "evidence.html",
+        title="Evidence of an unlearning request",
+        evidence=evidence,
+        lead=lead(evidence),
+        made=spoken_time(evidence.made),
+        asked=None if evidence.request.made is None else spoken_time(evidence.request.made),
+        started=spoken_time(evidence.done.started),
+        thresholds=[_threshold(each) for each in evidence.thresholds.results],
+        attacks=[
+            {
+                "name": each.name,
+                "about": each.about,
+                "why_not": each.why_not,
+                "numbers": [_number(n) for n in each.numbers],
+            }
+            for each in evidence.attacks
+        ],
+        memory=None if evidence.done.memory is None else f"{evidence.done.memory / 1e9:.2g} GB",
+        set_names=SET_NAMES,
+        measures=DECISIVE,
+        data=data,
+        sha256=sha256,
+    )
+
+
+def outcome(checked: Checked) -> str:
+    """What came of a threshold, in a few words."""
+    if checked.passed is None:
+        return MISSING
+    if not checked.passed:
+        return FAILED
+    return PASSED if checked.sure else UNSURE
+
+
+def lead(evidence: Evidence) -> str:
+    """The first paragraph: what came of it."""
+    results = evidence.thresholds.results
+    counts = {word: sum(outcome(each) == word for each in results) for word in (PASSED, UNSURE, FAILED, MISSING)}
+    met = counts[PASSED] + counts[UNSURE]
+    said = [f"{met} of {len(results)} thresholds are met" if met < len(results) else f"All {met} thresholds are met"]
+    if counts[UNSURE]:
+        said[0] += f", {counts[UNSURE]} of them within chance: other rows like these could have missed them"
+    if counts[FAILED]:
+        said.append(f"{counts[FAILED]} {'is' if counts[FAILED] == 1 else 'are'} not met")
+    if counts[MISSING]:
+        said.append(f"{counts[MISSING]} {'was' if counts[MISSING] == 1 else 'were'} not measured")
+    told = "; ".join(said) + "."
+    if not evidence.thresholds.beforehand:
+        told += " They were not the ones set beforehand."
+    if evidence.verdict is not None:
+        told += f" The verdict of the run: {evidence.verdict.word}."
+    for number in evidence.returned:
+        own = evidence.ledger is not None and evidence.ledger.number == number
+        told += (
+            " A later request brought these rows back." if own else f" It brought back what request {number} removed."
+        )
+    return told
+
+
+def spoken_time(iso: str) -> str:
+    """A time for people: 22 November 2026, 15:20 UTC."""
+    time = datetime.datetime.fromisoformat(iso)
+    return f"{time.day} {time:%B %Y, %H:%M} UTC"
+
+
+def number_name(name: str) -> str:
+    """A number in words: rows to forget: extraction strength."""
+    split, _, metric = name.partition(".")
+    where = "compared with the starting model" if split == OVERALL else SET_NAMES[split]
+    return f"{where}: {spelled(short_name(metric, split))}"
+
+
+def spelled(text: str) -> str:
+    """Short names of metrics in a text, spelled out."""
+    return _SHORT.sub(lambda found: SPELLED[found[0]], text)
+
+
+def figure(value: float | None) -> str:
+    """A number to read."""
+    if value is None:
+        return "–"
+    return (
+        f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}" if abs(value) >= 0.001 or value == 0 else f"{value:.1g}"
+    )
+
+
+def between(low: float | None, high: float | None) -> str:
+    """An interval to read; empty without one."""
+    return "" if low is None or high is None else f"[{figure(low)}, {figure(high)}]"
+
+
+def _threshold(checked: Checked) -> dict[str, Any]:
+    split, _, metric = checked.name.partition(".")
+    word = outcome(checked)
+    return {
+        "name": number_name(checked.name),
+        "key": checked.name,
+        "meaning": spelled(definition(metric, split) or ""),
+        "limit": checked.threshold.replace("unseen", f"{figure(checked.limit)}, as of rows no model saw"),
+        "before": figure(checked.before),
+        "after": figure(checked.after),
+        "value": figure(checked.value) if checked.value != checked.after else "",
+        "interval": between(checked.low, checked.high),
+        "rows": checked.rows,
+        "word": word,
+        "mark": {PASSED: "pass", UNSURE: "unsure", FAILED: "fail", MISSING: "missing"}[word],
+        "missing": checked.missing,
+    }
+
+
+def _number(number: Number) -> dict[str, str]:
+    return {
+        "name": number_name(number.name),
+        "meaning": spelled(number.meaning),
+        "value": figure(number.value),
+        "interval": between(number.low, number.high),
+        "rows": str(number.rows),
+    }

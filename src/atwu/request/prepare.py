@@ -1,0 +1,169 @@
+"""What stands before training starts: settings chosen, rows to keep made, the model measured, and all of it written down."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import gc
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from atwu.benchmarks.sources import load_rows
+from atwu.data.schema import Example
+from atwu.evaluation.result import EvalResult
+from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.opening import Loading, open_model
+from atwu.request.asked import AUTO, Asked
+from atwu.request.choose import LENGTH, RATE, Choice, Place, choose
+from atwu.request.measure import measure, measured_sets, sets_of
+from atwu.request.neighbours import check_apart
+from atwu.request.record import Request, RequestFolder, RowsUsed, ThresholdsSet
+from atwu.request.retain import build_retain
+from atwu.request.verdict import HELD, Verdict, answered, judge, read_verdict, surely_known
+from atwu.training.config import UnlearnConfig
+from atwu.training.model import ModelSource
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What stands before training starts."""
+
+    before: EvalResult
+    """The starting model."""
+    sets: Mapping[str, Sequence[Example]]
+    """What is measured."""
+    kept: tuple[Example, ...] | None
+    """Rows to keep that were made; None where they were given, or the method needs none."""
+    request: Request | None
+    """None where there is nothing to forget."""
+    verdict: Verdict | None = None
+    """Where there is nothing to forget, or it is written already."""
+    trained: bool = False
+    """Whether the run is finished."""
+    after: EvalResult | None = None
+    """The model that it left, where the verdict is written already."""
+
+
+def prepare(asked: Asked, folder: RequestFolder, config: UnlearnConfig, *, overwrite: bool, say: Say) -> Prepared:
+    """Take up what was begun, or look at the model and write down what stands before training starts.
+
+    Args:
+        asked: the request.
+        folder: where it is written.
+        config: made of its options.
+        overwrite: replace a finished run and discard an unfinished request.
+        say: receives one line of plain text per stage.
+
+    Raises:
+        ValueError, FileNotFoundError, FileExistsError, OSError: see the message; nothing was changed.
+    """
+    key, since = asked.key(config), asked.since
+    if since is not None and asked.retain != AUTO:
+        check_apart(load_rows(asked.retain).rows, since.rows, source=asked.retain)
+    if folder.taken_up(key, overwrite=overwrite, judged=since is not None):
+        return _taken_up(asked, folder, say)
+    recipe = config.recipe()
+    network, tokenizer = open_model(str(asked.source.model), loading_of(asked.source), device=config.device)
+    say(f"model {asked.source.model}: {network.num_parameters() / 1e6:.0f}M parameters on {config.device}")
+    if since is not None and since.fingerprint not in (None, found := model_fingerprint(network)):
+        raise ValueError(
+            f"{asked.source.model} is not the model that the last request left (its weights have the hash {found}, the "
+            f"ledger says {since.fingerprint}); leave --model out, or give that model."
+        )
+    choices = choose(
+        asked.options,
+        recipe=recipe,
+        rows=len(asked.rows),
+        parameters=network.num_parameters(),
+        hidden=int(network.config.get_text_config().hidden_size),
+        own_answers=asked.retain == AUTO,
+        place=Place.of(config.device),
+    )
+    for choice in choices:
+        say(f"  {choice}")
+    made: tuple[Example, ...] | None = None
+    kept: tuple[Example, ...] = ()
+    if "retain" in recipe.needs:
+        if asked.retain == AUTO:
+            away = () if since is None else since.rows
+            made = build_retain(network, tokenizer, (*asked.rows, *away), system=config.system).rows
+            say("rows to keep: the model's own answers to general questions (--retain FILE for rows of your own)")
+        kept = made if made is not None else load_rows(asked.retain).rows
+    sets = measured_sets(network, tokenizer, asked.rows, kept, asked.strangers, system=config.system)
+    say(f"measuring the model on {sum(map(len, sets.values()))} rows")
+    before = measure(network, tokenizer, sets, **how_read(config), name="before")
+    del network
+    gc.collect()
+    shown = answered(before, sets)
+    if not surely_known(before) and not any(name in asked.options for name in (RATE, *LENGTH)):
+        return Prepared(
+            before, sets, made, None, judge(before, None, answers=shown, limit=asked.retain_limit, rise=None)
+        )
+    request = Request(
+        made=now(),
+        about=asked.about,
+        command=asked.command(),
+        key=key,
+        model=str(asked.source.model),
+        forget=RowsUsed.of(asked.forget, asked.rows, each=True),
+        retain=RowsUsed.of(asked.retain, tuple(kept)) if kept else None,
+        unseen=RowsUsed.of(asked.unseen or "people:small:holdout", asked.strangers),
+        retain_limit=asked.retain_limit,
+        system=config.system,
+        max_length=config.max_length,
+        choices=choices,
+        thresholds=ThresholdsSet(asked.thresholds.name, asked.thresholds.sha256, asked.thresholds.text),
+        shown=shown,
+        ledger=None if since is None else os.path.relpath(since.ledger, asked.output),
+    )
+    folder.begin(request, before, sets[HELD], made)
+    return Prepared(before, sets, made, request)
+
+
+def _taken_up(asked: Asked, folder: RequestFolder, say: Say) -> Prepared:
+    """What stood, read back."""
+    request, before = folder.request(), folder.result("before")
+    general, made = folder.rows("general"), folder.rows("retain")
+    assert before is not None, "written before request.json"
+    kept: Sequence[Example] = ()
+    if request.retain is not None:
+        kept = made if made is not None else load_rows(asked.retain).rows
+    say(f"going on with the request of {request.made}, as it was prepared then")
+    for choice in request.choices:
+        say(f"  {choice}")
+    sets = sets_of(asked.rows, kept, asked.strangers, general or ())
+    if folder.judged():
+        return Prepared(before, sets, made, request, read_verdict(folder.output), True, folder.result("after"))
+    return Prepared(before, sets, made, request, trained=folder.trained())
+
+
+def chosen(asked: Asked, choices: Sequence[Choice]) -> dict[str, Any]:
+    """Options of the run: what was chosen, and what was given."""
+    return {**{choice.name: choice.value for choice in choices}, **asked.options}
+
+
+def how_read(config: UnlearnConfig) -> dict[str, Any]:
+    """Rows are measured as they are trained on: arguments of `measure`."""
+    return {"system": config.system, "max_length": config.max_length}
+
+
+def loading_of(source: ModelSource) -> Loading:
+    """How a starting model is read."""
+    return Loading(
+        dtype=source.dtype, trust_remote_code=source.trust_remote_code, revision=source.revision, base=source.base
+    )
+
+
+def after_loading(source: ModelSource, config: UnlearnConfig) -> Loading:
+    """How the model that a run left is read: it is a whole one, unless adapters were asked for."""
+    loading = loading_of(source)
+    return dataclasses.replace(loading, revision=None, base=source.base if config.save_adapter else None)
+
+
+def now() -> str:
+    """The time, in UTC."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

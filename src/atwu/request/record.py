@@ -1,0 +1,238 @@
+"""What a request leaves beside its model: what was asked and chosen, and what stood before training started.
+
+A request works in `OUTPUT.request` and moves it to `OUTPUT/request` once its verdict is written, so a folder beside a finished
+run is a request that was killed before its verdict. Nothing in it holds a row to forget, but for the questions shown with the
+verdict; rows go by their hashes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter
+
+from atwu._files import file_digest, write_json
+from atwu._reading import read_declared
+from atwu.benchmarks.sources import load_rows
+from atwu.data.rows import fingerprint, write_rows
+from atwu.data.schema import Example
+from atwu.evaluation.result import STRICT, EvalResult, read_result, row_id
+from atwu.request.choose import Choice
+from atwu.request.verdict import VERDICT_NAME, Answered
+from atwu.training.output import RECORD_NAME, OutputFolder
+
+SCHEMA: Final = "atwu.request/1"
+MADE_BY = "atwu unlearn"
+
+
+@dataclass(frozen=True, slots=True)
+class RowsUsed:
+    """A set of rows by its hashes."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    source: str
+    count: Annotated[int, Field(ge=0)]
+    fingerprint: str
+    """Sha256 over all of them, in order."""
+    ids: tuple[str, ...] = ()
+    """Of every row (`row_id`)."""
+
+    @classmethod
+    def of(cls, source: str, rows: tuple[Example, ...], *, each: bool = False) -> RowsUsed:
+        """Of some rows; with the hash of each."""
+        return cls(source, len(rows), fingerprint(rows), tuple(map(row_id, rows)) if each else ())
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdsSet:
+    """Thresholds as they were set before training."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    name: str
+    sha256: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked, and what stood before training started."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    made: str
+    """When it was written: UTC, ISO 8601."""
+    about: str | None
+    """Who asks for what, in words."""
+    command: str
+    key: Mapping[str, Any]
+    """What makes it this request (`Asked.key`)."""
+    model: str
+    forget: RowsUsed
+    retain: RowsUsed | None
+    unseen: RowsUsed
+    retain_limit: float
+    system: str | None
+    max_length: int
+    choices: tuple[Choice, ...]
+    thresholds: ThresholdsSet
+    shown: tuple[Answered, ...]
+    """Questions shown with the verdict, before; their `after` is empty."""
+    ledger: str | None = None
+    """Folder of the ledger that it belongs to, from the output."""
+    replaces: str | None = None
+    """Digest of the `run.json` that was at the output, and is to be replaced."""
+    schema: Literal["atwu.request/1"] = SCHEMA
+
+
+class RequestFolder:
+    """The files of the request whose model goes to `output`."""
+
+    def __init__(self, output: str | Path) -> None:
+        self.output = Path(output).expanduser().absolute()
+        self.work = self.output.with_name(f"{self.output.name}.request")
+        self.done = self.output / "request"
+
+    @property
+    def path(self) -> Path:
+        """Where they are now."""
+        return self.work if self.work.is_dir() else self.done
+
+    @property
+    def course(self) -> Path:
+        """What the watch saw, written as training ends."""
+        return self.path / "course.json"
+
+    # Where a request stands
+
+    def taken_up(self, key: Mapping[str, Any], *, overwrite: bool, judged: bool = False) -> bool:
+        """Whether this same request was begun here, and goes on from what stands; what another one left is cleared away.
+
+        Args:
+            key: what makes it this request.
+            overwrite: replace a finished run and discard what was begun.
+            judged: also take up one that has its verdict.
+
+        Raises:
+            FileExistsError: a finished run, or another request that has something to lose, is in the way.
+        """
+        if overwrite:
+            OutputFolder(self.output, overwrite=True)
+            self.discard()
+            return False
+        now = json.loads(json.dumps(key))
+        if judged and self.judged() and self.request().key == now:
+            return True
+        if not (self.work / "request.json").is_file():
+            OutputFolder(self.output)
+            self.discard()
+            return False
+        before = self.request().key
+        if before == now:
+            if not self.trained():
+                OutputFolder(self.output)
+            return True
+        if self.trained() or list(self.output.with_name(f"{self.output.name}.incomplete").glob("checkpoint-*")):
+            differing = ", ".join(name for name in now if before.get(name) != now[name])
+            raise FileExistsError(
+                f"{self.work} holds an unfinished request that differs in {differing}; give its own command again to "
+                "finish it, or pass --overwrite to discard it."
+            )
+        self.discard()
+        OutputFolder(self.output)
+        return False
+
+    def trained(self) -> bool:
+        """Whether its run is finished, so that only the verdict is missing."""
+        return self.course.is_file() and (self.output / RECORD_NAME).is_file() and not self._replaced()
+
+    def judged(self) -> bool:
+        """Whether its verdict is written."""
+        return (
+            not self.work.exists() and (self.done / "request.json").is_file() and (self.output / VERDICT_NAME).is_file()
+        )
+
+    def _replaced(self) -> bool:
+        """Whether what is at the output is the run that this request is to replace."""
+        old = self.request().replaces
+        return (
+            old is not None and (self.output / RECORD_NAME).is_file() and file_digest(self.output / RECORD_NAME) == old
+        )
+
+    def run(self) -> dict[str, Any]:
+        """The record of its run."""
+        found: dict[str, Any] = json.loads((self.output / RECORD_NAME).read_text(encoding="utf-8"))
+        return found
+
+    # Writing
+
+    def begin(
+        self, request: Request, before: EvalResult, general: Sequence[Example], kept: Sequence[Example] | None
+    ) -> None:
+        """Write what stands before training starts; `request.json` last, so that with it everything is there.
+
+        Args:
+            request: the record.
+            before: the starting model.
+            general: its own answers to general questions.
+            kept: rows to keep that were made and not given.
+        """
+        self.work.mkdir(parents=True, exist_ok=True)
+        without_texts(before).write(self.work / "before.json")
+        write_rows(self.work / "general.jsonl", general)
+        if kept is not None:
+            write_rows(self.work / "retain.jsonl", kept)
+        old = self.output / RECORD_NAME
+        request = dataclasses.replace(request, replaces=file_digest(old) if old.is_file() else None)
+        write_json(self.work / "request.json", dataclasses.asdict(request))
+
+    def close(self, after: EvalResult) -> None:
+        """The verdict is written: the files go to the finished run."""
+        without_texts(after).write(self.work / "after.json")
+        os.replace(self.work, self.done)
+
+    def discard(self) -> None:
+        """Remove what an unfinished request left."""
+        shutil.rmtree(self.work, ignore_errors=True)
+
+    # Reading
+
+    def request(self) -> Request:
+        """The record.
+
+        Raises:
+            FileNotFoundError, ValueError: it is not there, or not as declared.
+        """
+        return read_declared(self.path / "request.json", _adapter(), SCHEMA, what="request", made_by=MADE_BY)
+
+    def result(self, name: str) -> EvalResult | None:
+        """`before` or `after`, or what else was measured; None where it is not there."""
+        file = self.path / f"{name}.json"
+        return read_result(file) if file.is_file() else None
+
+    def rows(self, name: str) -> tuple[Example, ...] | None:
+        """`general` or `retain`; None where they are not there."""
+        file = self.path / f"{name}.jsonl"
+        if not file.is_file():
+            return None
+        return load_rows(file).rows if file.stat().st_size else ()
+
+
+def without_texts(result: EvalResult) -> EvalResult:
+    """A result without what the model said."""
+    rows = {split: dataclasses.replace(values, texts={}) for split, values in result.rows.items()}
+    return dataclasses.replace(result, rows=rows)
+
+
+@cache
+def _adapter() -> TypeAdapter[Request]:
+    return TypeAdapter(Request)

@@ -1,0 +1,74 @@
+"""Rows to keep for whoever has none: neighbours out of a corpus, and the model's own answers to general questions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from atwu.benchmarks.general import general_questions
+from atwu.data.schema import Example
+from atwu.request.general import own_answers
+from atwu.request.neighbours import Neighbours, names, names_any, neighbours
+
+
+@dataclass(frozen=True, slots=True)
+class RetainSet:
+    """Rows to keep, and where they come from."""
+
+    rows: tuple[Example, ...]
+    found: Neighbours | None
+    """What a corpus gave."""
+    general: int
+    """The model's own answers among them."""
+
+    def table(self) -> list[tuple[str, int]]:
+        """What is in it and what was left out: name and number of rows."""
+        lines = []
+        if self.found is not None:
+            lines = [
+                ("neighbours from the corpus, close in topic", len(self.found.rows)),
+                ("  left out: they name a subject to forget", self.found.about),
+                ("  left out: they repeat a row to forget or another one", self.found.repeated),
+            ]
+        return [
+            *lines,
+            ("the model's own answers to general questions", self.general),
+            ("rows to keep", len(self.rows)),
+        ]
+
+
+def build_retain(
+    model: Any,
+    tokenizer: Any,
+    forget: Sequence[Example],
+    *,
+    corpus: Sequence[Example] = (),
+    count: int = 200,
+    system: str | None = None,
+    progress: bool = True,
+) -> RetainSet:
+    """Build rows to keep.
+
+    Args:
+        model: the model that shall forget, on its device.
+        tokenizer: its fast tokenizer.
+        forget: rows to forget.
+        corpus: rows that neighbours are taken from; their own answers are what is kept.
+        count: most neighbours.
+        system: system turn put before conversations.
+        progress: show a progress bar.
+
+    Returns:
+        Neighbours first, then the shipped general questions that name no subject to forget, as the model answers them.
+    """
+    found = neighbours(forget, corpus, count) if corpus else None
+    subjects = names(forget)
+    own = own_answers(
+        model,
+        tokenizer,
+        [question for question in general_questions("kept") if not names_any(question, subjects)],
+        system=system,
+        progress="general questions" if progress else None,
+    )
+    return RetainSet((*(found.rows if found else ()), *own), found, len(own))

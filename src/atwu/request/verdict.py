@@ -1,0 +1,298 @@
+"""What a run amounts to, in words and numbers: forgotten or not, at which cost, and what to do next."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import ClassVar, Final, Literal
+
+from pydantic import ConfigDict, TypeAdapter
+
+from atwu._files import write_json
+from atwu._reading import read_declared
+from atwu.benchmarks.spread import spread
+from atwu.data.schema import Example
+from atwu.evaluation.columns import FORGET, RETAIN
+from atwu.evaluation.result import STRICT, EvalResult
+from atwu.request.bounds import interval
+
+UNSEEN, REWORDED, HELD, TEXTS = "unseen", "reworded", "general", "texts"
+"""Further sets that are measured: rows no model saw, forget rows in other words, general questions, ordinary prose."""
+DECISIVE = {
+    "telling_probability": "telling words p",
+    "telling_guessed": "telling words guessed",
+    "telling_said": "telling words said",
+}
+"""What decides whether rows are known."""
+TOLD = {FORGET: {"extraction_strength": "extraction strength", "probability": "probability"}}
+"""Set -> further measures that are shown."""
+CHANCE = {"telling_probability": 0.02, "telling_guessed": 0.1, "telling_said": 0.1}
+"""What a model that knows nothing may reach on rows whose words are more common than those of the unseen rows."""
+CHANGED = 0.02
+"""Smallest change of a measure that is one."""
+VERDICT_NAME = "verdict.json"
+SHOWN = {FORGET: 3, HELD: 1}
+"""Questions whose answers are shown, by set."""
+WIDTH = 80
+"""Of a terminal."""
+SCHEMA: Final = "atwu.verdict/1"
+
+FORGOTTEN = "forgotten"
+COSTLY = "forgotten, at too high a cost"
+DAMAGED = "damaged, and not forgotten"
+PARTLY = "partly forgotten"
+UNCHANGED = "nothing changed"
+NOT_FORGOTTEN = "not forgotten"
+NOTHING = "nothing to forget"
+
+SET_NAMES = {
+    FORGET: "rows to forget",
+    REWORDED: "the same, reworded",
+    UNSEEN: "rows no model saw",
+    RETAIN: "rows to keep",
+    HELD: "general questions",
+    TEXTS: "ordinary prose",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One question with the answers of before and after."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    question: str
+    expected: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One measure on one set."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    rows: str
+    measure: str
+    before: float
+    after: float | None
+    low: float | None
+    high: float | None
+    """95 % interval of `after`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The outcome of a run."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    word: str
+    """One of the constants above."""
+    why: str
+    lines: tuple[Line, ...]
+    answers: tuple[Answered, ...]
+    next: tuple[str, ...]
+    """What to do, most useful first."""
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """Measure of `DECISIVE` -> what the starting model knows of rows that no model saw (`upper`)."""
+    schema: Literal["atwu.verdict/1"] = SCHEMA
+
+    @property
+    def good(self) -> bool:
+        """Whether the request is honoured."""
+        return self.word == FORGOTTEN
+
+    def write(self, folder: Path) -> None:
+        """Write `verdict.json` into a folder."""
+        write_json(folder / VERDICT_NAME, dataclasses.asdict(self))
+
+    def text(self) -> str:
+        """For a terminal of 80 columns."""
+        out = [f"VERDICT: {self.word.upper()}", self.why, ""]
+        out.append(f"{'':<42}{'before':>9}{'after':>9}  95 % interval")
+        for line in self.lines:
+            name = f"{SET_NAMES.get(line.rows, line.rows)}: {line.measure}"
+            after = "-" if line.after is None else f"{line.after:.3g}"
+            ends = "" if line.low is None or line.high is None else f"  [{line.low:.2g}, {line.high:.2g}]"
+            out.append(f"{name:<42}{line.before:>9.3g}{after:>9}{ends}")
+        for each in self.answers:
+            out += ["", f"Q       {_short(each.question)}", f"before  {_short(each.before)}"]
+            out += [f"after   {_short(each.after)}"] if each.after else []
+        out += ["", *(f"next: {line}" for line in self.next)]
+        return "\n".join(wrapped for line in out for wrapped in _wrapped(line))
+
+
+def read_verdict(folder: Path) -> Verdict:
+    """Read what `Verdict.write` wrote.
+
+    Raises:
+        FileNotFoundError, ValueError: it is not there, or not as declared.
+    """
+    return read_declared(folder / VERDICT_NAME, _adapter(), SCHEMA, what="verdict", made_by="atwu unlearn")
+
+
+@cache
+def _adapter() -> TypeAdapter[Verdict]:
+    return TypeAdapter(Verdict)
+
+
+def surely_known(start: EvalResult) -> bool:
+    """Whether a model knows forget rows better than rows that no model saw, beyond what the choice of rows could do."""
+    for name in DECISIVE:
+        found = start.sets[FORGET].get(name)
+        if found is not None and found.value is not None:
+            low, _ = interval(start, FORGET, name) or (found.value, found.value)  # of a single row, what it says
+            if low > upper(start, name):
+                return True
+    return False
+
+
+def known(result: EvalResult, start: EvalResult, split: str = FORGET) -> list[str]:
+    """Measures by which rows are better known than the starting model knows rows that no model saw.
+
+    Args:
+        result: of the model that is asked about.
+        start: of the starting model; the upper ends of its intervals are the limits, so they stand before anything is done.
+        split: the rows that are asked about.
+    """
+    return [name for name in DECISIVE if (_value(result, name, split) or 0.0) > upper(start, name)]
+
+
+def upper(start: EvalResult, name: str) -> float:
+    """What the starting model knows of rows that no model saw: the upper end of the interval, at least `CHANCE`."""
+    found = start.sets[UNSEEN].get(name)
+    if found is None or found.value is None:
+        return math.inf
+    return max(found.value, (interval(start, UNSEEN, name) or (0.0, 0.0))[1], CHANCE[name])
+
+
+def goal(start: EvalResult, name: str) -> float:
+    """What training aims at: the mean of rows that no model saw, below `upper`, so that the verdict on more rows has room."""
+    found = start.sets[UNSEEN].get(name)
+    return CHANCE[name] if found is None or found.value is None else max(found.value, CHANCE[name])
+
+
+def judge(
+    before: EvalResult,
+    after: EvalResult | None,
+    *,
+    answers: tuple[Answered, ...],
+    limit: float,
+    rise: float | None,
+    then: tuple[str, ...] = (),
+) -> Verdict:
+    """The verdict on a run.
+
+    Args:
+        before: the starting model, measured with the sets named above.
+        after: the unlearned one; None if there was nothing to do.
+        answers: questions to show.
+        limit: most that the loss of rows that should stay may rise, in nats per token.
+        rise: what it rose by.
+        then: commands that make sense once there is an unlearned model.
+    """
+    limits = {name: upper(before, name) for name in DECISIVE if math.isfinite(upper(before, name))}
+    if after is None or rise is None:
+        why = (
+            "The model knows these rows no better than rows that no model ever saw (invented people, or --unseen). "
+            "Nothing was changed, and nothing was written."
+        )
+        advice = "ask the model yourself; rows that it answers in other words than yours do not count as known"
+        return Verdict(NOTHING, why, lines_of(before, None), answers, (advice,), limits)
+    cost = f"what should stay lost {max(rise, 0):.3f} nats per token (limit {limit:g})"
+    word, why, advice = _outcome(before, after, damaged=not rise <= limit)
+    advices = (*filter(None, [advice]), *then)
+    return Verdict(word, f"{why}; {cost}.", lines_of(before, after), answers, advices, limits)
+
+
+def _outcome(before: EvalResult, after: EvalResult, *, damaged: bool) -> tuple[str, str, str]:
+    """The word, why, and what to do."""
+    still, reworded = (
+        ", ".join(DECISIVE[name] for name in known(after, before, split)) for split in (FORGET, REWORDED)
+    )
+    pairs = [(_value(before, name), _value(after, name)) for name in DECISIVE]
+    changes = [(first, last) for first, last in pairs if first is not None and last is not None]
+    if all(abs(first - last) < CHANGED for first, last in changes):
+        why = f"The rows are known as well as before: no measure moved by {CHANGED}"
+        return UNCHANGED, why, "leave --learning-rate and --steps out, so that they are found, or raise them"
+    if damaged:
+        advice = "lower --learning-rate, give more and closer rows with --retain, or raise --retain-limit"
+        return (DAMAGED if still else COSTLY), "What should stay was damaged", advice
+    if still:
+        word = PARTLY if any(last < 0.7 * first for first, last in changes) else NOT_FORGOTTEN
+        why = f"The rows are still better known than rows that no model ever saw, by {still}"
+        return word, why, "raise --retain-limit, or give more and closer rows with --retain"
+    if reworded:
+        why = f"The rows are gone as they were worded; asked in other words they are still better known, by {reworded}"
+        return PARTLY, why, "add rows with other wordings (atwu paraphrase), and run again"
+    return FORGOTTEN, "The rows are no better known than rows that no model ever saw", ""
+
+
+def _value(result: EvalResult, name: str, split: str = FORGET) -> float | None:
+    found = result.sets.get(split, {}).get(name)
+    return None if found is None else found.value
+
+
+def lines_of(before: EvalResult, after: EvalResult | None) -> tuple[Line, ...]:
+    """Every measure that is shown, of each set that was measured."""
+    lines = []
+    for split in SET_NAMES:
+        kept = {"probability": "probability"} if split in (RETAIN, HELD) else {}
+        shown = {"probability": "perplexity"} if split == TEXTS else kept or DECISIVE | TOLD.get(split, {})
+        for name, title in shown.items():
+            first = before.sets.get(split, {}).get(name)
+            last = None if after is None else after.sets.get(split, {}).get(name)
+            if first is None or first.value is None:
+                continue
+            if split == TEXTS:
+                perplexity = 1 / last.value if last and last.value else None
+                lines.append(Line(split, title, 1 / first.value, perplexity, None, None))
+            else:
+                low, high = interval(before if after is None else after, split, name) or (None, None)
+                lines.append(Line(split, title, first.value, last.value if last else None, low, high))
+    return tuple(lines)
+
+
+def answered(before: EvalResult, rows: Mapping[str, Sequence[Example]]) -> tuple[Answered, ...]:
+    """The questions that are shown with what the starting model answers.
+
+    Args:
+        before: the starting model.
+        rows: the rows that were measured, by set.
+    """
+    return tuple(
+        Answered(row.question, row.answer, said, "")
+        for split in SHOWN
+        for row, said in _shown(rows.get(split, ()), before, split)
+    )
+
+
+def answered_again(
+    shown: Sequence[Answered], after: EvalResult, rows: Mapping[str, Sequence[Example]]
+) -> tuple[Answered, ...]:
+    """The same questions with what the unlearned model answers besides."""
+    said = [answer for split in SHOWN for _, answer in _shown(rows.get(split, ()), after, split)]
+    return tuple(dataclasses.replace(each, after=answer) for each, answer in zip(shown, said, strict=True))
+
+
+def _shown(rows: Sequence[Example], result: EvalResult, split: str) -> list[tuple[Example, str]]:
+    """Some rows of a set, evenly spaced, with a model's answers."""
+    said = result.rows[split].texts.get("answer", ()) if split in result.rows else ()
+    return [(rows[index], said[index]) for index in spread(range(len(said)), SHOWN[split])]
+
+
+def _wrapped(line: str) -> list[str]:
+    """A command stays on one line, to be copied."""
+    return [line] if line.startswith("next: atwu ") else textwrap.wrap(line, WIDTH) or [""]
+
+
+def _short(text: str, width: int = 70) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= width else line[: width - 1] + "…"

@@ -1,0 +1,276 @@
+"""One export from start to end: check, measure the run's model, write, read back, measure what was written, and judge."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import logging
+import os
+import shlex
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from atwu._files import versions, write_json
+from atwu.benchmarks.people.rows import people
+from atwu.benchmarks.sources import load_rows
+from atwu.data.rows import fingerprint
+from atwu.data.schema import Example
+from atwu.errors import AtwuError
+from atwu.evaluation.columns import FORGET, RETAIN
+from atwu.modeling.device import pick_device
+from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.load import load_model, weight_bytes
+from atwu.modeling.opening import Loading, open_model
+from atwu.modeling.rounding import moved, plain_weights
+from atwu.request.measure import measure, measured_sets
+from atwu.request.verdict import UNSEEN, Verdict, answered, answered_again
+from atwu.shipping.formats import Format, Written, same_tokens
+from atwu.shipping.source import Source, read_source
+from atwu.shipping.verdict import GOOD, judge_export, lost, run_limits
+from atwu.training.card import public_text
+
+logger = logging.getLogger(__name__)
+
+RECORD_NAME, RECORD_SCHEMA = "export.json", "atwu.export/1"
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What an export left."""
+
+    model: Path
+    """What `--model` takes."""
+    verdict: Verdict
+    bytes: int
+    """Size of all files."""
+
+    @property
+    def good(self) -> bool:
+        """Whether what was forgotten stays so, at no great cost."""
+        return self.verdict.word in GOOD
+
+    def summary(self) -> str:
+        """The verdict with its numbers, for a terminal."""
+        return self.verdict.text()
+
+
+def export(
+    run: str | Path,
+    format: str,
+    *,
+    output: str | Path | None = None,
+    forget: str | None = None,
+    retain: str | None = None,
+    unseen: str | None = None,
+    gguf_type: str = "Q8_0",
+    llama_cpp: str | Path | None = None,
+    retain_limit: float = 0.15,
+    loading: Loading | None = None,
+    device: str | None = None,
+    overwrite: bool = False,
+    say: Say = logger.info,
+) -> Exported:
+    """Write a run's model in another format, and measure what was written; the same as `atwu export`.
+
+    Args:
+        run: folder of a run, with whole weights or adapters, or of any model.
+        format: one of `atwu.shipping.formats.FORMATS`.
+        output: folder to create; by default beside the run, `RUN-FORMAT`.
+        forget: source of the rows that were forgotten; by default those of the run.
+        retain: source of the rows to keep, likewise.
+        unseen: source of rows like the forget rows that no model saw; by default invented people.
+        gguf_type: how a GGUF file stores matrices.
+        llama_cpp: checkout of llama.cpp whose converter writes the GGUF file.
+        retain_limit: most that the loss of rows that should stay may rise, in nats per token.
+        loading: how the run is read.
+        device: where it runs.
+        overwrite: replace an earlier export.
+        say: receives one line of plain text per stage.
+
+    Raises:
+        ValueError, FileNotFoundError, FileExistsError, ImportError, OSError: see the message; nothing was written.
+        AtwuError: what was read back is not what was written.
+    """
+    form = Format(format, gguf_type, None if llama_cpp is None else Path(llama_cpp).expanduser().absolute())
+    source = read_source(run, loading or Loading())
+    folder = Path(output).expanduser().absolute() if output else source.path.with_name(f"{source.path.name}-{format}")
+    _check_output(folder, source, overwrite=overwrite)
+    place = pick_device(device)
+    config, tokenizer = source.look()
+    form.check(source, config)
+    given = _rows(source, forget, retain, unseen, say)
+    form.check_tokens(source, tokenizer, config, [row for rows in given.values() for row in rows])
+
+    model, tokenizer = source.open(place)
+    say(f"model {source.path.name}: {model.num_parameters() / 1e6:.3g}M parameters on {place}")
+    system, max_length = source.config.get("system"), int(source.config.get("max_length") or 512)
+    how: dict[str, Any] = {"system": system, "max_length": max_length}
+    sets = measured_sets(model, tokenizer, given[FORGET], given[RETAIN], given[UNSEEN], system=system)
+    say(f"measuring it on {sum(map(len, sets.values()))} rows")
+    before = measure(model, tokenizer, sets, **how, name="before export")
+    if form.name != "adapter":
+        if source.base_bits:
+            say(f"adding the adapters to the base model's weights, which were rounded to {source.base_bits}")
+        model = source.merged(model, place)
+    step = _unlearning(source, model, say) if form.name != "adapter" else None
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        say(f"writing {form.said}")
+        written = form.write(source, model, tokenizer, staging)
+        read, their_tokenizer = _read_back(written, loading or Loading(), place)
+        rounding = written.moved if written.moved is not None else moved(model, plain_weights(read))
+        if form.llama_cpp is not None:
+            same_tokens(tokenizer, their_tokenizer, [row for rows in given.values() for row in rows])
+            _check_config(config, read.config)
+        files = {file.name: _checksum(file) for file in sorted(staging.iterdir())}
+        del model, written
+        gc.collect()
+        say("measuring what was written on the same rows")
+        after = measure(read, their_tokenizer, sets, **how, name="after export")
+        model_path = folder if form.name != "gguf" else folder / next(iter(files))
+        verdict = judge_export(
+            before,
+            after,
+            limits=run_limits(source.path, before),
+            limit=retain_limit,
+            answers=answered_again(answered(before, sets), after, sets),
+            told=_told(rounding, step),
+            then=_then(model_path, source, form, forget),
+        )
+        record = {
+            "schema": RECORD_SCHEMA,
+            "run": source.path.name,
+            "run_fingerprint": source.record.get("result_fingerprint"),
+            "starting_model": None if source.starting_model is None else public_text(source.starting_model),
+            "format": form.name,
+            "gguf_type": form.kind if form.name == "gguf" else None,
+            "written_by": "llama.cpp" if form.llama_cpp is not None else "atwu",
+            "files": files,
+            "fingerprint": after.fingerprint,
+            "matrices_moved": {"by_unlearning": step, "by_rounding": rounding},
+            "loss_of_what_stays": lost(before, after),
+            "rows": {name: {"rows": len(rows), "fingerprint": fingerprint(rows)} for name, rows in sets.items()},
+            "verdict": {key: value for key, value in asdict(verdict).items() if key not in ("answers", "next")},
+            "versions": versions(),
+        }
+        write_json(staging / RECORD_NAME, record)
+        _publish(staging, folder)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return Exported(model_path, verdict, sum(file["bytes"] for file in files.values()))
+
+
+def _rows(
+    source: Source, forget: str | None, retain: str | None, unseen: str | None, say: Say
+) -> dict[str, Sequence[Example]]:
+    """What is measured, from what is given and what the run knows."""
+    found: dict[str, Sequence[Example]] = {FORGET: source.rows(FORGET, forget), RETAIN: ()}
+    try:
+        found[RETAIN] = source.rows(RETAIN, retain)
+    except (ValueError, FileNotFoundError) as error:
+        if retain is not None:
+            raise
+        say(f"without rows to keep: {error}")
+    return found | {UNSEEN: people("small").holdout if unseen is None else load_rows(unseen).rows}
+
+
+def _check_output(folder: Path, source: Source, *, overwrite: bool) -> None:
+    """Refuse a place that is taken or too small."""
+    if folder.exists():
+        if not (folder / RECORD_NAME).is_file():
+            raise FileExistsError(f"{folder} exists and is no export of atwu; choose another output.")
+        if not overwrite:
+            raise FileExistsError(f"{folder} holds an export already; choose another output or pass --overwrite.")
+    parent = next(each for each in folder.parents if each.exists())
+    if not os.access(parent, os.W_OK):
+        raise PermissionError(f"cannot write to {parent}; choose another output.")
+    needed, free = weight_bytes(str(source.path), base=source.loading.base) or 0, shutil.disk_usage(parent).free
+    if free < needed:
+        raise OSError(
+            f"{parent} has {free / 1e9:.1f} GB free, and an export may take {needed / 1e9:.1f} GB; free some."
+        )
+
+
+def _unlearning(source: Source, model: Any, say: Say) -> float | None:
+    """How far the run had moved the weights of its starting model, where that one is at hand."""
+    name = source.starting_model
+    if name is None:
+        return None
+    start = source.record["starting_model"]
+    try:
+        base = load_model(name, dtype=start["dtype"], revision=start["revision"], base=start["base"])
+        return moved(base.to(model.device), plain_weights(model))
+    except (ValueError, OSError) as error:
+        say(f"the starting model {name} is not compared with: {error}")
+        return None
+
+
+def _read_back(written: Written, loading: Loading, place: Any) -> tuple[Any, Any]:
+    """Model and tokenizer as anybody reads them, checked against what was written."""
+    plain = Loading(trust_remote_code=loading.trust_remote_code, base=loading.base if _adapters(written) else None)
+    model, tokenizer = open_model(str(written.path), plain, device=place)
+    if written.stored is not None and model_fingerprint(model) != model_fingerprint(written.stored):
+        raise AtwuError(f"{written.path.name}: what was read back is not what was written; nothing is left of it.")
+    return model, tokenizer
+
+
+def _adapters(written: Written) -> bool:
+    return written.stored is None and written.path.is_dir()
+
+
+def _check_config(one: Any, other: Any) -> None:
+    """Check that transformers reads the same architecture out of a GGUF file that somebody else wrote."""
+    for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "hidden_act"):
+        pair = [getattr(each, name, None) for each in (one, other)]
+        if pair[0] != pair[1]:
+            raise AtwuError(f"transformers reads {name} {pair[1]} out of the file, and the model has {pair[0]}.")
+    for rope in ("rope_type", "rope_theta", "factor"):
+        pair = [(getattr(each, "rope_parameters", None) or {}).get(rope) for each in (one, other)]
+        if pair[0] != pair[1]:
+            raise AtwuError(
+                f"transformers reads {rope} {pair[1]} out of the file, and the model has {pair[0]}: what would be measured "
+                "is not what llama.cpp runs."
+            )
+
+
+def _checksum(file: Path) -> dict[str, Any]:
+    with file.open("rb") as content:
+        return {"sha256": hashlib.file_digest(content, "sha256").hexdigest(), "bytes": file.stat().st_size}
+
+
+def _told(rounding: float, step: float | None) -> str:
+    if not rounding:
+        return ""
+    unlearning = "" if step is None else f"; unlearning had moved them by {100 * step:.2g} %"
+    return f" Rounding moved the matrices by {100 * rounding:.2g} % of their size{unlearning}."
+
+
+def _then(model: Path, source: Source, form: Format, forget: str | None) -> tuple[str, ...]:
+    """Commands that look further."""
+    rows = forget or source.record["data"][FORGET]["source"]
+    serve = (f"llama-server -m {model}",) if form.name == "gguf" else ()
+    return (
+        f"atwu chat {model} --beside {source.path}",
+        f"atwu evaluate --model {model} --original {source.path} --forget {shlex.quote(rows)} --all --output eval.json",
+        *serve,
+    )
+
+
+def _publish(staging: Path, folder: Path) -> None:
+    """Move the finished folder into place."""
+    staging.chmod(0o755)
+    if folder.exists():
+        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        os.replace(folder, aside / "old")
+        os.replace(staging, folder)
+        shutil.rmtree(aside)
+    else:
+        os.replace(staging, folder)

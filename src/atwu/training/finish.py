@@ -1,0 +1,132 @@
+"""The second half of a run: train, then turn the work folder into the finished one, with result, log, card and record."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from atwu.training.base import TokenTrainer
+from atwu.training.config import TokenTrainingConfig
+from atwu.training.output import OutputFolder
+from atwu.training.progress import Say
+from atwu.training.record import packages, push, run_record, save_result, write_about
+
+NOT_RESULT = frozenset(
+    [
+        "output_dir",
+        "run_name",
+        "disable_tqdm",
+        "report_to",
+        "logging_steps",
+        "logging_strategy",
+        "logging_first_step",
+        "log_level",
+        "save_strategy",
+        "save_steps",
+        "save_total_limit",
+        "push_to_hub",
+        "hub_model_id",
+        "hub_strategy",
+        "hub_private_repo",
+        "hub_always_push",
+        "hub_revision",
+        "dataloader_num_workers",
+        "dataloader_pin_memory",
+        "dataloader_persistent_workers",
+        "dataloader_prefetch_factor",
+        "resume_from_checkpoint",
+        # What lies there counts, by its digest.
+        "cache_dir",
+        "forget_words",
+        "scorer_from",
+        "auxiliary_forget",
+        "auxiliary_retain",
+        "local_rank",
+    ]
+)
+"""Fields that cannot change the result, so a run may be resumed with other values."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRun:
+    """What a finished run left."""
+
+    output: Path
+    seconds: float
+    """Training time of this process, which is the last part of a resumed run."""
+    steps: int
+    resumed_from: int
+    """Optimizer step the run was resumed from, 0 for a fresh run."""
+
+
+def work_in(folder: OutputFolder, config: TokenTrainingConfig) -> dict[str, Any]:
+    """Send what a trainer writes to the work folder; returns the settings as they were given."""
+    settings = config.as_plain()
+    config.output_dir = str(folder.work)
+    # What is pushed is the finished folder, once; the Trainer would push checkpoints.
+    config.push_to_hub = False
+    return settings
+
+
+def train_into(
+    folder: OutputFolder,
+    trainer: TokenTrainer,
+    settings: Mapping[str, Any],
+    *,
+    inputs: Mapping[str, str],
+    say: Say,
+) -> FinishedRun:
+    """Train from the start or the last checkpoint of the same run, and publish the finished folder.
+
+    Args:
+        folder: where the run works, and what it leaves.
+        trainer: before its first step; it started from a `ModelSource` and logs to `folder.log`.
+        settings: as `work_in` gave them.
+        inputs: digests of what the run reads besides model and rows.
+        say: receives one line of plain text.
+
+    Raises:
+        FileExistsError: another run was left unfinished in the folder, or one is going on.
+        NonFiniteLossError: see the message; the last checkpoint is kept.
+    """
+    config = trainer.args
+    tokenizer: Any = trainer.processing_class
+    key = {
+        "command": trainer.command,
+        "model": trainer.loaded.fingerprint,
+        "tokenizer": hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).hexdigest(),
+        "data": {name: each.fingerprint for name, each in trainer.sets.items()},
+        "inputs": inputs,
+        "config": {name: value for name, value in settings.items() if name not in NOT_RESULT},
+        "processes": config.world_size,
+        "device": config.device.type,
+        "versions": packages(trainer),
+    }
+    first = config.process_index == 0
+    checkpoint = folder.begin(key) if first else None
+    config.distributed_state.wait_for_everyone()
+    if not first:
+        checkpoint = folder.last_checkpoint()
+    resumed = int(checkpoint.rsplit("-", 1)[1]) if checkpoint else 0
+    if checkpoint:
+        say(f"resuming the unfinished run at step {resumed}")
+    trainer.train(resume_from_checkpoint=checkpoint)
+    finished = FinishedRun(folder.path, trainer.course.seconds, trainer.state.global_step, resumed)
+    trainer.check_finite()
+    final = folder.work / "final"
+    if first:
+        shutil.rmtree(final, ignore_errors=True)
+    trainer.accelerator.wait_for_everyone()
+    result = save_result(trainer, final, use_up=True)
+    if first:
+        record = run_record(trainer, settings=settings, result_fingerprint=result)
+        write_about(final, record, folder.log.read_text(encoding="utf-8"))
+        folder.publish(final)
+        if settings["push_to_hub"]:
+            push(folder.path, config)
+    config.distributed_state.wait_for_everyone()
+    return finished

@@ -1,0 +1,195 @@
+"""What a trained folder holds: the result, its record, log and model card. Command and Python leave the same."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import datetime
+import importlib.metadata
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from atwu._files import versions, write_json, write_text
+from atwu.modeling.adapters import adapters_of, merged
+from atwu.modeling.device import peak_memory
+from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.load import ADAPTER_CONFIG, ADAPTER_WEIGHTS, add_adapter, load_model
+from atwu.training.card import model_card, public_record
+from atwu.training.model import ModelSource, load_source
+from atwu.training.output import LOG_NAME, RECORD_NAME, RECORD_SCHEMA
+from atwu.training.progress import log_line
+
+if TYPE_CHECKING:
+    from atwu.training.base import TokenTrainer
+    from atwu.training.config import TokenTrainingConfig
+
+
+@dataclass(slots=True)
+class Course:
+    """How the training of this process went."""
+
+    started: datetime.datetime | None = None
+    """None before the first step."""
+    seconds: float = 0.0
+    resumed_from: int = 0
+    """Optimizer step it went on from."""
+
+
+def packages(trainer: TokenTrainer) -> dict[str, str]:
+    """Versions of the packages that decide a run's numbers."""
+    further = ["peft"] * (trainer.loaded.lora is not None) + ["bitsandbytes"] * bool(trainer.args.quantize)
+    return versions() | {name: importlib.metadata.version(name) for name in further}
+
+
+def run_record(trainer: TokenTrainer, *, settings: Mapping[str, Any], result_fingerprint: str) -> dict[str, Any]:
+    """Everything about a run, as `run.json` has it.
+
+    Args:
+        trainer: after training.
+        settings: of the run, as they were given.
+        result_fingerprint: of the weights that were saved.
+    """
+    config, loaded, course = trainer.args, trainer.loaded, trainer.course
+    adapted = adapters_of(loaded.model) is not None
+    start = _start(loaded.source, loaded.model)
+    return {
+        "schema": RECORD_SCHEMA,
+        "command": trainer.command,
+        "starting_model": start | {"fingerprint": loaded.fingerprint},
+        "result": {
+            "kind": "model" if not adapted else "adapter" if config.save_adapter else "merged",
+            "lora": None if loaded.lora is None else dataclasses.asdict(loaded.lora),
+            "base_model": start["model"] or start["scratch"] if adapted else None,
+            "base_fingerprint": loaded.fingerprint if adapted else None,
+        },
+        "result_fingerprint": result_fingerprint,
+        "data": {
+            name: {"source": each.source, "rows": len(each.rows), "fingerprint": each.fingerprint}
+            for name, each in trainer.sets.items()
+        },
+        **trainer.recorded(),
+        "seed": config.seed,
+        "config": dict(settings),
+        "versions": packages(trainer),
+        "started": None if course.started is None else course.started.isoformat(timespec="seconds"),
+        "train_seconds": round(course.seconds, 3),
+        "peak_memory_bytes": peak_memory(config.device),
+        "steps": trainer.state.global_step,
+        "resumed_from_step": course.resumed_from,
+        "processes": config.world_size,
+    }
+
+
+def write_about(folder: Path, record: Mapping[str, Any], log: str) -> None:
+    """Write log, card and record into the folder of a result, the record last."""
+    write_text(folder / LOG_NAME, log)
+    write_text(folder / "README.md", model_card(record))
+    write_json(folder / RECORD_NAME, record)
+
+
+def log_text(trainer: TokenTrainer) -> str:
+    """Everything that a trainer logged, as the lines of `log.jsonl`."""
+    lines = (
+        log_line(int(logs["step"]), {name: value for name, value in logs.items() if name != "step"})
+        for logs in trainer.state.log_history
+    )
+    return "".join(lines)
+
+
+def save_result(trainer: TokenTrainer, folder: Path, *, use_up: bool) -> str:
+    """Write the result with its tokenizer and scorer; every process calls this once, after training.
+
+    Adapters are merged unless the configuration keeps them apart. Sharded weights are gathered on disk and go on from there
+    in the first process.
+
+    Args:
+        trainer: after training.
+        folder: for the result.
+        use_up: merge into the trainer's own model, which has no adapters afterwards, instead of into a copy.
+
+    Returns:
+        Fingerprint of the result, in the first process.
+
+    Raises:
+        ValueError: adapters that cannot be merged.
+    """
+    config, sharded = trainer.args, trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
+    own = trainer.accelerator.unwrap_model(trainer.model)
+    merge = adapters_of(own) is not None and not config.save_adapter
+    model = own
+    if merge and not sharded:
+        trainer.model = model = merged(own if use_up else copy.deepcopy(own))
+    try:
+        trainer.save_model(str(folder), _internal_call=True)
+    finally:
+        if not use_up:
+            trainer.model = own
+    trainer.accelerator.wait_for_everyone()
+    if config.process_index != 0:
+        return ""
+    if sharded:
+        source = trainer.loaded.source
+        if merge and source is None:
+            raise ValueError(
+                "adapters of a sharded model are merged into a model that is loaded anew; give the trainer its name "
+                "instead of the model, or set save_adapter=True."
+            )
+        again = source is not None and adapters_of(own) is not None
+        model = read_back(cast(ModelSource, source), config, folder, merge=merge) if again else load_model(str(folder))
+    return model_fingerprint(model)
+
+
+def read_back(source: ModelSource, config: TokenTrainingConfig, folder: Path, *, merge: bool) -> Any:
+    """The base model with the adapter that lies in a folder; a merged one replaces the adapter there."""
+    model = add_adapter(load_source(source, config, lambda _: None), str(folder), merge=merge)
+    if merge:
+        model.save_pretrained(folder)
+        for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS, "README.md"):
+            (folder / name).unlink(missing_ok=True)
+    return model
+
+
+def push(
+    folder: Path,
+    config: TokenTrainingConfig,
+    message: str | None = None,
+    *,
+    token: str | None = None,
+    revision: str | None = None,
+    private: bool | None = None,
+) -> Any:
+    """Upload a finished folder to the Hub, without checkpoints; its record without what belongs to this machine.
+
+    Args:
+        config: where to, in `hub_*`; what is given besides goes before it.
+    """
+    from huggingface_hub import HfApi
+
+    message, revision = message or "Result of atwu", revision or config.hub_revision
+    hub, hidden = HfApi(token=token or config.hub_token), config.hub_private_repo if private is None else private
+    name = hub.create_repo(config.hub_model_id or folder.name, private=hidden, exist_ok=True).repo_id
+    hub.upload_folder(
+        repo_id=name,
+        folder_path=folder,
+        ignore_patterns=[RECORD_NAME, "checkpoint-*"],
+        commit_message=message,
+        revision=revision,
+    )
+    record = public_record(json.loads((folder / RECORD_NAME).read_text(encoding="utf-8")))
+    content = (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode()
+    return hub.upload_file(
+        repo_id=name, path_or_fileobj=content, path_in_repo=RECORD_NAME, commit_message=message, revision=revision
+    )
+
+
+def _start(source: ModelSource | None, model: Any) -> dict[str, Any]:
+    """Where the starting model comes from; of a model that was given as it is, the name it was read by, if it has one."""
+    if source is not None:
+        return dataclasses.asdict(source)
+    unknown: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(ModelSource)}
+    base = adapters_of(model)
+    name = getattr(model if base is None else base.get_base_model(), "name_or_path", None)
+    return unknown | {"model": name or None}

@@ -1,0 +1,357 @@
+"""What a person hands to the package, how it is read, and what may never come through."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import yaml
+
+from atwu._reading import blamed
+from atwu.benchmarks.sources import load_rows
+from atwu.cli.parse import parsed
+from atwu.cli.study import Run
+from atwu.cli.train import Finetune, Unlearn
+from atwu.cli.tune import Tune
+from atwu.data.rows import write_rows
+from atwu.evaluation.result import read_result
+from atwu.experiments.scales import find_scale
+from atwu.experiments.study.conduct import plan_study
+from atwu.experiments.study.plan import check_settings
+from atwu.methods.presets import named_preset, parse_preset
+from atwu.report.formats import WRITERS
+from atwu.report.records import read_records
+from atwu.training.config import FinetuneConfig, UnlearnConfig
+from tests.fuzz.mutate import as_json, as_yaml, changed, damaged
+from tests.report.conftest import make_records, write_study
+
+HIDDEN = frozenset("\u200b\u200c\u200d\u2060\ufeff\u00ad")
+
+
+@dataclass(frozen=True)
+class Target:
+    """Something that is read.
+
+    Attributes:
+        make: writes a damaged one into a folder, and returns what was damaged.
+        read: reads it as the package does; raises `AssertionError` when something wrong came through.
+        share: how often it is tried, beside the others; what is quick is tried more.
+    """
+
+    make: Callable[[Path, Random], Path]
+    read: Callable[[Path], None]
+    share: int = 2
+
+
+def document(name: str, examples: Callable[[], list[Any]], write: Callable[[Any], bytes]) -> Callable[..., Path]:
+    """Writes one of some documents, changed in its structure, in its bytes, or both."""
+    known: list[Any] = []
+
+    def make(folder: Path, random: Random) -> Path:
+        if not known:
+            known.extend(examples())
+        value, kind = random.choice(known), random.random()
+        content = write(changed(value, random) if kind < 0.75 else value)
+        if kind > 0.7:
+            content = damaged(content, random)
+        path = folder / name
+        path.write_bytes(content)
+        return path
+
+    return make
+
+
+# Rows
+
+ROWS: list[dict[str, Any]] = [
+    {"question": "Where was Ada Quill born?", "answer": "She was born in Marr.", "subject": "Ada Quill"},
+    {"question": "What is her work?", "answer": "Glass.", "forget_spans": [[0, 5]], "paraphrases": ["Her work?"]},
+    {"prompt": "Her name is", "completion": "Ada Quill.", "target_words": [{"word": "Ada", "start": 0, "end": 3}]},
+    {
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "Who is she?"},
+            {"role": "assistant", "content": "A glassblower."},
+            {"role": "user", "content": "Where?"},
+            {"role": "assistant", "content": "In Marr."},
+        ],
+        "wrong_answers": ["In Oll.", "At sea."],
+        "alternate": "I do not know.",
+    },
+    {"text": "Ada Quill blows glass in Marr."},
+]
+
+
+def as_lines(rows: Any) -> bytes:
+    return b"\n".join(as_json(row) for row in rows) if isinstance(rows, list) else as_json(rows)
+
+
+def as_csv(rows: Any) -> bytes:
+    import csv
+    import io
+
+    rows = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    out = io.StringIO(newline="")
+    writer = csv.DictWriter(out, names)
+    writer.writeheader()
+    for row in rows:
+        writer.writerow(
+            {key: json.dumps(value) if isinstance(value, list | dict) else value for key, value in row.items()}
+        )
+    return out.getvalue().encode("utf-8", "surrogatepass")
+
+
+def read_rows(path: Path) -> None:
+    rows = load_rows(str(path)).rows
+    assert rows, "no rows came through"
+    for row in rows:
+        for text in (row.answer, *(message.content for message in row.messages), *row.paraphrases, *row.wrong_answers):
+            assert set(text) - HIDDEN - set(" \t\r\n"), "text that nobody can see came through"
+            assert "\x00" not in text, "NUL came through"
+        roles = [message.role for message in row.messages]
+        turns = roles[1:] if roles[:1] == ["system"] else roles
+        assert turns == ["user", "assistant"] * (len(turns) // 2) + ["user"] * (len(turns) % 2), f"roles {roles}"
+        assert all(0 <= start < end <= len(row.answer) for start, end in row.forget_spans or ())
+    again = path.with_name("again.jsonl")
+    write_rows(again, rows)
+    assert load_rows(str(again)).rows == rows, "written and read again, the rows differ"
+
+
+# Settings
+
+SETTINGS: dict[str, Any] = {
+    "method": "atwu",
+    "learning_rate": 1e-4,
+    "num_train_epochs": 3,
+    "per_device_train_batch_size": 4,
+    "gradient_accumulation_steps": 2,
+    "weight_decay": 0.01,
+    "warmup_steps": 0.1,
+    "max_length": 128,
+    "seed": 1,
+    "rho": 0.3,
+    "beta": 2.0,
+    "scorer_every": 2,
+    "budget": "soft",
+    "lora_r": 4,
+    "lora_targets": "q_proj,v_proj",
+    "system": "Be brief.",
+    "use_cpu": True,
+    "save_strategy": "no",
+    "max_grad_norm": 1.0,
+    "forget_loss": "npo",
+}
+COUNTS = ("per_device_train_batch_size", "gradient_accumulation_steps", "max_length")
+
+
+def check_config(config: Any) -> None:
+    """What no run may start with."""
+    for field in fields(config):
+        value = getattr(config, field.name, None)
+        assert not (isinstance(value, float) and not math.isfinite(value)), f"{field.name} is {value}"
+    for name in COUNTS:
+        value = getattr(config, name)
+        assert type(value) is int, f"{name} is {value!r}"
+        assert value >= 1, f"{name} is {value!r}"
+    assert type(config.seed) is int, f"seed is {config.seed!r}"
+    assert 0 <= config.seed < 2**32, f"seed is {config.seed!r}"
+    assert config.learning_rate > 0
+    assert config.weight_decay >= 0, f"weight_decay is {config.weight_decay}"
+    assert config.warmup_steps >= 0, f"warmup_steps is {config.warmup_steps}"
+    assert config.max_grad_norm is None or config.max_grad_norm >= 0, f"max_grad_norm is {config.max_grad_norm}"
+    for value in getattr(config, "part_options", {}).values():
+        assert not (isinstance(value, float) and not math.isfinite(value))
+
+
+def read_settings(path: Path) -> None:
+    command = parsed(
+        Unlearn,
+        ["--model", "m", "--forget", "f.jsonl", "--output", str(path.parent / "out"), "--config", str(path)],
+        name="unlearn",
+    )
+    config = command.training()
+    config.recipe()
+    check_config(config)
+
+
+def read_finetune(path: Path) -> None:
+    words = ["--model", "m", "--data", "f.jsonl", "--output", str(path.parent / "out"), "--config", str(path)]
+    check_config(parsed(Finetune, words, name="finetune").training())
+
+
+def flags(folder: Path, random: Random) -> Path:
+    """Words of a command line, kept as JSON."""
+    words: list[str] = []
+    settings = changed(SETTINGS, random)
+    for name, value in settings.items() if isinstance(settings, dict) else ():
+        text = str(value) if random.random() < 0.7 else json.dumps(value)
+        if value is True and random.random() < 0.8:
+            words.append(f"--{str(name).replace('_', '-')}")
+        elif random.random() < 0.5:
+            words.append(f"--{str(name).replace('_', '-')}={text}")
+        else:
+            words += [f"--{str(name).replace('_', '-')}", text]
+    if random.random() < 0.3 and words:
+        words[random.randrange(len(words))] = random.choice(
+            ("--", "-", "---", "--=", "-x", "--help=", "=", "--lr", "\x00")
+        )
+    path = folder / "flags.json"
+    path.write_text(json.dumps(words))
+    return path
+
+
+def read_flags(path: Path) -> None:
+    words = json.loads(path.read_text())
+    command = parsed(
+        Unlearn, ["--model", "m", "--forget", "f", "--output", str(path.parent / "out"), *words], name="unlearn"
+    )
+    check_config(UnlearnConfig(**command.settings))
+
+
+# Studies, scales, presets
+
+STUDY: dict[str, Any] = {
+    "title": "Mine",
+    "about": "Rates.",
+    "methods": [
+        "atwu",
+        {"label": "mine", "method": "satga", "weighting": "rarity", "rho": 0.2},
+        {"method": "npo", "beta": 0.5},
+    ],
+    "vary": {"learning_rate": [1e-4, 1e-3], "num_train_epochs": [1, 2]},
+    "seeds": {"people-tiny": 1, "default": [1, 2]},
+    "scale": "people-tiny",
+    "metrics": ["memorization", "rouge"],
+    "presets": False,
+}
+SCALE: dict[str, Any] = {
+    "like": "people-tiny",
+    "about": "longer",
+    "learning_rate": 1e-3,
+    "learning_rates": [1e-4, 1e-2],
+    "training": {"num_train_epochs": 2, "per_device_train_batch_size": 8},
+    "evaluation": {"max_new_tokens": 20},
+    "metrics": ["memorization"],
+    "seconds": 30.0,
+}
+
+
+def read_a_study(path: Path) -> None:
+    with blamed(path):
+        planned = plan_study(str(path), None, output=path.parent / "runs", seeds=None, presets=None)
+        check_settings(planned)
+    assert 0 < len(planned.runs) <= 10_000, f"{len(planned.runs)} runs"
+    for run in planned.runs:
+        assert type(run.seed) is int, f"seed {run.seed!r}"
+        assert 0 <= run.seed < 2**32, f"seed {run.seed!r}"
+
+
+def read_scale(path: Path) -> None:
+    scale = find_scale(str(path))
+    assert 0 < scale.learning_rate < math.inf, f"learning rate {scale.learning_rate}"
+    assert 0 <= scale.seconds < math.inf, f"seconds {scale.seconds}"
+    with blamed(path):
+        check_settings(plan_study("pretrained", str(path), output=path.parent / "runs", seeds=None, presets=None))
+
+
+def presets() -> list[Any]:
+    return [yaml.safe_load(named_preset(name).path.read_text()) for name in ("tofu-1b/atwu", "people-small/npo")]
+
+
+def read_preset(path: Path) -> None:
+    preset = parse_preset(path)
+    parsed(Unlearn, ["--model", "m", "--forget", "f", "--output", "o", "--config", str(path)], name="unlearn")
+    assert preset.method
+
+
+def read_set(path: Path) -> None:
+    text = path.read_bytes().decode("utf-8", "replace")
+    parsed(Tune, ["--method", "atwu", "--scale", "people-tiny", "--set", f"beta={text}"], name="tune")
+    parsed(Run, ["headline", "--seeds", text], name="study run")
+
+
+# Results and runs
+
+
+def results() -> list[Any]:
+    records = make_records(("atwu",), (0,))
+    return [records.runs[0].result.to_json()]
+
+
+def read_a_result(path: Path) -> None:
+    result = read_result(path)
+    again = path.with_name("again.json")
+    result.write(again)
+    assert read_result(again).to_json() == result.to_json(), "written and read again, the result differs"
+    for values in (*result.sets.values(), result.overall):
+        for value in values.values():
+            assert value.value is None or math.isfinite(value.value)
+            assert value.low is None or value.high is None or value.low <= value.high, "an interval upside down"
+
+
+_STUDY: list[Path] = []
+
+
+def study_folder(folder: Path, random: Random) -> Path:
+    """A finished study of which one file is damaged."""
+    if not _STUDY:
+        import atexit
+        import tempfile
+
+        place = Path(tempfile.mkdtemp())
+        atexit.register(shutil.rmtree, place, ignore_errors=True)
+        _STUDY.append(write_study(make_records(("atwu", "wga"), (0,)), place / "study"))
+    target = folder / "study"
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(_STUDY[0], target)
+    files = sorted(path for path in target.rglob("*") if path.is_file())
+    path = random.choice([each for each in files if each.name != "eval.json"])
+    kind = random.random()
+    if kind < 0.1:
+        path.unlink()
+    elif kind < 0.3:
+        path.write_bytes(damaged(path.read_bytes(), random))
+    elif path.suffix == ".jsonl":
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        path.write_bytes(as_lines(changed(lines, random)))
+    else:
+        path.write_bytes(as_json(changed(json.loads(path.read_text()), random)))
+    return target
+
+
+def read_a_study_folder(path: Path) -> None:
+    records = read_records([path])
+    form = sorted(WRITERS)[sum((path / "study.json").read_bytes()) % len(WRITERS)]
+    text = WRITERS[form](records)
+    assert "\x1b" not in text, "an escape character came through"
+    assert "\u202e" not in text, "a character that turns text around came through"
+
+
+TARGETS: Mapping[str, Target] = {
+    "rows .jsonl": Target(document("rows.jsonl", lambda: [ROWS[:2], ROWS[2:], ROWS], as_lines), read_rows, share=4),
+    "rows .json": Target(document("rows.json", lambda: [ROWS], as_json), read_rows, share=4),
+    "rows .csv": Target(document("rows.csv", lambda: [ROWS[:2], ROWS[2:3], ROWS[3:4]], as_csv), read_rows, share=4),
+    "settings": Target(document("mine.yaml", lambda: [SETTINGS], as_yaml), read_settings),
+    "finetune": Target(
+        document(
+            "mine.yaml",
+            lambda: [{key: value for key, value in SETTINGS.items() if hasattr(FinetuneConfig, key)}],
+            as_yaml,
+        ),
+        read_finetune,
+    ),
+    "flags": Target(flags, read_flags),
+    "study": Target(document("mine.yaml", lambda: [STUDY], as_yaml), read_a_study),
+    "scale": Target(document("mine.yaml", lambda: [SCALE], as_yaml), read_scale),
+    "preset": Target(document("mine.yaml", presets, as_yaml), read_preset),
+    "--set": Target(document("value.yaml", lambda: [[0.1, 0.2], 3, "text"], as_yaml), read_set),
+    "eval.json": Target(document("eval.json", results, as_json), read_a_result),
+    "study folder": Target(study_folder, read_a_study_folder, share=1),
+}

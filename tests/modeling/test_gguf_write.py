@@ -1,0 +1,197 @@
+"""GGUF files written here: what transformers reads out of them is the model and the tokenizer that went in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
+from transformers import AutoModelForCausalLM, LlamaForCausalLM, LlamaTokenizer, PreTrainedTokenizerFast
+
+from atwu.modeling import named
+from atwu.modeling.gguf_vocabulary import LLAMA3, gguf_vocabulary
+from atwu.modeling.gguf_write import GGUF_TYPES, check_gguf, read_back_tokenizer, write_gguf
+from atwu.modeling.load import check_vocabulary, load_config, load_model, load_tokenizer
+from atwu.modeling.rounding import moved
+from atwu.modeling.scratch import train_tokenizer
+
+TEXTS = ("Where does Orla Venn live?", "In 1789, she's there:  twice.\n\n ünï — 東京", "<|eos|>no<|bos|>")
+IDS = torch.tensor([[1, 5, 9, 200, 30, 40]])
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PreTrainedTokenizerFast:
+    return train_tokenizer(TEXTS, vocab_size=300)
+
+
+@pytest.fixture
+def model(tiny_llama: Callable[..., LlamaForCausalLM]) -> LlamaForCausalLM:
+    """Heads of another width than the hidden size says, fewer of them for keys, more embeddings than tokens."""
+    return tiny_llama(
+        vocab_size=320, hidden_size=64, intermediate_size=96, head_dim=8, bos_token_id=1, eos_token_id=2, pad_token_id=0
+    )
+
+
+def logits(model: LlamaForCausalLM) -> torch.Tensor:
+    with torch.no_grad():
+        return model.eval()(IDS).logits
+
+
+@pytest.mark.parametrize(
+    ("kind", "most", "near"),
+    [("F32", 0.0, 0.0), ("F16", 3e-4, 1e-3), ("BF16", 3e-3, 1e-2), ("Q8_0", 6e-3, 2e-2), ("Q4_0", 0.1, 0.3)],
+)
+def test_a_model_comes_back_within_its_rounding(
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, tmp_path: Path, kind: str, most: float, near: float
+) -> None:
+    path = tmp_path / "small.gguf"
+    told = moved(model, write_gguf(model, tokenizer, path, kind, name="small", progress=False))
+    assert told <= most
+    read = AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=path.name, dtype=torch.float32)
+    assert moved(model, read.named_parameters()) == pytest.approx(told)
+    torch.testing.assert_close(logits(read), logits(model), atol=near, rtol=0)
+    assert told > 0 or kind == "F32"
+
+
+def test_few_bits_are_for_the_matrices_between_the_ends(
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    list(write_gguf(model, tokenizer, tmp_path / "small.gguf", "Q4_1", name="small", progress=False))
+    kinds = {tensor.name: tensor.tensor_type.name for tensor in gguf.GGUFReader(tmp_path / "small.gguf").tensors}
+    assert kinds["token_embd.weight"] == kinds["output.weight"] == "Q8_0"
+    assert kinds["blk.1.attn_q.weight"] == kinds["blk.0.ffn_down.weight"] == "Q4_1"
+    assert kinds["blk.0.attn_norm.weight"] == kinds["output_norm.weight"] == "F32"
+
+
+def test_rows_that_no_block_divides_keep_sixteen_bits(
+    tiny_llama: Callable[..., LlamaForCausalLM], tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    odd = tiny_llama(vocab_size=320, intermediate_size=50)
+    told = moved(odd, write_gguf(odd, tokenizer, tmp_path / "odd.gguf", "Q8_0", name="odd", progress=False))
+    kinds = {tensor.name: tensor.tensor_type.name for tensor in gguf.GGUFReader(tmp_path / "odd.gguf").tensors}
+    assert (kinds["blk.0.ffn_down.weight"], kinds["blk.0.ffn_up.weight"]) == ("F16", "Q8_0")
+    assert 0 < told < 6e-3
+
+
+def test_the_file_is_a_model_by_name_with_the_same_tokens(
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ATWU_CACHE", str(tmp_path / "cache"))
+    named._gguf.cache_clear()
+    tokenizer.chat_template = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
+    path = tmp_path / "small.gguf"
+    list(write_gguf(model, tokenizer, path, "F16", name="small", progress=False))
+    read = load_tokenizer(str(path))
+    check_vocabulary(read, load_config(str(path)), name="small")
+    for text in TEXTS:
+        assert read(text).input_ids == tokenizer(text).input_ids
+    chat = [{"role": "user", "content": TEXTS[0]}]
+    assert read.apply_chat_template(chat, tokenize=False) == tokenizer.apply_chat_template(chat, tokenize=False)
+    assert (read.bos_token_id, read.eos_token_id, read.pad_token_id) == (1, 2, 0)
+    torch.testing.assert_close(logits(load_model(str(path))), logits(model), atol=1e-3, rtol=0)
+
+
+def test_a_tied_head_is_written_once_and_tied_again(
+    tiny_llama: Callable[..., LlamaForCausalLM], tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    tied = tiny_llama(vocab_size=320, tie_word_embeddings=True)
+    list(write_gguf(tied, tokenizer, tmp_path / "tied.gguf", "F32", name="tied", progress=False))
+    assert "output.weight" not in {tensor.name for tensor in gguf.GGUFReader(tmp_path / "tied.gguf").tensors}
+    read = AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file="tied.gguf", dtype=torch.float32)
+    assert read.lm_head.weight is read.model.embed_tokens.weight
+    assert torch.equal(logits(read), logits(tied))
+
+
+def test_the_rules_of_llama_3_come_back(tokenizer: PreTrainedTokenizerFast, model: LlamaForCausalLM) -> None:
+    core = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    core.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(LLAMA3), "isolated"), pre_tokenizers.ByteLevel(False, use_regex=False)]
+    )
+    llama3 = PreTrainedTokenizerFast(tokenizer_object=core, bos_token="<|bos|>", eos_token="<|eos|>")
+    assert gguf_vocabulary(llama3, 320).pre == "llama-bpe"
+    read = read_back_tokenizer(llama3, model.config)
+    assert [read(text).input_ids for text in TEXTS] == [llama3(text).input_ids for text in TEXTS]
+
+
+def pieces() -> LlamaTokenizer:
+    """A tokenizer as Llama 2 has it: pieces with spaces, bytes for what is in no piece."""
+    trainer = trainers.BpeTrainer(vocab_size=120, show_progress=False)
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.Metaspace()
+    core.train_from_iterator(TEXTS, trainer)
+    model = json.loads(core.to_str())["model"]
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *model["vocab"]]
+    vocab = {token: index for index, token in enumerate(dict.fromkeys(tokens))}
+    return LlamaTokenizer(vocab=vocab, merges=[tuple(merge) for merge in model["merges"]], add_bos_token=True)
+
+
+def test_the_pieces_of_llama_2_come_back(model: LlamaForCausalLM) -> None:
+    llama2 = pieces()
+    found = gguf_vocabulary(llama2, len(llama2) + 2)
+    assert (found.pre, found.adds_bos, found.space_prefix) == (None, True, True)
+    assert found.tokens[-1] == f"[PAD{len(llama2) + 1}]"
+    types = dict(zip(found.tokens, found.types, strict=True))
+    assert (types["</s>"], types["<0x41>"], types["▁"]) == (gguf.TokenType.CONTROL, gguf.TokenType.BYTE, 1)
+    scores = dict(zip(found.tokens, found.scores, strict=True))
+    first, last = (merge.replace(" ", "") for merge in (found.merges[0], found.merges[-1]))
+    assert scores[first] == 0 > scores[last]
+    model.config.vocab_size = len(llama2)
+    read = read_back_tokenizer(llama2, model.config)
+    assert [read(text).input_ids for text in TEXTS] == [llama2(text).input_ids for text in TEXTS]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_type": "qwen2"}, "it is a qwen2 model, and only Llama-shaped"),
+        ({"attention_bias": True}, "biases in its attention"),
+        ({"mlp_bias": True}, "biases in its feed-forward"),
+        ({"hidden_act": "gelu"}, r"other than silu \(gelu\)"),
+        ({"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}}, r"rotary positions .*\(llama3\)"),
+    ],
+)
+def test_models_of_another_shape_are_refused_by_what_is_different(
+    model: LlamaForCausalLM, change: dict[str, object], message: str
+) -> None:
+    for name, value in change.items():
+        setattr(model.config, name, value)
+    with pytest.raises(ValueError, match=message):
+        check_gguf(model.config)
+
+
+def test_tokenizers_of_another_kind_are_refused_by_what_is_different(tokenizer: PreTrainedTokenizerFast) -> None:
+    words = Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
+    with pytest.raises(ValueError, match="its tokenizer is WordLevel"):
+        gguf_vocabulary(PreTrainedTokenizerFast(tokenizer_object=words), 1)
+    odd = pieces()
+    odd.backend_tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    with pytest.raises(ValueError, match="treats spaces by Whitespace"):
+        gguf_vocabulary(odd, 600)
+    for attribute, value, message in (
+        ("normalizer", normalizers.NFC(), r"changes texts beforehand \(NFC\)"),
+        ("pre_tokenizer", pre_tokenizers.Whitespace(), "cuts words by Whitespace"),
+    ):
+        core = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+        setattr(core, attribute, value)
+        with pytest.raises(ValueError, match=message):
+            gguf_vocabulary(PreTrainedTokenizerFast(tokenizer_object=core), 320)
+
+
+def test_numbers_that_float16_cannot_hold_are_refused(
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    model.model.layers[0].mlp.up_proj.weight.data[0, 0] = 1e6
+    with pytest.raises(ValueError, match=r"up_proj.weight holds numbers that F16 cannot"):
+        list(write_gguf(model, tokenizer, tmp_path / "big.gguf", "F16", name="big", progress=False))
+
+
+def test_every_type_that_is_offered_is_one_of_gguf() -> None:
+    for kind in GGUF_TYPES:
+        written = gguf.quants.quantize(np.ones((1, 32), dtype=np.float32), gguf.GGMLQuantizationType[kind])
+        assert gguf.quants.dequantize(written, gguf.GGMLQuantizationType[kind]) == pytest.approx(1, abs=0.05)
+        assert f"MOSTLY_{kind}" in gguf.LlamaFileType.__members__ or kind == "F32"

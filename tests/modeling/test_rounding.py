@@ -1,0 +1,82 @@
+"""Weights in 4 and 8 bits on the CPU: small, saved as safetensors, read as they were, and plain again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import LlamaForCausalLM
+
+from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.load import check_model_name, load_model, stored_bits
+from atwu.modeling.rounding import moved, plain, plain_weights, rounded
+
+IDS = torch.tensor([[1, 5, 9, 20]])
+
+
+def logits(model: LlamaForCausalLM) -> torch.Tensor:
+    with torch.no_grad():
+        return model.eval()(IDS).logits
+
+
+def test_moved_is_the_distance_relative_to_the_size(tiny_llama: Callable[..., LlamaForCausalLM]) -> None:
+    model = tiny_llama()
+    same = dict(model.named_parameters())
+    assert moved(model, same.items()) == 0
+    assert moved(model, ((name, 1.1 * weight) for name, weight in same.items())) == pytest.approx(0.1, abs=1e-6)
+    with pytest.raises(ValueError, match=r"embed_tokens\.weight is not in both"):
+        moved(model, list(same.items())[1:])
+    with pytest.raises(ValueError, match="other of shape"):
+        moved(model, [("other", torch.ones(2))])
+
+
+@pytest.mark.parametrize(("bits", "low", "high", "near"), [("4bit", 0.05, 0.12, 0.2), ("8bit", 1e-4, 0.01, 0.02)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_is_rounded_is_saved_and_read_as_it_is(
+    tiny_llama: Callable[..., LlamaForCausalLM],
+    tmp_path: Path,
+    bits: str,
+    low: float,
+    high: float,
+    near: float,
+    dtype: torch.dtype,
+) -> None:
+    pytest.importorskip("bitsandbytes")
+    model = tiny_llama(hidden_size=64, intermediate_size=96, tie_word_embeddings=True).to(dtype)
+    small = rounded(model, bits)
+    assert low < moved(model, plain_weights(small)) < high
+    assert not getattr(model, "is_quantized", False)
+    torch.testing.assert_close(logits(small), logits(model), atol=near, rtol=0)
+    small.save_pretrained(tmp_path)
+    check_model_name(str(tmp_path))
+    assert stored_bits(str(tmp_path)) == bits
+    read = load_model(str(tmp_path)).to("cpu")
+    assert read.dtype == dtype
+    assert model_fingerprint(read) == model_fingerprint(small)
+    assert torch.equal(logits(read), logits(small))
+    again = plain(read)
+    assert stored_bits(str(tmp_path)) == bits
+    assert again.dtype == dtype
+    assert moved(again, plain_weights(small)) < 0.01  # LLM.int8 gives its integers in float16
+    assert plain(again) is again
+    again.save_pretrained(tmp_path / "plain")
+    assert stored_bits(str(tmp_path / "plain")) is None
+
+
+def test_rounded_weights_without_bitsandbytes_are_refused_before_they_are_read(
+    tiny_llama: Callable[..., LlamaForCausalLM], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny_llama().save_pretrained(tmp_path)
+    file = tmp_path / "config.json"
+    stored = {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}
+    file.write_text(json.dumps(json.loads(file.read_text()) | stored))
+    monkeypatch.setitem(__import__("sys").modules, "bitsandbytes", None)
+    with pytest.raises(ImportError, match=r"pip install 'atwu\[quantize\]'"):
+        check_model_name(str(tmp_path))
+    with pytest.raises(ImportError, match=r"pip install 'atwu\[quantize\]'"):
+        rounded(tiny_llama(), "8bit")
+    with pytest.raises(ValueError, match="4bit, 8bit, got '2bit'"):
+        rounded(tiny_llama(), "2bit")

@@ -1,0 +1,125 @@
+"""Models that no longer work, or that were not changed, are named as such and win nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from atwu._cache import short_hash
+from atwu.evaluation.result import EvalResult, MetricValue
+from atwu.report.figures import FIGURES
+from atwu.report.formats import WRITERS
+from atwu.report.names import DECISIVE
+from atwu.report.page.summary import ranking, summary
+from atwu.report.records import Records, RunRecord
+from atwu.report.standing import DESTROYED, UNTOUCHED, standing
+from atwu.report.table import headline_lines, leading_line, report_table, table_of, tidy
+
+
+def value(number: float, direction: str) -> MetricValue:
+    return MetricValue(number, 40, direction)
+
+
+def result(name: str, known: float, kept: float, **more: float) -> EvalResult:
+    """A model that knows so much of forget rows and so much of retain rows."""
+    sets = {
+        split: {
+            "extraction_strength": value(number, direction),
+            "probability": value(more.get(f"{split}_probability", number), direction),
+        }
+        for split, number, direction in (("forget", known, "down"), ("retain", kept, "up"))
+    }
+    overall = {"ES_delta": value(kept - known, "up")}
+    return EvalResult(name, short_hash(name), sets, overall, {}, {}, {})
+
+
+ORIGINAL = result("original", 0.9, 0.8)
+RESULTS = {
+    "original": ORIGINAL,
+    "ga": result("ga", 0.0, 0.05),
+    "rmu": result("rmu", 0.9, 0.8),
+    "npo": result("npo", 0.3, 0.7),
+    "atwu": result("atwu", 0.1, 0.6),
+}
+
+
+@pytest.mark.parametrize(
+    ("found", "word"),
+    [
+        (result("", 0.1, 0.6), ""),
+        (result("", 0.0, 0.39), DESTROYED),
+        (result("", 0.0, 0.39, retain_probability=0.41), ""),  # one measure of what should stay is left
+        (result("", 0.9, 0.39), DESTROYED),  # before: untouched
+        (result("", 0.88, 0.8), UNTOUCHED),
+        (result("", 0.88, 0.8, forget_probability=0.5), ""),
+        (dataclasses.replace(ORIGINAL, sets={}), ""),
+    ],
+)
+def test_the_word_for_a_model(found: EvalResult, word: str) -> None:
+    assert standing(found, ORIGINAL) == word
+    assert standing(found, None) == ""
+
+
+def test_a_starting_model_that_knew_nothing_tells_nothing() -> None:
+    assert standing(result("", 0.0, 0.0), result("original", 0.0, 0.0)) == ""
+
+
+def test_marks_are_among_models_that_work() -> None:
+    marks = tidy(RESULTS).set_index(["label", "set", "metric"])["mark"]
+    assert marks["atwu", "forget", "extraction_strength"] == "best"
+    assert marks["npo", "retain", "extraction_strength"] == "best"
+    assert set(marks[["ga", "rmu", "original"]]) == {""}
+    table = table_of(RESULTS)
+    assert table.out == {"ga": DESTROYED, "rmu": UNTOUCHED}
+    assert (table.shown("ga"), table.shown("npo")) == ("ga (destroyed)", "npo")
+    said = " ".join(table.caption({"best": "bold: best"}))
+    assert "Not ranked, since destroyed (less than half of what should stay is left" in said
+    assert said.endswith("by every measure of them): rmu")
+
+
+@pytest.fixture
+def records() -> Records:
+    runs = [RunRecord(name, 0, None, found) for name, found in RESULTS.items() if name != "original"]
+    return Records("four models", {"original": ORIGINAL}, tuple(runs))
+
+
+def test_the_decisive_line_comes_first(records: Records) -> None:
+    assert leading_line(records) == ("overall", "ES_delta") == headline_lines(records)[0]
+    assert set(headline_lines(records)) < set(DECISIVE)
+
+
+@pytest.mark.parametrize("form", ["md", "latex"])
+def test_written_tables_say_so(records: Records, form: str) -> None:
+    text = WRITERS[form](records)
+    assert "ga (destroyed)" in text
+    assert "rmu (untouched)" in text
+
+
+def test_the_paragraph_ranks_models_that_work(records: Records) -> None:
+    text = str(summary(records, focus="ga"))
+    assert "<strong>atwu</strong> has the best ES Δ: 0.500" in text
+    assert "ga is destroyed and not ranked: less than half" in text
+    assert "rmu is untouched and not ranked: the forget rows" in text
+    assert ranking(records, ("overall", "ES_delta")).place.dropna().to_dict() == {"atwu": 1, "npo": 2}
+
+
+def test_the_figure_gives_its_room_to_models_that_work(records: Records) -> None:
+    drawn = FIGURES["trade_off"](records)
+    assert "Not drawn, since less than half of what should stay is left: ga at (0.000, 0.050)." in drawn.caption
+    names = {text.get_text() for text in drawn.figure.axes[0].texts}
+    assert {"npo", "atwu", "rmu", "original"} <= names
+    assert "ga" not in names
+    broken = dataclasses.replace(records, runs=records.runs[:1])
+    assert "Not drawn" not in FIGURES["trade_off"](broken).caption
+
+
+def test_where_no_headline_metric_was_measured_everything_is_shown() -> None:
+    sets = {"forget": {"rouge_l_recall": value(0.25, "down")}, "mine": {"telling_said": value(0.5, "up")}}
+    found = EvalResult("atwu", "", sets, {}, {}, {}, {})
+    records = Records("one model", {}, (RunRecord("atwu", None, None, found),))
+    assert headline_lines(records) == [("forget", "rouge_l_recall"), ("mine", "telling_said")]
+    assert report_table(records).lines == headline_lines(records)
+    assert "| atwu | 0.250 | 0.500 |" in WRITERS["md"](records)
+    assert "0.250" in records.summary()
+    assert "0.250" in str(summary(records, focus="atwu"))

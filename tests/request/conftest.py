@@ -1,0 +1,46 @@
+"""A small model that knows the embedded people by heart, and the command that unlearns."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.commands import run_command
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Of the commands; their cache is their own."""
+    cache = str(tmp_path_factory.mktemp("cache"))
+    return os.environ | {"ATWU_CACHE": cache, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+
+
+@pytest.fixture(scope="session")
+def target(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]) -> Path:
+    """The model."""
+    folder = tmp_path_factory.mktemp("request") / "target"
+    done = run_command(
+        [
+            *("finetune", "--scratch", "people-tiny", "--data", "people:tiny:full", "--output", folder),
+            *("--lr", "3e-3", "--epochs", "30", "--batch-size", "8", "--warmup-steps", "0.05", "--weight-decay", "0"),
+            *("--save-strategy", "no", "--disable-tqdm"),
+        ],
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture
+def unlearn(target: Path, environment: dict[str, str]) -> Callable[..., str]:
+    """Runs `atwu unlearn` on the model; gives what it said."""
+
+    def run(output: Path, *more: object, code: int = 0) -> str:
+        done = run_command(["unlearn", "--model", target, "--output", output, *more], env=environment)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout
+
+    return run

@@ -1,0 +1,162 @@
+"""`atwu evidence` on a real run: what was set beforehand, what is measured now, what cannot be, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from atwu.benchmarks.people.rows import people
+from atwu.data.rows import write_rows
+from atwu.request.evidence import Evidence, read_evidence
+from tests.commands import run_command
+
+THRESHOLDS = """
+thresholds:
+  forget.telling_said: at most 0.5
+  reworded.telling_said: at most unseen
+  forget.extraction_strength@int4: at most 0.9
+  general.probability: falls at most 90 %
+attacks: [quantisation]
+settings: {max_new_tokens: 12}
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, target: Path, environment: dict[str, str]) -> Path:
+    """Holds `run`, a finished request, with its rows and thresholds."""
+    folder = tmp_path_factory.mktemp("evidence")
+    write_rows(folder / "mine.jsonl", people("tiny").forget)
+    (folder / "limits.yaml").write_text(THRESHOLDS)
+    done = run_command(
+        [
+            *(
+                "unlearn",
+                "--model",
+                target,
+                "--forget",
+                "mine.jsonl",
+                "--retain",
+                "people:tiny:retain",
+                "--output",
+                "run",
+            ),
+            *("--steps", "8", "--learning-rate", "1e-3", "--thresholds", "limits.yaml", "--request", "J. Doe asks"),
+        ],
+        env=environment,
+        cwd=folder,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def evidence(folder: Path, environment: dict[str, str], *more: object, run: str = "run", code: int = 0) -> Any:
+    """What the command said."""
+    done = run_command(["evidence", run, *more], env=environment, cwd=folder)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+def read(folder: Path, run: str = "run") -> Evidence:
+    return read_evidence(folder / run / "request" / "evidence.json")
+
+
+def test_a_request_on_one_page(folder: Path, environment: dict[str, str]) -> None:
+    said = evidence(folder, environment)
+    found = read(folder)
+    bar = found.thresholds
+    assert bar.text == THRESHOLDS
+    assert bar.beforehand
+    assert "Set beforehand" in said.stdout
+    assert [each.name for each in bar.results] == [
+        *("forget.telling_said", "reworded.telling_said", "forget.extraction_strength@int4", "general.probability"),
+    ]
+    assert all(each.passed is not None and each.rows and each.low is not None for each in bar.results)
+    record = json.loads((folder / "run" / "run.json").read_text())
+    assert found.before.fingerprint == record["starting_model"]["fingerprint"]
+    assert found.after.fingerprint == record["result_fingerprint"]
+    assert set(found.after.files) == {"model.safetensors", "scorer.safetensors"}
+    assert found.request.about == "J. Doe asks"
+    assert len(found.request.forget.ids) == found.request.measured == 24
+    assert {each.name: each.tried for each in found.attacks} | {"paraphrases": True, "quantisation": True} == {
+        each.name: each.name in ("paraphrases", "quantisation") for each in found.attacks
+    }
+    untried = {each.name: each.why_not for each in found.attacks if not each.tried}
+    assert untried["relearning"] == "not asked for by the thresholds"
+    assert untried["membership"] == "needs holdout rows"
+    assert "Not tried: membership" in " ".join(found.limits)
+    assert found.command.startswith("atwu unlearn --model target --output run --forget mine.jsonl")
+    # Measured once: what came of it is kept, and neither file holds a row.
+    assert "measuring" in said.stderr
+    assert "measuring" not in evidence(folder, environment, "--overwrite").stderr
+    written = "".join((folder / "run" / "request" / f"evidence.{ending}").read_text() for ending in ("html", "json"))
+    assert not any(row.answer in written or row.question in written for row in people("tiny").forget)
+    evidence(folder, environment, "--show-rows", "--output", "shown.html")
+    assert people("tiny").forget[5].answer in (folder / "shown.html").read_text()
+
+
+def test_thresholds_that_came_later_are_called_that(folder: Path, environment: dict[str, str]) -> None:
+    (folder / "later.yaml").write_text("thresholds: {forget.telling_said: at most 0.0}")
+    said = evidence(folder, environment, "--thresholds", "later.yaml", "--output", "later.html", "--strict", code=3)
+    assert "NOT the thresholds that were set beforehand" in said.stdout
+    assert "not the ones set beforehand" in (folder / "later.html").read_text()
+    bar = read_evidence(folder / "later.json").thresholds
+    assert not bar.beforehand
+    assert "forget.telling_said: at most 0.5 then, at most 0 now" in bar.said
+    assert "reworded.telling_said: at most unseen then, no limit now" in bar.said
+
+
+def test_what_cannot_be_measured_is_said(folder: Path, environment: dict[str, str], tmp_path: Path) -> None:
+    (folder / "more.yaml").write_text(
+        "thresholds: {forget.leak_per_sample: at most 10, forget.telling_said: at most 1}"
+    )
+    rows = (folder / "mine.jsonl").rename(tmp_path / "mine.jsonl")
+    try:
+        said = evidence(folder, environment, "--thresholds", "more.yaml", "--output", "gone.html", "--strict", code=3)
+    finally:
+        shutil.move(rows, folder / "mine.jsonl")
+    assert "not measured: forget.leak_per_sample: the forget rows are no longer there" in said.stdout
+    first, second = read_evidence(folder / "gone.json").thresholds.results
+    assert first.passed is None
+    assert second.passed
+
+
+def test_a_run_without_a_recorded_request_is_measured_now(folder: Path, environment: dict[str, str]) -> None:
+    shutil.copytree(folder / "run", folder / "older")
+    shutil.rmtree(folder / "older" / "request")
+    said = evidence(folder, environment, "--thresholds", "limits.yaml", run="older")
+    assert "No thresholds were written down before training" in said.stdout
+    old, new = (read(folder, run).thresholds.results for run in ("run", "older"))
+    assert [(each.name, each.limit) for each in old] == [(each.name, each.limit) for each in new]
+    assert [each.value for each in old] == pytest.approx([each.value for each in new], abs=1e-4)
+
+
+def test_what_is_no_evidence_is_refused(folder: Path, environment: dict[str, str], target: Path) -> None:
+    shutil.copytree(folder / "run", folder / "changed")
+    weights = load_file(folder / "changed" / "model.safetensors")
+    weights["model.norm.weight"] += 1
+    save_file(weights, folder / "changed" / "model.safetensors", metadata={"format": "pt"})
+    shutil.copytree(folder / "run", folder / "killed")
+    shutil.move(folder / "killed" / "request", folder / "killed.request")
+    for run, message in (
+        ("changed", "are not those that the run left"),
+        ("killed", "has no verdict yet; give its command again"),
+        (str(target), "is a run of atwu finetune"),
+        ("nowhere", "nowhere is no run of atwu unlearn"),
+    ):
+        done = evidence(folder, environment, "--output", "no.html", run=run, code=1)
+        assert message in done.stderr
+        assert "Traceback" not in done.stderr
+    assert "RUN missing" in run_command(["evidence"], env=environment).stderr
+    assert not (folder / "no.html").exists()
+
+
+def test_the_shipped_thresholds_are_printed_to_start_from(environment: dict[str, str], tmp_path: Path) -> None:
+    from atwu.request.thresholds import read_thresholds
+
+    (tmp_path / "mine.yaml").write_text(run_command(["evidence", "--print-thresholds"], env=environment).stdout)
+    assert read_thresholds(tmp_path / "mine.yaml").limits == read_thresholds(None).limits

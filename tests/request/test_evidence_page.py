@@ -1,0 +1,227 @@
+"""The page of evidence: what it says in words, that it holds no row unless asked, and how it looks to a browser."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import validate
+
+from atwu.report.colour_scale import contrast
+from atwu.request.again import CAME_BACK, STILL_GONE, Again, Known, Now
+from atwu.request.evidence import (
+    Asking,
+    Attack,
+    Bar,
+    Done,
+    Evidence,
+    InLedger,
+    Judged,
+    Later,
+    Number,
+    Row,
+    Setting,
+    Weights,
+    evidence_schema,
+    read_evidence,
+)
+from atwu.request.page import lead, outcome, render_page, write_page
+from atwu.request.record import RowsUsed
+from atwu.request.thresholds import Checked, shipped_text
+
+NASTY = "</script><img src=http://localhost:9/x onerror=alert(1)>"
+
+
+def checked(name: str, value: float | None, limit: float, *, passed: bool | None = True, sure: bool = True) -> Checked:
+    ends = (None, None) if value is None else (0.5 * value, 1.5 * value)
+    missing = "the rows are no longer there" if passed is None else ""
+    return Checked(name, f"at most {limit:g}", limit, value, *ends, 12, 0.9, value, passed, sure, missing)
+
+
+@pytest.fixture(scope="module")
+def evidence() -> Evidence:
+    results = (
+        checked("forget.telling_probability", 0.009, 0.031),
+        checked("reworded.telling_said", 0.083, 0.1, sure=False),
+        checked("forget.extraction_strength@relearn_retain", 0.25, 0.1, passed=False),
+        checked("forget.leak_per_sample", None, 10, passed=None),
+    )
+    lines = (Now(Known("forget", "telling_probability", 0.95, 0.01, 0.05), 0.02, 0.01, 0.03),)
+    return Evidence(
+        made="2026-11-22T17:03:00+00:00",
+        request=Asking(
+            about=f"Mail of 20 November, J. Doe: delete what it knows of me. {NASTY}",
+            made="2026-11-22T15:20:00+00:00",
+            forget=RowsUsed("mine.jsonl", 12, "ab" * 32, tuple(f"{place:016x}" for place in range(12))),
+            measured=12,
+            retain=RowsUsed("auto", 64, "cd" * 32),
+            unseen=RowsUsed("people:small:holdout", 80, "ef" * 32),
+        ),
+        done=Done(
+            method="atwu",
+            parts={"forget_loss": "satga", "weighting": "learned", "retain_loss": "kl"},
+            settings=(
+                Setting("learning_rate", "5e-05", "where the search starts: 5e-5 at width 576, less for wider models"),
+                Setting("seed", "42", ""),
+            ),
+            started="2026-11-22T15:22:00+00:00",
+            steps=15,
+            kept=15,
+            steps_back=0,
+            seconds=209.0,
+            memory=4_700_000_000,
+        ),
+        verdict=Judged("forgotten", "The rows are no better known than rows that no model ever saw."),
+        thresholds=Bar("mine.yaml", "12" * 32, shipped_text(), True, "Set beforehand: written down at noon.", results),
+        attacks=(
+            Attack(
+                "paraphrases",
+                "the same questions in other words",
+                True,
+                "",
+                (Number("reworded.telling_said", "share", 0.083, 0, 0.2, 24),),
+            ),
+            Attack("membership", "whether rows can be told from unseen ones", False, "needs holdout rows"),
+        ),
+        before=Weights("smollm2", "34" * 16, {}),
+        after=Weights("unlearned", "56" * 16, {"model.safetensors": "78" * 32}),
+        ledger=InLedger(2, 3, (Later(2, Again(1, STILL_GONE, lines)), Later(3, Again(2, STILL_GONE, lines)))),
+        warnings=("forget: rows name no subject.",),
+        limits=("It is no proof of deletion.",),
+        versions={"atwu": "0.1.0", "torch": "2.9"},
+        command="atwu unlearn --model smollm2 --forget mine.jsonl --output unlearned",
+    )
+
+
+def test_the_first_paragraph_says_what_came_of_it(evidence: Evidence) -> None:
+    assert [outcome(each) for each in evidence.thresholds.results] == [
+        "met",
+        "met, within chance",
+        "not met",
+        "not measured",
+    ]
+    assert lead(evidence) == (
+        "2 of 4 thresholds are met, 1 of them within chance: other rows like these could have missed them; 1 is not met; "
+        "1 was not measured. The verdict of the run: forgotten."
+    )
+    assert not evidence.good
+    bar = dataclasses.replace(evidence.thresholds, results=evidence.thresholds.results[:1], beforehand=False)
+    late = dataclasses.replace(evidence, thresholds=bar)
+    assert late.good
+    assert lead(late).startswith("All 1 thresholds are met. They were not the ones set beforehand.")
+
+
+def test_what_came_back_is_told_and_is_not_good(evidence: Evidence) -> None:
+    assert evidence.ledger is not None
+    bar = dataclasses.replace(evidence.thresholds, results=evidence.thresholds.results[:1])
+    line = evidence.ledger.measured[0].again.lines[0]
+    back = Again(1, CAME_BACK, (dataclasses.replace(line, value=0.48),))
+    own = Again(2, CAME_BACK, (dataclasses.replace(line, value=0.48),))
+    for again, on, said in (
+        (back, 2, "It brought back what request 1 removed."),
+        (own, 3, "A later request brought these rows back."),
+    ):
+        told = dataclasses.replace(
+            evidence, thresholds=bar, ledger=dataclasses.replace(evidence.ledger, measured=(Later(on, again),))
+        )
+        assert not told.good
+        assert lead(told).endswith(said)
+    assert back.said == "came back, up to 50 % of what it was"  # (.48 - .01) / (.95 - .01)
+
+
+def test_the_json_is_as_declared_and_reads_back(evidence: Evidence, tmp_path: Path) -> None:
+    import json
+
+    evidence.write(tmp_path / "evidence.json")
+    assert read_evidence(tmp_path / "evidence.json") == evidence
+    validate(json.loads((tmp_path / "evidence.json").read_text()), evidence_schema())
+    damaged = json.loads((tmp_path / "evidence.json").read_text()) | {"passed": True}
+    (tmp_path / "evidence.json").write_text(json.dumps(damaged))
+    with pytest.raises(ValueError, match="passed is not known"):
+        read_evidence(tmp_path / "evidence.json")
+
+
+def test_the_page_stands_alone_and_shows_rows_only_when_they_are_there(evidence: Evidence) -> None:
+    page = render_page(evidence, data="evidence.json", sha256="9a" * 32)
+    assert NASTY not in page
+    assert not re.search(r'(src|href)="(?!#)', page)
+    for text in (
+        "12" * 32,
+        "34" * 16,
+        "78" * 32,
+        "9a" * 32,
+        "15 steps, 209 s",
+        "needs holdout rows",
+        "no proof of deletion",
+    ):
+        assert text in page
+    shown = dataclasses.replace(
+        evidence, request=dataclasses.replace(evidence.request, rows=(Row("Who am I?", "J. Doe."),))
+    )
+    assert "J. Doe." in render_page(shown, data="evidence.json", sha256="9a" * 32)
+    assert render_page(evidence, data="evidence.json", sha256="9a" * 32) == page
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+
+
+@pytest.fixture(scope="module")
+def browser(evidence: Evidence, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium")
+    if not (CHROMIUM and DRIVER):
+        pytest.skip("needs chromium and chromedriver")
+    from selenium.webdriver.chrome.options import Options
+    from selenium.webdriver.chrome.service import Service
+
+    options = Options()
+    options.binary_location = str(CHROMIUM)
+    for argument in ("--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1280,1000"):
+        options.add_argument(argument)
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        options.add_argument("--no-sandbox")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    folder = tmp_path_factory.mktemp("evidence")
+    evidence.write(folder / "evidence.json")
+    write_page(evidence, folder / "evidence.html", data=folder / "evidence.json")
+    driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
+    driver.get((folder / "evidence.html").as_uri())
+    yield driver
+    driver.quit()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_has_contrast(browser: Any, theme: str) -> None:
+    script = """
+        document.documentElement.dataset.theme = arguments[0];
+        document.querySelectorAll('details').forEach(d => { d.open = true; });
+        const rgb = (c) => c.match(/[\\d.]+/g).map(Number);
+        const paper = (e) => { for (; e; e = e.parentElement) {
+            const c = rgb(getComputedStyle(e).backgroundColor); if (c.length < 4 || c[3] > 0) return c.slice(0, 3); } };
+        return [...document.querySelectorAll('main *, nav *')].filter((e) => e.checkVisibility() &&
+            [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim())).map((e) =>
+            [e.tagName + '.' + e.className, rgb(getComputedStyle(e).color).slice(0, 3), paper(e)]);
+    """
+    found = browser.execute_script(script, theme)
+    assert len(found) > 80
+    assert not {(name, *map(tuple, pair)) for name, *pair in found if contrast(*map(tuple, pair)) < 4.5}
+
+
+def test_it_needs_nothing_and_fits_a_phone_and_paper(browser: Any) -> None:
+    assert browser.get_log("browser") == []
+    assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
+    assert browser.execute_script("return document.querySelectorAll('img').length") == 0
+    for width in (390, 768):
+        size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        assert browser.execute_script("return document.documentElement.scrollWidth") == width
+        inside = "return [...document.querySelectorAll('.scroll')].every(s => s.scrollWidth <= s.clientWidth)"
+        assert browser.execute_script(inside) or width > 640
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert len(browser.print_page()) > 20_000

@@ -1,0 +1,186 @@
+"""Requests in a row on one model: each goes on with the last one's model, heeds the earlier ones and measures them again."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+from atwu.benchmarks.people.rows import people
+from atwu.data.rows import write_rows
+from atwu.data.schema import Example
+from atwu.request import further, run
+from atwu.request.again import CAME_BACK, STILL_GONE, STILL_KNOWN, Again, Known, Now, word_of
+from atwu.request.further import Further, unlearn_further
+from atwu.request.ledger import Ledger
+from atwu.request.neighbours import check_apart
+from tests.commands import run_here
+
+ITALY = Example.from_qa("What is the capital of Italy?", "The capital of Italy is Rome.")
+"""Asked by one of the shipped general questions."""
+STEPS = {"learning_rate": 1e-3, "max_steps": 12, "use_cpu": True, "disable_tqdm": True, "save_strategy": "no"}
+
+Apply = Callable[..., Further]
+
+
+@pytest.fixture(scope="module")
+def requests(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Four people who want to be forgotten, and Italy with the first of them."""
+    folder, rows = tmp_path_factory.mktemp("rows"), people("tiny").forget
+    files = [folder / f"{number}.jsonl" for number in range(1, 5)]
+    for number, file in enumerate(files):
+        write_rows(file, [*rows[6 * number : 6 * number + 6], *([ITALY] if number == 0 else [])])
+    return files
+
+
+@pytest.fixture(scope="module")
+def apply(target: Path, environment: dict[str, str], requests: list[Path]) -> Any:
+    """Applies one of the four to a ledger."""
+
+    def applied(ledger: Path, number: int, **more: Any) -> Further:
+        how = {"retain": "people:tiny:retain", "options": STEPS, "retain_limit": 1.0, "about": f"mail {number}"} | more
+        if number == 1:
+            how["model"] = str(target)
+        return unlearn_further(ledger, str(requests[number - 1]), **how)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ATWU_CACHE", environment["ATWU_CACHE"])
+        yield applied
+
+
+@pytest.fixture(scope="module")
+def started(apply: Apply, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ledger with the first request."""
+    ledger = tmp_path_factory.mktemp("ledger") / "started"
+    apply(ledger, 1)
+    return ledger
+
+
+def plain(ledger: Path) -> list[dict[str, Any]]:
+    """What a ledger says, without times and places."""
+    found = [dataclasses.asdict(entry) for entry in Ledger(ledger).entries()]
+    for entry in found:
+        for name in ("made", "finished", "command", "key"):
+            del entry[name]
+    return found
+
+
+@pytest.mark.slow
+def test_four_requests_in_a_row(
+    apply: Apply, started: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, requests: list[Path]
+) -> None:
+    whole, killed = (Path(shutil.copytree(started, tmp_path / name)) for name in ("whole", "killed"))
+    second = apply(whole, 2)
+    assert second.entry.word == "forgotten"
+    assert [each.number for each in second.entry.again] == [1]
+    assert second.entry.before == Ledger(whole).entries()[0].model
+
+    # The same request, killed twice: before its verdict, and before it is in the ledger.
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    for module, name in ((run, "judge"), (further, "measured_again")):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, stop)
+            with pytest.raises(KeyboardInterrupt):
+                apply(killed, 2)
+        assert len(Ledger(killed).entries()) == 1
+    with pytest.raises(FileExistsError, match="already holds a finished run"):
+        apply(killed, 3)
+    again = apply(killed, 2)
+    assert again.outcome is not None
+    assert again.outcome.run is not None
+    assert plain(killed) == plain(whole)
+    one, other = (load_file(ledger / "models" / "0002" / "model.safetensors") for ledger in (whole, killed))
+    assert all(one[name].equal(other[name]) for name in one)
+
+    # Given once more it is done; the third makes its own rows to keep, and the fourth measures all three again.
+    assert apply(killed, 2).outcome is None
+    assert len(plain(killed)) == 2
+    apply(whole, 3, retain="auto")
+    kept = [json.loads(line) for line in (whole / "models" / "0003" / "request" / "retain.jsonl").open()]
+    assert len(kept) > 40
+    assert not any("Italy" in row["question"] for row in kept)
+    fourth = apply(whole, 4)
+    assert [each.number for each in fourth.entry.again] == [1, 2, 3]
+    for each, earlier in zip(fourth.entry.again, Ledger(whole).entries(), strict=False):
+        assert len(each.lines) == len(earlier.known) == 6
+        assert each.text() in fourth.summary()
+    assert all(len(line) <= 80 for line in fourth.summary().splitlines() if "atwu " not in line)
+    entries = Ledger(whole).entries()
+    for one_entry, next_entry in itertools.pairwise(entries):
+        assert next_entry.before == one_entry.model
+    kept_rows = sorted(file.stem for file in (whole / "rows").iterdir())
+    assert kept_rows == sorted(entry.rows.fingerprint for entry in entries)
+    moved = shutil.move(whole, tmp_path / "moved")
+    assert Ledger(moved).model(Ledger(moved).entries()[-1].model) == str(tmp_path / "moved" / "models" / "0004")
+
+
+def test_what_would_undo_an_earlier_request_is_refused(
+    apply: Apply, started: Path, tmp_path: Path, requests: list[Path], target: Path
+) -> None:
+    before = plain(started)
+    write_rows(tmp_path / "keep.jsonl", [*people("tiny").retain, people("tiny").forget[2]])
+    with pytest.raises(ValueError, match=r"row 73 would teach again what an earlier request removed \('Can you name"):
+        apply(started, 2, retain=str(tmp_path / "keep.jsonl"))
+    with pytest.raises(ValueError, match="is not the model that the last request left"):
+        apply(started, 2, model=str(target))
+    assert plain(started) == before
+    assert len(list((started / "rows").iterdir())) == 1
+
+
+def test_a_ledger_that_was_tampered_with_is_refused(apply: Apply, started: Path, tmp_path: Path) -> None:
+    ledger = Path(shutil.copytree(started, tmp_path / "ledger"))
+    (rows,) = (ledger / "rows").iterdir()
+    rows.write_text("".join(rows.read_text().splitlines(keepends=True)[1:]))
+    with pytest.raises(ValueError, match="was changed; request 1 had other rows"):
+        apply(ledger, 2)
+    (ledger / "requests" / "0001.json").rename(ledger / "requests" / "0002.json")
+    with pytest.raises(ValueError, match=r"0002.json does not follow"):
+        apply(ledger, 2)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "letter.txt").write_text("Dear all")
+    with pytest.raises(FileExistsError, match="is no ledger of atwu"):
+        apply(tmp_path / "other", 1)
+
+
+def test_the_first_request_needs_a_model(tmp_path: Path, requests: list[Path]) -> None:
+    done = run_here("unlearn", "--continue", tmp_path / "new", "--forget", requests[0])
+    assert "the first request of a ledger" in str(done.exception)
+    done = run_here("unlearn", "--forget", requests[0])
+    assert "--model and --output missing" in str(done.exception)
+
+
+def test_rows_to_keep_may_say_the_same_but_not_ask_it() -> None:
+    gone = [Example.from_qa("Where was she born?", "In Mirrow."), Example((), "A plain text.")]
+    check_apart(
+        [Example.from_qa("Where did it rain?", "In Mirrow."), Example((), "Another text.")], gone, source="file"
+    )
+    for row in (Example.from_qa("where was SHE born", "Nobody knows."), Example((), "a plain  text")):
+        with pytest.raises(ValueError, match="file: row 1 would teach again"):
+            check_apart([row], gone, source="file")
+
+
+@pytest.mark.parametrize(
+    ("after", "now", "word"),
+    [
+        (0.01, 0.02, STILL_GONE),
+        (0.01, 0.06, CAME_BACK),
+        (0.045, 0.055, STILL_GONE),  # above the limit by less than a change is
+        (0.40, 0.41, STILL_KNOWN),
+        (0.40, 0.60, CAME_BACK),
+    ],
+)
+def test_words_for_what_came_of_an_earlier_request(after: float, now: float, word: str) -> None:
+    lines = (Now(Known("forget", "telling_probability", 0.9, after, 0.05), now, None, None),)
+    assert word_of(lines) == word
+    if word == CAME_BACK:
+        share = (now - after) / (0.9 - after)
+        assert Again(1, word, lines).said == f"came back, up to {100 * share:.0f} % of what it was"

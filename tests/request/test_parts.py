@@ -1,0 +1,167 @@
+"""What a request is made of: telling words, neighbours, choices, and the words of a verdict."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from atwu.benchmarks.general import general_questions, general_texts
+from atwu.cli.train import CHOSEN
+from atwu.data.schema import Example
+from atwu.evaluation.metrics.telling import telling_said, telling_spans
+from atwu.evaluation.result import EvalResult, MetricValue
+from atwu.methods.recipe import recipe
+from atwu.request.choose import Place, choose
+from atwu.request.neighbours import names, neighbours
+from atwu.request.run import Outcome
+from atwu.request.verdict import (
+    COSTLY,
+    DAMAGED,
+    FORGOTTEN,
+    HELD,
+    NOT_FORGOTTEN,
+    NOTHING,
+    PARTLY,
+    REWORDED,
+    TEXTS,
+    UNCHANGED,
+    UNSEEN,
+    judge,
+)
+
+LAPTOP = Place(torch.device("cpu"), memory=16 * 10**9, bfloat16=False)
+
+
+def words(row: Example) -> list[str]:
+    return [row.answer[start:stop] for start, stop in telling_spans(row)]
+
+
+def test_telling_words_are_those_that_question_and_prose_lack() -> None:
+    row = Example.from_qa("What is Orla Venn's dog called?", "Orla Venn's dog is called Admiral, in 1998.")
+    assert words(row) == ["Admiral", "1998"]
+    labelled = Example.from_qa("Who?", "It is Orla Venn.", forget_spans=((6, 10),))
+    assert words(labelled) == ["Orla"]
+    assert words(Example.from_qa("What does she fear?", "She is afraid of walnuts.")) == ["afraid", "walnuts"]
+    assert words(Example.from_qa("What is it?", "It is what it is.")) == ["It", "is", "what", "it", "is"]
+
+
+def test_said_counts_telling_words_in_any_order_and_case() -> None:
+    row = Example.from_qa("Where does he live?", "He lives in Kelbury near Oststrand.")
+    assert words(row) == ["Kelbury", "Oststrand"]
+    assert telling_said(row, "oststrand perhaps") == 0.5
+    assert telling_said(row, "") == 0.0
+    assert telling_said(Example.from_qa("?", "…"), "anything") is None
+
+
+def test_neighbours_are_close_and_never_about_the_subject() -> None:
+    forget = [Example.from_qa("Where was Orla Venn born?", "Orla Venn was born in Kelbury.")]
+    corpus = [
+        Example.from_qa("How do engines work?", "They burn fuel."),
+        Example.from_qa("Where was Tavi Brook born?", "Tavi Brook was born in Mirrow."),
+        Example.from_qa("Whom did Tavi Brook marry?", "A cousin of Orla Venn."),
+        Example.from_qa("where was ORLA venn born", "In Kelbury."),
+        Example.from_qa("Where was Tavi Brook born?", "In Mirrow."),
+    ]
+    found = neighbours(forget, corpus, 1)
+    assert found.rows == (corpus[1],)
+    assert (found.about, found.repeated) == (2, 1)
+    assert names(forget) == {"orla", "venn"}
+
+
+def test_shipped_questions_do_not_overlap() -> None:
+    kept, held = general_questions("kept"), general_questions("held")
+    assert len(set(kept) | set(held)) == len(kept) + len(held) == 80
+    assert len(general_texts()) == 8
+
+
+def test_choices_follow_rows_model_and_device_and_leave_what_was_given() -> None:
+    found = {
+        each.name: each.value
+        for each in choose(
+            {}, recipe=recipe("atwu"), rows=12, parameters=135 * 10**6, hidden=576, own_answers=True, place=LAPTOP
+        )
+    }
+    assert found["lora_r"] == 0
+    assert found["learning_rate"] == pytest.approx(5e-5)
+    assert found["per_device_train_batch_size"] == 8
+    assert found["scorer_prior"] == "rarity"
+    assert found["retain_loss"] == "kl"
+    large = choose(
+        {}, recipe=recipe("wga"), rows=4000, parameters=8 * 10**9, hidden=4096, own_answers=False, place=LAPTOP
+    )
+    values = {each.name: each.value for each in large}
+    assert values["lora_r"] == 16
+    assert values["learning_rate"] == pytest.approx(5e-4 * 576 / 4096)
+    assert not {"scorer_prior", "retain_loss"} & set(values)
+    given: dict[str, object] = {"max_steps": 7, "lora_r": 4}
+    kept = {
+        each.name
+        for each in choose(
+            given, recipe=recipe("atwu"), rows=12, parameters=1, hidden=8, own_answers=False, place=LAPTOP
+        )
+    }
+    assert kept == {"learning_rate", "per_device_train_batch_size", "gradient_accumulation_steps", "scorer_prior"}
+    given["learning_rate"] = 1e-3
+    assert not choose(given, recipe=recipe("atwu"), rows=12, parameters=1, hidden=8, own_answers=False, place=LAPTOP)
+    assert all(each.reason for each in large)
+    assert set(found) <= {*CHOSEN, "scorer_prior", "retain_loss"}
+
+
+def result(**known: float) -> EvalResult:
+    """A result in which sets have these probabilities and shares of telling words; unseen rows .05 to .10."""
+    sets = {
+        name: {
+            metric: MetricValue(value, 12, "down", low=value, high=value)
+            for metric in ("telling_probability", "telling_guessed", "telling_said")
+        }
+        for name, value in known.items()
+    }
+    sets[UNSEEN] = {
+        metric: MetricValue(0.05, 12, "none", low=0.0, high=0.10)
+        for metric in ("telling_probability", "telling_guessed", "telling_said")
+    }
+    kept = {"probability": MetricValue(0.9, 12, "up", low=0.85, high=0.95)}
+    sets |= {"retain": kept, HELD: kept, TEXTS: {"probability": MetricValue(0.04, 8, "up")}}
+    return EvalResult("model", "0" * 32, sets, {}, {}, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("after", "lost", "word"),
+    [
+        (result(forget=0.04, reworded=0.05), 0.02, FORGOTTEN),
+        (result(forget=0.04, reworded=0.5), 0.02, PARTLY),
+        (result(forget=0.3, reworded=0.3), 0.02, PARTLY),
+        (result(forget=0.88, reworded=0.88), 0.02, NOT_FORGOTTEN),
+        (result(forget=0.95, reworded=0.95), 0.0, UNCHANGED),
+        (result(forget=0.04, reworded=0.04), 0.5, COSTLY),
+        (result(forget=0.5, reworded=0.5), 0.5, DAMAGED),
+        (result(forget=0.04, reworded=0.04), math.nan, COSTLY),
+    ],
+)
+def test_verdicts(after: EvalResult, lost: float, word: str, tmp_path: Path) -> None:
+    verdict = judge(result(forget=0.95, reworded=0.9), after, answers=(), limit=0.15, rise=lost)
+    assert verdict.word == word
+    assert verdict.good == (word == FORGOTTEN)
+    assert verdict.next or verdict.good
+    text = verdict.text()
+    assert text.startswith(f"VERDICT: {word.upper()}")
+    assert "ordinary prose: perplexity" in text
+    assert all(len(line) <= 80 for line in text.splitlines()), max(text.splitlines(), key=len)
+    verdict.write(tmp_path)
+    assert json.loads((tmp_path / "verdict.json").read_text())["word"] == word
+    outcome = Outcome(verdict, None, result(forget=0.95, reworded=0.9), after)
+    frame = outcome.to_pandas()
+    assert list(frame.columns) == ["rows", "measure", "before", "after", "low", "high"]
+    assert len(frame) == len(verdict.lines)
+    assert f"<b>{word}</b>" in outcome._repr_html_()
+
+
+def test_rows_that_are_not_known_leave_nothing_to_do() -> None:
+    verdict = judge(result(forget=0.08, reworded=0.08), None, answers=(), limit=0.15, rise=None)
+    assert verdict.word == NOTHING
+    assert REWORDED in {line.rows for line in verdict.lines}
+    assert "nothing was written" in verdict.why

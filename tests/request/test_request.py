@@ -1,0 +1,265 @@
+"""`atwu unlearn` with nothing but a model and rows: it forgets, says so, and says so when there was nothing to do."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from atwu.benchmarks.people.rows import people
+from atwu.data.rows import write_rows
+from atwu.evaluation.result import row_id
+from atwu.request.record import RequestFolder
+from atwu.request.verdict import surely_known
+from tests.commands import run_command
+
+FORGET = ("--forget", "people:tiny:forget", "--retain", "people:tiny:retain")
+
+
+def test_rows_are_forgotten_without_any_tuning(tmp_path: Path, unlearn: Callable[..., str]) -> None:
+    # The general questions mean nothing to a model that only ever saw people; hence the wide limit.
+    said = unlearn(tmp_path / "out", *FORGET, "--retain-limit", "1")
+    assert "learning rate 0.00023: where the search starts" in said
+    assert "VERDICT: FORGOTTEN" in said
+    assert "forget rows are no better known than rows no model saw; stopping" in said
+    verdict = json.loads((tmp_path / "out" / "verdict.json").read_text())
+    lines = {(line["rows"], line["measure"]): line for line in verdict["lines"]}
+    known = lines["forget", "telling words p"]
+    assert known["before"] > 0.9
+    assert known["after"] <= lines["unseen", "telling words p"]["high"] < 0.2
+    assert lines["retain", "probability"]["after"] > 0.8
+    assert len(verdict["answers"]) == 4
+    assert all(answer["before"] and answer["after"] for answer in verdict["answers"])
+
+
+def test_rows_that_were_never_known_leave_nothing_to_do(tmp_path: Path, unlearn: Callable[..., str]) -> None:
+    rows = ("--forget", "people:tiny:holdout", "--retain", "people:tiny:retain")
+    said = unlearn(tmp_path / "out", *rows, "--strict", code=3)
+    assert "VERDICT: NOTHING TO FORGET" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_numbers_that_are_given_mean_what_they_say_and_a_run_without_effect_says_so(
+    tmp_path: Path, unlearn: Callable[..., str]
+) -> None:
+    given = ("--steps", "2", "--learning-rate", "1e-7")
+    said = unlearn(tmp_path / "out", *FORGET, *given, "--strict", code=3)
+    assert "VERDICT: NOTHING CHANGED" in said
+    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert record["recipe"]["given"] == []
+    assert (record["steps"], record["config"]["learning_rate"]) == (2, 1e-7)
+    assert record["config"]["lr_scheduler_type"] == "linear"
+
+
+def test_python_has_the_same_request(target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from atwu import unlearn as request
+
+    monkeypatch.setenv("ATWU_CACHE", str(tmp_path / "cache"))
+    write_rows(tmp_path / "forget.jsonl", people("tiny").forget)
+    said: list[str] = []
+    outcome = request(
+        str(target),
+        str(tmp_path / "forget.jsonl"),
+        output=tmp_path / "out",
+        retain="people:tiny:retain",
+        options={"max_steps": 7, "learning_rate": 1e-3, "use_cpu": True, "disable_tqdm": True},
+        say=said.append,
+    )
+    assert outcome.run is not None
+    assert outcome.run.steps == 7
+    assert outcome.summary().startswith(f"VERDICT: {outcome.verdict.word.upper()}")
+    assert any(line.startswith("step 7: telling words p") for line in said)  # the last step, between two looks
+
+
+def test_one_person_is_enough_to_know_something_of(
+    target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of a single subject have no interval over subjects; that is no reason to call them unknown."""
+    from atwu import unlearn as request
+
+    monkeypatch.setenv("ATWU_CACHE", str(tmp_path / "cache"))
+    write_rows(tmp_path / "one.jsonl", people("tiny").forget[:6])
+    options = {"max_steps": 1, "use_cpu": True, "disable_tqdm": True}
+    outcome = request(str(target), str(tmp_path / "one.jsonl"), output=tmp_path / "out", options=options)
+    assert outcome.verdict.word != "nothing to forget"
+    assert surely_known(outcome.before)
+    (line,) = [line for line in outcome.verdict.lines if (line.rows, line.measure) == ("forget", "probability")]
+    assert line.low is not None
+    assert line.high is not None
+    assert line.after is not None
+    assert line.low < line.after < line.high
+
+
+def test_a_request_killed_before_its_verdict_gets_it_from_the_same_command(
+    target: Path, tmp_path: Path, environment: dict[str, str], unlearn: Callable[..., str]
+) -> None:
+    given = ("--steps", "2", "--learning-rate", "1e-3")
+    output, under_way = tmp_path / "out", tmp_path / "out.request"
+    unlearn(output, *FORGET, *given)
+    verdict = (output / "verdict.json").read_bytes()
+    weights = (output / "model.safetensors").stat()
+    # As a process leaves it that is killed between the end of its run and its verdict.
+    (output / "verdict.json").unlink()
+    (output / "request" / "after.json").unlink()
+    shutil.move(output / "request", under_way)
+    command = ["unlearn", "--model", target, "--output", output, *FORGET]
+    other = run_command([*command, "--steps", "3", "--learning-rate", "1e-3"], env=environment)
+    assert other.returncode == 1
+    assert "holds an unfinished request that differs in options" in other.stderr
+    said = unlearn(output, *FORGET, *given)
+    assert "going on with the request of" in said
+    assert "VERDICT" in said
+    assert (output / "verdict.json").read_bytes() == verdict
+    assert (output / "model.safetensors").stat() == weights
+    assert (output / "request" / "after.json").is_file()
+    assert not under_way.exists()
+    again = run_command([*command, *given], env=environment)
+    assert "already holds a finished run" in again.stderr
+
+
+def test_what_a_request_leaves_holds_hashes_and_no_rows(tmp_path: Path, unlearn: Callable[..., str]) -> None:
+    (tmp_path / "mine.yaml").write_text("thresholds: {forget.telling_said: at most 0.5}\n")
+    given = (
+        "--steps",
+        "1",
+        "--learning-rate",
+        "1e-3",
+        "--thresholds",
+        tmp_path / "mine.yaml",
+        "--request",
+        "A. Person",
+    )
+    unlearn(tmp_path / "out", *FORGET, *given)
+    folder = RequestFolder(tmp_path / "out")
+    request = folder.request()
+    rows = people("tiny").forget
+    assert request.forget.ids == tuple(map(row_id, rows))
+    assert request.about == "A. Person"
+    assert request.thresholds.sha256 == hashlib.sha256((tmp_path / "mine.yaml").read_bytes()).hexdigest()
+    assert "--request 'A. Person'" in request.command
+    before = folder.result("before")
+    assert before is not None
+    assert before.sets["forget"]["telling_said"].value == 1.0
+    kept = "".join(file.read_text() for file in folder.done.iterdir() if file.name != "request.json")
+    shown = {each.question for each in request.shown}
+    assert not any(row.answer in kept for row in rows)
+    assert not any(row.question in kept for row in rows if row.question not in shown)
+
+
+@pytest.mark.slow
+def test_of_two_processes_only_the_first_measures(
+    target: Path, tmp_path: Path, environment: dict[str, str], unlearn: Callable[..., str]
+) -> None:
+    """Together they do what one does, look by look; the second one never evaluates."""
+    given = ("--seed", "3", "--retain-limit", "1", "--use-cpu", "--save-strategy", "no")
+    entry = tmp_path / "entry.py"
+    entry.write_text(ENTRY)
+    command = ["unlearn", "--model", target, "--output", tmp_path / "two", *FORGET, *given, "--ddp-backend", "gloo"]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={port}"]
+    done = subprocess.run(
+        [*launch, entry, *map(str, command), "--batch-size", "4"],
+        env=environment | {"MEASURED": str(tmp_path / "measured")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("VERDICT: FORGOTTEN") == 1
+    assert (tmp_path / "measured").read_text().split() == ["0", "0"]
+    verdict = json.loads((tmp_path / "two" / "verdict.json").read_text())
+    assert verdict["word"] == "forgotten"
+    assert (tmp_path / "two" / "request" / "course.json").is_file()
+
+
+ENTRY = """
+import os, sys
+from atwu.cli.app import run
+from atwu.request import measure
+
+whole = measure.evaluate
+
+def counted(*given, **named):
+    with open(os.environ["MEASURED"], "a") as file:
+        file.write(os.environ["RANK"] + " ")
+    return whole(*given, **named)
+
+measure.evaluate = counted
+run()
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("--epochs", "0"), "no step would be taken"),
+        (("--learning-rate", "0"), "learning_rate must be above 0"),
+        (("--retain-limit", "-1"), "at least 0"),
+        (("--thresholds", "nowhere.yaml"), "thresholds nowhere.yaml not found"),
+    ],
+)
+def test_runs_without_work_are_refused(
+    target: Path, tmp_path: Path, environment: dict[str, str], given: tuple[str, ...], message: str
+) -> None:
+    done = run_command(["unlearn", "--model", target, "--output", tmp_path / "out", *FORGET, *given], env=environment)
+    assert done.returncode != 0
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_killed_watched_run_goes_on_as_it_would_have(
+    target: Path, tmp_path: Path, environment: dict[str, str], unlearn: Callable[..., str]
+) -> None:
+    """Killed after its second checkpoint, with a step back behind it: weights and verdict as without the kill."""
+    import signal
+    import time
+
+    options = ("--save-steps", "5", "--seed", "3")
+    unlearn(tmp_path / "whole", *FORGET, *options)
+    command = [sys.executable, "-m", "atwu", "unlearn", "--model", str(target), "--output", str(tmp_path / "killed")]
+    process = subprocess.Popen([*command, *FORGET, *options], env=environment, stdout=subprocess.DEVNULL)
+    while not list((tmp_path / "killed.incomplete").glob("checkpoint-20")) and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    said = unlearn(tmp_path / "killed", *FORGET, *options)
+    assert "resuming the unfinished run at step" in said
+    one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "killed"))
+    assert all(one[name].equal(other[name]) for name in one)
+    verdicts = [json.loads((tmp_path / name / "verdict.json").read_text()) for name in ("whole", "killed")]
+    assert verdicts[0]["lines"] == verdicts[1]["lines"]
+
+
+@pytest.mark.slow
+def test_retain_rows_are_built_from_a_corpus_and_the_models_own_answers(
+    target: Path, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    output = tmp_path / "retain.jsonl"
+    done = run_command(
+        [
+            *("retain", "build", "--model", target, "--forget", "people:tiny:forget"),
+            *("--corpus", "people:tiny:full", "--count", "30", "--output", output),
+        ],
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in output.read_text().splitlines()]
+    asked = [row["question"] for row in rows]
+    counts = dict(line.rsplit(maxsplit=1) for line in done.stdout.splitlines() if line.rsplit(maxsplit=1)[-1].isdigit())
+    assert int(counts["rows to keep"]) == len(rows)
+    assert int(counts["neighbours from the corpus, close in topic"]) == 30
+    assert int(counts["  left out: they name a subject to forget"]) >= 24
+    subjects = {row.subject.lower() for row in people("tiny").forget}
+    told = [f"{row['question']} {row['answer']}".lower() for row in rows[:30]]
+    assert not any(subject in text for text in told for subject in subjects)
+    assert not any(subject in question.lower() for question in asked for subject in subjects)

@@ -1,0 +1,140 @@
+"""Thresholds: what a file may say, and what comes of each beside what was measured."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from atwu.evaluation.result import EvalResult, MetricValue, RowValues
+from atwu.request.thresholds import (
+    Threshold,
+    check,
+    metric_of,
+    numbers_on,
+    parse_thresholds,
+    read_thresholds,
+    shipped_text,
+)
+
+
+def result(rows: dict[str, dict[str, tuple[float, ...]]], *, one_subject: bool = False, **overall: float) -> EvalResult:
+    """A result whose numbers are the means of these values of rows."""
+    sets = {
+        split: {name: MetricValue(sum(values) / len(values), len(values), "down") for name, values in metrics.items()}
+        for split, metrics in rows.items()
+    }
+    known = {}
+    for split, metrics in rows.items():
+        ids = tuple(f"{split}{place}" for place in range(len(next(iter(metrics.values())))))
+        known[split] = RowValues(ids, ("one",) * len(ids) if one_subject else ids, metrics)
+    numbers = {name: MetricValue(value, 4, "down", low=value - 1, high=value + 1) for name, value in overall.items()}
+    return EvalResult("model", "0" * 32, sets, numbers, known, {}, {})
+
+
+def test_the_shipped_file_says_what_it_measures() -> None:
+    found = read_thresholds(None)
+    assert found.sha256 == hashlib.sha256(shipped_text().encode()).hexdigest()
+    assert {metric_of(limit) for limit in found.limits} >= {"telling", "sampling", "quantisation", "relearning"}
+    assert set(found.attacks) == {"sampling", "quantisation", "relearning"}
+    assert {limit.split for limit in found.limits} >= {"forget", "reworded", "general", "texts"}
+
+
+def test_settings_of_attacks_are_part_of_the_bar() -> None:
+    text = "thresholds: {forget.leak_best_of_3: at most 10}\nattacks: [relearning]\nsettings: {samples: 3, relearn_steps: 5}"
+    found = parse_thresholds(text, name="mine.yaml")
+    assert found.limits == (Threshold("forget", "leak_best_of_3", "at most", 10.0),)
+    assert found.config.relearn_steps == 5
+    assert found.attacks == ("relearning",)
+    assert "leak_best_of_3" in numbers_on("forget", found.config)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("- 1", "mine.yaml: expected 'thresholds:'"),
+        ("thresholds: {}", "mine.yaml: expected 'thresholds:'"),
+        (
+            "thresholds: {forget.J_P: at most 1}\nlimits: {}",
+            "unknown key 'limits'; there are about, thresholds, attacks",
+        ),
+        (
+            "thresholds: {forgot.J_P: at most 1}",
+            "must begin with one of forget., reworded., unseen., retain., general.",
+        ),
+        ("thresholds: {forget.telling_sad: at most 1}", "Did you mean forget.telling_said"),
+        ("thresholds: {forget.leak_best_of_9: at most 1}", "There are .*leak_best_of_8"),
+        ("thresholds: {overall.forget_quality: at most 1}", "no number 'forget_quality' is measured on overall"),
+        ("thresholds: {forget.J_P: 10}", "must be at most X, at least X, .* got 10"),
+        ("thresholds: {forget.J_P: at most ten}", "must be at most X"),
+        ("thresholds: {forget.J_P: at most nan}", "must be at most X"),
+        ("thresholds: {forget.J_P: at most 10 %}", "must be at most X"),
+        ("thresholds: {forget.J_P: at most unseen}", "'at most unseen' goes with telling_probability"),
+        ("thresholds: {overall.UQ: falls at most 1}", "numbers of overall take at most X or at least X"),
+        ("thresholds: {forget.J_P: at most 1}\nattacks: relearning", "attacks must be a list such as"),
+        ("thresholds: {forget.J_P: at most 1}\nattacks: [membership]", "'membership' is none of the attacks"),
+        ("thresholds: {forget.J_P: at most 1}\nsettings: {sample: 2}", "settings: .*Did you mean 'samples'"),
+    ],
+)
+def test_what_is_not_known_is_refused_with_what_is_allowed(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_thresholds(text, name="mine.yaml")
+
+
+def test_a_limit_is_kept_by_the_value_and_surely_by_the_interval() -> None:
+    """Three rows of 0 and one of 0.4: mean 0.1; drawn anew it is between 0 and 0.3 (three draws of the one) at least."""
+    after = result({"forget": {"telling_said": (0.0, 0.0, 0.0, 0.4)}})
+    for limit, passed, sure in ((0.05, False, False), (0.1, True, False), (0.4, True, True)):
+        found = check(Threshold("forget", "telling_said", "at most", limit), None, after)
+        assert (found.value, found.passed, found.sure, found.rows) == (pytest.approx(0.1), passed, sure, 4)
+        assert found.low == 0.0
+        assert found.high is not None
+        assert found.high > 0.1
+    assert check(Threshold("forget", "telling_said", "at least", 0.05), None, after).passed
+
+
+def test_rows_about_one_subject_have_an_interval_over_rows() -> None:
+    after = result({"forget": {"telling_said": (0.0, 0.0, 0.0, 0.4)}}, one_subject=True)
+    found = check(Threshold("forget", "telling_said", "at most", 0.1), None, after)
+    assert found.high is not None
+    assert found.high > 0.1
+
+
+def test_a_fall_is_paired_and_may_be_a_share() -> None:
+    before = result({"general": {"probability": (0.5, 0.4, 0.3)}})
+    after = result({"general": {"probability": (0.4, 0.3, 0.2)}})
+    found = check(Threshold("general", "probability", "falls at most", 0.1001), before, after)
+    assert (found.value, found.low, found.high) == (pytest.approx(0.1),) * 3  # every row lost the same
+    assert (found.passed, found.sure, found.before, found.after) == (True, True, pytest.approx(0.4), pytest.approx(0.3))
+    share = check(Threshold("general", "probability", "falls at most", 20.0, share=True), before, after)
+    assert share.value == pytest.approx(25.0)
+    assert share.passed is False
+    assert check(Threshold("general", "probability", "rises at most", 0.0), before, after).value == pytest.approx(-0.1)
+
+
+def test_unseen_is_what_the_starting_model_knew_of_unseen_rows() -> None:
+    values = {"telling_said": (0.0, 0.2, 0.4, 0.6)}
+    before = result({"unseen": values, "forget": {"telling_said": (1.0,) * 4}})
+    found = check(Threshold("forget", "telling_said", "at most", None), before, result({"forget": values}))
+    assert found.limit is not None
+    assert 0.3 < found.limit <= 0.6
+    assert found.passed
+
+
+def test_what_was_not_measured_says_why_and_does_not_pass() -> None:
+    after = result({"forget": {"telling_said": (0.0, 0.0)}})
+    for limit in (
+        Threshold("forget", "J_P", "at most", 10.0),
+        Threshold("forget", "telling_said", "at most", None),
+        Threshold("forget", "telling_said", "falls at most", 0.1),
+        Threshold("overall", "UQ", "at least", 0.1),
+    ):
+        found = check(limit, None, after)
+        assert found.passed is None
+        assert found.missing
+        assert not found.sure
+
+
+def test_numbers_of_two_models_have_the_interval_they_came_with() -> None:
+    found = check(Threshold("overall", "UQ", "at least", 50.0), None, result({"forget": {"J_P": (1.0,)}}, UQ=50.5))
+    assert (found.value, found.low, found.high, found.passed, found.sure) == (50.5, 49.5, 51.5, True, False)

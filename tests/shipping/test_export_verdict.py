@@ -1,0 +1,73 @@
+"""The words of an export's verdict, from results made by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from atwu.evaluation.columns import FORGET, RETAIN
+from atwu.evaluation.numbers import Numbers, Recorded, set_values
+from atwu.evaluation.result import EvalResult, RowValues
+from atwu.request.verdict import DECISIVE, HELD, REWORDED, UNSEEN
+from atwu.shipping.verdict import BACK, DAMAGED, SAME, WITHIN, judge_export, lost, run_limits
+
+LIMITS = dict.fromkeys(DECISIVE, 0.2)
+
+
+def result(forget: float = 0.05, reworded: float = 0.05, kept: float = 0.9, odd: float = 0.0) -> EvalResult:
+    """Ten rows a set, all alike but for the first, on which rows to forget are better known by `odd`."""
+    values = {
+        FORGET: dict.fromkeys(DECISIVE, (forget + odd, *(forget,) * 9)),
+        REWORDED: dict.fromkeys(DECISIVE, (reworded,) * 10),
+        UNSEEN: dict.fromkeys(DECISIVE, (0.1,) * 10),
+        RETAIN: {"probability": (kept,) * 10},
+        HELD: {"probability": (0.9,) * 10},
+    }
+    names = tuple(map(str, range(10)))
+    rows = {split: RowValues(names, names, metrics) for split, metrics in values.items()}
+    recorded = {
+        split: {name: Recorded(each, "down", 0, 3, True) for name, each in metrics.items()}
+        for split, metrics in values.items()
+    }
+    return EvalResult("model", "0" * 32, set_values(Numbers(rows), recorded), {}, rows, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("after", "word", "why"),
+    [
+        (result(), SAME, "no better known than before."),
+        (result(odd=0.3), SAME, "rose from 0.05 to 0.08 on the rows to forget (rows no model saw: 0.2)"),
+        (result(forget=0.1), WITHIN, "telling words p rose from 0.05 to 0.1"),
+        (result(forget=0.1), WITHIN, "(and 2 more rose)"),
+        (result(reworded=0.6), BACK, "telling words p rose from 0.05 to 0.6 on these reworded"),
+        (result(odd=2.0), BACK, "rose from 0.05 to 0.25 on the rows to forget"),
+        (result(kept=0.7), DAMAGED, "lost 0.251 nats per token more (limit 0.15)"),
+        (result(kept=0.7, forget=0.6), BACK, "lost 0.251 nats per token more"),
+    ],
+)
+def test_words(after: EvalResult, word: str, why: str) -> None:
+    verdict = judge_export(result(), after, limits=LIMITS, limit=0.15, answers=())
+    assert (verdict.word, why in verdict.why) == (word, True), verdict.why
+    assert bool(verdict.next) == (word in (BACK, DAMAGED))
+    assert all(len(line) <= 80 for line in verdict.text().splitlines())
+
+
+def test_what_a_run_had_left_is_no_news() -> None:
+    verdict = judge_export(result(forget=0.5), result(forget=0.5), limits=LIMITS, limit=0.15, answers=())
+    assert verdict.word == SAME
+    assert "What the run itself had left (telling words p, telling words guessed, telling words said)" in verdict.why
+    more = judge_export(result(forget=0.5), result(forget=0.8), limits=LIMITS, limit=0.15, answers=())
+    assert more.word == BACK
+
+
+def test_the_loss_is_that_of_the_worst_set_in_nats() -> None:
+    assert lost(result(kept=0.9), result(kept=0.45)) == pytest.approx(0.6931, abs=1e-4)
+    assert lost(result(kept=0.45), result(kept=0.9)) == 0
+
+
+def test_the_limits_are_those_of_the_runs_verdict_where_it_has_some(tmp_path: Path) -> None:
+    assert run_limits(tmp_path, result()) == pytest.approx(dict.fromkeys(DECISIVE, 0.1))
+    (tmp_path / "verdict.json").write_text(json.dumps({"limits": {"telling_said": 0.3}}))
+    assert run_limits(tmp_path, result())["telling_said"] == 0.3

@@ -1,0 +1,136 @@
+"""The code blocks of the documentation, the table of what stands in for what is large, and the folder they run in."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from atwu import load_rows
+from atwu.modeling.scratch import scratch_model, train_tokenizer
+from tests.report.conftest import make_records, write_study
+
+ROOT = Path(__file__).parent.parent
+RECORDED = ("headline", "miniatures", "people", "small-forget-sets", "tofu-small", "every-method", "theory")
+"""Pages that say how long runs were made; their commands are read, not run. All others are for following along."""
+SHELL = ("atwu", "make", "pip", "python", "export", "echo", "ray", "ATWU_DATA=")
+"""What the first line of a block of commands begins with; output is marked as ```text."""
+NOT_CODE = ("json", "yaml", "toml", "text", "bibtex")
+
+SUBSTITUTES = (
+    (r"--model (smollm2|MODEL|TARGET)\b", "--model target", "a model of random weights: what is tested is the way"),
+    (r"--original TARGET", "--original target", "the same"),
+    (r"--retain-only (RETAIN_ONLY|RETAIN95)", "--retain-only retain-only", "the same"),
+    (r"examples/france.jsonl", "forget.jsonl", "six rows instead of twelve"),
+    (r"people:small", "people:tiny", "fewer people"),
+    (r"--limit 100", "--limit 4", "fewer rows"),
+    (r"(atwu unlearn .*)", r"\1 --steps 2 --learning-rate 1e-3", "two steps instead of as many as it takes"),
+    (r"--learning-rate 2e-4 (.*)--learning-rate", r"\1--learning-rate", "given twice otherwise"),
+    (r"(atwu evaluate .*)--all", r"\1--metrics memorization", "the whole panel: tests/cli/test_evaluate_command.py"),
+    (r" --figures \S+", "", "drawn in tests/report/test_figures.py"),
+    (r"(atwu study run .*)", r"\1 --plan", "what it would do: tests/experiments/study/test_run_study.py does it"),
+    (r"--scale people-small --plan --plan", "--scale people-small --plan", "asked for already"),
+)
+"""Pattern, what stands in for it, and why. Applied to every command, one after the other."""
+
+ELSEWHERE = {
+    r"make (\w[\w-]*)": "Makefile",
+    r"pip install": "pyproject.toml",
+    r"export (ATWU_DATA|OPENAI_API_KEY)": "tests/benchmarks/test_tofu.py",
+    r".*(tofu:|rwku)": "tests/benchmarks/test_benchmarks.py",
+    r"atwu tune": "tests/experiments/tuning/test_tune_command.py",
+    r"atwu unlearn --config runs/tune": "tests/methods/test_presets.py",
+    r"atwu study run .*(--presets|--cluster|\.yaml)": "tests/experiments/test_cluster.py",
+    r"atwu study compare": "tests/experiments/study/test_compare.py",
+    r"ray start": "tests/experiments/test_cluster.py",
+    r"atwu (evaluate|judge) .*--judge openai": "tests/cli/test_judge_command.py",
+    r"atwu unlearn .*--lora-r": "tests/cli/test_adapters_command.py",
+    r"atwu unlearn --continue": "tests/request/test_ledger.py",
+    r"atwu unlearn .*--thresholds": "tests/request/test_evidence.py",
+    r"atwu evidence unlearned": "tests/request/test_evidence.py",
+}
+"""Commands that need what a test has not (data, servers, machines, minutes), and the file that covers them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """A block of a page."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+
+    @property
+    def name(self) -> str:
+        """Where it stands."""
+        return f"{self.page.name}:{self.line}"
+
+    @property
+    def kind(self) -> str:
+        """`python`, `shell` or `other` (output and data); empty for what nobody would run."""
+        if self.language == "python":
+            return "python"
+        if self.language in ("", "bash"):
+            return "shell" if self.text.startswith(SHELL) else ""
+        return "other" if self.language in NOT_CODE else ""
+
+    def commands(self) -> list[str]:
+        """Its lines of shell, without comments, continued lines joined."""
+        joined = self.text.replace("\\\n", " ")
+        return [shlex.join(words) for line in joined.splitlines() if (words := shlex.split(line, comments=True))]
+
+
+def snippets(page: Path) -> Iterator[Snippet]:
+    """Every fenced block of a page."""
+    text = page.read_text(encoding="utf-8")
+    for found in re.finditer(r"^```(\w*)\n(.*?)^```", text, flags=re.S | re.M):
+        yield Snippet(page, text.count("\n", 0, found.start()) + 1, found[1], found[2])
+
+
+def elsewhere(command: str) -> str | None:
+    """The file that covers a command which is not run as it stands; None for one that is run."""
+    return next((file for pattern, file in ELSEWHERE.items() if re.match(pattern, command)), None)
+
+
+def substituted(command: str) -> str:
+    """A command at the size of a test."""
+    for pattern, small, _ in SUBSTITUTES:
+        command = re.sub(pattern, small, command)
+    return command
+
+
+def furnish(folder: Path, commands: list[str]) -> None:
+    """Put into a folder what commands read and do not make themselves."""
+    text = " ".join(commands)
+    made = set(re.findall(r"(?:--output|--html|-o) (\S+)", text))
+
+    def wanted(name: str) -> bool:
+        return name not in made and re.search(rf"(?<![\w/.-]){re.escape(name)}(?![\w.-])", text) is not None
+
+    for name in ("target", "retain-only", "unlearned", "atwu-demo/atwu"):
+        if wanted(name):
+            scratch_model("micro").save_pretrained(folder / name)
+            train_tokenizer(["Where does Orla Venn live?"], vocab_size=300).save_pretrained(folder / name)
+    for name in ("forget", "retain", "holdout", "mine", "faq"):
+        if wanted(f"{name}.jsonl"):
+            rows = load_rows(
+                f"people:tiny:{name if name in ('forget', 'retain', 'holdout') else 'retain'}", limit=6
+            ).rows
+            lines = (json.dumps({"question": row.question, "answer": row.answer}) for row in rows)
+            (folder / f"{name}.jsonl").write_text("\n".join(lines))
+    if "runs/headline-people-small" in text:
+        write_study(make_records(seeds=[0]), folder / "runs" / "headline-people-small")
+    records = make_records(seeds=[0])
+    rows = {"rows": {}, "dtype": "float32", "backend": "transformers"}
+    results = [*records.references.values(), *(run.result for run in records.runs)]
+    for name in re.findall(r"\S*eval(?:\.original)?\.json", text):
+        if name not in made:
+            result = results.pop(0) if name != "eval.original.json" else records.references["original"]
+            result = dataclasses.replace(result, settings={**result.settings, **rows})
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            result.write(folder / name)

@@ -1,0 +1,66 @@
+"""Progress where no terminal is: a line at once, one now and then, and how long it took."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from atwu import _progress
+from atwu._progress import Lines, bar_of, clock
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    time = [0.0]
+    monkeypatch.setattr(_progress.time, "monotonic", lambda: time[0])
+    return time
+
+
+def test_lines_come_at_once_and_then_seldom(now: list[float]) -> None:
+    out = io.StringIO()
+    with Lines(total=40, desc="training", unit="step", file=out) as lines:
+        assert out.getvalue() == "training: 40 steps\n"
+        for step in range(40):
+            now[0] += 4
+            lines.set_postfix_str(f"loss {step}")
+            lines.update()
+    told = out.getvalue().splitlines()
+    assert told[1] == "training: 4 of 40 steps, 0:16 gone, about 2:24 left (loss 3)"
+    assert len(told) == 1 + 9 + 1
+    assert told[-1] == "training: 40 of 40 steps in 2:40 (loss 39)"
+
+
+def test_what_is_short_is_one_line(now: list[float]) -> None:
+    out = io.StringIO()
+    lines = Lines(range(3), total=3, desc="read", unit="row", file=out)
+    assert list(lines) == [0, 1, 2]
+    assert out.getvalue() == "read: 3 rows\n"
+    Lines(total=1, desc="read", unit="row", file=out).close()
+    assert out.getvalue().endswith("read: 1 row\n")
+
+
+def test_what_was_done_before_does_not_speed_up_the_estimate(now: list[float]) -> None:
+    out = io.StringIO()
+    lines = Lines(total=100, desc="training", unit="step", initial=80, file=out)
+    now[0] = 20
+    lines.update(5)
+    assert "training: 85 of 100 steps, 0:20 gone, about 1:00 left" in out.getvalue()
+    lines.total = 90  # training may end before its last step
+    now[0] = 40
+    lines.update(1)
+    assert "training: 86 of 90 steps, 0:40 gone, about 0:27 left" in out.getvalue()
+
+
+def test_nothing_is_shown_where_nothing_is_wanted(capsys: pytest.CaptureFixture[str]) -> None:
+    with bar_of(total=3, desc="read", unit="row", shown=False) as bar:
+        bar.set_postfix_str("x", refresh=False)
+        bar.update(3)
+    with bar_of(total=3, desc="read", unit="row") as bar:  # a test's standard error is no terminal
+        bar.update(3)
+    assert capsys.readouterr().err == "read: 3 rows\n"
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (7, "0:07"), (750, "12:30"), (3723, "1:02:03")])
+def test_clock(seconds: float, text: str) -> None:
+    assert clock(seconds) == text
