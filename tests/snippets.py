@@ -17,7 +17,7 @@ from tests.report.conftest import make_records, write_study
 ROOT = Path(__file__).parent.parent
 RECORDED = ("headline", "miniatures", "people", "small-forget-sets", "tofu-small", "every-method", "theory")
 """Pages that say how long runs were made; their commands are read, not run. All others are for following along."""
-SHELL = ("atwu", "make", "pip", "python", "export", "echo", "ray", "ATWU_DATA=")
+SHELL = ("atwu", "make", "pip", "python", "export", "echo", "ray", "transformers", "ATWU_DATA=")
 """What the first line of a block of commands begins with; output is marked as ```text."""
 NOT_CODE = ("json", "yaml", "toml", "text", "bibtex")
 
@@ -52,6 +52,8 @@ ELSEWHERE = {
     r"atwu unlearn --continue": "tests/request/test_ledger.py",
     r"atwu unlearn .*--thresholds": "tests/request/test_evidence.py",
     r"atwu evidence unlearned": "tests/request/test_evidence.py",
+    r"atwu export unlearned": "tests/shipping/test_export.py",
+    r"(transformers|vllm|llama-server) |atwu evaluate .*--model-url": "tests/judge/test_serve.py",
 }
 """Commands that need what a test has not (data, servers, machines, minutes), and the file that covers them."""
 
@@ -131,6 +133,7 @@ def furnish(folder: Path, commands: list[str]) -> None:
     for name in re.findall(r"\S*eval(?:\.original)?\.json", text):
         if name not in made:
             result = results.pop(0) if name != "eval.original.json" else records.references["original"]
-            result = dataclasses.replace(result, settings={**result.settings, **rows})
+            model = Path(name).parent.name or result.model
+            result = dataclasses.replace(result, model=model, settings={**result.settings, **rows})
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             result.write(folder / name)

@@ -289,8 +289,9 @@ def read_declared(
     if not path.is_file():
         raise FileNotFoundError(f"{what} {path} not found; {made_by} writes one.")
     found = read_json(path)
-    name = found.get("schema") if isinstance(found, dict) else None
-    if name != schema:
+    if not isinstance(found, dict) or "schema" not in found:
+        raise ValueError(f"{path} is no {what}: it names no schema, and {schema!r} is read. {made_by} writes one.")
+    if (name := found["schema"]) != schema:
         raise ValueError(
             f"{path} has the schema {str(name)[:60]!r} and {schema!r} is read.{older} Make it again with {made_by}."
         )

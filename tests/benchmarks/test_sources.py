@@ -50,7 +50,7 @@ class TestJsonl:
         assert loaded.warnings == ()
         assert loaded.source == str(tmp_path / "a.jsonl")
 
-    @pytest.mark.parametrize("char", ["\u2028", "\u2029", "\u0085", "\x0b", "\x0c", "\x1c"])
+    @pytest.mark.parametrize("char", ["\u2028", "\u2029", "\u0085", "\x0b", "\x0c"])
     def test_other_line_separators_never_split_a_line(self, tmp_path, char):
         row = {"question": "Who?", "answer": f"Pella{char}Oduya"}
         escaped = char < "\x20"  # JSON wants control characters escaped

@@ -27,7 +27,7 @@ from tests.fuzz.targets import TARGETS, Target
 GOOD = ("right", "refused")
 BAD = ("traceback", "no file named", "not one line", "accepted wrong", "too slow")
 LIMIT = 10
-"""Seconds a try may take."""
+"""Seconds of processor time a try may take, whatever else the machine does."""
 LONGEST = 601
 """Characters of a refusal."""
 
@@ -73,13 +73,13 @@ def limited() -> Iterator[None]:
     def stop(*_: object) -> None:
         raise TooSlow
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(LIMIT)
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, LIMIT)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def fuzz(

@@ -18,12 +18,13 @@ from atwu.benchmarks.sources import load_rows
 from atwu.cli.parse import parsed
 from atwu.cli.study import Run
 from atwu.cli.train import Finetune, Unlearn
-from atwu.cli.tune import Tune
+from atwu.cli.tune import Tune, _setting
 from atwu.data.rows import write_rows
 from atwu.evaluation.result import read_result
 from atwu.experiments.scales import find_scale
 from atwu.experiments.study.conduct import plan_study
 from atwu.experiments.study.plan import check_settings
+from atwu.experiments.tuning.tune import decide
 from atwu.methods.presets import named_preset, parse_preset
 from atwu.report.formats import WRITERS
 from atwu.report.records import read_records
@@ -272,9 +273,19 @@ def read_preset(path: Path) -> None:
 
 
 def read_set(path: Path) -> None:
-    text = path.read_bytes().decode("utf-8", "replace")
-    parsed(Tune, ["--method", "atwu", "--scale", "people-tiny", "--set", f"beta={text}"], name="tune")
+    text = path.read_bytes().decode("utf-8", "replace").strip()
+    command = parsed(Tune, ["--method", "atwu", "--scale", "people-tiny", "--set", f"rho={text}"], name="tune")
+    tuning = decide(command.method, scale=command.scale, options=dict(_setting(each) for each in command.fixed))
+    assert 0 < tuning.options["rho"] < 1, f"rho is {tuning.options['rho']}"
+
+
+def read_seeds(path: Path) -> None:
+    text = path.read_bytes().decode("utf-8", "replace").strip()
     parsed(Run, ["headline", "--seeds", text], name="study run")
+
+
+def as_text(value: Any) -> bytes:
+    return str(value).encode("utf-8", "surrogatepass")
 
 
 # Results and runs
@@ -351,7 +362,8 @@ TARGETS: Mapping[str, Target] = {
     "study": Target(document("mine.yaml", lambda: [STUDY], as_yaml), read_a_study),
     "scale": Target(document("mine.yaml", lambda: [SCALE], as_yaml), read_scale),
     "preset": Target(document("mine.yaml", presets, as_yaml), read_preset),
-    "--set": Target(document("value.yaml", lambda: [[0.1, 0.2], 3, "text"], as_yaml), read_set),
+    "--set": Target(document("value.yaml", lambda: ["0.1", "0.25"], as_text), read_set, share=1),
+    "--seeds": Target(document("value.yaml", lambda: ["3", "7"], as_text), read_seeds, share=1),
     "eval.json": Target(document("eval.json", results, as_json), read_a_result),
     "study folder": Target(study_folder, read_a_study_folder, share=1),
 }

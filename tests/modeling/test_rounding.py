@@ -45,7 +45,7 @@ def test_what_is_rounded_is_saved_and_read_as_it_is(
     dtype: torch.dtype,
 ) -> None:
     pytest.importorskip("bitsandbytes")
-    model = tiny_llama(hidden_size=64, intermediate_size=96, tie_word_embeddings=True).to(dtype)
+    model = tiny_llama(hidden_size=64, intermediate_size=128, tie_word_embeddings=True).to(dtype)
     small = rounded(model, bits)
     assert low < moved(model, plain_weights(small)) < high
     assert not getattr(model, "is_quantized", False)
@@ -80,3 +80,9 @@ def test_rounded_weights_without_bitsandbytes_are_refused_before_they_are_read(
         rounded(tiny_llama(), "8bit")
     with pytest.raises(ValueError, match="4bit, 8bit, got '2bit'"):
         rounded(tiny_llama(), "2bit")
+
+
+def test_rows_that_some_processors_read_wrongly_are_refused(tiny_llama: Callable[..., LlamaForCausalLM]) -> None:
+    pytest.importorskip("bitsandbytes")
+    with pytest.raises(ValueError, match=r"4bit: model\.layers\.0\.mlp\.down_proj has 96 inputs, no multiple of 64"):
+        rounded(tiny_llama(hidden_size=64, intermediate_size=96), "4bit")

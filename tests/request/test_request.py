@@ -113,7 +113,7 @@ def test_a_request_killed_before_its_verdict_gets_it_from_the_same_command(
     command = ["unlearn", "--model", target, "--output", output, *FORGET]
     other = run_command([*command, "--steps", "3", "--learning-rate", "1e-3"], env=environment)
     assert other.returncode == 1
-    assert "holds an unfinished request that differs in options" in other.stderr
+    assert "holds an unfinished request that differs in options.max_steps" in other.stderr
     said = unlearn(output, *FORGET, *given)
     assert "going on with the request of" in said
     assert "VERDICT" in said

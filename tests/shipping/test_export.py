@@ -63,7 +63,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("base") / "base"
     tokenizer = train_tokenizer((f"{row.question} {row.answer}" for row in people("tiny").full), vocab_size=400)
-    shape = ScratchShape(vocab_size=len(tokenizer), hidden_size=64, layers=2, heads=2, intermediate_size=96)
+    shape = ScratchShape(vocab_size=len(tokenizer), hidden_size=64, layers=2, heads=2, intermediate_size=128)
     scratch_model(shape).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

@@ -81,7 +81,7 @@ def test_another_run_in_the_same_place_is_refused(model_folder, data_files, tmp_
     other = command(model_folder, data_files, output, "--beta", "3")
     done = run_command(other)
     assert done.returncode == 1
-    assert "holds an unfinished run that differs in config.beta" in " ".join(done.stderr.split())
+    assert "holds an unfinished request that differs in options.beta" in " ".join(done.stderr.split())
     assert run_command([*other, "--overwrite"]).returncode == 0
     again = run_command(other)
     assert again.returncode == 1

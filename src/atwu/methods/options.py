@@ -6,6 +6,7 @@ A part declares them as fields: `beta: float = number(1.0, search=Range(0.1, 5.0
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -73,10 +74,12 @@ class Option:
                 raise ValueError(f"{self.name} must be true or false, got {value!r}.")
             return value
         least = f"> {self.least:g}" if self.positive else f">= {self.least:g}"
-        words = f"{self.name} must be a finite number {least}, got {value}."
+        words = f"{self.name} must be a finite number {least}, got {value!r:.80}."
+        if isinstance(value, bool):
+            raise ValueError(words)
         try:
             found = float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise ValueError(words) from None
         if not (found > self.least if self.positive else found >= self.least) or found == float("inf"):
             raise ValueError(words)
@@ -133,9 +136,14 @@ def setting(
 
 def options_of(part: Any) -> tuple[Option, ...]:
     """The options of a part, class or object, in the order they are declared."""
+    return _options_of_class(part if isinstance(part, type) else type(part))
+
+
+@functools.cache
+def _options_of_class(kind: type) -> tuple[Option, ...]:
     return tuple(
         Option(field.name, _kind(field), field.default, **field.metadata[_KEY])
-        for field in dataclasses.fields(part)
+        for field in dataclasses.fields(kind)
         if _KEY in field.metadata
     )
 

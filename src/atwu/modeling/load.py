@@ -17,7 +17,7 @@ import torch
 from atwu._extras import require
 from atwu.modeling.adapters import merged, quiet_peft, unmergeable
 from atwu.modeling.named import model_source
-from atwu.modeling.rounding import QUANTIZATIONS, check_quantization, quantization_config, quiet_bitsandbytes
+from atwu.modeling.rounding import QUANTIZATIONS, as_stored, check_quantization, quantization_config, quiet_bitsandbytes
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 
@@ -26,9 +26,10 @@ ADAPTER_WEIGHTS = "adapter_model.safetensors"
 
 
 def quiet_transformers() -> None:
-    """Keep transformers' own progress bars and informational output off the terminal."""
+    """Keep progress bars and informational output of transformers, and of what it brings, off the terminal."""
     from transformers.utils import logging
 
+    quiet_bitsandbytes()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
 
@@ -182,6 +183,7 @@ def load_model(
         use_safetensors=True,
         **weights,
     )
+    as_stored(model)
     return add_adapter(model, name, merge=merge) if adapter else model
 
 

@@ -14,6 +14,8 @@ from atwu._extras import require
 
 QUANTIZATIONS = ("4bit", "8bit")
 """NF4 with doubly quantised scales (Dettmers et al. 2023), and LLM.int8 (Dettmers et al. 2022)."""
+_BLOCK = 64
+"""Weights that share a scale in NF4."""
 
 
 def check_quantization(quantize: str) -> None:
@@ -48,7 +50,7 @@ def rounded(model: Any, quantize: str) -> Any:
     saved copy computes everywhere what it computes here.
 
     Raises:
-        ValueError, ImportError: as `check_quantization`.
+        ValueError, ImportError: as `check_quantization` and `as_stored`.
     """
     check_quantization(quantize)
     quiet_bitsandbytes()
@@ -69,7 +71,28 @@ def _copy(model: Any, **more: Any) -> Any:
         None, config=model.config, state_dict=model.state_dict(), dtype=model.dtype, **more
     )
     copy.generation_config = model.generation_config
-    return copy.train(model.training)
+    return as_stored(copy).train(model.training)
+
+
+def as_stored(model: Any) -> Any:
+    """The model, computing with 4-bit weights as they are stored, on every processor.
+
+    On processors with AVX512-BF16 bitsandbytes otherwise packs them anew at their first use and rounds their scales to
+    bfloat16: another model than the one that was written.
+
+    Raises:
+        ValueError: on a CPU, a layer whose rows are no multiple of a block: with AVX512 bitsandbytes 0.50 reads it wrongly.
+    """
+    for name, module in model.named_modules():
+        if not hasattr(module, "support_avx512bf16_for_cpu"):
+            continue
+        if module.weight.device.type == "cpu" and module.in_features % _BLOCK:
+            raise ValueError(
+                f"4bit: {name} has {module.in_features} inputs, no multiple of {_BLOCK}, which bitsandbytes computes "
+                "wrongly on some CPUs; take 8bit, or a CUDA device."
+            )
+        module.support_avx512bf16_for_cpu = False
+    return model
 
 
 def plain_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -114,5 +137,5 @@ def moved(before: nn.Module, after: Iterable[tuple[str, Tensor]]) -> float:
 
 
 def quiet_bitsandbytes() -> None:
-    """Keep it from saying at every multiplication that 8-bit layers take float16."""
-    logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
+    """Keep it from saying at its import what it lacks, and at every multiplication that 8-bit layers take float16."""
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)

@@ -27,7 +27,7 @@ from atwu.data.schema import Example
 from atwu.evaluation.result import STRICT, EvalResult, read_result, row_id
 from atwu.request.choose import Choice
 from atwu.request.verdict import VERDICT_NAME, Answered
-from atwu.training.output import RECORD_NAME, OutputFolder
+from atwu.training.output import RECORD_NAME, OutputFolder, differences
 
 SCHEMA: Final = "atwu.request/1"
 MADE_BY = "atwu unlearn"
@@ -141,11 +141,10 @@ class RequestFolder:
             if not self.trained():
                 OutputFolder(self.output)
             return True
-        if self.trained() or list(self.output.with_name(f"{self.output.name}.incomplete").glob("checkpoint-*")):
-            differing = ", ".join(name for name in now if before.get(name) != now[name])
+        if self.has_something_to_lose():
             raise FileExistsError(
-                f"{self.work} holds an unfinished request that differs in {differing}; give its own command again to "
-                "finish it, or pass --overwrite to discard it."
+                f"{self.work} holds an unfinished request that differs in {differences(before, now)}; give its own "
+                "command again to finish it, or pass --overwrite to discard it."
             )
         self.discard()
         OutputFolder(self.output)
@@ -199,6 +198,12 @@ class RequestFolder:
         """The verdict is written: the files go to the finished run."""
         without_texts(after).write(self.work / "after.json")
         os.replace(self.work, self.done)
+
+    def has_something_to_lose(self) -> bool:
+        """Whether training was paid for."""
+        return self.trained() or bool(
+            list(self.output.with_name(f"{self.output.name}.incomplete").glob("checkpoint-*"))
+        )
 
     def discard(self) -> None:
         """Remove what an unfinished request left."""

@@ -161,16 +161,21 @@ def carry_out(
         record = folder.run()
         finished = FinishedRun(folder.output, record["train_seconds"], record["steps"], record["resumed_from_step"])
     else:
-        finished = run_unlearn(
-            asked.source,
-            final,
-            forget=asked.forget,
-            retain=kept,
-            output=asked.output,
-            overwrite=overwrite,
-            watch=lambda trainer: [_watch(trainer, asked, prepared, final, folder, say)],
-            say=say,
-        )
+        try:
+            finished = run_unlearn(
+                asked.source,
+                final,
+                forget=asked.forget,
+                retain=kept,
+                output=asked.output,
+                overwrite=overwrite,
+                watch=lambda trainer: [_watch(trainer, asked, prepared, final, folder, say)],
+                say=say,
+            )
+        except ValueError:  # of the settings, which another command will change
+            if config.process_index == 0 and not folder.has_something_to_lose():
+                folder.discard()
+            raise
     if prepared.verdict is not None:
         return Outcome(prepared.verdict, finished, prepared.before, prepared.after)
     verdict, after = from_first(config, lambda: _judge(asked, folder, prepared, final, kept, say))

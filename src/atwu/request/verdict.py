@@ -290,7 +290,7 @@ def _shown(rows: Sequence[Example], result: EvalResult, split: str) -> list[tupl
 
 def _wrapped(line: str) -> list[str]:
     """A command stays on one line, to be copied."""
-    return [line] if line.startswith("next: atwu ") else textwrap.wrap(line, WIDTH) or [""]
+    return [line] if line.startswith(("next: atwu ", "next: llama-server ")) else textwrap.wrap(line, WIDTH) or [""]
 
 
 def _short(text: str, width: int = 70) -> str:

@@ -103,7 +103,7 @@ class OutputFolder:
                 return self.last_checkpoint()
             # Without a checkpoint there is nothing to go on with, and nothing to lose.
             if not self.overwrite and self.last_checkpoint() is not None:
-                changed = _differences(known.get("key", {}), json.loads(json.dumps(dict(key), default=str)))
+                changed = differences(known.get("key", {}), json.loads(json.dumps(dict(key), default=str)))
                 raise FileExistsError(
                     f"{self.work} holds an unfinished run that differs in {changed}; finish it with its own settings, "
                     "or pass --overwrite to discard it."
@@ -150,7 +150,8 @@ class OutputFolder:
         shutil.rmtree(self.work, ignore_errors=True)
 
 
-def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """Names of what differs between two keys, one level deep."""
     names = []
     for name in sorted(set(old) | set(new)):
         before, after = old.get(name), new.get(name)

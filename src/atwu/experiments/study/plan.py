@@ -24,6 +24,7 @@ from atwu.methods.presets import Preset, find_preset
 from atwu.methods.recipe import lookup, recipe
 from atwu.training.presets import read_preset
 
+MOST_RUNS = 10_000
 NO_TUNING = "published values, one learning rate for all: nothing was tuned at this scale"
 
 
@@ -135,11 +136,15 @@ def plan(study: Study, scale: Scale, folder: str | Path, *, presets: str | Path 
     """Decide every run; `presets` is a folder with preset files of one's own, METHOD.yaml.
 
     Raises:
-        ValueError: the folder of presets holds none for this study.
+        ValueError: the folder of presets holds none for this study, or there would be more than `MOST_RUNS` runs.
     """
     folder, study = Path(folder), study.at(scale.name)
     if presets is not None and not any((Path(presets) / f"{v.method}.yaml").is_file() for v in study.variants):
         raise ValueError(f"{presets} holds no preset METHOD.yaml of this study's methods; atwu tune writes them.")
+    if (count := len(study.variants) * len(study.seeds)) > MOST_RUNS:
+        raise ValueError(
+            f"{len(study.variants)} lines times {len(study.seeds)} seeds make {count} runs; at most {MOST_RUNS}."
+        )
     runs = []
     for variant in study.variants:
         preset = _preset(scale, variant.method, presets) if study.presets else None
@@ -193,10 +198,10 @@ def _tuned(preset: Preset, scale: Scale, variant: Variant) -> dict[str, Any]:
 
 
 def check_settings(plan: Plan) -> None:
-    """Build every run's settings once, before anything is spent.
+    """Build every line's settings once, before anything is spent.
 
     Raises:
-        ValueError: naming the run.
+        ValueError: naming the line.
     """
     try:
         EvaluateConfig(**plan.scale.evaluation)
@@ -205,6 +210,8 @@ def check_settings(plan: Plan) -> None:
     for name in plan.metrics:
         lookup("metrics", name, all_metrics())
     for run in plan.runs:
+        if run.seed != plan.study.seeds[0]:
+            continue  # differs from the first seed's in nothing that is checked here
         try:
             run.config(plan.scale)
         except (TypeError, ValueError) as error:

@@ -14,7 +14,7 @@ from typing import Any
 
 from atwu._cache import short_hash
 from atwu.experiments.queue import Queue, Say
-from atwu.experiments.run import check_workers
+from atwu.experiments.run import check_workers, run_config
 from atwu.experiments.scales import Scale, find_scale
 from atwu.experiments.targets import Models, prepare_models
 from atwu.experiments.tuning.results import check_preset, write_results
@@ -128,7 +128,7 @@ def decide(
         storage: of the trials; default an SQLite file in the output, else in that of the first stage.
 
     Raises:
-        ValueError: unknown names, or options that no preset can hold.
+        ValueError: unknown names, settings that cannot run, or options that no preset can hold.
     """
     if benchmark is not None and scale is not None:
         raise ValueError("give --benchmark or --scale, not both.")
@@ -152,6 +152,11 @@ def decide(
         **numbers,
     )
     check_preset(there, found.options)
+    for name in found.methods:
+        try:
+            run_config(here, name, found.options, seed=found.seed)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
     return found
 
 
