@@ -37,7 +37,7 @@ def test_the_list_fits_the_terminal_and_has_a_line_for_everything(printed, width
     assert max(map(len, lines)) <= width
     unbroken = [" ".join(line.split()) for line in lines]
     for name, row in METHODS.items():
-        start = f"{name}{' *' if row.borrowed else ''} {row.weighting} {row.forget_loss} {row.retain_loss}"
+        start = f"{name}{' *' if row.lender else ''} {row.weighting} {row.forget_loss} {row.retain_loss}"
         (line,) = [line for line in unbroken if line.startswith(f"{start} ") or line == start]
         assert ("γ=" in line, line.endswith(row.cite)) == (values, source)
     for loss in FORGET_LOSSES.values():
@@ -59,7 +59,7 @@ def test_one_method_explained(printed, name):
     assert decided.weighters[0].formula in folded
     assert decided.forgetter.formula in folded
     assert decided.retainer is None or decided.retainer.formula in folded
-    assert ("No values were published" in folded) == row.borrowed
+    assert ("No values were published" in folded) == bool(row.lender)
     presets = [[p for scale in scales if (p := find_preset(scale, name))] for scales in PUBLISHED.values()]
     for key, value in decided.values.items():
         where = row.search.get(key, decided.options[key].search)
@@ -124,8 +124,8 @@ def test_json_has_formulas_ranges_and_published_values(printed):
         "forget": "-(2/β) log σ(-β r), r = log π(y)/π0(y)",
         "retain": "-log p of retain answers",
     }
-    assert (npo["reduction"], npo["borrowed"], npo["borrowed_from"]) == ("sequences", False, [])
-    assert (satga["published"], satga["borrowed"], satga["borrowed_from"]) == ({}, True, ["wga"])
+    assert (npo["reduction"], npo["borrowed_from"]) == ("sequences", None)
+    assert (satga["published"], satga["borrowed_from"]) == ({}, "wga")
     assert listed["rmu"]["trains"] == "mlp.down_proj of layers ℓ-2, ℓ-1 and ℓ"
     assert json.loads(printed(80, "npo", True)) == npo
 

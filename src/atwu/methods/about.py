@@ -11,7 +11,7 @@ from atwu.methods.options import Range
 from atwu.methods.part import ForgetLoss, RetainLoss
 from atwu.methods.presets import PUBLISHED, find_preset
 from atwu.methods.recipe import Recipe, recipe
-from atwu.methods.table import METHODS, Method
+from atwu.methods.table import Method
 
 MEANS: Mapping[str, str] = {
     "tokens": "mean over tokens",
@@ -81,15 +81,6 @@ def trained(decided: Recipe) -> str:
     return "all parameters of the model that are not frozen"
 
 
-def lenders_of(row: Method) -> list[str]:
-    """Methods whose published values a method has borrowed."""
-
-    if not (row.borrowed and row.defaults):
-        return []
-    by_name = {name: published_of(name) for name in METHODS}
-    return [name for name, by in by_name.items() if "tofu" in by and row.defaults.items() <= by["tofu"].values.items()]
-
-
 def example(name: str, needs: Sequence[str]) -> str:
     """A command that runs the method on the smallest embedded rows."""
     retain = " --retain people:tiny:retain" if "retain" in needs else ""
@@ -131,6 +122,5 @@ def as_plain(name: str, row: Method) -> dict[str, Any]:
             }
             for benchmark, tuned in published_of(name).items()
         },
-        "borrowed": row.borrowed,
-        "borrowed_from": lenders_of(row),
+        "borrowed_from": row.lender,
     }

@@ -26,8 +26,8 @@ class Method:
     """Values used unless others are given: those of the preset `tofu-1b` (RMU: `tofu-8b`) where there is one."""
     search: Ranges = field(default_factory=dict)
     """Published search ranges that differ from the part's own."""
-    borrowed: bool = False
-    """No values were published for this method; `defaults` are those of its closest relative or of its first code."""
+    lender: str | None = None
+    """Where no values were published for this method: the one of which it takes them, or its own first `CODE`."""
     first: Values = field(default_factory=dict)
     """First trial of the published search, as far as it is known."""
 
@@ -43,6 +43,8 @@ def _weights(forget: float, retain: float, **values: float) -> Values:
 
 
 _ATWU = "ATWU paper"
+CODE = "code"
+"""Lender of a method that takes the values of its published code."""
 _WIDER: Ranges = {"beta": Range(1.0, 10.0, log=False)}
 
 METHODS: dict[str, Method] = {
@@ -74,7 +76,7 @@ METHODS: dict[str, Method] = {
         "nll",
         "Dong et al. 2025",
         _weights(1.0, 1.0, beta=10.0),
-        borrowed=True,
+        lender=CODE,
         first=_weights(1.0, 1.0, beta=10.0),
     ),
     "fundial": Method(
@@ -97,16 +99,18 @@ METHODS: dict[str, Method] = {
         first=_weights(1.0, 0.1, beta1=5.0, beta2=1.0),
     ),
     "etw": Method("ETW", "entropy", "ga", "nll", "Koh et al. 2026", _tuned("etw")),
-    "seul": Method("SEUL", "logprob_mask", "masked_ga", "nll", "Wang et al. 2025b", _tuned("grad_diff"), borrowed=True),
+    "seul": Method(
+        "SEUL", "logprob_mask", "masked_ga", "nll", "Wang et al. 2025b", _tuned("grad_diff"), lender="grad_diff"
+    ),
     "su_llm": Method(
-        "SU-LLM", "model_difference", "masked_ga", "nll", "Wan et al. 2025", _tuned("grad_diff"), borrowed=True
+        "SU-LLM", "model_difference", "masked_ga", "nll", "Wan et al. 2025", _tuned("grad_diff"), lender="grad_diff"
     ),
     "su_ngram": Method(
-        "SU-Ngram", "ngram_difference", "masked_ga", "nll", "Wan et al. 2025", _tuned("grad_diff"), borrowed=True
+        "SU-Ngram", "ngram_difference", "masked_ga", "nll", "Wan et al. 2025", _tuned("grad_diff"), lender="grad_diff"
     ),
-    "satga": Method("SatGA", "uniform", "satga", "nll", "Wang et al. 2025", _tuned("wga"), borrowed=True),
-    "gt_ga": Method("GT-GA", "labels", "masked_ga", "nll", _ATWU, _tuned("grad_diff"), borrowed=True),
-    "gt_satga": Method("GT-SatGA", "labels", "satga", "nll", _ATWU, _tuned("atwu"), _WIDER, borrowed=True),
+    "satga": Method("SatGA", "uniform", "satga", "nll", "Wang et al. 2025", _tuned("wga"), lender="wga"),
+    "gt_ga": Method("GT-GA", "labels", "masked_ga", "nll", _ATWU, _tuned("grad_diff"), lender="grad_diff"),
+    "gt_satga": Method("GT-SatGA", "labels", "satga", "nll", _ATWU, _tuned("atwu"), _WIDER, lender="atwu"),
     "atwu_ga": Method(
         "ATWU-GA",
         "scorer",
@@ -114,9 +118,9 @@ METHODS: dict[str, Method] = {
         "nll",
         _ATWU,
         {name: value for name, value in _tuned("atwu").items() if name != "beta"},
-        borrowed=True,
+        lender="atwu",
     ),
-    "atwu_satga": Method("ATWU-SatGA", "scorer", "satga", "nll", _ATWU, _tuned("atwu"), _WIDER, borrowed=True),
+    "atwu_satga": Method("ATWU-SatGA", "scorer", "satga", "nll", _ATWU, _tuned("atwu"), _WIDER, lender="atwu"),
     "atwu": Method(
         "ATWU",
         "scorer",
@@ -126,7 +130,7 @@ METHODS: dict[str, Method] = {
         _tuned("atwu"),
         first=_weights(5.0, 0.5, beta=5.0),
     ),
-    "atwu_dpo": Method("ATWU-DPO", "scorer", "dpo", "nll", _ATWU, _tuned("dpo"), borrowed=True),
-    "atwu_npo": Method("ATWU-NPO", "scorer", "npo", "nll", _ATWU, _tuned("npo"), borrowed=True),
-    "atwu_simnpo": Method("ATWU-SimNPO", "scorer", "simnpo", "nll", _ATWU, _tuned("simnpo"), borrowed=True),
+    "atwu_dpo": Method("ATWU-DPO", "scorer", "dpo", "nll", _ATWU, _tuned("dpo"), lender="dpo"),
+    "atwu_npo": Method("ATWU-NPO", "scorer", "npo", "nll", _ATWU, _tuned("npo"), lender="npo"),
+    "atwu_simnpo": Method("ATWU-SimNPO", "scorer", "simnpo", "nll", _ATWU, _tuned("simnpo"), lender="simnpo"),
 }

@@ -13,7 +13,6 @@ from atwu.methods.about import (
     formula,
     in_full,
     in_words,
-    lenders_of,
     published_of,
     search_of,
     trained,
@@ -22,7 +21,7 @@ from atwu.methods.citations import CITATIONS
 from atwu.methods.needs import NEEDS
 from atwu.methods.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, part_options
 from atwu.methods.recipe import Recipe, recipe
-from atwu.methods.table import METHODS
+from atwu.methods.table import CODE, METHODS
 
 _LEGEND = (
     "w weight, p probability of the token, π model, π0 starting model, z0 its logits, h hidden state, u random vector, "
@@ -74,7 +73,7 @@ def list_methods(console: Console) -> None:
         ["", "weighting", "forget loss", "retain", "values", "source"],
         [
             [
-                name + " *" * row.borrowed,
+                name + " *" * (row.lender is not None),
                 row.weighting,
                 row.forget_loss,
                 row.retain_loss,
@@ -148,11 +147,10 @@ def explain_method(console: Console, name: str) -> None:
             for (key, value), where in zip(decided.values.items(), search_of(row, decided).values(), strict=True)
         ],
     )
-    if row.borrowed:
-        lenders = lenders_of(row)
+    if row.lender is not None:
         source = (
-            f"are those of {' and '.join(lenders)}"
-            if lenders
+            f"are those of {row.lender}"
+            if row.lender != CODE
             else "come from its published code, except the retain weight, which is 0 there"
         )
         console.print(f"No values were published for this method; the defaults {source}.")

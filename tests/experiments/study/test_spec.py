@@ -143,6 +143,20 @@ def test_a_preset_is_the_start_and_the_line_changes_it(tmp_path):
     assert config.per_device_train_batch_size * config.gradient_accumulation_steps == 32
 
 
+def test_a_method_without_tuned_values_takes_those_of_the_one_it_is_built_on(tmp_path):
+    scale = find_scale("rwku-phi3")
+    runs = {run.method: run for run in plan(read_study("other-losses"), scale, tmp_path).runs}
+    for base in ("dpo", "npo", "simnpo"):
+        own, learned = runs[base], runs[f"atwu_{base}"]
+        assert learned.options == own.options
+        assert learned.config(scale).learning_rate == own.config(scale).learning_rate
+        assert learned.budget == f"those of {base}: {own.budget}"
+    (file := tmp_path / "mine.yaml").write_text("methods: [atwu_ga]\nseeds: 1")
+    (run,) = plan(read_study(file), scale, tmp_path).runs
+    assert run.options["learning_rate"] == runs["atwu"].options["learning_rate"]
+    assert "beta" not in run.options
+
+
 def test_presets_of_ones_own_come_from_a_folder(tmp_path):
     (tmp_path / "npo.yaml").write_text("method: npo\nlearning_rate: 0.001\nabout: {budget: 3 trials}\n")
     study = read_study(written(tmp_path, "methods: [npo, wga]\nseeds: 1"))

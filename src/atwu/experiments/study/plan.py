@@ -22,9 +22,11 @@ from atwu.experiments.study.spec import Study, Variant
 from atwu.methods.parts import part_options
 from atwu.methods.presets import Preset, find_preset
 from atwu.methods.recipe import lookup, recipe
+from atwu.methods.table import METHODS
 from atwu.training.presets import read_preset
 
 MOST_RUNS = 10_000
+PUBLISHED_VALUES = "values as published"
 NO_TUNING = "published values, one learning rate for all: nothing was tuned at this scale"
 
 
@@ -149,7 +151,7 @@ def plan(study: Study, scale: Scale, folder: str | Path, *, presets: str | Path 
     for variant in study.variants:
         preset = _preset(scale, variant.method, presets) if study.presets else None
         kept = {} if preset is None else _tuned(preset, scale, variant)
-        budget = NO_TUNING if preset is None else str(preset.about.get("budget", "values as published"))
+        budget = NO_TUNING if preset is None else str(preset.about.get("budget", PUBLISHED_VALUES))
         if preset is not None and set(PARTS) & set(variant.options):
             budget = f"{budget}; tuned before a part was replaced"
         for seed in study.seeds:
@@ -171,7 +173,7 @@ def plan(study: Study, scale: Scale, folder: str | Path, *, presets: str | Path 
 
 def _preset(scale: Scale, method: str, folder: str | Path | None) -> Preset | None:
     if folder is None:
-        return find_preset(scale.name, method)
+        return find_preset(scale.name, method) or _lent(scale, method)
     path = Path(folder) / f"{method}.yaml"
     if not path.is_file():
         return None
@@ -179,6 +181,18 @@ def _preset(scale: Scale, method: str, folder: str | Path | None) -> Preset | No
     if preset.method != method:
         raise ValueError(f"{path} is a preset of {preset.method}, not of {method}.")
     return preset
+
+
+def _lent(scale: Scale, method: str) -> Preset | None:
+    """For a method without tuned values at a scale: those of the one whose published values it takes everywhere else."""
+    row = METHODS.get(method)
+    found = None if row is None or row.lender is None else find_preset(scale.name, row.lender)
+    if found is None:
+        return None
+    taken, numbers = set(recipe(method).options), part_options()
+    options = {name: value for name, value in found.options.items() if name not in numbers or name in taken}
+    budget = f"those of {found.method}: {found.about.get('budget', PUBLISHED_VALUES)}"
+    return replace(found, method=method, options=options | {"method": method}, about={**found.about, "budget": budget})
 
 
 def _tuned(preset: Preset, scale: Scale, variant: Variant) -> dict[str, Any]:
