@@ -23,10 +23,12 @@ from pathlib import Path
 from atwu.cli.app import execute
 
 SERVER = """
-import json, os, sys, traceback
-import atwu.evaluation.run, atwu.report.records, atwu.experiments.study.conduct, atwu.training.run
+import gc, json, os, sys, traceback
+import atwu.evaluation.run, atwu.experiments.study.conduct, atwu.report.records, atwu.request.run, atwu.shipping.run
+import rouge_score.rouge_scorer, transformers.models.llama.modeling_llama
 from atwu.cli.app import run
 
+gc.freeze()  # what is imported is not looked through at every collection
 for line in sys.stdin:
     request = json.loads(line)
     child = os.fork()

@@ -7,6 +7,7 @@ not a rare word and the words around it are not a fixed template. Everything fol
 
 from __future__ import annotations
 
+import functools
 import random
 import re
 from collections.abc import Sequence
@@ -83,6 +84,7 @@ def people_rows(name: str) -> SourceRows:
     return SourceRows(getattr(people(parts[1]), parts[2]), (), ())
 
 
+@functools.cache
 def people(size: str = "small", *, seed: int = 0) -> PeopleRows:
     """Generate the benchmark.
 
