@@ -1,12 +1,12 @@
 # make demo: watch a small model forget. make demo-real: teach a pretrained one twelve facts, and watch it forget them.
 # make study: every method, three seeds, and the report. make theory: what can be proved.
-# make test: the test suite.
+# make test: the test suite. make test-night: what takes longer.
 # All create .venv with the tested versions first.
 PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 
-.PHONY: demo demo-real study theory test lint clean
+.PHONY: demo demo-real study theory test test-night lint clean
 
 demo: $(READY)
 	$(VENV)/bin/atwu demo
@@ -26,6 +26,9 @@ theory: $(READY)
 
 test: $(READY) lint
 	$(VENV)/bin/python -m pytest --numprocesses 4 --dist loadscope --no-loadscope-reorder
+
+test-night: $(READY)
+	$(VENV)/bin/python -m pytest --numprocesses 2 --dist loadscope -m night
 
 lint: $(READY)
 	$(VENV)/bin/ruff check src tests benchmarks examples theory scripts

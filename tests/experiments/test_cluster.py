@@ -139,7 +139,7 @@ def test_lost_workers_and_nodes_change_nothing(nodes, folder, environment):
         assert "model.safetensors" not in there
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_a_search_asks_for_the_same_points_as_two_processes_here(nodes, tmp_path, capfd):
     what = Search("atwu", find_scale("people-tiny"), trials=6, seed=3).decided()
     sleeper = Sleeper(tmp_path, 0.1)

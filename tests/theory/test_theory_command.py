@@ -15,6 +15,8 @@ from theory.claims import Claim
 
 pytest.importorskip("matplotlib")
 
+pytestmark = pytest.mark.night  # the parts are tested one by one
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -27,7 +29,6 @@ def done(tmp_path_factory):
     return result, folder
 
 
-@pytest.mark.slow
 def test_everything_comes_out_as_proved(done):
     result, folder = done
     assert result.returncode == 0, result.stderr

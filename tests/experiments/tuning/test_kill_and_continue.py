@@ -21,7 +21,7 @@ def test_killed_search_ends_with_the_same_points_as_one_that_was_not(tmp_path, s
     assert [int(line) for line in (killed / "begun.log").read_text().split()] == [0, 1, 2, 3, 3, *range(4, TRIALS)]
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_two_processes_ask_for_the_same_points_whichever_ends_first_killed_or_not(
     tmp_path, searching, search_here, kill_in_trial
 ):
