@@ -68,6 +68,22 @@ def test_every_method_takes_two_steps(method, model_folder, tmp_path):
         assert moved == {name for name in before if "rotary" not in name}
 
 
+def test_part_windows_at_an_epochs_end_are_left_out_when_asked(model_folder, tmp_path):
+    settings = {"per_device_train_batch_size": 3, "gradient_accumulation_steps": 2, "num_train_epochs": 2}
+    for drop, steps in ((False, 4), (True, 2)):
+        trainer = make_trainer(
+            model_folder, tmp_path / str(drop), forget=10, method="grad_diff", dataloader_drop_last=drop, **settings
+        )
+        read = []
+        count = trainer._count
+        trainer._count = lambda batches, count=count, read=read: (
+            read.append([int(row) for batch in batches for row in batch["rows"]]) or count(batches)
+        )
+        trainer.train()
+        assert trainer.state.global_step == steps == len(read)
+        assert all(len(rows) == 6 for rows in read) == drop
+
+
 def test_logged_parts_make_up_the_loss(model_folder, tmp_path):
     trainer = make_trainer(model_folder, tmp_path, method="satimp", gradient_accumulation_steps=2)
     trainer.train()

@@ -62,11 +62,12 @@ def epoch_order(*, seed: int, epoch: int, n: int) -> NDArray[np.int64]:
 class EpochSampler(Sampler[int]):
     """Keys of one epoch, `epoch * n + forget_index`, in the order of `epoch_order`."""
 
-    def __init__(self, n: int, *, seed: int) -> None:
-        """Sample over `n` forget rows; call `set_epoch` before each epoch."""
+    def __init__(self, n: int, *, seed: int, taken: int | None = None) -> None:
+        """Sample over `n` forget rows, or the first `taken` of every epoch's order; call `set_epoch` before each epoch."""
         if n < 1:
             raise ValueError(f"n must be at least 1, got {n}; the forget set is empty.")
         self.n = n
+        self.taken = n if taken is None else taken
         self.seed = seed
         self.epoch = 0
 
@@ -78,10 +79,10 @@ class EpochSampler(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         base = self.epoch * self.n
-        return iter((base + epoch_order(seed=self.seed, epoch=self.epoch, n=self.n)).tolist())
+        return iter((base + epoch_order(seed=self.seed, epoch=self.epoch, n=self.n)[: self.taken]).tolist())
 
     def __len__(self) -> int:
-        return self.n
+        return self.taken
 
 
 @dataclass(frozen=True, slots=True)

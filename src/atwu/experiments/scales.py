@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from atwu._reading import blamed, checked, read_yaml
 from atwu.benchmarks.load import OwnRows
 from atwu.benchmarks.people.rows import SIZES
+from atwu.methods.presets import scales_with_presets
 from atwu.methods.recipe import lookup
 from atwu.report.values import Line
 
@@ -56,6 +57,8 @@ class Scale:
     """Starting model: folder or Hub name, or how to train it."""
     retain_only: str | None = None
     """A model that never saw the forget rows, where one is published."""
+    presets: str | None = None
+    """Scale whose tuned values its methods start from; its own name by default."""
     train_retain_only: bool = True
     """Train one, with a `Taught` target."""
     forget: str | None = None
@@ -97,6 +100,7 @@ _PAPER = {
     "weight_decay": 0.01,
     "max_length": 512,
     "activation_checkpointing": True,
+    "dataloader_drop_last": True,  # 120, 60 and 10 steps on forget10, 05 and 01, as the authors' transformers took them
 }
 _TOFU_SYSTEM = "You are a helpful assistant."
 """Of the published TOFU models' training."""
@@ -164,6 +168,32 @@ def _people(size: str, *, about: str, epochs: int, rate: float, seconds: float, 
         learning_rates=_SCRATCH_RATES,
         evaluation={"relearn_learning_rate": 3e-4},
         seconds=seconds,
+        **changes,
+    )
+
+
+_RETAIN_ONLY = {"forget10": "retain90", "forget05": "retain95", "forget01": "retain99"}
+"""Split of TOFU -> the published model that never saw it."""
+
+
+def _published_tofu(
+    size: str, family: str, split: str, *, seconds: float, training: Mapping[str, Any] | None = None, **changes: Any
+) -> Scale:
+    """TOFU on a published checkpoint; values were tuned on forget10 and serve the other splits."""
+    checkpoint, short = f"open-unlearning/tofu_{family}-{size}-Instruct", f"tofu-{size.lower()}"
+    main = split == "forget10"
+    return Scale(
+        name=short if main else f"{short}-{split}",
+        about=f"TOFU {split}, {family}-{size}-Instruct, as in the ATWU paper",
+        benchmark=f"tofu:{split}",
+        target=f"{checkpoint}_full",
+        retain_only=f"{checkpoint}_{_RETAIN_ONLY[split]}",
+        presets=None if main else short,
+        training={**_TOFU, **(training or {})},
+        evaluation={"tasks": ("mmlu",), "system": _TOFU_SYSTEM},
+        metrics=(*_PANEL, "tasks"),
+        seconds=seconds,
+        hardware="a guess for one A100",
         **changes,
     )
 
@@ -242,30 +272,10 @@ _SCALES = (
         objective=("overall", "N_delta_official"),
         **_SMOLLM2_SCALE | {"metrics": ("memorization", "rouge", "judge", "rwku")},
     ),
-    Scale(
-        name="tofu-1b",
-        about="TOFU forget10, Llama-3.2-1B-Instruct, as in the ATWU paper",
-        benchmark="tofu:forget10",
-        target="open-unlearning/tofu_Llama-3.2-1B-Instruct_full",
-        retain_only="open-unlearning/tofu_Llama-3.2-1B-Instruct_retain90",
-        training=_TOFU,
-        evaluation={"tasks": ("mmlu",), "system": _TOFU_SYSTEM},
-        metrics=(*_PANEL, "tasks"),
-        seconds=2400.0,
-        hardware="a guess for one A100",
-    ),
-    Scale(
-        name="tofu-8b",
-        about="TOFU forget10, Llama-3.1-8B-Instruct, as in the ATWU paper",
-        benchmark="tofu:forget10",
-        target="open-unlearning/tofu_Llama-3.1-8B-Instruct_full",
-        retain_only="open-unlearning/tofu_Llama-3.1-8B-Instruct_retain90",
-        training=_TOFU | {"lambda_budget": 15.0},
-        evaluation={"tasks": ("mmlu",), "system": _TOFU_SYSTEM},
-        metrics=(*_PANEL, "tasks"),
-        surrogate="tofu-1b",
-        seconds=9000.0,
-        hardware="a guess for one A100",
+    *(_published_tofu("1B", "Llama-3.2", split, seconds=2400.0) for split in _RETAIN_ONLY),
+    *(
+        _published_tofu("8B", "Llama-3.1", split, seconds=9000.0, surrogate="tofu-1b", training={"lambda_budget": 15.0})
+        for split in _RETAIN_ONLY
     ),
     Scale(
         name="rwku-phi3",
@@ -321,7 +331,7 @@ def scale_from(values: Mapping[str, Any]) -> Scale:
     """A scale written in a study's file: fields of `Scale`, on top of those of the scale named `like`.
 
     Keys of `training` and `evaluation` are set one by one. Another target or benchmark leaves the other's retain-only model,
-    sources, system turn and surrogate behind.
+    sources, system turn, tuned values and surrogate behind; other rows of the same benchmark leave the first two.
 
     Raises:
         ValueError: unknown fields, or fields that are missing.
@@ -330,18 +340,25 @@ def scale_from(values: Mapping[str, Any]) -> Scale:
     for name in values:
         lookup("key of a scale", name, {**known, "like": None})
     checked(dict(values), _written(), what="a scale")
+    if values.get("presets") is not None:
+        lookup("scale with tuned values", values["presets"], dict.fromkeys(scales_with_presets()))
     base = find_scale(str(values["like"])) if "like" in values else None
-    given = {name: _plain(name, value) for name, value in values.items() if name != "like"}
+    given: dict[str, Any] = {name: _plain(name, value) for name, value in values.items() if name != "like"}
     if base is not None:
         for name in ("training", "evaluation"):
             given[name] = {**getattr(base, name), **given.get(name, {})}
-        if {"target", "benchmark"} & set(given):  # what belongs to the other model or the other rows
-            given = {"retain_only": None, "forget": None, "retain": None, "surrogate": None} | given
+        if {"target", "benchmark"} & set(given):  # what belongs to the other rows
+            given = {"retain_only": None, "forget": None, "retain": None} | given
+        if "target" in given or not _of_one_benchmark(base.benchmark, given.get("benchmark", base.benchmark)):
+            given = {"surrogate": None, "presets": None} | given
             for name in ("training", "evaluation"):
                 given[name] = {key: value for key, value in given[name].items() if key != "system"} | _system(
                     values.get(name)
                 )
-        return _named(dataclasses.replace(base, **({"name": f"{base.name}-changed"} | given)))
+        else:
+            given = {"presets": base.presets or base.name} | given
+        given.setdefault("name", f"{base.name}-changed")
+        return _named(dataclasses.replace(base, **given))
     missing = [name for name in ("name", "benchmark", "target") if name not in given]
     if missing:
         raise ValueError(
@@ -362,6 +379,11 @@ def _written() -> TypeAdapter[Any]:
     kinds |= {"seconds": Annotated[float, Field(ge=0)], "objective": tuple[str, str]}
     fields: Any = {name: (kind, None) for name, kind in kinds.items()}
     return TypeAdapter(create_model("fields", __config__=ConfigDict(strict=True, allow_inf_nan=False), **fields))
+
+
+def _of_one_benchmark(one: str | OwnRows, other: str | OwnRows) -> bool:
+    names = [each.partition(":")[0] if isinstance(each, str) else each for each in (one, other)]
+    return names[0] == names[1]
 
 
 def _system(given: Any) -> dict[str, Any]:

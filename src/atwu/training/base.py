@@ -99,7 +99,7 @@ class TokenTrainer(Trainer):
     def _get_train_sampler(self, train_dataset: Any = None) -> EpochSampler:
         seed = self.args.data_seed if self.args.data_seed is not None else self.args.seed
         rows: Any = self.train_dataset if train_dataset is None else train_dataset
-        return EpochSampler(len(rows), seed=seed)
+        return EpochSampler(len(rows), seed=seed, taken=self.args.rows_per_epoch(len(rows)))
 
     def _count(self, batches: Sequence[Any]) -> dict[str, float]:
         """Counts of one process's micro-batches, by field of `Denominators`."""

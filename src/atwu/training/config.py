@@ -137,6 +137,16 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):
             if allowed and value is not None and value not in allowed:
                 raise ValueError(f"{field.name} must be one of {', '.join(allowed)}, got {value!r}.")
 
+    @property
+    def rows_per_step(self) -> int:
+        """Rows of an optimizer step, over all processes."""
+        return int(self.per_device_train_batch_size * self.gradient_accumulation_steps * self.world_size)
+
+    def rows_per_epoch(self, rows: int) -> int:
+        """Of `rows`, those that an epoch reads; fewer with `dataloader_drop_last`."""
+        part = rows % self.rows_per_step if self.dataloader_drop_last and rows > self.rows_per_step else 0
+        return rows - part
+
     def as_plain(self) -> dict[str, Any]:
         """Every field that has a value, as plain JSON, without secrets."""
         known = self.to_dict()

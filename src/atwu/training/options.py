@@ -31,6 +31,9 @@ class TrainingOptions:
     max_steps: int = option(-1, "Optimizer steps instead of epochs.", group="Training")
     per_device_train_batch_size: int = option(8, "Rows per step and device; of a pair, forget rows.", group="Training")
     gradient_accumulation_steps: int = option(1, "Batches per optimizer step.", group="Training")
+    dataloader_drop_last: bool = option(
+        False, "Leave out rows at an epoch's end that fill no whole optimizer step, as published code does."
+    )
     warmup_steps: float = option(0, "Warm-up: steps, or share of the run if below 1.", group="Training")
     lr_scheduler_type: str = option("linear", "Course of the learning rate: linear, cosine, constant, ...")
     weight_decay: float = option(0.01, "Weight decay of the model's optimizer.")

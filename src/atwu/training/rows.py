@@ -226,8 +226,7 @@ def planned_epochs(config: UnlearnConfig, rows: int) -> int:
     """Passes over the forget set that a run will begin."""
     if config.max_steps <= 0:
         return math.ceil(config.num_train_epochs)
-    per_step = config.per_device_train_batch_size * config.gradient_accumulation_steps * config.world_size
-    return math.ceil(config.max_steps * int(per_step) / rows)
+    return math.ceil(config.max_steps * config.rows_per_step / config.rows_per_epoch(rows))
 
 
 def _everywhere(rows: RowSet) -> RowSet:

@@ -143,6 +143,38 @@ def test_a_preset_is_the_start_and_the_line_changes_it(tmp_path):
     assert config.per_device_train_batch_size * config.gradient_accumulation_steps == 32
 
 
+def test_published_splits_take_the_values_that_were_tuned_on_the_largest(tmp_path):
+    for size in ("1b", "8b"):
+        main = plan(read_study("headline"), find_scale(f"tofu-{size}"), tmp_path)
+        for split, kept in (("forget05", "retain95"), ("forget01", "retain99")):
+            scale = find_scale(f"tofu-{size}-{split}")
+            found = plan(read_study("headline"), scale, tmp_path)
+            assert [run.options for run in found.runs] == [run.options for run in main.runs]
+            assert scale.retain_only == str(main.scale.retain_only).replace("retain90", kept)
+            assert (scale.training, scale.evaluation) == (main.scale.training, main.scale.evaluation)
+
+
+def test_another_split_written_by_hand_keeps_what_belongs_to_the_model():
+    scale = scale_from({"like": "tofu-8b", "benchmark": "tofu:forget05", "retain_only": "mine/retain95"})
+    main = find_scale("tofu-8b")
+    assert (scale.presets, scale.surrogate, scale.retain_only) == ("tofu-8b", "tofu-1b", "mine/retain95")
+    assert (scale.training, scale.evaluation) == (main.training, main.evaluation)
+    other = scale_from({"like": "tofu-8b", "benchmark": "people:small"})
+    assert (other.presets, other.surrogate, other.retain_only) == (None, None, None)
+    assert "system" not in other.training
+    with pytest.raises(ValueError, match="unknown scale with tuned values 'tofu-9b'"):
+        scale_from({"like": "tofu-8b", "presets": "tofu-9b"})
+
+
+@pytest.mark.parametrize(("rows", "steps"), [(400, 120), (200, 60), (40, 10)])
+def test_published_scales_take_the_steps_of_the_authors(rows, steps, tmp_path):
+    (run, *_) = plan(read_study("headline"), find_scale("tofu-1b"), tmp_path).only(["atwu"]).runs
+    config = run.config(find_scale("tofu-1b"))
+    assert config.rows_per_step == 32
+    assert config.rows_per_epoch(rows) // 32 * config.num_train_epochs == steps
+    assert config.rows_per_epoch(20) == 20  # less than a step is one step
+
+
 def test_a_method_without_tuned_values_takes_those_of_the_one_it_is_built_on(tmp_path):
     scale = find_scale("rwku-phi3")
     runs = {run.method: run for run in plan(read_study("other-losses"), scale, tmp_path).runs}

@@ -173,7 +173,7 @@ def plan(study: Study, scale: Scale, folder: str | Path, *, presets: str | Path 
 
 def _preset(scale: Scale, method: str, folder: str | Path | None) -> Preset | None:
     if folder is None:
-        return find_preset(scale.name, method) or _lent(scale, method)
+        return find_preset(scale.presets or scale.name, method) or _lent(scale, method)
     path = Path(folder) / f"{method}.yaml"
     if not path.is_file():
         return None
@@ -186,7 +186,7 @@ def _preset(scale: Scale, method: str, folder: str | Path | None) -> Preset | No
 def _lent(scale: Scale, method: str) -> Preset | None:
     """For a method without tuned values at a scale: those of the one whose published values it takes everywhere else."""
     row = METHODS.get(method)
-    found = None if row is None or row.lender is None else find_preset(scale.name, row.lender)
+    found = None if row is None or row.lender is None else find_preset(scale.presets or scale.name, row.lender)
     if found is None:
         return None
     taken, numbers = set(recipe(method).options), part_options()
