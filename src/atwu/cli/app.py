@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -81,6 +82,7 @@ def execute(words: Sequence[str]) -> None:
     Raises:
         UsageError: they name none, or are none of its options.
     """
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # says at its import what it lacks
     name, rest = _split(words)
     try:
         if name in COMMANDS:

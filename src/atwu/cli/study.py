@@ -44,6 +44,10 @@ class Run:
     scale: str | None = option("Where to run it; default: the study's own scale, else people-small.", None)
     output: Path | None = option("Folder; default runs/STUDY-SCALE.", None, alias=("-o",))
     seeds: int | None = option("How many seeds instead of the study's.", None, least=1)
+    configuration: list[str] | None = option(
+        "Settings of every line: ours, authors (published code) or paper (its text); repeat to set them side by side.",
+        None,
+    )
     only: list[str] | None = option("Only the line of this label; may be repeated.", None)
     processes: int | None = option("Runs at once; default: one per GPU, else per core up to 4.", None, least=1)
     devices: str | None = option("CUDA devices to use, such as 0,1; default: all.", None)
@@ -74,12 +78,19 @@ class Run:
 
         quiet_transformers()
         with blamed(self.study if Path(self.study).is_file() else None):
-            whole = plan_study(self.study, self.scale, output=self.output, seeds=self.seeds, presets=self.presets)
+            whole = plan_study(
+                self.study,
+                self.scale,
+                output=self.output,
+                seeds=self.seeds,
+                presets=self.presets,
+                configurations=self.configuration or (),
+            )
             check_settings(whole.only(self.only or ()))
         left_out: list[str] = []
         try:
             rows = scale_rows(whole.scale)
-        except FileNotFoundError as error:
+        except OSError as error:  # no such file, or no network
             if not self.plan:
                 raise
             say(f"lines that the rows do not allow are still counted: {error}")

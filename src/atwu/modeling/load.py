@@ -26,10 +26,9 @@ ADAPTER_WEIGHTS = "adapter_model.safetensors"
 
 
 def quiet_transformers() -> None:
-    """Keep progress bars and informational output of transformers, and of what it brings, off the terminal."""
+    """Keep transformers' own progress bars and informational output off the terminal."""
     from transformers.utils import logging
 
-    quiet_bitsandbytes()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
 

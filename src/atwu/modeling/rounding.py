@@ -137,5 +137,5 @@ def moved(before: nn.Module, after: Iterable[tuple[str, Tensor]]) -> float:
 
 
 def quiet_bitsandbytes() -> None:
-    """Keep it from saying at its import what it lacks, and at every multiplication that 8-bit layers take float16."""
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+    """Keep it from saying at every multiplication that 8-bit layers take float16."""
+    logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)

@@ -143,6 +143,27 @@ def test_a_preset_is_the_start_and_the_line_changes_it(tmp_path):
     assert config.per_device_train_batch_size * config.gradient_accumulation_steps == 32
 
 
+def test_every_line_runs_under_a_configuration_or_under_several_side_by_side(tmp_path):
+    scale = find_scale("tofu-1b")
+    alone = plan(read_study("token-weighting").under(["authors"]), scale, tmp_path)
+    assert [run.label for run in alone.runs] == [
+        run.label for run in plan(read_study("token-weighting"), scale, tmp_path).runs
+    ]
+    for run in alone.runs:
+        assert run.config(scale).configuration == "authors"
+    both = plan(read_study("scorer-state").under(["ours", "paper"]), scale, tmp_path)
+    runs = {run.label: run for run in both.runs if run.seed == 1}
+    assert list(runs)[-2:] == ["atwu, ours", "atwu, paper"]
+    assert runs["atwu, paper"].config(scale).recipe().scores.hidden_position == "own"
+    assert runs["atwu, ours"].config(scale).recipe().scores.hidden_position == "pred"
+    assert runs["trained_frozen, paper"].scorer_from == runs["atwu, paper"].folder
+    with pytest.raises(ValueError, match="unknown configuration 'theirs'"):
+        read_study("headline").under(["theirs"])
+    (path := tmp_path / "mine.yaml").write_text("methods: [{method: atwu, configuration: paper}]")
+    with pytest.raises(ValueError, match="'atwu' sets its configuration itself"):
+        read_study(path).under(["ours"])
+
+
 def test_published_splits_take_the_values_that_were_tuned_on_the_largest(tmp_path):
     for size in ("1b", "8b"):
         main = plan(read_study("headline"), find_scale(f"tofu-{size}"), tmp_path)

@@ -66,6 +66,7 @@ def plan_study(
     output: Path | None = None,
     seeds: int | None = None,
     presets: Path | None = None,
+    configurations: Sequence[str] = (),
 ) -> Plan:
     """The plan of a study, with what is left open decided.
 
@@ -73,11 +74,12 @@ def plan_study(
         scale: where to run it; None for the study's own, else people-small.
         output: folder; None for runs/STUDY-SCALE.
         presets: folder with preset files of one's own.
+        configurations: whole configurations that every line is run under, side by side (`atwu.methods.configurations`).
 
     Raises:
         ValueError, FileNotFoundError: unknown names, impossible settings.
     """
-    written = read_study(study)
+    written = read_study(study).under(configurations)
     place = find_scale(scale) if scale else written.scale or find_scale(DEFAULT_SCALE)
     if seeds is not None:
         written = written.with_seeds(seeds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from atwu._reading import blamed, read_yaml
 from atwu.experiments.published import published_table
 from atwu.experiments.scales import Scale, find_scale, scale_from
+from atwu.methods.configurations import CONFIGURATIONS
 from atwu.methods.plugins import load_plugins
 from atwu.methods.recipe import lookup
 from atwu.methods.table import METHODS
@@ -73,6 +74,32 @@ class Study:
     def with_seeds(self, count: int) -> Study:
         """The same with the seeds 1 to `count`."""
         return replace(self, seeds=_seeds(count), scale_seeds={})
+
+    def under(self, configurations: Sequence[str]) -> Study:
+        """The same with every line under a whole configuration, or under several, side by side.
+
+        Raises:
+            ValueError: an unknown configuration, or a line that sets one itself.
+        """
+        for name in configurations:
+            lookup("configuration", name, CONFIGURATIONS)
+        if own := [variant.label for variant in self.variants if configurations and "configuration" in variant.options]:
+            raise ValueError(f"{own[0]!r} sets its configuration itself; leave --configuration out.")
+        if len(dict.fromkeys(configurations)) < 2:
+            shown = dict.fromkeys(configurations, "")
+        else:
+            shown = {name: f", {name}" for name in configurations}
+        lines = tuple(
+            replace(
+                variant,
+                label=variant.label + more,
+                options={**variant.options, "configuration": name},
+                scorer_from=variant.scorer_from and variant.scorer_from + more,
+            )
+            for variant in self.variants
+            for name, more in shown.items()
+        )
+        return replace(self, variants=lines) if lines else self
 
 
 def library() -> dict[str, str]:
