@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from atwu.evaluation.numbers import Numbers, Recorded, set_values
+from atwu.evaluation.derive import overall
+from atwu.evaluation.numbers import Numbers, Recorded, Sides, set_values
 from atwu.evaluation.result import EvalResult, RowValues
 from atwu.experiments.published import PublishedTable
-from atwu.experiments.study.compare import compared
+from atwu.experiments.study.compare import compared, value_of
 from atwu.report.records import Records, RunRecord
 
 PEOPLE = ("orla", "tavi", "venn", "brook")
@@ -51,3 +54,23 @@ def test_every_label_is_compared_by_its_own_score_row_by_row():
     assert pairs["scorer", "entropy"].ours[0] == pytest.approx(0.7 + 0.05 - 2.2 / 3)
     assert pairs["scorer", "entropy"].outcome == "holds, within noise"
     assert pairs["entropy", "saturation"].ours[0] == pytest.approx(3.0 / 4 - 1.9 / 4)
+
+
+def test_extraction_strength_has_the_floor_of_published_tables():
+    def memorised(label: str, plain: tuple[float, ...]) -> RunRecord:
+        floored = tuple(max(value, 0.1) for value in plain)
+        kept = {"extraction_strength": (1.0,) * 4, "extraction_strength_floored": (1.0,) * 4}
+        left = {"extraction_strength": plain, "extraction_strength_floored": floored}
+        rows = {"forget": RowValues(PEOPLE, PEOPLE, left), "retain": RowValues(PEOPLE, PEOPLE, kept)}
+        found = run(label, 1, {}).result
+        sides = Sides(Numbers(rows), original=None, retain_only=None)
+        return RunRecord(label, 1, None, replace(found, rows=rows, overall=overall(sides)))
+
+    records = Records("", {}, (memorised("atwu", (0.0,) * 4), memorised("npo", (0.2, 0.4, 0.2, 0.4))))
+    assert value_of(records, "ES_delta", "atwu").value == pytest.approx(0.9)
+    assert records.results["atwu"].overall["ES_delta"].value == 1.0
+    table = PublishedTable(
+        "", "", (), ("ES_delta",), {"atwu": {"ES_delta": 0.9}, "npo": {"ES_delta": 0.1}}, frozenset()
+    )
+    (pair,) = compared(records, table)["ES_delta"].pairs
+    assert pair.ours[0] == pytest.approx(0.9 - 0.7)

@@ -75,7 +75,8 @@ def side_by_side_table(records: Records, published: PublishedTable) -> Table:
     metrics = [metric for metric in METRICS if metric in published.metrics]
     place = records.study.get("scale", {}).get("name", records.title)
     table = Table(title=Text(f"{place} beside: {published.title}"), title_justify="left", pad_edge=False)
-    table.caption = Text(" ".join([*published.notes, "Published runs are of one seed."]))
+    floor = ["ES_delta is of values with a floor of one token, on both sides."] if "ES_delta" in metrics else []
+    table.caption = Text(" ".join([*published.notes, *floor, "Published runs are of one seed."]))
     table.caption_justify = "left"
     table.add_column("", no_wrap=True)
     for metric in metrics:
