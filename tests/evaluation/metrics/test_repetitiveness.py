@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atwu.evaluation.metrics.open_ended import OPEN_INSTRUCTIONS, ngram_entropy, repetitiveness, words
+from atwu.evaluation.config import EvaluateConfig
+from atwu.evaluation.metrics.open_ended import OPEN_INSTRUCTIONS, ngram_entropy, nltk_words, repetitiveness, words
 
 
 @pytest.mark.parametrize(
@@ -50,3 +51,24 @@ def test_words() -> None:
 def test_forty_distinct_instructions() -> None:
     assert len(set(OPEN_INSTRUCTIONS)) == len(OPEN_INSTRUCTIONS) == 40
     assert all(text == text.strip() and text[-1] in ".?" for text in OPEN_INSTRUCTIONS)
+
+
+def test_nltk_words_are_those_of_published_numbers(tmp_path, monkeypatch):
+    import nltk
+
+    monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
+    nltk.data.clear_cache()
+    nltk.tokenize._get_punkt_tokenizer.cache_clear()
+    with pytest.raises(ValueError, match=r"rep_tokenizer nltk needs .* nltk\.downloader punkt_tab"):
+        EvaluateConfig(rep_tokenizer="nltk")
+    folder = tmp_path / "tokenizers" / "punkt_tab" / "english"
+    folder.mkdir(parents=True)
+    for name, content in (("abbrev_types.txt", "dr\n"), ("collocations.tab", ""), ("sent_starters.txt", "")):
+        (folder / name).write_text(content)
+    (folder / "ortho_context.tab").write_text("")
+    assert EvaluateConfig(rep_tokenizer="nltk").rep_tokenizer == "nltk"
+    text = "Dr. Quill doesn't know. She can't say why."
+    apart = ["Dr.", "Quill", "does", "n't", "know", ".", "She", "ca", "n't", "say", "why", "."]
+    assert nltk_words(text) == apart
+    assert words(text)[3:5] == ["doesn't", "know"]
+    assert repetitiveness(text, tokenizer="nltk") == pytest.approx(100 * (math.log2(11) + 2 * math.log2(10)) / 3)

@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from atwu.data.schema import Example
 from atwu.evaluation.columns import INSTRUCTIONS, Column, Percent
 from atwu.evaluation.generations import Decoding
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.questions.rows import question_prompt
+from atwu.evaluation.settings import Setting
 from atwu.judge.verdicts import Pair
 
 DECODED = 128
@@ -29,18 +30,23 @@ _WEIGHTS = {2: 2 / 3, 3: 4 / 3}
 _WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 
 
-def repetitiveness(text: str) -> float:
+def repetitiveness(text: str, *, tokenizer: str = "words") -> float:
     """`100 * mean(2/3 H_2, 4/3 H_3)` with H_n the entropy in bits of the text's n-grams.
 
     Higher is better: 0 for a text that says one thing over and over. Without any repetition a text of T words reaches
     `100 * (log2(T - 1) / 3 + 2 log2(T - 2) / 3)`, 698 for 128 words, so only texts cut at the same length compare; a short
-    answer scores low however good it is. The number of a model is the plain mean over texts. Published numbers take NLTK's
-    words, in which contractions come apart.
+    answer scores low however good it is. The number of a model is the plain mean over texts.
+
+    Args:
+        tokenizer: a name from `TOKENIZERS`. Published numbers take NLTK's words, in which contractions come apart.
 
     Returns:
         The score, >= 0; 0 for an empty text.
+
+    Raises:
+        ValueError: `nltk`, and its data are not there.
     """
-    tokens = words(text)
+    tokens = TOKENIZERS[tokenizer](text)
     return 100 * sum(weight * ngram_entropy(tokens, n) for n, weight in _WEIGHTS.items()) / len(_WEIGHTS)
 
 
@@ -54,6 +60,32 @@ def ngram_entropy(tokens: Sequence[str], n: int) -> float:
 def words(text: str) -> list[str]:
     """Words, with apostrophes and hyphens inside them, and single punctuation marks; no case folding."""
     return _WORD.findall(text)
+
+
+def nltk_words(text: str) -> list[str]:
+    """NLTK's `word_tokenize`: sentences by Punkt, then words as in the Penn Treebank.
+
+    Raises:
+        ValueError: Punkt's data are not there.
+    """
+    from nltk import word_tokenize
+
+    try:
+        found: list[str] = word_tokenize(text)
+    except LookupError:
+        raise ValueError(
+            "rep_tokenizer nltk needs NLTK's sentence model, which is not here: python -m nltk.downloader punkt_tab (or set "
+            "NLTK_DATA to a folder that has it), or take the tokenizer words."
+        ) from None
+    return found
+
+
+TOKENIZERS: Mapping[str, Callable[[str], list[str]]] = {"words": words, "nltk": nltk_words}
+"""What repetitiveness counts: our own words, which need nothing, or NLTK's, which published numbers take."""
+
+
+def _try_tokenizer(name: str) -> None:
+    TOKENIZERS[name]("One. Two.")
 
 
 def win(first: float | None, second: float | None) -> float | None:
@@ -85,6 +117,16 @@ class OpenEnded(Metric):
     cost = f"40 answers of {DECODED} tokens, and a comparison of each"
     needs_weights = False
     judged = True
+    settings = (
+        Setting(
+            "rep_tokenizer",
+            str,
+            "words",
+            "Words of the repetitiveness: words (own), or nltk (as published; needs its data punkt_tab).",
+            choices=tuple(TOKENIZERS),
+            check=_try_tokenizer,
+        ),
+    )
     compares = ("original", "the win rate")
     columns = (
         Percent(
@@ -132,7 +174,8 @@ class OpenEnded(Metric):
 
     def record(self) -> None:
         """Record both."""
-        self.keep(INSTRUCTIONS, "repetitiveness", [repetitiveness(text) for text in self._said])
+        tokenizer = self.session.config.rep_tokenizer
+        self.keep(INSTRUCTIONS, "repetitiveness", [repetitiveness(text, tokenizer=tokenizer) for text in self._said])
         if self._before:
             rated = [self.session.preference(pair) for pair in self.pairs()]
             wins = [win(pair.first, pair.second) for pair in rated]
