@@ -44,6 +44,9 @@ class Run:
     scale: str | None = option("Where to run it; default: the study's own scale, else people-small.", None)
     output: Path | None = option("Folder; default runs/STUDY-SCALE.", None, alias=("-o",))
     seeds: int | None = option("How many seeds instead of the study's.", None, least=1)
+    wordings: list[str] | None = option(
+        "JSONL with other wordings of the measured questions (`atwu paraphrase`); may be repeated.", None
+    )
     configuration: list[str] | None = option(
         "Settings of every line: ours, authors (published code) or paper (its text); repeat to set them side by side.",
         None,
@@ -85,6 +88,7 @@ class Run:
                 seeds=self.seeds,
                 presets=self.presets,
                 configurations=self.configuration or (),
+                wordings=self.wordings or (),
             )
             check_settings(whole.only(self.only or ()))
         left_out: list[str] = []

@@ -23,6 +23,7 @@ from atwu.evaluation.generations import GenerationStore, Generator
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.numbers import Numbers, Sides, set_values
 from atwu.evaluation.panel import chosen, find_metric
+from atwu.evaluation.questions.rows import variants
 from atwu.evaluation.result import EvalResult, RowValues
 from atwu.evaluation.session import Session
 from atwu.evaluation.warn import warnings
@@ -246,9 +247,15 @@ def _settings(
         "backend": "transformers" if generator is None else _backend(generator),
         "judge": dict(judge.identity),
         "rows": {split: rows_fingerprint(rows) for split, rows in sets.items()},
+        "wordings": {split: counts for split, rows in sets.items() if (counts := _wordings(rows, config.paraphrases))},
     }
     plain: dict[str, Any] = json.loads(json.dumps(chosen_settings))  # as it is read back, with lists for tuples
     return plain
+
+
+def _wordings(rows: Sequence[Example], most: int) -> list[int]:
+    """In how many wordings questions are asked: the different numbers that rows have."""
+    return sorted({len(variants(row, most)) for row in rows if row.messages})
 
 
 def _backend(generator: Generator) -> str:

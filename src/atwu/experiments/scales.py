@@ -65,6 +65,8 @@ class Scale:
     """Source of the rows to remove, instead of the benchmark's own."""
     retain: str | None = None
     """Source of the rows to keep, likewise."""
+    wordings: tuple[str, ...] = ()
+    """Files with other wordings of measured questions, as `atwu paraphrase` writes them."""
     training: Mapping[str, Any] = field(default_factory=dict)
     """Fields of `UnlearnConfig` shared by all methods."""
     learning_rate: float = 2e-5

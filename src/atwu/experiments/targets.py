@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from atwu.benchmarks.benchmark import Benchmark
 from atwu.benchmarks.load import load_benchmark
 from atwu.benchmarks.sources import load_rows
 from atwu.data.rows import fingerprint
+from atwu.data.schema import Example
 from atwu.experiments.queue import Say, cpu_threads
 from atwu.experiments.scales import Scale, Taught
 from atwu.modeling.named import model_source
@@ -46,14 +47,33 @@ def scale_rows(scale: Scale) -> Benchmark:
     """The rows of a scale.
 
     Raises:
-        ValueError, FileNotFoundError: the benchmark's data are not there.
+        ValueError, FileNotFoundError: the benchmark's data are not there, or a measured forget row has no other wording in the
+            files that should bring them.
     """
     benchmark = load_benchmark(scale.benchmark)
+    known = {_asked(row): row.paraphrases for source in scale.wordings for row in load_rows(source).rows}
+    lacking = [row for row in benchmark.forget if not known.get(_asked(row))] if scale.wordings else []
+    if lacking:
+        raise ValueError(
+            f"{', '.join(scale.wordings)}: {len(lacking)} of the {len(benchmark.forget)} measured forget rows of "
+            f"{benchmark.name} have no other wording there, such as {lacking[0].question!r:.80}; atwu paraphrase writes them."
+        )
+
+    def reworded(rows: Sequence[Example]) -> tuple[Example, ...]:
+        return tuple(dataclasses.replace(row, paraphrases=known.get(_asked(row), row.paraphrases)) for row in rows)
+
     return dataclasses.replace(
         benchmark,
+        forget=reworded(benchmark.forget),
+        retain=reworded(benchmark.retain),
+        kept={name: reworded(rows) for name, rows in benchmark.kept.items()},
         forget_source=scale.forget or benchmark.forget_source,
         retain_source=scale.retain or benchmark.retain_source,
     )
+
+
+def _asked(row: Example) -> tuple[str, str]:
+    return row.question, row.answer
 
 
 def prepare_models(scale: Scale, *, seed: int = 0, say: Say = logger.info) -> Models:

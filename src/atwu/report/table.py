@@ -243,6 +243,10 @@ def said_of(records: Records, table: Table, marks: Mapping[Mark, str], **shown: 
     rows = [f"{split} n={span(part.n)}" for split, part in frame.groupby("set", sort=False)]
     order = {split: place for place, (split, _) in reversed(list(enumerate(table.lines)))}
     rows.sort(key=lambda told: order[told.partition(" n=")[0]])
+    asked = [
+        count for each in records.results.values() for count in each.settings.get("wordings", {}).get("forget", ())
+    ]
+    rows += [f"wordings of a question: {span(asked)}"] if asked else []
     rows.append(f"seeds: {span([len(records.of(label)) for label in records.labels])}")
     left = left_out(records)
     return [

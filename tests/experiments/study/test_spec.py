@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from atwu.benchmarks.load import OwnRows
+from atwu.data.rows import write_rows
 from atwu.experiments.published import published_table
 from atwu.experiments.scales import SCALES, Taught, find_scale, scale_from
+from atwu.experiments.study.conduct import plan_study
 from atwu.experiments.study.plan import check_settings, folder_name, plan
 from atwu.experiments.study.spec import library, read_study
+from atwu.experiments.targets import scale_rows
 from atwu.methods.table import METHODS
 
 
@@ -162,6 +166,23 @@ def test_every_line_runs_under_a_configuration_or_under_several_side_by_side(tmp
     (path := tmp_path / "mine.yaml").write_text("methods: [{method: atwu, configuration: paper}]")
     with pytest.raises(ValueError, match="'atwu' sets its configuration itself"):
         read_study(path).under(["ours"])
+
+
+def test_other_wordings_are_attached_to_the_rows_of_a_benchmark(tmp_path):
+    plain = scale_rows(find_scale("people-tiny"))
+    write_rows(tmp_path / "forget.jsonl", [replace(row, paraphrases=("Say it?",)) for row in plain.forget])
+    found = plan_study("headline", "tofu-small", output=tmp_path, wordings=[str(tmp_path / "forget.jsonl")])
+    assert "paraphrases" not in found.scale.evaluation
+    assert found.runs[0].options == plan_study("headline", "tofu-small", output=tmp_path).runs[0].options
+    worded = scale_rows(replace(find_scale("people-tiny"), wordings=found.scale.wordings))
+    assert [row.paraphrases for row in worded.forget] == [("Say it?",)] * len(plain.forget)
+    assert worded.retain == plain.retain
+    assert (worded.forget_source, worded.pool) == (plain.forget_source, plain.pool)
+    write_rows(tmp_path / "few.jsonl", plain.forget[:3])
+    with pytest.raises(
+        ValueError, match=r"few\.jsonl: 21 of the 24 measured forget rows of people:tiny .* atwu paraphrase"
+    ):
+        scale_rows(replace(find_scale("people-tiny"), wordings=(str(tmp_path / "few.jsonl"),)))
 
 
 def test_published_splits_take_the_values_that_were_tuned_on_the_largest(tmp_path):

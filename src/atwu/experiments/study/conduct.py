@@ -67,6 +67,7 @@ def plan_study(
     seeds: int | None = None,
     presets: Path | None = None,
     configurations: Sequence[str] = (),
+    wordings: Sequence[str] = (),
 ) -> Plan:
     """The plan of a study, with what is left open decided.
 
@@ -75,12 +76,16 @@ def plan_study(
         output: folder; None for runs/STUDY-SCALE.
         presets: folder with preset files of one's own.
         configurations: whole configurations that every line is run under, side by side (`atwu.methods.configurations`).
+        wordings: files with other wordings of the measured questions, instead of the scale's.
 
     Raises:
         ValueError, FileNotFoundError: unknown names, impossible settings.
     """
     written = read_study(study).under(configurations)
     place = find_scale(scale) if scale else written.scale or find_scale(DEFAULT_SCALE)
+    if wordings:  # a scale whose rows have one wording asks for no other
+        asked = {name: value for name, value in place.evaluation.items() if (name, value) != ("paraphrases", 0)}
+        place = replace(place, wordings=tuple(wordings), evaluation=asked)
     if seeds is not None:
         written = written.with_seeds(seeds)
     return plan(written, place, output or Path("runs") / f"{written.name}-{place.name}", presets=presets)
