@@ -23,10 +23,11 @@ from pathlib import Path
 from atwu.cli.app import execute
 
 SERVER = """
-import gc, json, os, sys, traceback
+import gc, json, os, signal, sys, traceback
 import atwu.evaluation.run, atwu.experiments.study.conduct, atwu.report.records, atwu.request.run, atwu.shipping.run
 import rouge_score.rouge_scorer, transformers.models.llama.modeling_llama
-from atwu.cli.app import run
+from atwu.cli import main
+import atwu.cli.app
 
 gc.freeze()  # what is imported is not looked through at every collection
 for line in sys.stdin:
@@ -41,10 +42,12 @@ for line in sys.stdin:
         os.chdir(request["cwd"])
         os.environ.clear()
         os.environ.update(request["env"])
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a test run in the background ignores some
+            signal.signal(number, signal.SIG_DFL)
         sys.argv = ["atwu", *request["arguments"]]
         code = 1
         try:
-            run()
+            main()
             code = 0
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -104,6 +107,15 @@ class Started:
     def ended(self) -> bool:
         """Whether it has come to an end by itself."""
         return bool(select.select([self._answers], [], [], 0)[0])
+
+    def send(self, number: int) -> None:
+        """Send a signal to it and all that it has started."""
+        os.killpg(self._group, number)
+
+    def said(self) -> str:
+        """What it wrote to standard error so far."""
+        path = Path(self._folder.name, "err")
+        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
     def kill(self) -> subprocess.CompletedProcess[str]:
         """Kill it with all that it has started, unless it has just ended."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
@@ -32,13 +33,33 @@ def bar_of(
         leave: keep a finished bar on the terminal.
         initial: how many were done before.
     """
-    if shown and not sys.stderr.isatty():
-        return Lines(rows, total=total, desc=desc or "progress", unit=unit, initial=initial)
-    from tqdm.auto import tqdm
+    desc = desc or "progress"
+    bar: Any
+    if shown and sys.stderr.isatty():
+        from tqdm.auto import tqdm
 
-    return tqdm(
-        rows, total=total, desc=desc, unit=unit, disable=not shown, leave=leave, initial=initial, dynamic_ncols=True
-    )
+        bar = tqdm(rows, total=total, desc=desc, unit=unit, leave=leave, initial=initial, dynamic_ncols=True)
+    else:
+        bar = Lines(rows, total=total, desc=desc, unit=unit, initial=initial, file=sys.stderr if shown else None)
+    _bars[:] = [each for each in _bars if _going(each())]
+    _bars.append(weakref.ref(bar))
+    return bar
+
+
+_bars: list[weakref.ref[Any]] = []
+"""Those that are not at their end, outer ones first, and the newest."""
+
+
+def _going(bar: Any) -> bool:
+    return bar is not None and not bar.disable and bar.n < bar.total
+
+
+def where() -> str:
+    """How far everything is: `at runs: 3 of 12 runs, training: 4 of 40 steps`."""
+    going: list[Any] = [bar for each in _bars if _going(bar := each())]
+    if not going:
+        return "between two parts" if _bars else "while starting"
+    return "at " + ", ".join(f"{bar.desc}: {bar.n} of {bar.total} {bar.unit}s" for bar in going)
 
 
 class Lines:
@@ -53,11 +74,12 @@ class Lines:
         unit: str,
         initial: int = 0,
         every: float = EVERY,
-        file: TextIO | None = None,
+        file: TextIO | None,
     ) -> None:
-        self.total, self.n = total, initial
-        self._rows, self._desc, self._unit, self._initial = rows, desc, unit, initial
-        self._every, self._file = every, file or sys.stderr
+        self.total, self.n, self.desc, self.unit = total, initial, desc, unit
+        self.disable = False
+        """Closed, as tqdm calls it."""
+        self._rows, self._initial, self._every, self._file = rows, initial, every, file
         self._begun = self._told = time.monotonic()
         self._after = ""
         self._write(f"{desc}: {total - initial} {unit}{'' if total - initial == 1 else 's'}")
@@ -71,7 +93,7 @@ class Lines:
         self._told = now
         gone, done = now - self._begun, self.n - self._initial
         left = f", about {clock(gone / done * (self.total - self.n))} left" if done else ""
-        self._write(f"{self._desc}: {self.n} of {self.total} {self._unit}s, {clock(gone)} gone{left}{self._after}")
+        self._write(f"{self.desc}: {self.n} of {self.total} {self.unit}s, {clock(gone)} gone{left}{self._after}")
 
     def set_postfix_str(self, text: str, refresh: bool = True) -> None:
         """What stands at the end of the next line."""
@@ -79,13 +101,15 @@ class Lines:
 
     def close(self) -> None:
         """Say how long it took, if that was long enough for a line in between."""
+        self.disable = True
         if self._told > self._begun:
             self._told = self._begun
             gone = clock(time.monotonic() - self._begun)
-            self._write(f"{self._desc}: {self.n} of {self.total} {self._unit}s in {gone}{self._after}")
+            self._write(f"{self.desc}: {self.n} of {self.total} {self.unit}s in {gone}{self._after}")
 
     def _write(self, line: str) -> None:
-        print(line, file=self._file, flush=True)
+        if self._file is not None:
+            print(line, file=self._file, flush=True)
 
     def __iter__(self) -> Iterator[Any]:
         for row in self._rows or ():

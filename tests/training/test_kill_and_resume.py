@@ -1,10 +1,11 @@
-"""A real process, really killed at any step, continues to bit-identical weights and scorer."""
+"""A real process, really killed or interrupted at any step, continues to bit-identical weights and scorer."""
 
 from __future__ import annotations
 
 import json
 import os
 import random
+import re
 import signal
 import time
 from pathlib import Path
@@ -26,6 +27,7 @@ def command(model: Path, rows: tuple[Path, Path], output: Path, *more: str) -> l
     ]
 
 
+NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 
 
@@ -34,14 +36,18 @@ def last_step(log: Path) -> int:
     return json.loads(lines[-1])["step"] if lines and lines[-1].endswith("}") else 0
 
 
-def kill_at(arguments: list[str], log: Path, step: int) -> None:
+def stop_at(arguments: list[str], log: Path, step: int, number: int = signal.SIGKILL) -> str:
+    """Send a run a signal at a step; gives what it wrote to standard error."""
     process = Started(arguments, env=ENVIRONMENT)
     deadline = time.monotonic() + 120
     while last_step(log) < step:
         assert not process.ended(), "the run ended before it could be killed"
         assert time.monotonic() < deadline
         time.sleep(0.001)
-    assert process.kill().returncode == -signal.SIGKILL
+    process.send(number)
+    done = process.wait()
+    assert done.returncode == (-number if number == signal.SIGKILL else 128 + number), done.stderr
+    return done.stderr
 
 
 @pytest.mark.slow
@@ -53,9 +59,19 @@ def test_killed_run_resumes_to_the_same_bits(model_folder, data_files, tmp_path)
     seed = int(time.time())
     print("seed of the kill steps:", seed)
     draw = random.Random(seed)
-    steps = (draw.randint(5, 20), draw.randint(25, 40))  # of 48; one in the middle of an epoch, one after a resume
-    for step in steps:
-        kill_at(arguments, work / "log.jsonl", step)
+    steps = sorted(draw.sample(range(5, 40), 3))  # of 48
+    stop_at(arguments, work / "log.jsonl", steps[0])
+    assert not killed.exists()
+    for step, (number, name) in zip(steps[1:], draw.sample(sorted(NAMES.items()), 2), strict=True):
+        said = stop_at(arguments, work / "log.jsonl", step, number)
+        (found,) = re.findall(
+            rf"^atwu unlearn: stopped by {name} at training: (\d+) of 48 steps; checkpoint saved; the same command continues$",
+            said,
+            re.M,
+        )
+        assert "Traceback" not in said
+        assert int(found) >= step
+        assert (work / f"checkpoint-{found}").is_dir()
         assert not killed.exists()
     done = run_command(arguments, env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
@@ -77,7 +93,7 @@ def test_killed_run_resumes_to_the_same_bits(model_folder, data_files, tmp_path)
 @pytest.mark.slow
 def test_another_run_in_the_same_place_is_refused(model_folder, data_files, tmp_path):
     output = tmp_path / "out"
-    kill_at(command(model_folder, data_files, output), tmp_path / "out.incomplete" / "log.jsonl", 5)
+    stop_at(command(model_folder, data_files, output), tmp_path / "out.incomplete" / "log.jsonl", 5)
     other = command(model_folder, data_files, output, "--beta", "3")
     done = run_command(other)
     assert done.returncode == 1

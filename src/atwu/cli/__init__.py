@@ -5,6 +5,9 @@ from __future__ import annotations
 
 def main() -> None:
     """Entry point of the `atwu` command."""
+    from atwu._interrupts import take_over
+
+    take_over()  # before anything that takes time to import
     from atwu.cli.app import run
 
     run()

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from atwu._interrupts import call_it
 from atwu._reading import printable
 from atwu.cli.options import UsageError
 from atwu.cli.output import stand_out
@@ -39,6 +40,12 @@ COMMANDS = {
 }
 """Words -> module and dataclass; only the module of the command that runs is imported."""
 
+CONTINUING = frozenset(
+    ["unlearn", "finetune", "evaluate", "study run", "tune", "judge agreement", "paraphrase", "evidence"]
+)
+"""Commands that go on from where they were stopped."""
+STARTING_OVER = frozenset(["unlearn", "finetune"])
+"""Those of them that begin anew with --overwrite."""
 _LONGEST = 600
 EXPECTED = (AtwuError, ValueError, ImportError, OSError)
 
@@ -60,9 +67,6 @@ def run() -> None:
             raise
         stand_out(f"error: {in_a_line(error)}", "red")
         sys.exit(2 if isinstance(error, UsageError) else 1)
-    except KeyboardInterrupt:
-        stand_out("stopped.")
-        sys.exit(130)
     finally:
         _leave_process_group()
 
@@ -84,6 +88,9 @@ def execute(words: Sequence[str]) -> None:
     """
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # says at its import what it lacks
     name, rest = _split(words)
+    anew = name in STARTING_OVER and "--overwrite" in rest
+    then = "the same command begins anew (--overwrite)" if anew else "the same command continues"
+    call_it(name, then=then if name in CONTINUING else "")
     try:
         if name in COMMANDS:
             parsed(_command(name), rest, name=name).run()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from atwu._interrupts import give_up, held_back
 from atwu.cli.options import option
 from atwu.cli.output import note, say
 from atwu.modeling.opening import Loading
@@ -41,7 +42,8 @@ class Chat:
         note("an empty line starts anew, Ctrl-D ends")
         while True:
             try:
-                words = input("you> ").strip()
+                with held_back(give_up):  # which leaves the terminal as it was
+                    words = input("you> ").strip()
             except EOFError:
                 say("")
                 return

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atwu._reading import blamed
 from atwu.cli.options import Option, UsageError, option, options_of, settings
-from atwu.cli.output import say, stand_out
+from atwu.cli.output import say
 from atwu.modeling.opening import Loading
 
 if TYPE_CHECKING:
@@ -182,16 +181,15 @@ class Unlearn:
             "say": tell,
         }
         done: Further | Outcome
-        with interruptible():
-            if self.ledger is not None:
-                loading = asdict(self.loading)
-                done = unlearn_further(
-                    self.ledger, self.forget, model=self.model, loading=loading, output=self.output, **how
-                )
-                outcome = done.outcome
-            else:
-                source = ModelSource(model=self.model, **asdict(self.loading))
-                done = outcome = unlearn(source, self.forget, output=str(self.output), **how)
+        if self.ledger is not None:
+            loading = asdict(self.loading)
+            done = unlearn_further(
+                self.ledger, self.forget, model=self.model, loading=loading, output=self.output, **how
+            )
+            outcome = done.outcome
+        else:
+            source = ModelSource(model=self.model, **asdict(self.loading))
+            done = outcome = unlearn(source, self.forget, output=str(self.output), **how)
         if outcome is not None and (run := outcome.run) is not None:
             tell(f"unlearned model in {run.output} ({run.steps} steps, {run.seconds:.0f} s)")
         tell(f"\n{done.summary()}")
@@ -240,15 +238,9 @@ class Finetune:
             raise UsageError("give either --model (continue from it) or --scratch (build a new one).")
         quiet_transformers()
         source = ModelSource(model=self.model, scratch=self.scratch, tokenizer=self.tokenizer, **asdict(self.loading))
-        with interruptible():
-            finished = run_finetune(
-                source,
-                self.training(),
-                data=self.data,
-                output=self.output,
-                overwrite=self.overwrite,
-                say=say,
-            )
+        finished = run_finetune(
+            source, self.training(), data=self.data, output=self.output, overwrite=self.overwrite, say=say
+        )
         if first_process():
             say(f"model in {finished.output} ({finished.steps} steps, {finished.seconds:.0f} s)")
 
@@ -267,13 +259,3 @@ class Finetune:
 def first_process() -> bool:
     """Whether this process speaks for all."""
     return os.environ.get("RANK", "0") == "0"
-
-
-@contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    """Say how to go on when the user stops a run."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        stand_out("stopped; the same command continues from the last checkpoint.")
-        raise SystemExit(130) from None

@@ -82,19 +82,15 @@ class Tune:
             f"{count} method{'s' if count > 1 else ''} x {self.trials} trials at {tuning.here.name}; storage {masked(url)}"
         )
         devices = visible_devices() if self.processes > 1 else ()
-        try:
-            with open_queue(
-                self.processes,
-                folder=folder,
-                devices=devices,
-                cluster=self.cluster,
-                gpus_per_run=self.gpus_per_run,
-                say=say,
-            ) as queue:
-                done = tune_methods(tuning, queue, fixed=self.fixed or (), say=say)
-        except KeyboardInterrupt:
-            stand_out("stopped; the same command continues.")
-            raise SystemExit(130) from None
+        with open_queue(
+            self.processes,
+            folder=folder,
+            devices=devices,
+            cluster=self.cluster,
+            gpus_per_run=self.gpus_per_run,
+            say=say,
+        ) as queue:
+            done = tune_methods(tuning, queue, fixed=self.fixed or (), say=say)
         found = done.searches
         console = terminal()
         if len(found) == 1:

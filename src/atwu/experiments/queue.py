@@ -16,7 +16,6 @@ import multiprocessing
 import os
 import pickle
 import platform
-import signal
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -25,6 +24,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from atwu._interrupts import take_over_worker
 from atwu.errors import WorkerError
 
 logger = logging.getLogger(__name__)
@@ -239,7 +239,7 @@ class Processes(Queue):
                 worker.process.terminate()
         for worker in self._workers.values():
             worker.process.join(timeout=_LAST_SECONDS)
-            worker.process.terminate()
+            worker.process.kill()
             worker.process.join()
         self._workers.clear()
 
@@ -295,7 +295,7 @@ def _serve(tasks: Connection, cwd: Path, environment: dict[str, str], threads: i
     parent = multiprocessing.parent_process()
     assert parent is not None
     threading.Thread(target=lambda: (wait([parent.sentinel]), os._exit(1)), daemon=True).start()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the driver, which ends its workers
+    take_over_worker()
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)

@@ -13,7 +13,7 @@ import itertools
 import logging
 import random
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,6 +21,7 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from atwu._extras import require
+from atwu._interrupts import held_back
 from atwu.judge.chat import ChatRequest, OnReply, OnWaste, Reply, Waste
 from atwu.judge.endpoint import find_endpoint, quiet
 from atwu.judge.outcomes import Failure, read_completion, read_status, refused_parameter
@@ -131,17 +132,18 @@ class OpenAIChat:
 
     async def _answer_all(self, requests: Sequence[ChatRequest], on_reply: OnReply, on_waste: OnWaste) -> None:
         call = _Call(iter(enumerate(requests)), on_reply, on_waste)
-        async with self._client() as client:
-            workers = [asyncio.create_task(self._work(client, call)) for _ in range(self.concurrency)]
-            try:
-                await asyncio.wait(workers)
-            except asyncio.CancelledError:  # Ctrl-C
-                if call.flying:
-                    note = f"stopping: {call.flying} calls in flight are waited for; Ctrl-C again drops them"
-                    tqdm.write(note, file=sys.stderr)
-                call.stop.set()
-                await asyncio.wait(workers)
-                raise
+        with held_back(_cancelling()):
+            async with self._client() as client:
+                workers = [asyncio.create_task(self._work(client, call)) for _ in range(self.concurrency)]
+                try:
+                    await asyncio.wait(workers)
+                except asyncio.CancelledError:  # Ctrl-C
+                    if call.flying:
+                        note = f"stopping: {call.flying} calls in flight are waited for; Ctrl-C again drops them"
+                        tqdm.write(note, file=sys.stderr)
+                    call.stop.set()
+                    await asyncio.wait(workers)
+                    raise
         if call.error is not None:
             raise call.error
 
@@ -268,6 +270,13 @@ class OpenAIChat:
             logger.warning("%s does not take %s, which is left out from now on; replies may vary.", self._model, name)
         self._refused |= {name}
         return True
+
+
+def _cancelling() -> Callable[[], object]:
+    """What cancels the task that runs now, called in between."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    return lambda: loop.call_soon_threadsafe(task.cancel)
 
 
 def _in_an_event_loop() -> bool:

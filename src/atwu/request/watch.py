@@ -160,12 +160,17 @@ class Watch(TrainerCallback):
                 )
             else:
                 self.say(f"step {look.step}: forget rows are no better known than rows no model saw; stopping")
-                control.should_training_stop = True
+                self._end(control)
         elif len(self.looks) > LOOKS:
             self.say(f"step {look.step}: {LOOKS} looks without getting there; stopping")
-            control.should_training_stop = True
+            self._end(control)
         elif self.adapt and self.left(self.looks[-2]) - left < LITTLE and self.rise(look) < self.limits.rise / 2:
             self._scale(FASTER, "little happens")
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Nothing to go on from is left where training ended."""
+        if control.should_training_stop and state.global_step < state.max_steps:
+            control.should_save = False
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Leave the best weights in the model; a run of given length is looked at as it ends."""
@@ -241,9 +246,13 @@ class Watch(TrainerCallback):
             self.looks.append(dataclasses.replace(self.best, step=self.looks[-1].step, learning_rate=self._rate()))
         if self.steps_back > STEPS_BACK or not self.adapt:
             self.say(f"{said}; back to the best weights, and stopping")
-            control.should_training_stop = True
+            self._end(control)
         else:
             self._scale(SLOWER, f"{said}; back to the best weights")
+
+    def _end(self, control: Any) -> None:
+        """End training, without a checkpoint of this step: to go on from there would be another run."""
+        control.should_training_stop, control.should_save = True, False
 
     def _rate(self) -> float:
         scheduler = self.trainer.lr_scheduler

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import os
 import shutil
+import signal
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from transformers import PrinterCallback, ProgressCallback, Trainer
 from transformers.trainer_callback import TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
+from atwu._interrupts import Held, end, held_back
 from atwu.data.pairing import EpochSampler
 from atwu.errors import NonFiniteLossError
 from atwu.methods.seen import Denominators
@@ -74,20 +76,30 @@ class TokenTrainer(Trainer):
         self._parts: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=args.device))
         self._part_steps: dict[str, set[int]] = defaultdict(set)
         self._saving_to: str | None = None
+        self._held: Held | None = None
+        """Signals that came while training; None where no checkpoint is written for them."""
+        self.ending = False
+        """One came to this or another process."""
         self.companions: list[Companion] = []
         """What goes into checkpoints besides."""
         for built_in in (ProgressCallback, PrinterCallback):
             self.remove_callback(built_in)
         self.add_callback(_Resumed(self))
-        if not args.disable_tqdm:
-            self.add_callback(ProgressLine(lambda: self.expected_steps))
+        self.add_callback(_Interrupted(self))
+        self.add_callback(ProgressLine(lambda: self.expected_steps, shown=not args.disable_tqdm))
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        """Prepare what the run looks up, then train as transformers' `Trainer` does."""
+        """Prepare what the run looks up, then train as transformers' `Trainer` does.
+
+        A command that is interrupted ends after the step and with a checkpoint, where checkpoints are written.
+        """
         self.course, clock = Course(datetime.datetime.now(datetime.UTC)), time.perf_counter()
         try:
             self._prepare_run()
-            return super().train(*args, **kwargs)
+            if self.args.save_strategy == "no":
+                return super().train(*args, **kwargs)
+            with held_back() as self._held:
+                return super().train(*args, **kwargs)
         finally:
             self.course.seconds = time.perf_counter() - clock
 
@@ -272,6 +284,16 @@ class TokenTrainer(Trainer):
             os.replace(staging / name, run / name)
             shutil.rmtree(staging, ignore_errors=True)
             _keep_newest(run, self.args.save_total_limit)
+        if self.ending and self._held is not None:
+            self.accelerator.wait_for_everyone()
+            end(self._held.number or signal.SIGTERM, "checkpoint saved")
+
+    def came_to_any(self) -> bool:
+        """Whether a signal came to any of the processes."""
+        if self._held is None:
+            return False
+        came = torch.tensor(float(self._held.number is not None), device=self.args.device)
+        return bool(self._sum_over_processes(came) > 0)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)
@@ -295,6 +317,17 @@ class _Resumed(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._trainer.course.resumed_from = state.global_step
+
+
+class _Interrupted(TrainerCallback):
+    """Has a checkpoint written after the step in which a signal came."""
+
+    def __init__(self, trainer: TokenTrainer) -> None:
+        self._trainer = trainer
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._trainer.came_to_any():
+            self._trainer.ending = control.should_save = True
 
 
 def _keep_newest(run: Path, limit: int | None) -> None:

@@ -28,15 +28,18 @@ class ProgressLine(TrainerCallback):
 
     Args:
         expected: gives the steps that a run is likely to take, where it may end before its last; None: all.
+        shown: False only counts.
     """
 
-    def __init__(self, expected: Callable[[], int | None] = lambda: None) -> None:
+    def __init__(self, expected: Callable[[], int | None] = lambda: None, *, shown: bool = True) -> None:
         self._bar: Any = None
-        self._expected = expected
+        self._expected, self._shown = expected, shown
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero:
-            self._bar = bar_of(total=state.max_steps, desc="training", unit="step", initial=state.global_step)
+            self._bar = bar_of(
+                total=state.max_steps, desc="training", unit="step", initial=state.global_step, shown=self._shown
+            )
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
         if self._bar is not None and logs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -115,24 +116,36 @@ def test_what_is_finished_is_skipped(finished, folder, environment):
     assert {path: path.stat().st_mtime_ns for path in finished.glob("runs/*/*")} == before
 
 
-@pytest.fixture(scope="module")
-def continued(finished, folder, environment) -> Path:
-    """The same study, killed while two workers were at it, and continued by one."""
-    output = folder / "killed"
+def stop_with(number, *, after, folder, output, environment):
+    """Send two workers and their driver a signal, once so many runs are finished."""
     process = Started(["study", "run", folder / "mine.yaml", "--output", output, "--processes", 2], env=environment)
     deadline = time.monotonic() + 300
-    while len(list(output.glob("runs/*/eval.json"))) < 2:
-        assert not process.ended(), "the study ended before it could be killed"
+    while len(list(output.glob("runs/*/eval.json"))) < after:
+        assert not process.ended(), "the study ended before it could be stopped"
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    assert process.kill().returncode == -signal.SIGKILL
+    process.send(number)
+    return process.wait()
+
+
+@pytest.fixture(scope="module")
+def continued(finished, folder, environment) -> Path:
+    """The same study, stopped and killed while two workers were at it, and continued by one."""
+    output = folder / "stopped"
+    stopped = stop_with(signal.SIGTERM, after=1, folder=folder, output=output, environment=environment)
+    assert stopped.returncode == 128 + signal.SIGTERM
+    last = r"atwu study run: stopped by SIGTERM at runs: \d of 8 runs; the same command continues"
+    assert re.fullmatch(last, stopped.stderr.splitlines()[-1])
+    assert "Traceback" not in stopped.stderr
+    killed = stop_with(signal.SIGKILL, after=3, folder=folder, output=output, environment=environment)
+    assert killed.returncode == -signal.SIGKILL
     assert len(list(output.glob("runs/*/eval.json"))) < 8
     run(environment, "run", folder / "mine.yaml", "--output", output, "--processes", 1)
     return output
 
 
 @pytest.mark.slow
-def test_a_killed_study_continues_to_the_same_numbers_with_any_number_of_workers(finished, continued):
+def test_a_stopped_study_continues_to_the_same_numbers_with_any_number_of_workers(finished, continued):
     assert len(values(finished)) == 8
     assert values(continued) == values(finished)
 

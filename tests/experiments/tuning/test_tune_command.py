@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,7 @@ from atwu.benchmarks.people.rows import people
 from atwu.modeling.scratch import train_tokenizer
 from atwu.training.config import UnlearnConfig
 from atwu.training.presets import read_preset
-from tests.commands import run_here
+from tests.commands import Started, run_here
 
 SECRET = "s3cret-Kelbury"
 
@@ -110,3 +113,30 @@ def test_second_stage_and_what_cannot_be_tuned_of_all(micro, tmp_path, monkeypat
     assert about["source"] == (
         f"atwu tune --method grad_diff --scale {scale} --trials 1 --transfer-to {scale} --transfer-trials 1"
     )
+
+
+def test_a_search_that_is_stopped_says_so(micro, tmp_path):
+    search = Started(
+        [
+            "tune",
+            "--method",
+            "grad_diff",
+            "--scale",
+            micro / "micro.yaml",
+            "--trials",
+            500,
+            "--output",
+            tmp_path / "out",
+        ]
+    )
+    deadline = time.monotonic() + 120
+    while not list((tmp_path / "out" / "trials").rglob("eval.json")):
+        assert not search.ended(), search.said()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    search.send(signal.SIGHUP)
+    done = search.wait()
+    assert done.returncode == 128 + signal.SIGHUP
+    last = r"atwu tune: stopped by SIGHUP at \S*grad_diff\S*: \d+ of 500 trials.*; the same command continues"
+    assert re.fullmatch(last, done.stderr.splitlines()[-1])
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,102 @@
+"""Ctrl-C, SIGTERM and SIGHUP: real signals to real commands, which say one line and end with 128 + the signal."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_kill_and_restart import arguments, keys, stored
+from tests.commands import Started
+
+NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
+
+
+def caught(process: int) -> set[int]:
+    """Signals that a process has a handler for."""
+    found = re.search(r"^SigCgt:\s*(\w+)", Path(f"/proc/{process}/status").read_text(), re.M)
+    assert found is not None
+    return {number for number in NAMES if int(found[1], 16) >> (number - 1) & 1}
+
+
+def starting(ignored: int | None = None) -> subprocess.Popen[str]:
+    """A command that has its handlers and begins to import."""
+    command = [sys.executable, "-m", "atwu", "evaluate", "--model", "nowhere", "--forget", "people:tiny:forget"]
+
+    def dispositions() -> None:
+        for number in NAMES:
+            signal.signal(number, signal.SIG_IGN if number == ignored else signal.SIG_DFL)
+
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=dispositions)
+    while caught(process.pid) != set(NAMES) - {ignored}:
+        assert process.poll() is None
+        time.sleep(0.001)
+    return process
+
+
+def wait_for(there: Callable[[], bool], command: Started) -> None:
+    deadline = time.monotonic() + 120
+    while not there():
+        assert not command.ended(), command.said()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+@pytest.mark.parametrize("number", NAMES)
+def test_a_command_that_starts_says_so(number: int) -> None:
+    process = starting()
+    process.send_signal(number)
+    said = process.communicate()[1]
+    assert process.returncode == 128 + number
+    assert re.fullmatch(
+        rf"atwu: stopped by {NAMES[number]} while starting\n|atwu evaluate: stopped by {NAMES[number]} while starting; "
+        r"the same command continues\n",
+        said,
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+def test_what_a_command_was_told_to_ignore_it_ignores() -> None:
+    process = starting(ignored=signal.SIGHUP)
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGTERM)
+    assert "stopped by SIGTERM" in process.communicate()[1]
+    assert process.returncode == 128 + signal.SIGTERM
+
+
+def test_calls_in_flight_are_waited_for_and_stored(models, environment, server, tmp_path):
+    command = Started(
+        arguments(models, server.url("slow"), tmp_path / "eval.json"),
+        env=environment | {"ATWU_CACHE": str(tmp_path / "cache")},
+    )
+    wait_for(lambda: server.count("slow") > 2, command)
+    command.send(signal.SIGTERM)
+    done = command.wait()
+    assert done.returncode == 128 + signal.SIGTERM, done.stderr
+    last = r"^atwu evaluate: stopped by SIGTERM at .*: \d+ of \d+ calls; the same command continues$"
+    assert re.search(last, done.stderr, re.M)
+    assert "Traceback" not in done.stderr
+    identity = {"kind": "openai", "model": "m", "base_url": server.url("slow")}
+    assert stored(tmp_path / "cache", tmp_path / "scratch") == set(keys(server.log("slow"), identity))
+    assert not (tmp_path / "eval.json").exists()
+
+
+def test_a_second_signal_ends_at_once(models, environment, server, tmp_path):
+    command = Started(
+        arguments(models, server.url("stuck"), tmp_path / "eval.json"),
+        env=environment | {"ATWU_CACHE": str(tmp_path / "cache")},
+    )
+    wait_for(lambda: server.count("stuck") == 2, command)
+    command.send(signal.SIGINT)
+    wait_for(lambda: "2 calls in flight are waited for" in command.said(), command)
+    command.send(signal.SIGTERM)
+    done = command.wait()
+    assert done.returncode == -signal.SIGTERM
+    assert "Traceback" not in done.stderr
