@@ -44,6 +44,9 @@ for line in sys.stdin:
         os.environ.update(request["env"])
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a test run in the background ignores some
             signal.signal(number, signal.SIG_DFL)
+        encoding = os.environ.get("PYTHONIOENCODING")
+        for stream in (sys.stdout, sys.stderr) if encoding else ():  # as an interpreter that starts would
+            stream.reconfigure(encoding=encoding, errors="strict" if stream is sys.stdout else "backslashreplace")
         sys.argv = ["atwu", *request["arguments"]]
         code = 1
         try:

@@ -13,7 +13,7 @@ from typing import Any
 from atwu._interrupts import call_it
 from atwu._reading import printable
 from atwu.cli.options import UsageError
-from atwu.cli.output import stand_out
+from atwu.cli.output import any_terminal, stand_out
 from atwu.cli.parse import parsed
 from atwu.errors import AtwuError
 
@@ -56,6 +56,7 @@ def run() -> None:
     Set ATWU_DEBUG=1 to see where an error came from.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    any_terminal()
     try:
         execute(sys.argv[1:])
         sys.stdout.flush()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
+import io
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,6 +18,28 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _COLOURS = {"red": 31, "yellow": 33}
+
+
+_PLAIN = str.maketrans("–−×·’‘“”↑↓²ℓΔ₀₁", "--x*''\"\"^v2lD01") | str.maketrans(
+    {"±": "+-", "…": "...", "→": "->", "√": "sqrt", "Σ": "sum", "‖": "||", "α": "alpha", "β": "beta", "γ": "gamma"}
+    | {"δ": "delta", "π": "pi", "ρ": "rho", "σ": "sigma", "τ": "tau"}
+)
+"""What stands for a sign of ours where a terminal does not have it."""
+
+
+def any_terminal() -> None:
+    """Print to terminals of any encoding: signs as ASCII, all that is in rows and names as Python writes it (`\\xe9`)."""
+    codecs.register_error("atwu", _as_ascii)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="atwu")
+
+
+def _as_ascii(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    signs = error.object[error.start : error.end]
+    return signs.translate(_PLAIN).encode("ascii", "backslashreplace").decode(), error.end
 
 
 def say(text: object) -> None:
