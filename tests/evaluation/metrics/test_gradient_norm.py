@@ -11,17 +11,19 @@ from atwu.evaluation.metrics.gradient_norm import gradient_norms, mean_of_norms
 
 def encoded(seed: int, *, length: int, start: int) -> EncodedRow:
     ids = torch.randint(3, 64, (length,), generator=torch.Generator().manual_seed(seed)).tolist()
-    return EncodedRow(tuple(ids), (-100,) * start + tuple(ids[start:]), None, (None,) * length, has_terminal=True)
+    labels = (-100,) * start + tuple(ids[start:])
+    places = [(index, index + 1) if start <= index < length - 1 else None for index in range(length)]
+    return EncodedRow(tuple(ids), labels, None, tuple(places), has_terminal=True)
 
 
 ROWS = [encoded(n, length=6 + 3 * n, start=1 + n) for n in range(3)]
 
 
 def plain(model, row) -> float:
-    """Full logits, one `backward`, norms read off `.grad`."""
+    """Full logits without the terminal token, one `backward`, norms read off `.grad`."""
     model.zero_grad()
     logps = model(torch.tensor([row.input_ids])).logits[0, :-1].log_softmax(-1)
-    losses = [-logps[n, row.input_ids[n + 1]] for n in range(row.answer_start - 1, len(row.input_ids) - 1)]
+    losses = [-logps[n, row.input_ids[n + 1]] for n in range(row.answer_start - 1, len(row.input_ids) - 2)]
     (sum(losses) / len(losses)).backward()
     norms = [float(parameter.grad.pow(2).sum().sqrt()) for parameter in model.parameters()]
     model.zero_grad()

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from atwu.data.schema import IGNORE_INDEX
 from atwu.evaluation.columns import FORGET, HOLDOUT
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.membership import score_column
@@ -29,11 +30,12 @@ def mean_of_norms(gradients: Iterable[Tensor]) -> float:
 
 
 def gradient_norms(model: nn.Module, rows: Sequence[EncodedRow], *, progress: str | None = None) -> list[float]:
-    """`mean_of_norms` of dL/d(theta) for every row, L the mean negative log-likelihood of its counted tokens.
+    """`mean_of_norms` of dL/d(theta) for every row, L the mean negative log-likelihood of the tokens of its answer.
 
-    The terminal token counts; so do frozen parameters, but not integer ones (quantised) and none twice (tied). A tensor the
-    row does not reach, such as an idle expert, is left out of the row's mean. Only norms are kept: each gradient is freed as
-    soon as it is there, so the pass needs the memory of a forward pass with activations, not of a second model.
+    The terminal token does not count, as in open-unlearning; frozen parameters do, but not integer ones (quantised) and
+    none twice (tied). A tensor the row does not reach, such as an idle expert, is left out of the row's mean. Only norms
+    are kept: each gradient is freed as soon as it is there, so the pass needs the memory of a forward pass with
+    activations, not of a second model.
 
     Args:
         model: causal language model, run in eval mode; its gradients, `requires_grad` and train/eval state are put back.
@@ -51,12 +53,20 @@ def gradient_norms(model: nn.Module, rows: Sequence[EncodedRow], *, progress: st
     results = []
     with _collecting(model) as norms, torch.enable_grad():
         for row in bar_of(rows, total=len(rows), desc=progress, unit="row", shown=progress is not None, leave=False):
-            tensors = collate_rows([dataclasses.replace(row, token_labels=None)])
+            tensors = collate_rows([_without_terminal(row)])
             (out,) = forward_tokens(model, [{name: tensor.to(device) for name, tensor in tensors.items()}])
             (-out.logps[out.mask].mean()).backward()
             results.append(mean_of_norms(norms))  # the norm of a norm is itself
             norms.clear()
     return results
+
+
+def _without_terminal(row: EncodedRow) -> EncodedRow:
+    """The row with labels on its answer's text alone, or as it is where there is no text."""
+    text = tuple(
+        IGNORE_INDEX if offset is None else label for label, offset in zip(row.labels, row.answer_offsets, strict=True)
+    )
+    return dataclasses.replace(row, labels=text if set(text) - {IGNORE_INDEX} else row.labels, token_labels=None)
 
 
 class GradientNorm(Metric):

@@ -1,0 +1,78 @@
+"""The page of the paper's tables: every published table is on it, and every command plans."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+
+from atwu.cli.parse import parsed
+from atwu.cli.study import Run
+from atwu.cli.tune import Tune
+from atwu.experiments.published import published_table, published_tables
+from atwu.experiments.study.conduct import plan_study
+from atwu.experiments.study.plan import check_settings
+from atwu.experiments.tuning.tune import decide
+from atwu.methods.presets import find_preset
+from atwu.methods.table import METHODS
+from tests.snippets import ROOT
+
+PAGE = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
+LINES = [tuple(cell.strip() for cell in line.split("|")[1:4]) for line in PAGE.splitlines() if line.startswith("| ")][
+    1:
+]
+STUDIES = [(table, found[0]) for _, table, cell in LINES if (found := re.findall(r"`(atwu study run [^`]*)`", cell))]
+
+NOT_HERE = {"uniform", "model_difference"}
+"""Scores of the AUROC table that the page says are missing, or that are 1/2 by definition."""
+
+
+def test_every_published_table_is_there_once():
+    assert sorted(table.strip("`") for _, table, _ in LINES if table != "–") == sorted(published_tables())
+
+
+@pytest.mark.parametrize(("table", "command"), STUDIES, ids=[command for _, command in STUDIES])
+def test_every_study_plans_what_was_published(table, command, tmp_path):
+    asked = parsed(Run, shlex.split(command)[3:], name="study run")
+    found = plan_study(
+        asked.study,
+        asked.scale,
+        output=tmp_path,
+        wordings=asked.wordings or (),
+        configurations=asked.configuration or (),
+    )
+    check_settings(found)
+    assert {run.config(found.scale).configuration for run in found.runs} == {"authors"}
+    if table == "–":
+        return
+    name = table.strip("`")
+    published = published_table(name)
+    there = {run.label for run in found.runs}
+    assert set(published.rows) - {"original"} - NOT_HERE <= there
+    usual = found.study.published.get(found.scale.name, found.study.published.get("default"))
+    assert usual == name or name in ("tofu-forget10-8b", "rwku-panel")
+    for run in found.runs:
+        if run.label in published.rows and run.label in METHODS and "older version" not in " ".join(published.notes):
+            preset = find_preset(found.scale.presets or found.scale.name, run.method)
+            if preset is not None:
+                assert run.config(found.scale).learning_rate == preset.options["learning_rate"]
+
+
+def test_the_search_is_decided(tmp_path):
+    (command,) = re.findall(r"`(atwu tune [^`]*)`", PAGE)
+    asked = parsed(Tune, shlex.split(command)[2:], name="tune")
+    tuning = decide(
+        asked.method,
+        scale=asked.scale,
+        transfer_to=asked.transfer_to,
+        trials=asked.trials,
+        transfer_trials=asked.transfer_trials,
+        output=tmp_path,
+    )
+    assert (tuning.here.name, tuning.there.name, tuning.trials, tuning.transfer_trials) == (
+        "rwku-phi3",
+        "rwku-phi3",
+        20,
+        5,
+    )
