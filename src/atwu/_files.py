@@ -17,15 +17,33 @@ def write_json(path: str | Path, value: Any) -> None:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a file in one step; its folder is made when missing."""
+    """Write a file in one step; its folder is made when missing, and on return it is on disk."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         temporary.write_text(text, encoding="utf-8", newline="\n")
-        os.replace(temporary, path)
+        move(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def move(source: Path, target: Path) -> None:
+    """Put a file or folder in the place of another in one step that outlives a power failure."""
+    synced(source)
+    os.replace(source, target)
+    synced(target.parent)
+
+
+def synced(path: Path) -> None:
+    """Wait until a file's contents, or the names in a folder, are on disk; Windows has no such call for what is only read."""
+    if os.name == "nt":
+        return
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
 def check_writable(path: Path | None, *, overwrite: bool) -> None:

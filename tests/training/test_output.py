@@ -39,7 +39,7 @@ def test_a_finished_run_is_replaced_only_when_asked_and_in_one_move(tmp_path):
     with pytest.raises(FileExistsError, match="already holds a finished run"):
         OutputFolder(path)
     folder = OutputFolder(path, overwrite=True)
-    assert folder.begin({"a": 1}) is None
+    folder.begin({"a": 1})
     result = folder.work / "final"
     finished(result)
     (result / "new").write_text("")
@@ -55,20 +55,21 @@ def test_a_work_folder_that_is_just_being_made_is_known_as_such(tmp_path):
     for name in ("run.lock", ".run_key.json.123.tmp"):
         (work / name).touch()
         OutputFolder(tmp_path / "run")
-    assert OutputFolder(tmp_path / "run").begin({}) is None
+    OutputFolder(tmp_path / "run").begin({})
 
 
 def test_an_unfinished_run_is_resumed_or_refused_by_its_key(tmp_path):
     first = OutputFolder(tmp_path / "run")
-    assert first.begin({"config": {"beta": 1}}) is None
+    first.begin({"config": {"beta": 1}})
     first._lock.close()
     (first.work / "checkpoint-7").mkdir()
     again = OutputFolder(tmp_path / "run")
-    assert again.begin({"config": {"beta": 1}}) == str(first.work / "checkpoint-7")
+    again.begin({"config": {"beta": 1}})
+    assert (first.work / "checkpoint-7").exists()
     again._lock.close()
     with pytest.raises(FileExistsError, match=r"differs in config\.beta"):
         OutputFolder(tmp_path / "run").begin({"config": {"beta": 2}})
-    assert OutputFolder(tmp_path / "run", overwrite=True).begin({"config": {"beta": 2}}) is None
+    OutputFolder(tmp_path / "run", overwrite=True).begin({"config": {"beta": 2}})
     assert not (first.work / "checkpoint-7").exists()
 
 

@@ -8,7 +8,7 @@ a loss that is not finite stops the run.
 from __future__ import annotations
 
 import datetime
-import os
+import logging
 import shutil
 import signal
 import time
@@ -21,19 +21,19 @@ import torch
 from torch import Tensor, nn
 from transformers import PrinterCallback, ProgressCallback, Trainer
 from transformers.trainer_callback import TrainerCallback
-from transformers.trainer_utils import get_last_checkpoint
 
 from atwu._interrupts import Held, end, held_back
 from atwu.data.pairing import EpochSampler
 from atwu.errors import NonFiniteLossError
 from atwu.methods.seen import Denominators
+from atwu.training.checkpoints import STAGING, check_whole, drop_damaged, last_checkpoint, publish, step_of
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.model import LoadedModel, as_given
-from atwu.training.progress import ProgressLine
-from atwu.training.record import Course, log_text, push, run_record, save_result, write_about
+from atwu.training.progress import ProgressLine, Say, log_text
+from atwu.training.record import Course, push, run_record, save_result, write_about
 from atwu.training.rows import RowSet
 
-STAGING = ".incomplete"
+logger = logging.getLogger(__name__)
 
 
 class Companion(Protocol):
@@ -63,8 +63,10 @@ class TokenTrainer(Trainer):
         args: TokenTrainingConfig,
         *,
         callbacks: list[TrainerCallback] | None = None,
+        say: Say = logger.info,
         **kwargs: Any,
     ) -> None:
+        self._say = say
         self.loaded = model if isinstance(model, LoadedModel) else as_given(model, args)
         self.sets: Mapping[str, RowSet] = {}
         """What it trains on, by name."""
@@ -88,20 +90,46 @@ class TokenTrainer(Trainer):
         self.add_callback(_Interrupted(self))
         self.add_callback(ProgressLine(lambda: self.expected_steps, shown=not args.disable_tqdm))
 
-    def train(self, *args: Any, **kwargs: Any) -> Any:
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """Prepare what the run looks up, then train as transformers' `Trainer` does.
 
         A command that is interrupted ends after the step and with a checkpoint, where checkpoints are written.
+
+        Args:
+            resume_from_checkpoint: a checkpoint; or True for the newest in `output_dir` that is whole, and from the start
+                if all there are damaged.
+
+        Raises:
+            ValueError: the checkpoint is damaged, or there is none.
         """
         self.course, clock = Course(datetime.datetime.now(datetime.UTC)), time.perf_counter()
+        checkpoint = self._whole(resume_from_checkpoint)
+        if checkpoint is not None:
+            self._say(f"resuming the unfinished run at step {step_of(checkpoint)}")
         try:
             self._prepare_run()
             if self.args.save_strategy == "no":
-                return super().train(*args, **kwargs)
+                return super().train(checkpoint, *args, **kwargs)
             with held_back() as self._held:
-                return super().train(*args, **kwargs)
+                return super().train(checkpoint, *args, **kwargs)
         finally:
             self.course.seconds = time.perf_counter() - clock
+
+    def _whole(self, asked: str | bool | None) -> str | None:
+        """The checkpoint to resume from."""
+        if not asked:
+            return None
+        if isinstance(asked, str):
+            check_whole(asked)
+            return asked
+        run = str(self.args.output_dir)
+        if last_checkpoint(run) is None:
+            raise ValueError(f"{run} holds no checkpoint to resume from.")
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            drop_damaged(run)
+        self.accelerator.wait_for_everyone()
+        return last_checkpoint(run)
 
     def _prepare_run(self) -> None:
         """Called before the first step."""
@@ -153,7 +181,7 @@ class TokenTrainer(Trainer):
         return (loss, None) if return_outputs else loss
 
     def _stopped(self, what: str) -> str:
-        last = get_last_checkpoint(self.args.output_dir) if os.path.isdir(str(self.args.output_dir)) else None
+        last = last_checkpoint(str(self.args.output_dir))
         kept = f"the last good checkpoint is {last}" if last else "no checkpoint was written yet"
         return f"{what}; {kept}. {self.remedy}"
 
@@ -234,7 +262,7 @@ class TokenTrainer(Trainer):
         fingerprint = save_result(self, folder, use_up=False)
         if self.args.should_save:
             record = run_record(self, settings=self.args.as_plain(), result_fingerprint=fingerprint)
-            write_about(folder, record, log_text(self))
+            write_about(folder, record, log_text(self.state))
 
     def _save_weights(self, folder: str | None) -> None:
         # transformers pickles its arguments beside the weights; nothing reads that file, and it would hold the token.
@@ -279,11 +307,7 @@ class TokenTrainer(Trainer):
             self._saving_to = None
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
-            name = f"checkpoint-{self.state.global_step}"
-            shutil.rmtree(run / name, ignore_errors=True)
-            os.replace(staging / name, run / name)
-            shutil.rmtree(staging, ignore_errors=True)
-            _keep_newest(run, self.args.save_total_limit)
+            publish(staging / f"checkpoint-{self.state.global_step}", run, keep=self.args.save_total_limit)
         if self.ending and self._held is not None:
             self.accelerator.wait_for_everyone()
             end(self._held.number or signal.SIGTERM, "checkpoint saved")
@@ -328,16 +352,6 @@ class _Interrupted(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._trainer.came_to_any():
             self._trainer.ending = control.should_save = True
-
-
-def _keep_newest(run: Path, limit: int | None) -> None:
-    if not limit or limit < 1:
-        return
-    checkpoints = sorted(run.glob("checkpoint-*"), key=lambda path: int(path.name.rsplit("-", 1)[1]))
-    for old in checkpoints[:-limit]:
-        doomed = run / STAGING
-        os.replace(old, doomed)
-        shutil.rmtree(doomed, ignore_errors=True)
 
 
 def _real_tokens(inputs: Any) -> int:

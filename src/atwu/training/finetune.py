@@ -64,6 +64,7 @@ class FinetuneTrainer(TokenTrainer):
         train_dataset: rows of any kind that `encode_dataset` takes.
         processing_class: the model's tokenizer.
         callbacks: transformers callbacks.
+        say: receives one line of plain text per decision worth knowing.
     """
 
     args: FinetuneConfig
@@ -144,5 +145,6 @@ def run_finetune(
         train_dataset=encoded,
         processing_class=tokenizer,
         callbacks=[JsonLog(folder.log)],
+        say=say,
     )
-    return train_into(folder, trainer, settings, inputs={}, say=say)
+    return train_into(folder, trainer, settings, inputs={})

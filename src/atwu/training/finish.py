@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from atwu.training.base import TokenTrainer
+from atwu.training.checkpoints import last_checkpoint
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.output import OutputFolder
-from atwu.training.progress import Say
+from atwu.training.progress import log_text
 from atwu.training.record import packages, push, run_record, save_result, write_about
 
 NOT_RESULT = frozenset(
@@ -78,7 +79,6 @@ def train_into(
     settings: Mapping[str, Any],
     *,
     inputs: Mapping[str, str],
-    say: Say,
 ) -> FinishedRun:
     """Train from the start or the last checkpoint of the same run, and publish the finished folder.
 
@@ -87,7 +87,6 @@ def train_into(
         trainer: before its first step; it started from a `ModelSource` and logs to `folder.log`.
         settings: as `work_in` gave them.
         inputs: digests of what the run reads besides model and rows.
-        say: receives one line of plain text.
 
     Raises:
         FileExistsError: another run was left unfinished in the folder, or one is going on.
@@ -107,15 +106,13 @@ def train_into(
         "versions": packages(trainer),
     }
     first = config.process_index == 0
-    checkpoint = folder.begin(key) if first else None
+    if first:
+        folder.begin(key)
     config.distributed_state.wait_for_everyone()
-    if not first:
-        checkpoint = folder.last_checkpoint()
-    resumed = int(checkpoint.rsplit("-", 1)[1]) if checkpoint else 0
-    if checkpoint:
-        say(f"resuming the unfinished run at step {resumed}")
-    trainer.train(resume_from_checkpoint=checkpoint)
-    finished = FinishedRun(folder.path, trainer.course.seconds, trainer.state.global_step, resumed)
+    trainer.train(resume_from_checkpoint=last_checkpoint(folder.work) is not None)
+    finished = FinishedRun(
+        folder.path, trainer.course.seconds, trainer.state.global_step, resumed_from=trainer.course.resumed_from
+    )
     trainer.check_finite()
     final = folder.work / "final"
     if first:
@@ -124,7 +121,7 @@ def train_into(
     result = save_result(trainer, final, use_up=True)
     if first:
         record = run_record(trainer, settings=settings, result_fingerprint=result)
-        write_about(final, record, folder.log.read_text(encoding="utf-8"))
+        write_about(final, record, log_text(trainer.state))
         folder.publish(final)
         if settings["push_to_hub"]:
             push(folder.path, config)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 import tempfile
@@ -16,15 +17,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from transformers.trainer_utils import get_last_checkpoint
-
-from atwu._files import write_json
+from atwu._files import move, synced, write_json
+from atwu.training.checkpoints import last_checkpoint
 
 RECORD_NAME = "run.json"
 LOG_NAME = "log.jsonl"
 RECORD_SCHEMA = "atwu.run/1"
 KEY_NAME = "run_key.json"
 LOCK_NAME = "run.lock"
+
+logger = logging.getLogger(__name__)
 
 
 class OutputFolder:
@@ -64,7 +66,7 @@ class OutputFolder:
     def _is_work(self) -> bool:
         """Whether the work folder is of this module; one that is just being made holds its lock before its key."""
         names = {entry.name for entry in self.work.iterdir()}
-        return KEY_NAME in names or all(name == LOCK_NAME or name.startswith(f".{KEY_NAME}.") for name in names)
+        return not names.isdisjoint((KEY_NAME, LOCK_NAME)) or all(name.startswith(f".{KEY_NAME}.") for name in names)
 
     def check_space(self, needed: int) -> None:
         """Refuse to start when the disk cannot hold the result.
@@ -84,8 +86,8 @@ class OutputFolder:
                 "(checkpoint with optimizer, and the result); free some space, or use --save-strategy no."
             )
 
-    def begin(self, key: Mapping[str, Any]) -> str | None:
-        """Take hold of the work folder; return the checkpoint to resume from, if an identical run left one.
+    def begin(self, key: Mapping[str, Any]) -> None:
+        """Take hold of the work folder; what is in it afterwards is of an identical run.
 
         Args:
             key: everything that decides the result of the run.
@@ -93,25 +95,37 @@ class OutputFolder:
         Raises:
             FileExistsError: another run was left unfinished here and `overwrite` is off, or one is going on.
         """
-        digest = hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()
+        key = json.loads(json.dumps(dict(key), default=str))
         self.work.mkdir(parents=True, exist_ok=True)
         self._hold()
-        file = self.work / KEY_NAME
-        if file.is_file():
-            known = json.loads(file.read_text(encoding="utf-8"))
-            if known.get("digest") == digest and not self.overwrite:
-                return self.last_checkpoint()
+        if not self.overwrite and (known := self._known()) is not None:
+            if known == key:
+                return
             # Without a checkpoint there is nothing to go on with, and nothing to lose.
-            if not self.overwrite and self.last_checkpoint() is not None:
-                changed = differences(known.get("key", {}), json.loads(json.dumps(dict(key), default=str)))
+            if last_checkpoint(self.work) is not None:
                 raise FileExistsError(
-                    f"{self.work} holds an unfinished run that differs in {changed}; finish it with its own settings, "
-                    "or pass --overwrite to discard it."
+                    f"{self.work} holds an unfinished run that differs in {differences(known, key)}; finish it with its "
+                    "own settings, or pass --overwrite to discard it."
                 )
-            for entry in self.work.iterdir():
-                if entry.name != LOCK_NAME:
-                    shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-        write_json(file, {"digest": digest, "key": dict(key)})
+        for entry in self.work.iterdir():
+            if entry.name != LOCK_NAME:
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        write_json(self.work / KEY_NAME, {"digest": _digest(key), "key": key})
+
+    def _known(self) -> dict[str, Any] | None:
+        """Key of the run that was left here; None if there is none, or it is damaged, which is said in a warning."""
+        file = self.work / KEY_NAME
+        try:
+            read = json.loads(file.read_text(encoding="utf-8"))
+            key: dict[str, Any] = read["key"]
+            if read["digest"] == _digest(key):
+                return key
+        except FileNotFoundError:
+            if last_checkpoint(self.work) is None:
+                return None
+        except (ValueError, LookupError, TypeError):
+            pass
+        logger.warning("warning: %s is damaged or missing, so whose run this is cannot be told; it begins anew", file)
         return None
 
     def _hold(self) -> None:
@@ -131,23 +145,24 @@ class OutputFolder:
         self._lock.write(str(os.getpid()))
         self._lock.flush()
 
-    def last_checkpoint(self) -> str | None:
-        """Newest checkpoint in the work folder."""
-        checkpoint: str | None = get_last_checkpoint(str(self.work))
-        return checkpoint
-
     def publish(self, result: Path) -> None:
         """Move the finished folder `result` into place and drop the work folder."""
+        for file in sorted(result.rglob("*")):
+            synced(file)
         if self.path.exists():
             aside = Path(tempfile.mkdtemp(prefix=f".{self.path.name}.", dir=self.path.parent))
             os.replace(self.path, aside / "old")
-            os.replace(result, self.path)
+            move(result, self.path)
             shutil.rmtree(aside)
         else:
-            os.replace(result, self.path)
+            move(result, self.path)
         if self._lock is not None:
             self._lock.close()
         shutil.rmtree(self.work, ignore_errors=True)
+
+
+def _digest(key: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:

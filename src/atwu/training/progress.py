@@ -59,23 +59,14 @@ class ProgressLine(TrainerCallback):
 
 
 class JsonLog(TrainerCallback):
-    """Appends every log to a JSONL file; a resumed run first drops the lines it is about to write again."""
+    """Appends every log to a JSONL file; a resumed run first writes what its checkpoint knows."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if not state.is_world_process_zero:
-            return
-        kept = []
-        if self.path.is_file():
-            for line in self.path.read_text(encoding="utf-8").splitlines():
-                try:
-                    if json.loads(line)["step"] <= state.global_step:
-                        kept.append(line)
-                except (ValueError, KeyError):
-                    continue  # the line a killed run was writing
-        self.path.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+        if state.is_world_process_zero:
+            self.path.write_text(log_text(state), encoding="utf-8")
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
         if state.is_world_process_zero and logs:
@@ -83,9 +74,22 @@ class JsonLog(TrainerCallback):
                 file.write(log_line(state.global_step, logs))
 
 
+def log_text(state: Any) -> str:
+    """Everything that a trainer logged, as the lines of `log.jsonl`.
+
+    Args:
+        state: of the trainer.
+    """
+    return "".join(
+        log_line(logs["step"], {name: value for name, value in logs.items() if name != "step"})
+        for logs in state.log_history
+    )
+
+
 def log_line(step: int, logs: Mapping[str, Any]) -> str:
-    """What was logged at a step as one line of JSON; numbers that are not finite become null."""
+    """What was logged at a step as one line of JSON, sorted by name; numbers that are not finite become null."""
     finite = {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in logs.items()
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in sorted(logs.items())
     }
     return json.dumps({"step": step} | finite) + "\n"

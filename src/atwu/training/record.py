@@ -20,7 +20,6 @@ from atwu.modeling.load import ADAPTER_CONFIG, ADAPTER_WEIGHTS, add_adapter, loa
 from atwu.training.card import model_card, public_record
 from atwu.training.model import ModelSource, load_source
 from atwu.training.output import LOG_NAME, RECORD_NAME, RECORD_SCHEMA
-from atwu.training.progress import log_line
 
 if TYPE_CHECKING:
     from atwu.training.base import TokenTrainer
@@ -88,15 +87,6 @@ def write_about(folder: Path, record: Mapping[str, Any], log: str) -> None:
     write_text(folder / LOG_NAME, log)
     write_text(folder / "README.md", model_card(record))
     write_json(folder / RECORD_NAME, record)
-
-
-def log_text(trainer: TokenTrainer) -> str:
-    """Everything that a trainer logged, as the lines of `log.jsonl`."""
-    lines = (
-        log_line(int(logs["step"]), {name: value for name, value in logs.items() if name != "step"})
-        for logs in trainer.state.log_history
-    )
-    return "".join(lines)
 
 
 def save_result(trainer: TokenTrainer, folder: Path, *, use_up: bool) -> str:

@@ -90,7 +90,7 @@ def run_unlearn(
     trainer = unlearn_trainer(source, rows, config, tokenizer=tokenizer, callbacks=[JsonLog(folder.log)], say=say)
     for callback in watch(trainer) if watch else ():
         trainer.add_callback(callback)
-    return train_into(folder, trainer, settings, inputs=_inputs(trainer.recipe), say=say)
+    return train_into(folder, trainer, settings, inputs=_inputs(trainer.recipe))
 
 
 def unlearn_trainer(

@@ -101,11 +101,12 @@ class UnlearnTrainer(TokenTrainer):
             data_collator=PairCollator(0 if pad_id is None else pad_id),
             processing_class=processing_class,
             callbacks=callbacks,
+            say=say,
             **kwargs,
         )
         if (layers := trained_layers(self.recipe, self.loaded.model)) is not None:
             train_only_down_projections(unwrap(self.loaded.model), layers)
-        self._rows, self._say, self.sets = rows, say, rows.sets
+        self._rows, self.sets = rows, rows.sets
         self._known: LookUps | None = None
         self.scorer: TokenScorer | None = None
         """The token scorer, for methods with learned weights."""

@@ -1,0 +1,55 @@
+"""Folders that say what they hold: every file with its size and SHA-256 in `manifest.json`, written last.
+
+A folder that is not as its manifest says was cut off, or damaged afterwards.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from atwu._files import synced, write_json
+from atwu._reading import read_json
+
+MANIFEST_NAME = "manifest.json"
+
+
+def write_manifest(folder: Path) -> None:
+    """Write what a folder holds; on return all of it is on disk."""
+    (folder / MANIFEST_NAME).unlink(missing_ok=True)
+    inside = sorted(folder.rglob("*"))
+    for path in inside:
+        synced(path)
+    files = {
+        path.relative_to(folder).as_posix(): {"size": path.stat().st_size, "sha256": _sha256(path)}
+        for path in inside
+        if path.is_file()
+    }
+    write_json(folder / MANIFEST_NAME, {"files": files})
+
+
+def damage(folder: Path) -> str | None:
+    """What is wrong with a folder and in which file; None if it is as its manifest says. Further files are no damage."""
+    try:
+        files = read_json(folder / MANIFEST_NAME)["files"]
+        written = [(str(name), int(file["size"]), str(file["sha256"])) for name, file in files.items()]
+    except FileNotFoundError:
+        return f"{MANIFEST_NAME} is missing"
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return f"{MANIFEST_NAME} cannot be read"
+    for name, size, sha256 in written:
+        try:
+            if (found := (folder / name).stat().st_size) != size:
+                return f"{name} has {found} bytes, and {size} were written"
+            if _sha256(folder / name) != sha256:
+                return f"{name} is not what was written"
+        except FileNotFoundError:
+            return f"{name} is missing"
+        except OSError as error:
+            return f"{name} cannot be read: {error.strerror}"
+    return None
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,167 @@
+"""Every file of an interrupted run, damaged in every way: it is named, and the resumed run ends with the same bits."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from transformers import TrainerCallback
+
+from atwu import UnlearnConfig
+from atwu._manifest import MANIFEST_NAME
+from atwu.training.checkpoints import drop_damaged, last_checkpoint
+from atwu.training.output import KEY_NAME, LOCK_NAME, LOG_NAME, OutputFolder
+from atwu.training.run import ModelSource, run_unlearn
+from tests.damage import DAMAGES, damage
+from tests.training.conftest import make_trainer
+
+IN_CHECKPOINT = (
+    "config.json",
+    "generation_config.json",
+    "manifest.json",
+    "model.safetensors",
+    "optimizer.pt",
+    "rng_state.pth",
+    "scheduler.pt",
+    "scorer.safetensors",
+    "scorer_config.json",
+    "scorer_optimizer.safetensors",
+    "scorer_progress.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "trainer_state.json",
+)
+IN_WORK_FOLDER = (KEY_NAME, LOG_NAME, LOCK_NAME)
+
+
+class Interrupt(TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == 5:
+            raise KeyboardInterrupt
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    """A run that was stopped behind its checkpoints 2 and 4, and what comes out of one that was not."""
+
+    work: Path
+    model: Path
+    rows: tuple[Path, Path]
+    whole: dict[str, bytes]
+
+    def copy(self, output: Path) -> Path:
+        return Path(shutil.copytree(self.work, output.with_name(f"{output.name}.incomplete")))
+
+    def finish(self, output: Path) -> dict[str, bytes]:
+        return finish(self.model, self.rows, output)
+
+
+def finish(model: Path, rows: tuple[Path, Path], output: Path, **more) -> dict[str, bytes]:
+    config = UnlearnConfig(
+        method="atwu",
+        max_steps=6,
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=1,
+        scorer_every=2,
+        learning_rate=1e-3,
+        save_strategy="steps",
+        save_steps=2,
+        save_total_limit=2,
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+    run_unlearn(ModelSource(model=str(model)), config, forget=str(rows[0]), retain=str(rows[1]), output=output, **more)
+    kept = {name: (output / name).read_bytes() for name in ("model.safetensors", "scorer.safetensors")}
+    lines = [json.loads(line) for line in (output / LOG_NAME).read_text().splitlines()]
+    return kept | {LOG_NAME: json.dumps([line for line in lines if "loss" in line]).encode()}
+
+
+@pytest.fixture(scope="module")
+def interrupted(model_folder, data_files, tmp_path_factory) -> Interrupted:
+    folder = tmp_path_factory.mktemp("interrupted")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("ATWU_CACHE", str(folder / "cache"))
+        whole = finish(model_folder, data_files, folder / "whole")
+        with pytest.raises(KeyboardInterrupt):
+            finish(model_folder, data_files, folder / "run", watch=lambda _: [Interrupt()])
+    return Interrupted(folder / "run.incomplete", model_folder, data_files, whole)
+
+
+def test_the_files_are_those_that_are_damaged_here(interrupted):
+    assert sorted(path.name for path in (interrupted.work / "checkpoint-4").iterdir()) == sorted(IN_CHECKPOINT)
+    there = {path.name for path in interrupted.work.iterdir()}
+    assert there == {*IN_WORK_FOLDER, "checkpoint-2", "checkpoint-4"}
+
+
+@pytest.mark.parametrize("name", IN_CHECKPOINT)
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_the_last(name, interrupted, tmp_path, caplog):
+    for how in DAMAGES:
+        caplog.clear()
+        work = interrupted.copy(tmp_path / how)
+        damage(work / "checkpoint-4" / name, how)
+        drop_damaged(work)
+        (said,) = (record.getMessage() for record in caplog.records)
+        assert said.startswith(f"warning: {work / 'checkpoint-4'} is damaged (")
+        assert name in said or (name == MANIFEST_NAME and how == "flipped")
+        assert said.endswith("); trying checkpoint-2")
+        assert last_checkpoint(work) == str(work / "checkpoint-2")
+
+
+@pytest.mark.parametrize("damaged", [("checkpoint-4",), ("checkpoint-4", "checkpoint-2")])
+def test_from_an_older_checkpoint_or_anew_the_run_ends_with_the_same_bits(damaged, interrupted, tmp_path, caplog):
+    work = interrupted.copy(tmp_path / "run")
+    for checkpoint in damaged:
+        damage(work / checkpoint / "optimizer.pt", "flipped")
+    assert interrupted.finish(tmp_path / "run") == interrupted.whole
+    said = [record.getMessage() for record in caplog.records if record.name.startswith("atwu")]
+    assert [line.rpartition("; ")[2] for line in said] == ["trying checkpoint-2", "the run begins anew"][: len(damaged)]
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["resumed_from_step"] == (2 if len(damaged) == 1 else 0)
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_damaged_log_is_written_again_from_the_checkpoint(how, interrupted, tmp_path):
+    damage(interrupted.copy(tmp_path / "run") / LOG_NAME, how)
+    assert interrupted.finish(tmp_path / "run") == interrupted.whole
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_run_whose_key_is_damaged_begins_anew_and_says_so(how, interrupted, tmp_path, caplog):
+    work = interrupted.copy(tmp_path / "run")
+    key = json.loads((work / KEY_NAME).read_text())["key"]
+    damage(work / KEY_NAME, how)
+    OutputFolder(tmp_path / "run").begin(key)
+    assert f"{work / KEY_NAME} is damaged or missing" in caplog.text
+    assert {path.name for path in work.iterdir()} == {KEY_NAME, LOCK_NAME}
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_what_is_in_the_lock_does_not_matter(how, interrupted, tmp_path, caplog):
+    work = interrupted.copy(tmp_path / "run")
+    damage(work / LOCK_NAME, how)
+    OutputFolder(tmp_path / "run").begin(json.loads((work / KEY_NAME).read_text())["key"])
+    assert last_checkpoint(work) == str(work / "checkpoint-4")
+    assert not caplog.records
+
+
+def test_a_damaged_checkpoint_that_is_asked_for_is_refused(interrupted, tmp_path):
+    work = interrupted.copy(tmp_path / "run")
+    damage(work / "checkpoint-4" / "scorer_config.json", "missing")
+    trainer = make_trainer(interrupted.model, work, method="atwu")
+    with pytest.raises(ValueError, match=r"checkpoint-4 is damaged \(scorer_config\.json is missing\); resume from"):
+        trainer.train(resume_from_checkpoint=str(work / "checkpoint-4"))
+    with pytest.raises(ValueError, match="holds no checkpoint to resume from"):
+        make_trainer(interrupted.model, tmp_path / "other", method="atwu").train(resume_from_checkpoint=True)
+
+
+@pytest.mark.night
+@pytest.mark.parametrize("how", DAMAGES)
+@pytest.mark.parametrize("name", [*(f"checkpoint-4/{name}" for name in IN_CHECKPOINT), *IN_WORK_FOLDER])
+def test_whatever_is_damaged_the_resumed_run_ends_with_the_same_bits(name, how, interrupted, tmp_path, caplog):
+    caplog.set_level(logging.WARNING)
+    damage(interrupted.copy(tmp_path / "run") / name, how)
+    assert interrupted.finish(tmp_path / "run") == interrupted.whole
