@@ -6,12 +6,16 @@ A folder that is not as its manifest says was cut off, or damaged afterwards.
 from __future__ import annotations
 
 import hashlib
+import logging
+import shutil
 from pathlib import Path
 
 from atwu._files import synced, write_json
 from atwu._reading import read_json
 
 MANIFEST_NAME = "manifest.json"
+
+logger = logging.getLogger(__name__)
 
 
 def write_manifest(folder: Path) -> None:
@@ -48,6 +52,17 @@ def damage(folder: Path) -> str | None:
         except OSError as error:
             return f"{name} cannot be read: {error.strerror}"
     return None
+
+
+def is_kept(folder: Path) -> bool:
+    """Whether a folder of the cache is there as it was written; a damaged one is named in a warning and removed."""
+    if not folder.exists():
+        return False
+    if (wrong := damage(folder)) is None:
+        return True
+    logger.warning("warning: %s is damaged (%s); it is made again", folder, wrong)
+    shutil.rmtree(folder)
+    return False
 
 
 def _sha256(path: Path) -> str:

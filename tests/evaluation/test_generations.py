@@ -22,6 +22,7 @@ from atwu.data.schema import Message
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.generations import Decoding, Generation, GenerationStore, Prompt, generate_all, generation_key
 from atwu.modeling.scratch import SHAPES, scratch_model, train_tokenizer
+from tests.damage import DAMAGES, damage
 
 
 def ask(question: str, **more: object) -> Prompt:
@@ -142,7 +143,9 @@ def test_a_file_belongs_to_one_generator_and_says_to_which(tmp_path: Path) -> No
     lines = [json.loads(line) for line in store.path("one").read_text().splitlines()]
     key = generation_key(ask("ab"), Decoding())
     assert lines[0] == {"generator": "one"}
-    assert {"key": key, "text": "ba", "tokens": 3} in lines[1:]
+    assert {"key": key, "text": "ba", "tokens": 3} in [
+        {name: line[name] for name in ("key", "text", "tokens")} for line in lines[1:]
+    ]
     assert len(lines) == 3
 
 
@@ -292,3 +295,24 @@ def test_a_killed_process_is_continued_where_it_was(tmp_path: Path) -> None:
     by_key = [{line["key"]: (line["text"], line["tokens"]) for line in lines(folder)} for folder in (calm, killed)]
     assert by_key[0] == by_key[1]
     assert len(by_key[0]) == len(lines(killed)) == 80, "none was made twice"
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_damaged_store_is_named_and_its_texts_are_generated_again(
+    how: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, prompts = GenerationStore(tmp_path), [ask("ab"), ask("c"), ask("de")]
+    whole = generate_all(Reverser(identity="one"), prompts, Decoding(), store=store)
+    damage(store.path("one"), how)
+    assert generate_all(Reverser(identity="one"), prompts, Decoding(), store=store) == whole
+    said = [f"{store.path('one')} has" in message and "damaged lines" in message for message in caplog.messages]
+    assert said == [True] * (how != "missing")
+
+
+def test_no_flipped_bit_of_a_line_is_believed(tmp_path: Path) -> None:
+    store = GenerationStore(tmp_path)
+    store.append("one", [("key", Generation("some words", 3))])
+    content = store.path("one").read_bytes()
+    for place in range(content.index(b"\n") + 1, len(content)):
+        store.path("one").write_bytes(content[:place] + bytes([content[place] ^ 2]) + content[place + 1 :])
+        assert store.read("one") in ({}, {"key": Generation("some words", 3)})

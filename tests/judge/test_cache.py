@@ -188,6 +188,35 @@ def test_damaged_file_is_named_and_kept(tmp_path):
     assert path.read_bytes() == garbage
 
 
+@pytest.mark.parametrize(
+    "damaged", ["substr(value, 1, 40)", "replace(value, 'yes', 'no')", "zeroblob(60)", "value || ' '"]
+)
+def test_a_damaged_reply_is_named_and_asked_for_again(damaged, tmp_path, caplog):
+    path = tmp_path / "judge.sqlite"
+    cache = ReplyCache(path)
+    cache.put("a", {"text": "yes"})
+    cache.put("b", {"text": "yes"})
+    with sqlite3.connect(path) as plain:
+        plain.execute(f"UPDATE replies SET value = {damaged} WHERE key = 'a'")
+    assert cache.get_many(["a", "b"]) == {"b": {"text": "yes"}}
+    assert caplog.messages == [f"warning: {path}: the reply a is damaged; it is asked for again"]
+    assert cache.put("a", {"text": "yes"}) == {"text": "yes"}
+
+
+def test_a_reply_that_was_paid_for_before_there_were_hashes_is_kept(tmp_path):
+    cache = ReplyCache(tmp_path / "judge.sqlite")
+    with sqlite3.connect(cache.path) as plain:
+        plain.execute("INSERT INTO replies VALUES ('a', '{\"text\": \"yes no\"}', 0)")
+    assert cache.get_many(["a"]) == {"a": {"text": "yes no"}}
+
+
+def test_zeros_are_told_at_once(tmp_path):
+    path = tmp_path / "judge.sqlite"
+    path.write_bytes(bytes(8192))
+    with pytest.raises(CacheError, match=r"judge\.sqlite: not a readable store .* Nothing was deleted"):
+        ReplyCache(path)
+
+
 def test_damage_in_the_middle_is_told(tmp_path):
     path = tmp_path / "judge.sqlite"
     cache = ReplyCache(path)

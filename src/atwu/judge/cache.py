@@ -9,6 +9,7 @@ neighbours, forgets everything.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sqlite3
 import threading
@@ -20,6 +21,8 @@ from typing import Any
 
 from atwu._cache import cache_folder, short_hash
 from atwu.judge.chat import ChatRequest
+
+logger = logging.getLogger(__name__)
 
 _PATIENCE = 60.0
 """Seconds to wait for other writers."""
@@ -88,14 +91,20 @@ class ReplyCache:
             raise
 
     def get_many(self, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """Values of those keys that are stored."""
+        """Values of those keys that are stored; a damaged one is named in a warning and removed."""
         wanted = list(dict.fromkeys(keys))
         found: dict[str, dict[str, Any]] = {}
         for start in range(0, len(wanted), _LOOK_UP):
             part = wanted[start : start + _LOOK_UP]
             marks = ",".join("?" * len(part))
             rows = self._execute(f"SELECT key, value FROM replies WHERE key IN ({marks})", part)
-            found.update((key, json.loads(value)) for key, value in rows)
+            for key, stored in rows:
+                value = _read(key, stored)
+                if value is not None:
+                    found[key] = value
+                    continue
+                logger.warning("warning: %s: the reply %s is damaged; it is asked for again", self.path, key)
+                self._execute("DELETE FROM replies WHERE key = ?", [key])
         return found
 
     def put(self, key: str, value: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,7 +116,7 @@ class ReplyCache:
         """
         self._execute(
             "INSERT OR IGNORE INTO replies (key, value, created) VALUES (?, ?, ?)",
-            [key, json.dumps(dict(value), sort_keys=True), time.time()],
+            [key, _written(key, value), time.time()],
         )
         return self.get_many([key])[key]
 
@@ -155,6 +164,21 @@ class ReplyCache:
             f"{self.path}: cannot be used as a store of replies ({error}). Check that it is a store made here, that "
             f"you may write to its folder and that the disk is not full, or name another file."
         )
+
+
+def _written(key: str, value: Mapping[str, Any]) -> str:
+    """A value as it is stored: a hash of it with its key, and the value."""
+    text = json.dumps(dict(value), sort_keys=True)
+    return f"{short_hash([key, text])} {text}"
+
+
+def _read(key: str, stored: object) -> dict[str, Any] | None:
+    """The value that was stored, or None if it is not as it was written."""
+    hashed, _, text = str(stored).partition(" ")
+    if hashed.startswith("{"):  # paid for and stored before there were hashes
+        hashed, text = short_hash([key, str(stored)]), str(stored)
+    value: dict[str, Any] | None = json.loads(text) if hashed == short_hash([key, text]) else None
+    return value
 
 
 def _code(error: Exception) -> int:

