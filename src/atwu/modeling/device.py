@@ -1,4 +1,4 @@
-"""Which device to run on, and how much memory was used there."""
+"""Which device to run on, what it is, and how much memory was used there."""
 
 from __future__ import annotations
 
@@ -46,3 +46,13 @@ def peak_memory(device: torch.device) -> int:
                 return int(line.split()[1]) * 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if platform.system() == "Darwin" else peak * 1024
+
+
+def machine(device: torch.device) -> str:
+    """What computes there, as far as digits depend on it: the GPU's name, or the processor's and its vector instructions."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    facts = Path("/proc/cpuinfo")
+    lines = facts.read_text(encoding="utf-8").splitlines() if facts.is_file() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return f"{next(names, platform.machine())}, {torch.backends.cpu.get_cpu_capability()}"

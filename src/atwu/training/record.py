@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from atwu._files import versions, write_json, write_text
 from atwu.modeling.adapters import adapters_of, merged
-from atwu.modeling.device import peak_memory
+from atwu.modeling.device import machine, peak_memory
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.load import ADAPTER_CONFIG, ADAPTER_WEIGHTS, add_adapter, load_model
 from atwu.training.card import model_card, public_record
@@ -73,6 +73,7 @@ def run_record(trainer: TokenTrainer, *, settings: Mapping[str, Any], result_fin
         "seed": config.seed,
         "config": dict(settings),
         "versions": packages(trainer),
+        "machine": machine(config.device),
         "started": None if course.started is None else course.started.isoformat(timespec="seconds"),
         "train_seconds": round(course.seconds, 3),
         "peak_memory_bytes": peak_memory(config.device),
