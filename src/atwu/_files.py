@@ -17,10 +17,10 @@ def write_json(path: str | Path, value: Any) -> None:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a file in one step; its folder is made when missing, and on return it is on disk."""
-    path = Path(path)
+    """Write a file in one step, where symbolic links lead to; its folder is made when missing, and on return it is on disk."""
+    path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name[:50]}.{os.getpid()}.tmp")  # a name may be as long as names can be
     try:
         temporary.write_text(text, encoding="utf-8", newline="\n")
         move(temporary, path)
@@ -46,19 +46,30 @@ def synced(path: Path) -> None:
         os.close(file)
 
 
+def plain_modes(*paths: Path) -> None:
+    """Give files and folders the modes that the umask asks for; those of safetensors and tempfile are their owner's alone."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    for path in paths:
+        path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)
+
+
 def check_writable(path: Path | None, *, overwrite: bool) -> None:
     """Check that a file can be written, before anything is computed; None is always fine.
 
     Raises:
         FileExistsError: it is there and may not be replaced.
+        IsADirectoryError: it is a folder.
         FileNotFoundError: its folder is not there.
     """
     if path is None:
         return
+    if path.is_dir():
+        raise IsADirectoryError(f"cannot write {path}: it is a folder; choose another output.")
     if path.exists() and not overwrite:
         raise FileExistsError(f"{path} exists; choose another output or pass --overwrite.")
-    if not path.absolute().parent.is_dir():
-        raise FileNotFoundError(f"cannot write {path}: folder {path.absolute().parent} does not exist.")
+    if not (folder := Path(os.path.realpath(path)).parent).is_dir():
+        raise FileNotFoundError(f"cannot write {path}: folder {folder} does not exist.")
 
 
 @contextlib.contextmanager

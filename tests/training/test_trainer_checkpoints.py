@@ -66,6 +66,8 @@ def test_checkpoints_hold_the_scorer_and_no_pickle_of_ours(model_folder, tmp_pat
     names = {path.name for path in (tmp_path / "checkpoint-12").iterdir()}
     assert {"model.safetensors", "scorer.safetensors", "scorer_optimizer.safetensors", "scorer_progress.json"} <= names
     assert "training_args.bin" not in names
+    modes = {path.stat().st_mode for path in (tmp_path / "checkpoint-12").iterdir()}
+    assert len(modes) == 1, "safetensors' files are readable by their owner alone"
     assert json.loads((tmp_path / "checkpoint-12" / "scorer_progress.json").read_text()) == {"updates": 6}
     loaded = TokenScorer.from_pretrained(tmp_path / "checkpoint-12")
     assert torch.equal(loaded.linear.weight, trainer.scorer.linear.weight)

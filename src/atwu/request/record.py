@@ -27,7 +27,7 @@ from atwu.data.schema import Example
 from atwu.evaluation.result import STRICT, EvalResult, read_result, row_id
 from atwu.request.choose import Choice
 from atwu.request.verdict import VERDICT_NAME, Answered
-from atwu.training.output import RECORD_NAME, OutputFolder, differences
+from atwu.training.output import RECORD_NAME, OutputFolder, differences, output_path
 
 SCHEMA: Final = "atwu.request/1"
 MADE_BY = "atwu unlearn"
@@ -98,7 +98,7 @@ class RequestFolder:
     """The files of the request whose model goes to `output`."""
 
     def __init__(self, output: str | Path) -> None:
-        self.output = Path(output).expanduser().absolute()
+        self.output = output_path(output)
         self.work = self.output.with_name(f"{self.output.name}.request")
         self.done = self.output / "request"
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from atwu._files import versions, write_json
+from atwu._files import plain_modes, versions, write_json
 from atwu.benchmarks.people.rows import people
 from atwu.benchmarks.sources import load_rows
 from atwu.data.rows import fingerprint
@@ -266,7 +266,7 @@ def _then(model: Path, source: Source, form: Format, forget: str | None) -> tupl
 
 def _publish(staging: Path, folder: Path) -> None:
     """Move the finished folder into place."""
-    staging.chmod(0o755)
+    plain_modes(staging, *staging.rglob("*"))
     if folder.exists():
         aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         os.replace(folder, aside / "old")

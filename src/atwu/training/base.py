@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from transformers import PrinterCallback, ProgressCallback, Trainer
 from transformers.trainer_callback import TrainerCallback
 
+from atwu._files import plain_modes
 from atwu._interrupts import Held, end, held_back
 from atwu.data.pairing import EpochSampler
 from atwu.errors import NonFiniteLossError
@@ -307,7 +308,9 @@ class TokenTrainer(Trainer):
             self._saving_to = None
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
-            publish(staging / f"checkpoint-{self.state.global_step}", run, keep=self.args.save_total_limit)
+            made = staging / f"checkpoint-{self.state.global_step}"
+            plain_modes(*made.rglob("*.safetensors"))
+            publish(made, run, keep=self.args.save_total_limit)
         if self.ending and self._held is not None:
             self.accelerator.wait_for_everyone()
             end(self._held.number or signal.SIGTERM, "checkpoint saved")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from atwu._files import move, synced, write_json
+from atwu._reading import printable
 from atwu.training.checkpoints import last_checkpoint
 
 RECORD_NAME = "run.json"
@@ -25,6 +26,31 @@ LOG_NAME = "log.jsonl"
 RECORD_SCHEMA = "atwu.run/1"
 KEY_NAME = "run_key.json"
 LOCK_NAME = "run.lock"
+_WORK = ".incomplete"
+_LONGEST_NAME, _LONGEST_PATH = 255 - len(_WORK), 1000
+"""In bytes: what common file systems take, and room for the files of a run."""
+
+
+def output_path(path: str | Path) -> Path:
+    """The folder that an output means, where symbolic links lead to.
+
+    Raises:
+        OSError: no folder can be made there.
+    """
+    given = Path(path).expanduser().absolute()
+    if printable(str(given)) != str(given):
+        raise OSError(
+            f"output {path} has signs that no terminal shows, or bytes that are no UTF-8; choose another output."
+        )
+    for part, longest in ((str(given), _LONGEST_PATH), (given.name, _LONGEST_NAME)):
+        if (size := len(os.fsencode(part))) > longest:
+            raise OSError(f"output {part[:60]}... is too long: {size} bytes, at most {longest}.")
+    found = Path(os.path.realpath(given))
+    there = next((each for each in found.parents if each.exists()), None)
+    if found.is_symlink() or there is None or not there.is_dir():
+        raise OSError(f"output {path} leads to {found}, where no folder can be made; choose another output.")
+    return found
+
 
 logger = logging.getLogger(__name__)
 
@@ -38,11 +64,12 @@ class OutputFolder:
 
     Raises:
         FileExistsError: the folder exists and `overwrite` is off, or it is not a run of this package.
+        OSError: no folder can be made there.
     """
 
     def __init__(self, path: str | Path, *, overwrite: bool = False) -> None:
-        self.path = Path(path).expanduser().absolute()
-        self.work = self.path.with_name(self.path.name + ".incomplete")
+        self.path = output_path(path)
+        self.work = self.path.with_name(self.path.name + _WORK)
         self.log = self.work / LOG_NAME
         self.overwrite = overwrite
         self._lock: TextIO | None = None

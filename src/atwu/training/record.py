@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from atwu._files import versions, write_json, write_text
+from atwu._files import plain_modes, versions, write_json, write_text
 from atwu.modeling.adapters import adapters_of, merged
 from atwu.modeling.device import machine, peak_memory
 from atwu.modeling.fingerprint import model_fingerprint
@@ -85,6 +85,7 @@ def run_record(trainer: TokenTrainer, *, settings: Mapping[str, Any], result_fin
 
 def write_about(folder: Path, record: Mapping[str, Any], log: str) -> None:
     """Write log, card and record into the folder of a result, the record last."""
+    plain_modes(*folder.glob("*.safetensors"))
     write_text(folder / LOG_NAME, log)
     write_text(folder / "README.md", model_card(record))
     write_json(folder / RECORD_NAME, record)

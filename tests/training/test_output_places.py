@@ -1,0 +1,87 @@
+"""Where an output may go: links, odd and long names; and the modes of what lies there."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+import pytest
+
+from tests.commands import run_command, run_here
+
+
+def finetune(model, rows, output, *more):
+    return [
+        *("finetune", "--model", model, "--data", rows[0], "--output", output, "--max-steps", 1, "--use-cpu"),
+        *("--disable-tqdm", "--save-strategy", "no", *more),
+    ]
+
+
+@pytest.mark.parametrize("name", ["with space", "quo'\"te", "two\nlines", "Zo\u00eb-\u540d", "-dash", "n" * 244])
+def test_odd_names_work(name, model_folder, data_files, tmp_path):
+    done = run_command(finetune(model_folder, data_files, tmp_path / name))
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("n" * 245, "is too long: 245 bytes, at most 244."),
+        ("\u540d" * 90, "is too long: 270 bytes, at most 244."),
+        ("d/" * 2000 + "x", "bytes, at most 1000."),
+        ("file/x", "where no folder can be made"),
+        ("loop", "where no folder can be made"),
+        ("to-file", "exists and is not a run of atwu"),
+        ("to-folder", "exists and is not a run of atwu"),
+        ("not\udcffutf8", "bytes that are no UTF-8"),
+        ("/", "where no folder can be made"),
+    ],
+)
+@pytest.mark.parametrize("command", ["finetune", "unlearn"])
+def test_what_cannot_be_written_is_refused_before_a_model_is_loaded(command, name, message, data_files, tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    for link, target in (("loop", "loop"), ("to-file", "file"), ("to-folder", "folder")):
+        (tmp_path / link).symlink_to(target)
+    before = sorted(tmp_path.rglob("*"))
+    rows = ["--data" if command == "finetune" else "--forget", data_files[0]]
+    done = run_here(command, "--model", "nowhere/to-be-found", *rows, "--output", tmp_path / name)
+    assert isinstance(done.exception, OSError)
+    assert message in str(done.exception)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_links_are_followed(model_folder, data_files, tmp_path):
+    (tmp_path / "link").symlink_to("there/run")
+    arguments = finetune(model_folder, data_files, tmp_path / "link")
+    for more in ((), ("--overwrite",)):
+        assert run_command([*arguments, *more]).returncode == 0
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "there" / "run" / "run.json").is_file()
+    assert "already holds a finished run" in run_command(arguments).stderr
+    result = tmp_path / ("r" * 255)
+    (tmp_path / "result").symlink_to(result.name)
+    measure = ("evaluate", "--model", model_folder, "--forget", data_files[0], "--metrics", "memorization")
+    done = run_command([*measure, "--device", "cpu", "--output", tmp_path / "result"])
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "result").is_symlink()
+    assert result.is_file()
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_everything_has_the_modes_of_the_umask(mask, model_folder, data_files, tmp_path):
+    before = os.umask(mask)
+    try:
+        done = run_here(
+            *("unlearn", "--model", model_folder, "--forget", data_files[0], "--retain", data_files[1], "--use-cpu"),
+            *("--output", tmp_path / "run", "--method", "atwu", "--learning-rate", 1e-3, "--max-steps", 2),
+            *("--disable-tqdm", "--save-strategy", "steps", "--save-steps", 1),
+        )
+    finally:
+        os.umask(before)
+    assert done.exit_code == 0, done.output
+    found = [tmp_path / "run", *(tmp_path / "run").rglob("*")]
+    assert {"model.safetensors", "scorer.safetensors", "run.json", "verdict.json", "request"} <= {p.name for p in found}
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in found}
+    assert modes == {path: (0o777 if path.is_dir() else 0o666) & ~mask for path in found}
