@@ -138,11 +138,11 @@ def test_nothing_is_left_behind_when_building_or_writing_fails(there_before, tmp
 
     def full(tensors, path, metadata):
         Path(path).write_bytes(b"half of it")
-        raise OSError("no space left on device")
+        raise ValueError("something else")
 
     with monkeypatch.context() as patched:
         patched.setattr("safetensors.torch.save_file", full)
-        with pytest.raises(OSError, match="no space left"):
+        with pytest.raises(ValueError, match="something else"):
             cached_tensors(tmp_path, KEY, some_tensors)
     assert sorted(tmp_path.iterdir()) == before
     assert equal(cached_tensors(tmp_path, KEY, some_tensors), some_tensors())

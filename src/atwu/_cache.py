@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import json
 import logging
@@ -10,6 +12,9 @@ import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from atwu._disk import cannot_write
+from atwu._files import move
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,14 +59,27 @@ def cached_tensors(folder: Path, key: Mapping[str, Any], build: Callable[[], dic
             return found
         logger.warning("cache file %s is damaged or stale; building it again", path)
     built = {name: tensor.detach().cpu().contiguous() for name, tensor in build().items()}
-    folder.mkdir(parents=True, exist_ok=True)
     staging = folder / f".{name}.{uuid.uuid4().hex}"  # its own, also among hosts that share the folder
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         save_file(built, staging, metadata={"key": name, "digest": _digest(built)})
-        os.replace(staging, path)
+        move(staging, path)
+    except Exception as error:  # safetensors has its own
+        if (reason := cannot_write(error)) is None:
+            raise
+        warn_uncached(folder, reason)
     finally:
-        staging.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            staging.unlink(missing_ok=True)
     return built
+
+
+@functools.cache
+def warn_uncached(folder: Path, reason: str) -> None:
+    """Say once that nothing is kept in a folder of the cache."""
+    logger.warning(
+        "warning: %s cannot be written to (%s); what belongs there is computed anew each time", folder, reason
+    )
 
 
 def _read(path: Path, name: str) -> dict[str, Tensor] | None:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from atwu._disk import room
+
 
 def write_json(path: str | Path, value: Any) -> None:
     """Write indented JSON in one step; what JSON does not know is written as text."""
@@ -22,8 +24,9 @@ def write_text(path: str | Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name[:50]}.{os.getpid()}.tmp")  # a name may be as long as names can be
     try:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-        move(temporary, path)
+        with room(path):
+            temporary.write_text(text, encoding="utf-8", newline="\n")
+            move(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -28,5 +28,9 @@ class BudgetReached(AtwuError):  # noqa: N818
         return functools.partial(type(self), spent=self.spent, limit=self.limit, unjudged=self.unjudged), ()
 
 
+class DiskFullError(AtwuError, OSError):
+    """Nothing more could be written; what was there before is whole."""
+
+
 class WorkerError(AtwuError):
     """A worker of a study or a search ended with an error."""

@@ -13,10 +13,12 @@ from transformers import TrainerCallback
 
 from atwu import UnlearnConfig
 from atwu._manifest import MANIFEST_NAME
+from atwu._manifest import damage as damaged_in
+from atwu.errors import DiskFullError
 from atwu.training.checkpoints import drop_damaged, last_checkpoint
 from atwu.training.output import KEY_NAME, LOCK_NAME, LOG_NAME, OutputFolder
 from atwu.training.run import ModelSource, run_unlearn
-from tests.damage import DAMAGES, damage
+from tests.damage import DAMAGES, damage, disk
 from tests.training.conftest import make_trainer
 
 IN_CHECKPOINT = (
@@ -156,6 +158,31 @@ def test_a_damaged_checkpoint_that_is_asked_for_is_refused(interrupted, tmp_path
         trainer.train(resume_from_checkpoint=str(work / "checkpoint-4"))
     with pytest.raises(ValueError, match="holds no checkpoint to resume from"):
         make_trainer(interrupted.model, tmp_path / "other", method="atwu").train(resume_from_checkpoint=True)
+
+
+class Fill(TrainerCallback):
+    """Leaves no room on the disk after a step."""
+
+    def __init__(self, file: Path, step: int) -> None:
+        self.file, self.step = file, step
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == self.step:
+            free = shutil.disk_usage(self.file.parent).free
+            self.file.write_bytes(bytes(max(0, free - 30_000)))
+
+
+@pytest.mark.parametrize("step", [3, 6])
+def test_a_run_whose_disk_is_full_ends_in_a_line_and_goes_on_when_there_is_room(step, interrupted, tmp_path):
+    with disk(tmp_path / "disk", "64m") as folder:
+        filled, output = folder / "filler", folder / "run"
+        with pytest.raises(DiskFullError, match=rf"^the disk is full: {output}\.incomplete could not be written"):
+            finish(interrupted.model, interrupted.rows, output, watch=lambda _: [Fill(filled, step)])
+        kept = last_checkpoint(output.with_name("run.incomplete"))
+        assert kept is not None
+        assert damaged_in(Path(kept)) is None
+        filled.unlink()
+        assert interrupted.finish(output) == interrupted.whole
 
 
 @pytest.mark.night

@@ -76,7 +76,7 @@ def in_a_line(error: BaseException) -> str:
     """What an error says, on one line that any terminal shows as it is."""
     message = str(error)
     if isinstance(error, OSError) and error.errno is not None:
-        message = f"{error.strerror}: {error.filename}"
+        message = ": ".join(map(str, filter(None, (error.strerror, error.filename))))
     shown = " ".join(printable(message).split())
     return (shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…") or repr(error)
 

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from atwu._cache import short_hash
+from atwu._cache import short_hash, warn_uncached
+from atwu._disk import cannot_write
 from atwu._progress import bar_of
 from atwu.data.schema import Message
 
@@ -116,7 +117,15 @@ class GenerationStore:
         return found
 
     def append(self, identity: str, entries: Sequence[tuple[str, Generation]]) -> None:
-        """Add (key, generation) pairs; on return they are on disk."""
+        """Add (key, generation) pairs; on return they are on disk, or it was said once that nothing can be kept there."""
+        try:
+            self._append(identity, entries)
+        except OSError as error:
+            if (reason := cannot_write(error)) is None:
+                raise
+            warn_uncached(self.folder, reason)
+
+    def _append(self, identity: str, entries: Sequence[tuple[str, Generation]]) -> None:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         content = b"".join(_line(key, made) + b"\n" for key, made in entries)
         # Appending with one write keeps the lines of several processes apart.

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from atwu._disk import shown_bytes
 from atwu._files import plain_modes, versions, write_json
 from atwu.benchmarks.people.rows import people
 from atwu.benchmarks.sources import load_rows
@@ -195,7 +196,7 @@ def _check_output(folder: Path, source: Source, *, overwrite: bool) -> None:
     needed, free = weight_bytes(str(source.path), base=source.loading.base) or 0, shutil.disk_usage(parent).free
     if free < needed:
         raise OSError(
-            f"{parent} has {free / 1e9:.1f} GB free, and an export may take {needed / 1e9:.1f} GB; free some."
+            f"{parent} has {shown_bytes(free)} free, and an export may take {shown_bytes(needed)}; free some."
         )
 
 

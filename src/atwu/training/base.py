@@ -22,10 +22,11 @@ from torch import Tensor, nn
 from transformers import PrinterCallback, ProgressCallback, Trainer
 from transformers.trainer_callback import TrainerCallback
 
+from atwu._disk import room
 from atwu._files import plain_modes
 from atwu._interrupts import Held, end, held_back
 from atwu.data.pairing import EpochSampler
-from atwu.errors import NonFiniteLossError
+from atwu.errors import DiskFullError, NonFiniteLossError
 from atwu.methods.seen import Denominators
 from atwu.training.checkpoints import STAGING, check_whole, drop_damaged, last_checkpoint, publish, step_of
 from atwu.training.config import TokenTrainingConfig
@@ -303,7 +304,11 @@ class TokenTrainer(Trainer):
         self.accelerator.wait_for_everyone()
         self._saving_to = str(staging)
         try:
-            super()._save_checkpoint(model, trial)
+            with room(run):
+                super()._save_checkpoint(model, trial)
+        except DiskFullError:
+            shutil.rmtree(staging, ignore_errors=True)
+            raise
         finally:
             self._saving_to = None
         self.accelerator.wait_for_everyone()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from atwu._disk import room
 from atwu.training.base import TokenTrainer
 from atwu.training.checkpoints import last_checkpoint
 from atwu.training.config import TokenTrainingConfig
@@ -90,6 +91,7 @@ def train_into(
 
     Raises:
         FileExistsError: another run was left unfinished in the folder, or one is going on.
+        DiskFullError: the checkpoints are whole.
         NonFiniteLossError: see the message; the last checkpoint is kept.
     """
     config = trainer.args
@@ -106,24 +108,25 @@ def train_into(
         "versions": packages(trainer),
     }
     first = config.process_index == 0
-    if first:
-        folder.begin(key)
-    config.distributed_state.wait_for_everyone()
-    trainer.train(resume_from_checkpoint=last_checkpoint(folder.work) is not None)
-    finished = FinishedRun(
-        folder.path, trainer.course.seconds, trainer.state.global_step, resumed_from=trainer.course.resumed_from
-    )
-    trainer.check_finite()
-    final = folder.work / "final"
-    if first:
-        shutil.rmtree(final, ignore_errors=True)
-    trainer.accelerator.wait_for_everyone()
-    result = save_result(trainer, final, use_up=True)
-    if first:
-        record = run_record(trainer, settings=settings, result_fingerprint=result)
-        write_about(final, record, log_text(trainer.state))
-        folder.publish(final)
-        if settings["push_to_hub"]:
-            push(folder.path, config)
+    with room(folder.work):
+        if first:
+            folder.begin(key)
+        config.distributed_state.wait_for_everyone()
+        trainer.train(resume_from_checkpoint=last_checkpoint(folder.work) is not None)
+        finished = FinishedRun(
+            folder.path, trainer.course.seconds, trainer.state.global_step, resumed_from=trainer.course.resumed_from
+        )
+        trainer.check_finite()
+        final = folder.work / "final"
+        if first:
+            shutil.rmtree(final, ignore_errors=True)
+        trainer.accelerator.wait_for_everyone()
+        result = save_result(trainer, final, use_up=True)
+        if first:
+            record = run_record(trainer, settings=settings, result_fingerprint=result)
+            write_about(final, record, log_text(trainer.state))
+            folder.publish(final)
+    if first and settings["push_to_hub"]:
+        push(folder.path, config)
     config.distributed_state.wait_for_everyone()
     return finished

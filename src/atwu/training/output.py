@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from atwu._disk import shown_bytes
 from atwu._files import move, synced, write_json
 from atwu._reading import printable
 from atwu.training.checkpoints import last_checkpoint
@@ -96,7 +97,7 @@ class OutputFolder:
         return not names.isdisjoint((KEY_NAME, LOCK_NAME)) or all(name.startswith(f".{KEY_NAME}.") for name in names)
 
     def check_space(self, needed: int) -> None:
-        """Refuse to start when the disk cannot hold the result.
+        """Refuse to start when the disk cannot hold the result; what the work folder holds already is not needed again.
 
         Raises:
             OSError: fewer than `needed` bytes are free, or the place is not writable.
@@ -107,9 +108,10 @@ class OutputFolder:
         if not os.access(parent, os.W_OK):
             raise PermissionError(f"cannot write to {parent}; choose another output.")
         free = shutil.disk_usage(parent).free
-        if free < needed:
+        there = sum(file.stat().st_size for file in self.work.rglob("*") if file.is_file())
+        if free + there < needed:
             raise OSError(
-                f"{parent} has {free / 1e9:.1f} GB free, this run needs about {needed / 1e9:.1f} GB "
+                f"{parent} has {shown_bytes(free)} free, this run needs about {shown_bytes(needed - there)} "
                 "(checkpoint with optimizer, and the result); free some space, or use --save-strategy no."
             )
 

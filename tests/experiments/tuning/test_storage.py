@@ -9,8 +9,10 @@ import pytest
 from atwu.experiments.queue import Here
 from atwu.experiments.scales import find_scale
 from atwu.experiments.tuning.search import Outcome, Search
-from atwu.experiments.tuning.storage import masked, storage_url
+from atwu.experiments.tuning.storage import check_storage, masked, storage_url
 from atwu.experiments.tuning.trials import run_trials
+from atwu.experiments.tuning.tune import decide, tune_methods
+from tests.damage import damage
 
 SECRET = "s3cret-Kelbury"
 
@@ -64,3 +66,16 @@ def test_storage_that_cannot_be_opened_is_named_without_its_password(tmp_path):
     ) as error:
         run_trials(search, lambda place, point, folder: Outcome(1.0), Here(), folder=tmp_path, what={})
     assert SECRET not in str(error.value)
+
+
+@pytest.mark.parametrize("how", ["truncated", "zeroed"])
+def test_a_damaged_file_is_told_before_anything_is_computed(how, tmp_path):
+    search = Search("grad_diff", find_scale("people-tiny"), trials=1).decided()
+    run_trials(search, lambda place, point, folder: Outcome(1.0), Here(), folder=tmp_path, what={})
+    check_storage(storage_url(None, tmp_path))
+    for neighbour in tmp_path.glob("search.db-*"):
+        neighbour.unlink()
+    damage(tmp_path / "search.db", how)
+    tuning = decide(["grad_diff"], benchmark="people", output=tmp_path, trials=1)
+    with pytest.raises(ValueError, match=r"search\.db is damaged and holds no readable search .* begin anew"):
+        tune_methods(tuning, Here())

@@ -7,6 +7,7 @@ network file systems, where SQLite's locks are not reliable.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sqlite3
 from pathlib import Path
@@ -90,6 +91,27 @@ def open_storage(url: str) -> Any:
     except (errors.SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
         first = str(error).strip().partition("\n")[0].replace(url, masked(url))
         raise ValueError(f"cannot open the storage {masked(url)}: {first}") from None
+
+
+def check_storage(url: str) -> None:
+    """Refuse an SQLite file that is damaged, before anything is computed.
+
+    Raises:
+        ValueError: it is; says what to do.
+    """
+    path = Path(_sqlite_path(url)) if url.startswith("sqlite") else None
+    if path is None or not path.is_file():
+        return
+    try:
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    except sqlite3.DatabaseError as error:
+        found = str(error)
+    if found != "ok":
+        raise ValueError(
+            f"{path} is damaged and holds no readable search ({found}); rescue it with `sqlite3 {path.name} .recover`, or "
+            "move it away to begin anew."
+        )
 
 
 def _connect(path: str) -> sqlite3.Connection:

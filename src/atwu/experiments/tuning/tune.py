@@ -19,7 +19,7 @@ from atwu.experiments.scales import Scale, find_scale
 from atwu.experiments.targets import Models, prepare_models
 from atwu.experiments.tuning.results import check_preset, write_results
 from atwu.experiments.tuning.search import AllPrunedError, NotPossibleError, Search, SearchResult
-from atwu.experiments.tuning.storage import FILE_NAME
+from atwu.experiments.tuning.storage import FILE_NAME, check_storage, storage_url
 from atwu.experiments.tuning.trial import check_rows, run_search
 from atwu.methods.options import Range
 from atwu.methods.plugins import load_plugins
@@ -181,6 +181,7 @@ def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say
         ValueError: a method that was named cannot be tuned with these rows, or is unknown to those who do the work, or settings
             cannot run.
     """
+    check_storage(storage_url(tuning.storage, tuning.folder))
     check_workers(queue, tuning.methods, [tuning.options], ())
     here, there = tuning.here, tuning.there
     ready: dict[str, Models] = {}

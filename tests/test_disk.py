@@ -1,0 +1,69 @@
+"""A full disk and a folder that cannot be written to, on real file systems: one line, and nothing that was there is lost."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from atwu._cache import cached_tensors
+from atwu._disk import cannot_write, room, shown_bytes
+from atwu._files import write_json
+from atwu.errors import DiskFullError
+from atwu.evaluation.generations import Generation, GenerationStore
+from tests.damage import disk
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1.0 KB"), (99_949, "99.9 KB"), (999_499, "999 KB"), (999_500, "1.0 MB")],
+)
+def test_sizes_are_shown_in_a_unit_that_fits(count, shown):
+    assert shown_bytes(count) == shown
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    with disk(tmp_path / "disk", "256k") as folder:
+        yield folder
+
+
+def test_a_full_disk_is_one_line_whatever_writes(small_disk):
+    big = torch.zeros(100_000)
+    for write in (
+        lambda: save_file({"a": big}, small_disk / "a"),
+        lambda: torch.save({"a": big}, small_disk / "b"),
+        lambda: write_json(small_disk / "c", "x" * 10**6),
+    ):
+        with (
+            pytest.raises(DiskFullError, match=rf"^the disk is full: {small_disk}.* free some space") as caught,
+            room(small_disk),
+        ):
+            write()
+        assert "\n" not in str(caught.value)
+        for path in small_disk.iterdir():
+            path.unlink()
+
+
+def test_other_errors_stay_as_they_are(tmp_path):
+    with pytest.raises(FileNotFoundError), room(tmp_path):
+        (tmp_path / "none").read_text()
+    assert cannot_write(ValueError("disk")) is None
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_cache_that_cannot_be_written_to_is_done_without_after_one_warning(closed, small_disk, caplog):
+    folder, store = small_disk / "references", GenerationStore(small_disk / "generations")
+    if closed:
+        subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    big = torch.arange(100_000.0)
+    for _ in range(2):
+        assert torch.equal(cached_tensors(folder, {"a": 1}, lambda: {"x": big})["x"], big)
+        store.append("one", [("key", Generation("x" * 300_000, 1))])
+    reason = "Read-only file system" if closed else "No space left on device"
+    assert caplog.messages == [
+        f"warning: {each} cannot be written to ({reason}); what belongs there is computed anew each time"
+        for each in (folder, store.folder)
+    ]
