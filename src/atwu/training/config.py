@@ -21,6 +21,7 @@ from atwu.methods.plugins import load_plugins
 from atwu.methods.recipe import Recipe, lookup, named_part, recipe
 from atwu.modeling.adapters import Lora
 from atwu.training.options import FinetuneOptions, TrainingOptions, UnlearnOptions
+from atwu.training.possible import check_possible
 
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 _BOUNDS: Mapping[str, tuple[float, float]] = {
@@ -77,6 +78,7 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):
             raise ValueError(
                 "save_only_model leaves nothing to resume from; use save_strategy='no' for no checkpoints."
             )
+        check_possible(self)
         if self.bf16 and not torch.accelerator.is_available():
             self.use_cpu = True  # transformers takes bf16 for a GPU's otherwise
         # transformers would switch the bar off together with its own log lines.

@@ -82,6 +82,8 @@ def check_training(source: ModelSource, config: TokenTrainingConfig) -> int:
     Raises:
         ValueError, ImportError: see the message.
     """
+    if config.resume_from_checkpoint is not None:
+        raise ValueError("a run goes on from its own last checkpoint by itself; leave resume_from_checkpoint out.")
     if source.dtype == "float16" and not config.lora_r:
         raise ValueError("float16 weights cannot be trained; use --dtype float32 --fp16, or bfloat16.")
     if config.lora_r == 0:

@@ -1,0 +1,56 @@
+"""What is asked for is done or refused, not left out and recorded."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from atwu import FinetuneConfig, UnlearnConfig
+from tests.commands import run_here
+
+
+@pytest.mark.parametrize("config", [FinetuneConfig, UnlearnConfig])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"fsdp": "full_shard"}, "fsdp needs several processes with a GPU each"),
+        ({"fsdp": "hybrid_shard offload"}, "fsdp needs several processes"),
+        ({"fsdp_config": {"version": 2}}, "fsdp_config has no effect without fsdp"),
+        ({"deepspeed": "zero2.json"}, "deepspeed needs a GPU"),
+        ({"fp16": True}, r"fp16 needs a GPU \(bf16 does not\)"),
+        ({"torch_compile": True}, "torch_compile has no effect here"),
+        ({"torch_compile_backend": "cudagraphs"}, "torch_compile_backend has no effect here"),
+        ({"label_smoothing_factor": 0.1}, "the losses are those of the method"),
+        ({"train_sampling_strategy": "group_by_length"}, "follows from seed and epoch"),
+    ],
+)
+def test_what_would_be_left_out_is_refused(config, options, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        config(output_dir=str(tmp_path), use_cpu=True, **options)
+
+
+def test_fsdp_is_refused_on_processes_without_a_gpu_too(monkeypatch, tmp_path):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="with a GPU each"):
+        FinetuneConfig(output_dir=str(tmp_path), use_cpu=True, fsdp="full_shard")
+
+
+def test_a_logger_that_is_not_installed_is_named(tmp_path):
+    with pytest.raises(ImportError, match=r"nobody is not installed \("):
+        FinetuneConfig(output_dir=str(tmp_path), use_cpu=True, report_to=["nobody"])
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="fsdp may work there")
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--fsdp", "full_shard"), "fsdp needs several processes"),
+        (("--resume-from-checkpoint", "somewhere"), "leave resume_from_checkpoint out"),
+    ],
+)
+def test_commands_refuse_before_a_model_is_loaded(flags, message, model_folder, data_files, tmp_path):
+    rows = ("--data", data_files[0], "--output", tmp_path / "run")
+    done = run_here("finetune", "--model", model_folder, *rows, *flags)
+    assert isinstance(done.exception, ValueError)
+    assert message in str(done.exception)
+    assert not list(tmp_path.iterdir())
