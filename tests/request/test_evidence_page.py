@@ -114,7 +114,7 @@ def test_the_first_paragraph_says_what_came_of_it(evidence: Evidence) -> None:
     bar = dataclasses.replace(evidence.thresholds, results=evidence.thresholds.results[:1], beforehand=False)
     late = dataclasses.replace(evidence, thresholds=bar)
     assert late.good
-    assert lead(late).startswith("All 1 thresholds are met. They were not the ones set beforehand.")
+    assert lead(late).startswith("The one threshold is met. They were not the ones set beforehand.")
 
 
 def test_what_came_back_is_told_and_is_not_good(evidence: Evidence) -> None:

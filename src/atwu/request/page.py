@@ -76,7 +76,8 @@ def lead(evidence: Evidence) -> str:
     results = evidence.thresholds.results
     counts = {word: sum(outcome(each) == word for each in results) for word in (PASSED, UNSURE, FAILED, MISSING)}
     met = counts[PASSED] + counts[UNSURE]
-    said = [f"{met} of {len(results)} thresholds are met" if met < len(results) else f"All {met} thresholds are met"]
+    every = f"All {met} thresholds are met" if met > 1 else "The one threshold is met"
+    said = [every if met == len(results) else f"{met} of {len(results)} thresholds {'is' if met == 1 else 'are'} met"]
     if counts[UNSURE]:
         said[0] += f", {counts[UNSURE]} of them within chance: other rows like these could have missed them"
     if counts[FAILED]:
