@@ -7,7 +7,7 @@ import io
 import pytest
 
 from atwu import _progress
-from atwu._progress import Lines, bar_of, clock
+from atwu._progress import Lines, bar_of, clock, where
 
 
 @pytest.fixture
@@ -64,3 +64,13 @@ def test_nothing_is_shown_where_nothing_is_wanted(capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (7, "0:07"), (750, "12:30"), (3723, "1:02:03")])
 def test_clock(seconds: float, text: str) -> None:
     assert clock(seconds) == text
+
+
+def test_where_everything_is_names_what_is_not_at_its_end() -> None:
+    with bar_of(total=12, desc="runs", unit="run", shown=False, initial=3) as runs:
+        with bar_of(total=40, desc="training", unit="step", shown=False) as steps:
+            steps.update(4)
+            assert where() == "at runs: 3 of 12 runs, training: 4 of 40 steps"
+        assert where() == "at runs: 3 of 12 runs"
+        runs.update(9)
+        assert where() == "after: training"

@@ -41,13 +41,13 @@ def bar_of(
         bar = tqdm(rows, total=total, desc=desc, unit=unit, leave=leave, initial=initial, dynamic_ncols=True)
     else:
         bar = Lines(rows, total=total, desc=desc, unit=unit, initial=initial, file=sys.stderr if shown else None)
-    _bars[:] = [each for each in _bars if _going(each())]
-    _bars.append(weakref.ref(bar))
+    _bars[:] = [each for each in _bars if _going(each[0]())]
+    _bars.append((weakref.ref(bar), desc))
     return bar
 
 
-_bars: list[weakref.ref[Any]] = []
-"""Those that are not at their end, outer ones first, and the newest."""
+_bars: list[tuple[weakref.ref[Any], str]] = []
+"""Those that are not at their end, outer ones first, and the newest; with what is done."""
 
 
 def _going(bar: Any) -> bool:
@@ -56,9 +56,9 @@ def _going(bar: Any) -> bool:
 
 def where() -> str:
     """How far everything is: `at runs: 3 of 12 runs, training: 4 of 40 steps`."""
-    going: list[Any] = [bar for each in _bars if _going(bar := each())]
+    going: list[Any] = [bar for each, _ in _bars if _going(bar := each())]
     if not going:
-        return "between two parts" if _bars else "while starting"
+        return f"after: {_bars[-1][1]}" if _bars else "while starting"
     return "at " + ", ".join(f"{bar.desc}: {bar.n} of {bar.total} {bar.unit}s" for bar in going)
 
 
