@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import hashlib
 import json
 import logging
 import os
+import tempfile
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,6 +28,20 @@ def cache_folder() -> Path:
     """`$ATWU_CACHE`, or `atwu` in the user's cache folder."""
     base = os.environ.get("ATWU_CACHE")
     return Path(base) if base else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "atwu"
+
+
+def place_for(folder: Path) -> Path:
+    """Where a folder of the cache is made: there, or in one that goes with this process where the cache is read-only."""
+    there = next(each for each in (folder, *folder.parents) if each.exists())
+    if os.access(there, os.W_OK):
+        return folder
+    warn_uncached(there, os.strerror(errno.EROFS))
+    return Path(_scratch().name) / folder.name
+
+
+@functools.cache
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="atwu-")
 
 
 def short_hash(value: Any) -> str:

@@ -61,7 +61,7 @@ def is_kept(folder: Path) -> bool:
     if (wrong := damage(folder)) is None:
         return True
     logger.warning("warning: %s is damaged (%s); it is made again", folder, wrong)
-    shutil.rmtree(folder)
+    shutil.rmtree(folder, ignore_errors=True)
     return False
 
 

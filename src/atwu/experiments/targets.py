@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atwu._cache import cache_folder, short_hash
+from atwu._cache import cache_folder, place_for, short_hash
 from atwu._files import file_digest, held, versions
 from atwu._manifest import damage, is_kept, write_manifest
 from atwu.benchmarks.benchmark import Benchmark
@@ -171,6 +171,9 @@ def train_once(
     base, digest = cache_folder(), short_hash(key)[:12]
     # The name is for people: another scale with the same model, such as one of the user's own, takes what is there.
     folder = next(iter(sorted(base.glob(f"*-{digest}"))), base / f"{name}-{digest}")
+
+    if any(damage(folder / role) is not None for role in sources):
+        folder = place_for(folder)
 
     def waiting() -> None:
         say(f"another command is training models in {folder}; waiting for it")

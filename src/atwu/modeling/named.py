@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atwu._cache import cache_folder
+from atwu._cache import cache_folder, place_for
 from atwu._files import file_digest, held, move, write_json
 from atwu._manifest import damage, is_kept, write_manifest
 
@@ -85,6 +85,7 @@ def _named(name: str, cache: Path) -> str:
     if damage(folder) is not None:
         if _on_hub(model.hub):
             return model.hub
+        folder = place_for(folder)
         with held(folder.with_suffix(".lock"), waiting=lambda: _waiting(folder)):
             if not is_kept(folder):
                 with tempfile.TemporaryDirectory(prefix="atwu-") as scratch:
@@ -101,6 +102,7 @@ def _gguf(path: Path, cache: Path) -> str:
             raise ValueError(f"{path} is no GGUF file: it does not begin with the letters GGUF.")
     folder = cache / f"{path.stem}-{file_digest(path)[:12]}"
     if damage(folder) is not None:
+        folder = place_for(folder)
         with held(folder.with_name(f"{folder.name}.lock"), waiting=lambda: _waiting(folder)):
             if not is_kept(folder):
                 _convert(path, folder, source=str(path))

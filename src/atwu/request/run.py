@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atwu._cache import cache_folder
+from atwu._cache import cache_folder, place_for
 from atwu.benchmarks.sources import load_rows
 from atwu.benchmarks.spread import spread
 from atwu.data.encode import Encoder
@@ -227,10 +227,9 @@ def _source_of(prepared: Prepared, asked: Asked) -> str | None:
     """Source of the rows to keep; those that were made are written into the cache."""
     if prepared.kept is None:
         return None if asked.retain == AUTO else asked.retain
-    path = cache_folder() / "retain" / f"{fingerprint(prepared.kept)[:16]}.jsonl"
-    if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_rows(path, prepared.kept)
+    path = place_for(cache_folder() / "retain") / f"{fingerprint(prepared.kept)[:16]}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_rows(path, prepared.kept)
     return str(path)
 
 

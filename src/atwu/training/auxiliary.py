@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from atwu._cache import cache_folder, short_hash
+from atwu._cache import cache_folder, place_for, short_hash
 from atwu._files import file_digest, versions
 from atwu._manifest import is_kept, write_manifest
 from atwu.modeling.fingerprint import model_fingerprint
@@ -59,6 +59,7 @@ def auxiliary_models(
         if is_kept(folder):
             say(f"auxiliary model of the {name} set: found in {folder}")
         else:
+            folder = place_for(folder)
             say(f"auxiliary model of the {name} set: training, once, in {folder}")
             folder.parent.mkdir(parents=True, exist_ok=True)
             finetune = FinetuneConfig(
