@@ -228,7 +228,6 @@ def _source_of(prepared: Prepared, asked: Asked) -> str | None:
     if prepared.kept is None:
         return None if asked.retain == AUTO else asked.retain
     path = place_for(cache_folder() / "retain") / f"{fingerprint(prepared.kept)[:16]}.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_rows(path, prepared.kept)
     return str(path)
 
