@@ -64,6 +64,5 @@ def test_a_cache_that_cannot_be_written_to_is_done_without_after_one_warning(clo
         store.append("one", [("key", Generation("x" * 300_000, 1))])
     reason = "Read-only file system" if closed else "No space left on device"
     assert caplog.messages == [
-        f"warning: {each} cannot be written to ({reason}); what belongs there is computed anew each time"
-        for each in (folder, store.folder)
+        f"warning: {small_disk} cannot be written to ({reason}); what belongs there is computed anew each time"
     ]

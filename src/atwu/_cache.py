@@ -83,7 +83,7 @@ def cached_tensors(folder: Path, key: Mapping[str, Any], build: Callable[[], dic
     except Exception as error:  # safetensors has its own
         if (reason := cannot_write(error)) is None:
             raise
-        warn_uncached(folder, reason)
+        warn_uncached(folder.parent, reason)
     finally:
         with contextlib.suppress(OSError):
             staging.unlink(missing_ok=True)
@@ -92,7 +92,7 @@ def cached_tensors(folder: Path, key: Mapping[str, Any], build: Callable[[], dic
 
 @functools.cache
 def warn_uncached(folder: Path, reason: str) -> None:
-    """Say once that nothing is kept in a folder of the cache."""
+    """Say once that nothing can be kept in the cache."""
     logger.warning(
         "warning: %s cannot be written to (%s); what belongs there is computed anew each time", folder, reason
     )

@@ -123,7 +123,7 @@ class GenerationStore:
         except OSError as error:
             if (reason := cannot_write(error)) is None:
                 raise
-            warn_uncached(self.folder, reason)
+            warn_uncached(self.folder.parent, reason)
 
     def _append(self, identity: str, entries: Sequence[tuple[str, Generation]]) -> None:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
