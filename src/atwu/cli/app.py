@@ -77,7 +77,7 @@ def in_a_line(error: BaseException) -> str:
     message = str(error)
     if isinstance(error, OSError) and error.errno is not None:
         message = ": ".join(map(str, filter(None, (error.strerror, error.filename))))
-    shown = " ".join(printable(message).split())
+    shown = "".join(char if char.isprintable() else "\ufffd" for char in " ".join(printable(message).split()))
     return (shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…") or repr(error)
 
 
