@@ -163,7 +163,11 @@ def check_config(config: Any) -> None:
         assert value >= 1, f"{name} is {value!r}"
     assert type(config.seed) is int, f"seed is {config.seed!r}"
     assert 0 <= config.seed < 2**32, f"seed is {config.seed!r}"
-    assert config.learning_rate > 0
+    scores = config.recipe().scores if isinstance(config, UnlearnConfig) else None
+    learns = scores is not None and scores.scorer_procedure != "frozen"
+    assert config.learning_rate > 0 or (
+        config.learning_rate == 0 and learns
+    )  # a frozen model beside a scorer that learns
     assert config.weight_decay >= 0, f"weight_decay is {config.weight_decay}"
     assert config.warmup_steps >= 0, f"warmup_steps is {config.warmup_steps}"
     assert config.max_grad_norm is None or config.max_grad_norm >= 0, f"max_grad_norm is {config.max_grad_norm}"

@@ -142,8 +142,8 @@ def test_ways_do_what_was_given() -> None:
 
     assert words() == ["all weights", "all weights, recomputing", "adapters", "adapters, recomputing"]
     assert words("cuda") == [way.words for way in WAYS]
-    assert words("cuda", lora_r=8) == ["adapters", "adapters, recomputing", "and weights in 4 bits"]
-    assert words("cuda", lora_r=8, quantize="4bit", activation_checkpointing=True) == ["and weights in 4 bits"]
+    assert words("cuda", lora_r=8) == ["adapters", "adapters, recomputing", "adapters, 4-bit weights"]
+    assert words("cuda", lora_r=8, quantize="4bit", activation_checkpointing=True) == ["adapters, 4-bit weights"]
     assert words("cuda", optim="sgd", lora_r=0) == ["all weights", "all weights, recomputing"]
     assert words(lora_r=8, quantize="8bit") == ["as given"]
 

@@ -142,7 +142,7 @@ def _overview(names: Iterable[str]) -> str:
 
     width = min(shutil.get_terminal_size().columns, 120)
     lines = ["Usage: atwu COMMAND [OPTIONS]", ""]
-    lines += ["Make a language model forget, keep the rest, and prove both. Start with: atwu demo", ""]
+    lines += ["Make a language model forget, keep the rest, and measure both. Start with: atwu demo", ""]
     for name in names:
         summary = " ".join((_command(name).__doc__ or "").split("\n\n")[0].split())
         lines += textwrap.wrap(summary, width, initial_indent=f"  {name:<17}", subsequent_indent=" " * 19)

@@ -18,7 +18,7 @@ from atwu.training.rows import Rows, unlearning_rows
 SPARE = 0.1
 """Share of the free memory that is left alone."""
 ERROR = 0.15
-"""Most that an estimate was off (docs/memory.md)."""
+"""Most that an estimate was off (docs/requests.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,14 @@ _AGAIN = {"activation_checkpointing": True}
 WAYS = (
     Way("all weights"),
     Way("all weights, recomputing", _AGAIN),
-    Way("and AdamW in 8 bits", _AGAIN | {"optim": "adamw_8bit"}, gpu=True),
-    Way("and that paged out", _AGAIN | {"optim": "paged_adamw_8bit"}, gpu=True),
+    Way("all weights, 8-bit AdamW", _AGAIN | {"optim": "adamw_8bit"}, gpu=True),
+    Way("all weights, paged AdamW", _AGAIN | {"optim": "paged_adamw_8bit"}, gpu=True),
     Way("adapters", {"lora_r": 16}),
     Way("adapters, recomputing", _AGAIN | {"lora_r": 16}),
-    Way("and weights in 4 bits", _AGAIN | {"lora_r": 16, "quantize": "4bit"}, gpu=True),
+    Way("adapters, 4-bit weights", _AGAIN | {"lora_r": 16, "quantize": "4bit"}, gpu=True),
 )
-"""In the order in which they are preferred. Recomputing is activation checkpointing, which costs a third more time."""
+"""In the order in which they are preferred. Recomputing is activation checkpointing, which costs a third more time; the ways
+of a GPU do it, too."""
 CHOOSES = ("lora_r", "quantize", "activation_checkpointing", "optim")
 """Options that a way decides."""
 
