@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ from atwu.experiments.scales import find_scale
 from atwu.experiments.tuning.search import Search
 from atwu.experiments.tuning.trials import run_trials
 from atwu.modeling.scratch import train_tokenizer
-from tests.commands import run_command
+from tests.commands import Started, run_command
 from tests.experiments.tuning.searching import Sleeper, search
 
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
@@ -76,16 +75,16 @@ scale:
   like: people-tiny
   name: micro
   target: {root / "model"}
-  training: {{max_steps: 30, per_device_train_batch_size: 4, save_strategy: "no"}}
+  training: {{max_steps: 15, per_device_train_batch_size: 4, save_strategy: "no"}}
 """
     )
     return root
 
 
-def until(true: Callable[[], object], process: subprocess.Popen[bytes], seconds: float = 240) -> None:
+def until(true: Callable[[], object], process: Started, seconds: float = 240) -> None:
     deadline = time.monotonic() + seconds
     while not true():
-        assert process.poll() is None, "the study ended before it could be disturbed"
+        assert not process.ended(), "the study ended before it could be disturbed: " + process.said()
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -104,27 +103,19 @@ def working() -> list[int]:
 
 @pytest.mark.slow
 def test_lost_workers_and_nodes_change_nothing(nodes, folder, environment):
-    output, log = folder / "cluster", folder / "said.txt"
-    command = [sys.executable, "-c", "from atwu.cli import main; main()", "study", "run", folder / "mine.yaml"]
-    with log.open("w") as said:
-        process = subprocess.Popen(
-            [*map(str, command), "--output", str(output), "--cluster", nodes.address],
-            env=os.environ | environment | {"OMP_NUM_THREADS": "1"},
-            stdout=said,
-            stderr=said,
-        )
+    output = folder / "cluster"
+    study = ["study", "run", folder / "mine.yaml"]
+    process = Started([*study, "--output", output, "--cluster", nodes.address], env=os.environ | environment)
     until(lambda: (output / "references" / "original" / "eval.json").is_file() and len(working()) == 2, process)
     os.kill(working()[0], signal.SIGKILL)
-    until(lambda: "a worker was lost (WorkerCrashedError)" in log.read_text(), process)
+    until(lambda: "a worker was lost (WorkerCrashedError)" in process.said(), process)
     until(lambda: len(working()) == 2, process)
     nodes.remove_node(nodes.list_all_nodes()[1], allow_graceful=False)
-    until(lambda: "a worker was lost (NodeDiedError)" in log.read_text(), process)
+    until(lambda: "a worker was lost (NodeDiedError)" in process.said(), process)
     nodes.add_node(**NODE)
-    assert process.wait(400) == 0, log.read_text()
-    alone = run_command(
-        ["study", "run", folder / "mine.yaml", "--output", folder / "alone", "--processes", 1],
-        env=os.environ | environment,
-    )
+    done = process.wait()
+    assert done.returncode == 0, done.stdout + done.stderr
+    alone = run_command([*study, "--output", folder / "alone", "--processes", 1], env=os.environ | environment)
     assert alone.returncode == 0, alone.stdout + alone.stderr
     for name in ("table.md", "results.csv"):
         assert (output / name).read_text() == (folder / "alone" / name).read_text()
