@@ -25,7 +25,7 @@ theory: $(READY)
 	$(VENV)/bin/python -m theory --output theory-out
 
 test: $(READY) lint
-	$(VENV)/bin/python -m pytest --numprocesses 4 --dist loadscope --no-loadscope-reorder
+	$(VENV)/bin/python -m pytest --numprocesses 3 --dist loadscope --no-loadscope-reorder
 
 test-night: $(READY)
 	$(VENV)/bin/python -m pytest --numprocesses 2 --dist loadscope -m night

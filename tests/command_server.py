@@ -23,7 +23,8 @@ from typing import Any, NoReturn
 
 IMPORTED = (
     *("atwu.cli.app", "atwu.evaluation.run", "atwu.experiments.study.conduct", "atwu.report.records"),
-    *("atwu.request.run", "atwu.shipping.run", "rouge_score.rouge_scorer", "transformers.models.llama.modeling_llama"),
+    *("atwu.request.run", "atwu.shipping.run", "openai"),
+    *("rouge_score.rouge_scorer", "transformers.models.llama.modeling_llama"),
 )
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

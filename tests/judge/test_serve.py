@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -24,7 +22,7 @@ from atwu.evaluation.result import EvalResult, read_result
 from atwu.judge.chat import ChatRequest, Reply
 from atwu.judge.client import ChatServerError, OpenAIChat
 from atwu.judge.local import LocalChat
-from tests.commands import run_command
+from tests.commands import Started, run_command
 
 pytestmark = pytest.mark.slow
 for module in ("openai", "fastapi", "uvicorn"):
@@ -67,38 +65,29 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def address(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def address(folder: Path) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-c", "from transformers.cli.transformers import main; main()", "serve", str(folder)]
-    command += ["--host", "127.0.0.1", "--port", str(port), "--device", "cpu"]
-    surroundings = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    log = tmp_path_factory.mktemp("serve") / "log.txt"
-    with log.open("w") as sink:
-        process = subprocess.Popen(command, stdout=sink, stderr=sink, env=surroundings)
+    options = ["serve", folder, "--host", "127.0.0.1", "--port", port, "--device", "cpu"]
+    server = Started(options, code="from transformers.cli.transformers import main; main()")
     try:
-        _wait_for(f"http://127.0.0.1:{port}/health", process, log)
+        _wait_for(f"http://127.0.0.1:{port}/health", server)
         yield f"http://127.0.0.1:{port}/v1"
     finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        server.kill()
 
 
-def _wait_for(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
+def _wait_for(address: str, server: Started) -> None:
     for _ in range(600):
-        if process.poll() is not None:
+        if server.ended():
             break
         try:
             with urllib.request.urlopen(address, timeout=5):
                 return
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             time.sleep(0.2)
-    pytest.fail(f"transformers serve did not start:\n{log.read_text()[-3000:]}")
+    pytest.fail(f"transformers serve did not start:\n{server.said()[-3000:]}")
 
 
 def _ask(chat: OpenAIChat | LocalChat, requests: list[ChatRequest]) -> list[Reply]:

@@ -33,6 +33,7 @@ from atwu.report.records import Records
 pytest.importorskip("matplotlib")
 
 SVG = "{http://www.w3.org/2000/svg}"
+SIZES = ("drawn", pytest.param("many", marks=pytest.mark.night))
 MANY = ["atwu", "wga", *(f"method {number}, rho=0.{number}" for number in range(22))]
 
 
@@ -63,7 +64,7 @@ def texts(found: Drawn) -> list[tuple[str, float, Any]]:
 
 
 @pytest.mark.parametrize("name", FIGURES)
-@pytest.mark.parametrize("size", ["drawn", "many"])
+@pytest.mark.parametrize("size", SIZES)
 def test_words_are_readable_inside_the_figure_and_off_each_other(name, size, request) -> None:
     found = request.getfixturevalue(size)[name]
     width, height = found.figure.get_size_inches() * found.figure.dpi
@@ -120,7 +121,7 @@ def test_names_of_a_dense_cluster_are_off_each_other_and_off_the_marks(build_rec
         assert not any(box.overlaps(other.padded(-1)) for other in others), text
 
 
-@pytest.mark.parametrize("size", ["drawn", "many"])
+@pytest.mark.parametrize("size", SIZES)
 def test_svg_takes_the_colours_of_its_page_and_shares_it_with_the_others(size, request) -> None:
     ids = []
     for name, found in request.getfixturevalue(size).items():

@@ -73,8 +73,8 @@ def plain(ledger: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_four_requests_in_a_row(
-    apply: Apply, started: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, requests: list[Path]
+def test_a_second_request_goes_on_with_the_first_and_may_be_killed(
+    apply: Apply, started: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, killed = (Path(shutil.copytree(started, tmp_path / name)) for name in ("whole", "killed"))
     second = apply(whole, 2)
@@ -101,9 +101,15 @@ def test_four_requests_in_a_row(
     one, other = (load_file(ledger / "models" / "0002" / "model.safetensors") for ledger in (whole, killed))
     assert all(one[name].equal(other[name]) for name in one)
 
-    # Given once more it is done; the third makes its own rows to keep, and the fourth measures all three again.
-    assert apply(killed, 2).outcome is None
+    assert apply(killed, 2).outcome is None  # given once more, it is done
     assert len(plain(killed)) == 2
+
+
+@pytest.mark.night
+def test_four_requests_in_a_row(apply: Apply, started: Path, tmp_path: Path) -> None:
+    """The third makes its own rows to keep, and the fourth measures all three again."""
+    whole = Path(shutil.copytree(started, tmp_path / "whole"))
+    apply(whole, 2)
     apply(whole, 3, retain="auto")
     kept = [json.loads(line) for line in (whole / "models" / "0003" / "request" / "retain.jsonl").open()]
     assert len(kept) > 40

@@ -87,6 +87,7 @@ def test_thresholds_are_sharp_at_their_corner():
     )
 
 
+@pytest.mark.night
 def test_value_is_concave_and_falls_by_at_most_the_gain(pair):
     assert pair.gap <= 1e-8
     assert worst_curvature(pair.values, 21, 2) <= 1e-7
@@ -104,12 +105,14 @@ def test_worst_curvature_sees_a_convex_diagonal():
     assert worst_curvature((x * y).ravel(), 5, 2) == pytest.approx(2 * 0.25**2)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(("entropy_factor", "budget_factor"), itertools.product((1.001, 3, 20), repeat=2))
 def test_minimisers_above_the_thresholds(pair, entropy_factor, budget_factor):
     found = lowest(pair, weights(2, 1, entropy=entropy_factor, budget=budget_factor))
     assert found.tolist() == [1, 0]
 
 
+@pytest.mark.night
 def test_minimisers_below_the_thresholds(pair):
     assert lowest(pair, weights(2, 1, entropy=1.001, budget=0.5)).tolist() == [1, 1]
     half = lowest(pair, weights(2, 1, entropy=0.5, budget=1.1))
@@ -119,11 +122,13 @@ def test_minimisers_below_the_thresholds(pair):
     assert lowest(edges, weights(2, 1, entropy=0.5, budget=1.1)) == pytest.approx(half, abs=0.05)
 
 
+@pytest.mark.night
 def test_at_most_one_fractional_score(pair):
     for entropy_factor, budget_factor in itertools.product(np.geomspace(0.02, 5, 12), repeat=2):
         assert fractional(lowest(pair, weights(2, 1, entropy=entropy_factor, budget=budget_factor))) <= 1
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("seed", range(4))
 def test_relaxed_theorem_on_random_problems(seed):
     problem = random_problem(seed, private=2, shared=2)
@@ -136,6 +141,7 @@ def test_relaxed_theorem_on_random_problems(seed):
         assert edge_margin(table, weights(4, k, entropy=0.2, budget=1.001)) < 0
 
 
+@pytest.mark.night
 def test_search_ends_at_corners_but_not_at_the_best():
     problem = separated_problem().restrict([0, 3, 5, 7])
     limits = thresholds(OBJECTIVE, 4)
@@ -150,6 +156,7 @@ def test_search_ends_at_corners_but_not_at_the_best():
     assert any(end.value > best + 1e-3 for end in ends)
 
 
+@pytest.mark.night
 def test_satga_plus_equals_satga_on_corners(pair, plus_pair):
     for scores, value in zip(plus_pair.scores, plus_pair.values, strict=True):
         if fractional(scores) == 0:
@@ -157,6 +164,7 @@ def test_satga_plus_equals_satga_on_corners(pair, plus_pair):
             assert value == pytest.approx(float(pair.values[same][0]), abs=1e-8)
 
 
+@pytest.mark.night
 def test_satga_plus_is_not_concave_and_prefers_a_fraction(plus_pair):
     assert worst_curvature(plus_pair.values, 11, 2) > 0.5 * OBJECTIVE.gain
     above = weights(2, 1, entropy=1.001, budget=1.001)
@@ -176,6 +184,7 @@ def test_satga_plus_curvature_bound():
         assert u[second.argmax()] == pytest.approx(-1 / (beta * score), abs=0.02)
 
 
+@pytest.mark.night
 def test_entropy_needed_by_satga_plus_grows_without_the_ridge():
     side = np.geomspace(0.01, 0.9, 12)
     needed = {}

@@ -93,6 +93,7 @@ def test_conflict_equals_another_solver():
     assert found.violation <= 1e-8
 
 
+@pytest.mark.night
 def test_enumeration_is_certified(separated):
     assert separated.gaps.max() <= 1e-6
     assert np.abs(separated.conflict_gaps).max() <= 1e-6
@@ -100,6 +101,7 @@ def test_enumeration_is_certified(separated):
     assert (separated.penalised <= separated.conflicts + 1e-7).all()
 
 
+@pytest.mark.night
 def test_enumeration_equals_plain_loops(separated):
     problem, objective = separated.problem, separated.objective
     for k in (1, 4, 5):
@@ -121,6 +123,7 @@ def test_sizes_and_marginals():
     assert marginals(np.array([0.0, 1.0, 10.0, 12.0]), 1).tolist() == [10, 11]
 
 
+@pytest.mark.night
 def test_separation_and_what_follows(separated):
     private = separated.problem.private
     found = separation(separated.conflicts, separated.penalised, private, retain_weight=1.0)
@@ -141,6 +144,7 @@ def test_separation_and_what_follows(separated):
     assert choices[4].rise > 10 * choices[3].rise
 
 
+@pytest.mark.night
 def test_without_separation_a_shared_word_is_taken(overlapping):
     private = overlapping.problem.private
     assert not separation(overlapping.conflicts, overlapping.penalised, private, retain_weight=1.0).holds
@@ -158,6 +162,7 @@ def test_too_small_a_forget_weight_leaves_a_slack_that_breaks_the_condition():
     assert not found.holds
 
 
+@pytest.mark.night
 def test_theorem_on_random_problems():
     met = 0
     for seed in range(8):
@@ -172,6 +177,7 @@ def test_theorem_on_random_problems():
     assert met >= 4
 
 
+@pytest.mark.night
 @given(st.integers(0, 10_000), st.floats(0, 1.5))
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_exchange_decides_for_any_values(separated, seed, noise):

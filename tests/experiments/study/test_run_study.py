@@ -18,7 +18,7 @@ from atwu.modeling.scratch import train_tokenizer
 from atwu.report.records import read_records
 from tests.commands import Started, run_command
 
-METHODS = ("grad_diff", "wga", "atwu")
+METHODS = ("wga", "atwu")
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def folder(tmp_path_factory) -> Path:
     (root / "mine.yaml").write_text(
         f"""
 title: Mine
-methods: [grad_diff, wga, atwu, {{label: frozen, method: atwu, scorer_from: atwu, scorer_procedure: frozen}}]
+methods: [wga, atwu, {{label: frozen, method: atwu, scorer_from: atwu, scorer_procedure: frozen}}]
 seeds: 2
 metrics: [memorization, scores]
 published: tofu-forget10-1b
@@ -74,7 +74,7 @@ def values(folder: Path) -> dict[str, object]:
 def finished(folder, environment) -> Path:
     """The study, run without interruption by two workers."""
     printed = run(environment, "run", folder / "mine.yaml", "--output", folder / "whole", "--processes", 2)
-    assert "8 of 8 runs to do, 2 at once" in printed
+    assert "6 of 6 runs to do, 2 at once" in printed
     assert "tuning: published values" in printed
     return folder / "whole"
 
@@ -86,8 +86,8 @@ def test_a_run_leaves_one_folder_with_what_is_needed_and_no_weights(finished):
             assert {"run.json", "log.jsonl", "eval.json", "timing.json"} <= names
             assert "model.safetensors" not in names
             assert ("scorer.safetensors" in names) == (label in ("atwu", "frozen"))
-            assert ("trace.json" in names) == (label != "grad_diff")
-    assert len(list((finished / "jobs").iterdir())) == 10
+            assert "trace.json" in names
+    assert len(list((finished / "jobs").iterdir())) == 8
     names = {path.name for path in finished.iterdir()}
     assert {"study.json", "table.md", "results.csv", "results.json", "report.html"} <= names
 
@@ -112,7 +112,7 @@ def test_the_frozen_scorer_is_that_of_the_run_it_names(finished):
 def test_what_is_finished_is_skipped(finished, folder, environment):
     before = {path: path.stat().st_mtime_ns for path in finished.glob("runs/*/*")}
     printed = run(environment, "run", folder / "mine.yaml", "--output", finished)
-    assert "0 of 8 runs to do" in printed
+    assert "0 of 6 runs to do" in printed
     assert {path: path.stat().st_mtime_ns for path in finished.glob("runs/*/*")} == before
 
 
@@ -134,7 +134,7 @@ def continued(finished, folder, environment) -> Path:
     output = folder / "stopped"
     stopped = stop_with(signal.SIGTERM, after=1, folder=folder, output=output, environment=environment)
     assert stopped.returncode == 128 + signal.SIGTERM
-    last = r"atwu study run: stopped by SIGTERM at runs: \d of 8 runs; the same command continues"
+    last = r"atwu study run: stopped by SIGTERM at runs: \d of 6 runs; the same command continues"
     assert re.fullmatch(last, stopped.stderr.splitlines()[-1])
     assert "Traceback" not in stopped.stderr
     assert len(list(output.glob("runs/*/eval.json"))) < 8
@@ -144,7 +144,7 @@ def continued(finished, folder, environment) -> Path:
 
 @pytest.mark.slow
 def test_a_stopped_study_continues_to_the_same_numbers_with_any_number_of_workers(finished, continued):
-    assert len(values(finished)) == 8
+    assert len(values(finished)) == 6
     assert values(continued) == values(finished)
 
 
