@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import functools
 import hashlib
@@ -10,13 +9,12 @@ import json
 import logging
 import os
 import tempfile
-import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atwu._disk import cannot_write
-from atwu._files import move
+from atwu._files import beside, move
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,18 +73,15 @@ def cached_tensors(folder: Path, key: Mapping[str, Any], build: Callable[[], dic
             return found
         logger.warning("cache file %s is damaged or stale; building it again", path)
     built = {name: tensor.detach().cpu().contiguous() for name, tensor in build().items()}
-    staging = folder / f".{name}.{uuid.uuid4().hex}"  # its own, also among hosts that share the folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        save_file(built, staging, metadata={"key": name, "digest": _digest(built)})
-        move(staging, path)
+        with beside(path) as staging:
+            save_file(built, staging / path.name, metadata={"key": name, "digest": _digest(built)})
+            move(staging / path.name, path)
     except Exception as error:  # safetensors has its own
         if (reason := cannot_write(error)) is None:
             raise
         warn_uncached(folder.parent, reason)
-    finally:
-        with contextlib.suppress(OSError):
-            staging.unlink(missing_ok=True)
     return built
 
 

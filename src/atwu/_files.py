@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import json
 import os
+import shutil
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,13 +25,62 @@ def write_text(path: str | Path, text: str) -> None:
     """Write a file in one step, where symbolic links lead to; its folder is made when missing, and on return it is on disk."""
     path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name[:50]}.{os.getpid()}.tmp")  # a name may be as long as names can be
-    try:
-        with room(path):
-            temporary.write_text(text, encoding="utf-8", newline="\n")
-            move(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with room(path), beside(path, Path.touch) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+        move(temporary, path)
+
+
+@contextlib.contextmanager
+def beside(path: Path, make: Callable[[Path], object] = Path.mkdir) -> Iterator[Path]:
+    """A hidden folder or file beside a path, to be moved there when it is whole; gone in the end.
+
+    It is locked, which tells it from those that killed processes left.
+    """
+    clear_beside(path)
+    there = False
+    while not there:
+        temporary = path.with_name(f"{_hidden(path)}{uuid.uuid4().hex[:12]}.tmp")
+        make(temporary)
+        with _locked(temporary, wait=True):
+            if there := temporary.exists():  # not taken for one that was left
+                try:
+                    yield temporary
+                finally:
+                    _remove(temporary)
+
+
+def clear_beside(path: Path) -> None:
+    """Remove what killed processes left of `beside`."""
+    for left in path.parent.glob(f"{glob.escape(_hidden(path))}*.tmp"):
+        with _locked(left) as nobody_is_at_it:
+            if nobody_is_at_it:
+                _remove(left)
+
+
+def _hidden(path: Path) -> str:
+    return f".{path.name[:50]}."  # a name may be as long as names can be
+
+
+@contextlib.contextmanager
+def _locked(path: Path, *, wait: bool = False) -> Iterator[bool]:
+    """Hold a file or folder; yields whether it is held, which it never is where the system cannot."""
+    with contextlib.ExitStack() as opened:
+        locked = False
+        with contextlib.suppress(ImportError, OSError):
+            import fcntl
+
+            file = os.open(path, os.O_RDONLY)
+            opened.callback(os.close, file)
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            locked = True
+        yield locked
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def move(source: Path, target: Path) -> None:

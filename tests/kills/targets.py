@@ -75,6 +75,14 @@ def prepare(place: Path, judge: str) -> dict[str, Target]:
             ),
             "out.incomplete/checkpoint-*",
         ),
+        "finetune": Target(
+            (
+                *("finetune", "--model", f"{place}/model", "--data", f"{place}/retain.jsonl", "--output", "out"),
+                *("--max-steps", "12", "--per-device-train-batch-size", "4", "--learning-rate", "1e-3"),
+                *("--save-strategy", "steps", "--save-steps", "3", "--use-cpu", "--disable-tqdm"),
+            ),
+            "out.incomplete/checkpoint-*",
+        ),
         "evaluate": Target(
             (
                 *("evaluate", "--model", f"{place}/model", *inside, "--metrics", "memorization,rouge,judge"),

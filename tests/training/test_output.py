@@ -48,6 +48,26 @@ def test_a_finished_run_is_replaced_only_when_asked_and_in_one_move(tmp_path):
     assert (path / "new").exists()
 
 
+def test_what_a_kill_behind_the_last_move_left_goes_with_the_next_command_and_what_is_begun_stays(
+    tmp_path, monkeypatch
+):
+    path = tmp_path / "run"
+    folder = OutputFolder(path)
+    folder.begin({"a": 1})
+    with monkeypatch.context() as patched:
+        patched.setattr("atwu.training.output.drop_unfinished", lambda _: None)
+        folder.publish(finished(folder.work / "final"))
+    assert (path / "run.json").is_file()
+    assert folder.work.is_dir()
+    with pytest.raises(FileExistsError, match="already holds a finished run"):
+        OutputFolder(path)
+    assert list(tmp_path.iterdir()) == [path]
+    OutputFolder(path, overwrite=True).begin({"a": 2})
+    with pytest.raises(FileExistsError, match="already holds a finished run"):
+        OutputFolder(path)
+    assert folder.work.is_dir()
+
+
 def test_a_work_folder_that_is_just_being_made_is_known_as_such(tmp_path):
     # Of several processes one makes it while the others check; and a run may be killed there.
     work = tmp_path / "run.incomplete"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from atwu._extras import require
-from atwu._files import held, versions
+from atwu._files import beside, held, versions
 from atwu.experiments.queue import Done, Queue, Say, Task, attempt, cpu_threads
 
 Files = Mapping[str, bytes]
@@ -137,9 +137,9 @@ def bring(path: Path, files: Files) -> None:
     if not path.exists():
         with held(path.with_name(f"{path.name}.lock"), waiting=lambda: None):
             if not path.exists():
-                staging = path.with_name(f".{path.name}.{os.getpid()}")
-                unpack(files, staging)
-                os.replace(staging, path)
+                with beside(path) as staging:
+                    unpack(files, staging / path.name)
+                    os.replace(staging / path.name, path)
     elif pack(path) != files:
         raise ValueError(f"{path} on {platform.node()} is not what lies there on the machine of the command.")
 

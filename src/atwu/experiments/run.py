@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,7 +42,7 @@ from atwu.methods.weightings.scorer import find_scorer
 from atwu.modeling.device import pick_device
 from atwu.modeling.load import load_model, load_tokenizer, quiet_transformers
 from atwu.training.config import UnlearnConfig
-from atwu.training.output import unfinished
+from atwu.training.output import drop_unfinished
 from atwu.training.rows import add_labels
 from atwu.training.run import ModelSource, run_unlearn
 
@@ -174,7 +173,7 @@ def _unlearn_and_measure(
             watch=lambda trainer: [callback for watch in given for callback in watch(trainer)],
         )
     keep_trace()
-    shutil.rmtree(unfinished(folder), ignore_errors=True)  # of a run that was killed when its result was in place
+    drop_unfinished(folder)  # of a run that was killed when its result was in place
     free_memory()
     middle = time.perf_counter()
     result = measure(setup, folder, name=run.name, references=references)

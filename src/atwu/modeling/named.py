@@ -10,19 +10,17 @@ import functools
 import hashlib
 import json
 import logging
-import shutil
 import subprocess
 import sys
 import tempfile
 import urllib.request
-import uuid
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from atwu._cache import cache_folder, place_for
-from atwu._files import file_digest, held, move, write_json
+from atwu._files import beside, file_digest, held, move, write_json
 from atwu._manifest import damage, is_kept, write_manifest
 
 logger = logging.getLogger(__name__)
@@ -194,12 +192,9 @@ def _convert(path: Path, folder: Path, *, source: str) -> None:
     model.tie_weights()
     model.generation_config = generation
     folder.parent.mkdir(parents=True, exist_ok=True)
-    staging = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
-    try:
+    with beside(folder) as staging:
         model.save_pretrained(staging)
         tokenizer.save_pretrained(staging)
         write_json(staging / SOURCE_NAME, {"source": source})
         write_manifest(staging)
         move(staging, folder)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)

@@ -27,7 +27,7 @@ from atwu.data.schema import Example
 from atwu.evaluation.result import STRICT, EvalResult, read_result, row_id
 from atwu.request.choose import Choice
 from atwu.request.verdict import VERDICT_NAME, Answered
-from atwu.training.output import RECORD_NAME, OutputFolder, differences, output_path, unfinished
+from atwu.training.output import RECORD_NAME, OutputFolder, differences, drop_unfinished, output_path, unfinished
 
 SCHEMA: Final = "atwu.request/1"
 MADE_BY = "atwu unlearn"
@@ -139,7 +139,7 @@ class RequestFolder:
         before = self.request().key
         if before == now:
             if self.trained():  # and killed when its result was in place
-                shutil.rmtree(unfinished(self.output), ignore_errors=True)
+                drop_unfinished(self.output)
             else:
                 OutputFolder(self.output)
             return True

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import hashlib
 import logging
 import os
 import shlex
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from atwu._disk import room, shown_bytes
-from atwu._files import plain_modes, versions, write_json
+from atwu._files import beside, clear_beside, plain_modes, versions, write_json
 from atwu.benchmarks.people.rows import people
 from atwu.benchmarks.sources import load_rows
 from atwu.data.rows import fingerprint
@@ -124,7 +122,7 @@ def export(
     step = _unlearning(source, model, say) if form.name != "adapter" else None
 
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with room(folder), _staging(folder) as staging:
+    with room(folder), beside(folder) as staging:
         say(f"writing {form.said}")
         written = form.write(source, model, tokenizer, staging)
         read, their_tokenizer = _read_back(written, loading or Loading(), place)
@@ -192,21 +190,12 @@ def _check_output(folder: Path, source: Source, *, overwrite: bool) -> None:
     parent = next(each for each in folder.parents if each.exists())
     if not os.access(parent, os.W_OK):
         raise PermissionError(f"cannot write to {parent}; choose another output.")
+    clear_beside(folder)
     needed, free = weight_bytes(str(source.path), base=source.loading.base) or 0, shutil.disk_usage(parent).free
     if free < needed:
         raise OSError(
             f"{parent} has {shown_bytes(free)} free, and an export may take {shown_bytes(needed)}; free some."
         )
-
-
-@contextlib.contextmanager
-def _staging(folder: Path) -> Iterator[Path]:
-    """A folder beside another one, which is gone in the end."""
-    staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
-        yield staging
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
 
 
 def _unlearning(source: Source, model: Any, say: Say) -> float | None:
@@ -277,10 +266,7 @@ def _then(model: Path, source: Source, form: Format, forget: str | None) -> tupl
 def _publish(staging: Path, folder: Path) -> None:
     """Move the finished folder into place."""
     plain_modes(staging, *staging.rglob("*"))
-    if folder.exists():
-        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        os.replace(folder, aside / "old")
-        os.replace(staging, folder)
-        shutil.rmtree(aside)
-    else:
+    with beside(folder) as aside:
+        if folder.exists():
+            os.replace(folder, aside / "old")
         os.replace(staging, folder)

@@ -7,19 +7,19 @@ module made are ever replaced.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
 from atwu._disk import shown_bytes
-from atwu._files import move, write_json
-from atwu._manifest import write_manifest
+from atwu._files import beside, clear_beside, move, write_json
+from atwu._manifest import MANIFEST_NAME, write_manifest
 from atwu._reading import printable
 from atwu.training.checkpoints import last_checkpoint
 
@@ -59,6 +59,12 @@ def unfinished(folder: Path) -> Path:
     return folder.with_name(folder.name + _WORK)
 
 
+def drop_unfinished(folder: Path) -> None:
+    """Remove it, in one step, so that a kill leaves no part of it under its name."""
+    with beside(folder) as doomed, contextlib.suppress(FileNotFoundError):
+        os.replace(unfinished(folder), doomed / "work")
+
+
 logger = logging.getLogger(__name__)
 
 
@@ -84,11 +90,19 @@ class OutputFolder:
             if not self._is_run():
                 raise FileExistsError(f"{self.path} exists and is not a run of atwu; choose another output.")
             if not overwrite:
+                self._drop_what_a_kill_left()
                 raise FileExistsError(
                     f"{self.path} already holds a finished run; choose another output or pass --overwrite."
                 )
         if self.work.exists() and not self._is_work():
             raise FileExistsError(f"{self.work} exists and is not a run of atwu; choose another output.")
+
+    def _drop_what_a_kill_left(self) -> None:
+        """Remove the work folder of the very run that is in place."""
+        clear_beside(self.path)
+        there, worked = (folder / MANIFEST_NAME for folder in (self.path, self.work))
+        if there.is_file() and worked.is_file() and there.read_bytes() == worked.read_bytes():
+            drop_unfinished(self.path)
 
     def _is_run(self) -> bool:
         try:
@@ -184,16 +198,13 @@ class OutputFolder:
     def publish(self, result: Path) -> None:
         """Move the finished folder `result` into place and drop the work folder."""
         write_manifest(result)
+        shutil.copyfile(result / MANIFEST_NAME, self.work / MANIFEST_NAME)
         if self.path.exists():
-            aside = Path(tempfile.mkdtemp(prefix=f".{self.path.name}.", dir=self.path.parent))
-            os.replace(self.path, aside / "old")
-            move(result, self.path)
-            shutil.rmtree(aside)
-        else:
-            move(result, self.path)
+            os.replace(self.path, self.work / "old")
+        move(result, self.path)
         if self._lock is not None:
             self._lock.close()
-        shutil.rmtree(self.work, ignore_errors=True)
+        drop_unfinished(self.path)
 
 
 def _digest(key: Mapping[str, Any]) -> str:

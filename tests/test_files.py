@@ -1,0 +1,67 @@
+"""Files that appear whole or not at all, and what killed processes leave of those that did not appear."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from atwu._files import beside, move, write_text
+
+FORK = multiprocessing.get_context("fork")
+
+
+def _begin(path: Path, make: object, ready: Connection) -> None:
+    with beside(path, make) as temporary:
+        (temporary / "weights" if temporary.is_dir() else temporary).write_text("half")
+        ready.send(temporary.name)
+        signal.pause()
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, Path.touch])
+def test_what_a_killed_process_left_goes_with_the_next_one_and_not_while_it_is_at_it(make, tmp_path):
+    here, there = FORK.Pipe()
+    process = FORK.Process(target=_begin, args=(tmp_path / "out[1].json", make, there))
+    process.start()
+    left = tmp_path / here.recv()
+    for name in ("out[1].json", "other.json"):
+        write_text(tmp_path / name, "whole")
+        assert left.exists()
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    write_text(tmp_path / "other.json", "again")
+    assert left.exists(), "it is another file's"
+    write_text(tmp_path / "out[1].json", "again")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other.json", "out[1].json"]
+    assert (tmp_path / "out[1].json").read_text() == "again"
+
+
+def _write(path: Path, text: str) -> None:
+    for _ in range(200):
+        write_text(path, text)
+
+
+def test_processes_that_write_the_same_file_do_not_take_each_others_for_left(tmp_path):
+    path = tmp_path / "state.json"
+    running = [FORK.Process(target=_write, args=(path, letter * 1000)) for letter in "ab"]
+    for process in running:
+        process.start()
+    for process in running:
+        process.join()
+    assert [process.exitcode for process in running] == [0, 0]
+    assert path.read_text() in ("a" * 1000, "b" * 1000)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_error_leaves_nothing(tmp_path):
+    with pytest.raises(FileNotFoundError), beside(tmp_path / "model") as folder:
+        move(folder / "weights", tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+    with beside(tmp_path / "model") as folder:
+        (folder / "weights").write_text("whole")
+        move(folder, tmp_path / "model")
+    assert [path.relative_to(tmp_path).as_posix() for path in sorted(tmp_path.rglob("*"))] == ["model", "model/weights"]
