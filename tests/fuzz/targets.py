@@ -6,7 +6,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -20,14 +20,14 @@ from atwu.cli.study import Run
 from atwu.cli.train import Finetune, Unlearn
 from atwu.cli.tune import Tune, _setting
 from atwu.data.rows import write_rows
-from atwu.evaluation.result import read_result
+from atwu.evaluation.result import EvalResult, read_result
 from atwu.experiments.scales import find_scale
 from atwu.experiments.study.conduct import plan_study
 from atwu.experiments.study.plan import check_settings
 from atwu.experiments.tuning.tune import decide
 from atwu.methods.presets import named_preset, parse_preset
 from atwu.report.formats import WRITERS
-from atwu.report.records import read_records
+from atwu.report.records import Records, read_records
 from atwu.training.config import FinetuneConfig, UnlearnConfig
 from tests.fuzz.mutate import as_json, as_yaml, changed, damaged
 from tests.report.conftest import make_records, write_study
@@ -295,9 +295,30 @@ def as_text(value: Any) -> bytes:
 # Results and runs
 
 
+def short(result: EvalResult, rows: int = 3) -> EvalResult:
+    """The same with few rows, so that damages hit all the other places as often as these."""
+    few = {
+        name: replace(
+            each,
+            ids=each.ids[:rows],
+            subjects=each.subjects[:rows],
+            metrics={metric: values[:rows] for metric, values in each.metrics.items()},
+        )
+        for name, each in result.rows.items()
+    }
+    return replace(result, rows=few)
+
+
+def short_records(labels: tuple[str, ...]) -> Records:
+    records = make_records(labels, (0,))
+    references = {role: short(result) for role, result in records.references.items()}
+    return replace(
+        records, references=references, runs=tuple(replace(run, result=short(run.result)) for run in records.runs)
+    )
+
+
 def results() -> list[Any]:
-    records = make_records(("atwu",), (0,))
-    return [records.runs[0].result.to_json()]
+    return [short_records(("atwu",)).runs[0].result.to_json()]
 
 
 def read_a_result(path: Path) -> None:
@@ -322,7 +343,7 @@ def study_folder(folder: Path, random: Random) -> Path:
 
         place = Path(tempfile.mkdtemp())
         atexit.register(shutil.rmtree, place, ignore_errors=True)
-        _STUDY.append(write_study(make_records(("atwu", "wga"), (0,)), place / "study"))
+        _STUDY.append(write_study(short_records(("atwu", "wga")), place / "study"))
     target = folder / "study"
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(_STUDY[0], target)

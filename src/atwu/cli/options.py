@@ -86,7 +86,10 @@ def settings(quick: Callable[[], Iterable[Option]], rest: Callable[[], Iterable[
         quick: makes the options that are always there.
         rest: makes all others, slowly; called for --help-all and when there is a name that nobody knows.
     """
-    return field(default_factory=dict, metadata={"options": functools.cache(lambda: list(quick())), "rest": rest})
+    return field(
+        default_factory=dict,
+        metadata={"options": functools.cache(lambda: list(quick())), "rest": rest and functools.cache(rest)},
+    )
 
 
 def options_of(
@@ -100,7 +103,7 @@ def options_of(
         group: heading of those that name none; a field that names an empty one is not common.
         common: False for those that only --help-all shows, all of them.
     """
-    hints = typing.get_type_hints(source)
+    hints = _hints(source)
     found: list[Option] = []
     for each in dataclasses.fields(source):
         about = each.metadata
@@ -145,7 +148,7 @@ def has_rest(source: type) -> bool:
 
 def built(source: type, given: Mapping[str, Any]) -> Any:
     """An object of the dataclass from the values that were given; nested ones take theirs."""
-    hints = typing.get_type_hints(source)
+    hints = _hints(source)
     values: dict[str, Any] = {}
     left = dict(given)
     last = [each for each in dataclasses.fields(source) if "options" in each.metadata]
@@ -159,6 +162,9 @@ def built(source: type, given: Mapping[str, Any]) -> Any:
             value = left.pop(name)
             values[each.name] = tuple(value) if typing.get_origin(hint) is tuple else value
     return source(**values, **{each.name: left for each in last})
+
+
+_hints = functools.cache(typing.get_type_hints)
 
 
 def _plain(hint: Any) -> tuple[type, bool, tuple[str, ...]] | None:

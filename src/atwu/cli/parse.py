@@ -95,7 +95,8 @@ def _read(
 ) -> tuple[dict[str, Any], list[str]]:
     """Values as they were given, by name, and the words that mean nothing."""
     options = list(options)
-    parser = _Parser(argument_default=argparse.SUPPRESS, allow_abbrev=abbreviated, add_help=False)
+    # argparse makes a usage text before it reads a word, unless there is one.
+    parser = _Parser(usage="", argument_default=argparse.SUPPRESS, allow_abbrev=abbreviated, add_help=False)
     _add_all(parser, options)
     flags = {flag for option in options if option.kind is not bool for flag in (option.flag, *option.alias)}
     joined: list[str] = []

@@ -153,13 +153,15 @@ def read_result(path: str | Path) -> EvalResult:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
     if isinstance(value, dict):
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
     if dataclasses.is_dataclass(value):
         return {each.name: _plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return value
 
 
 _ADAPTER = TypeAdapter(EvalResult)

@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
@@ -73,7 +74,12 @@ def read_trace(path: str | Path) -> Trace:
     Raises:
         ValueError: it is not such a file.
     """
-    return read_declared(path, TypeAdapter(Trace), TRACE_SCHEMA, what="trace", made_by="atwu study run")
+    return read_declared(path, _adapter(), TRACE_SCHEMA, what="trace", made_by="atwu study run")
+
+
+@cache
+def _adapter() -> TypeAdapter[Trace]:
+    return TypeAdapter(Trace)
 
 
 class WeightTrace(TrainerCallback):

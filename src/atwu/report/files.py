@@ -72,7 +72,7 @@ def read_run(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: not such a file; names it and the place in it.
     """
-    return _plain(path, TypeAdapter(_Run))
+    return _plain(path, _RUN)
 
 
 def read_study(path: Path) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def read_study(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: not such a file; names it and the place in it.
     """
-    return _plain(path, TypeAdapter(_Study))
+    return _plain(path, _STUDY)
 
 
 def read_log(path: Path) -> tuple[dict[str, Any], ...]:
@@ -103,6 +103,7 @@ def read_log(path: Path) -> tuple[dict[str, Any], ...]:
     return tuple(found)
 
 
+_RUN, _STUDY = TypeAdapter(_Run), TypeAdapter(_Study)
 _LOG_LINE = TypeAdapter(dict[str, Annotated[float, Field(strict=True, allow_inf_nan=False)] | None])
 
 
