@@ -69,6 +69,8 @@ def damage(folder: Path, *, weights: bool = True) -> str | None:
 def check_as_written(folder: Path, *, weights: bool = True) -> None:
     """Check a folder against its manifest, if it has one; once in a process as long as nothing changes there.
 
+    A run's model without one is named in a warning.
+
     Raises:
         ValueError: it is damaged; says how.
     """
@@ -78,6 +80,13 @@ def check_as_written(folder: Path, *, weights: bool = True) -> None:
             raise ValueError(
                 f"{folder} is damaged ({wrong}); make it again, or remove its {MANIFEST_NAME} if that was on purpose."
             )
+    elif weights and (folder / "run.json").is_file():
+        _warn_unchecked(folder)
+
+
+@functools.cache
+def _warn_unchecked(folder: Path) -> None:
+    logger.warning("warning: %s is a run without its %s, so it is taken as it is", folder, MANIFEST_NAME)
 
 
 @functools.lru_cache(maxsize=64)

@@ -174,12 +174,14 @@ def test_a_damaged_checkpoint_that_is_asked_for_is_refused(interrupted, tmp_path
 
 
 @pytest.mark.parametrize("name", IN_FINISHED)
-def test_a_damaged_file_of_a_finished_run_is_named_when_it_is_taken_for_a_model(name, interrupted, tmp_path):
+def test_a_damaged_file_of_a_finished_run_is_named_when_it_is_taken_for_a_model(name, interrupted, tmp_path, caplog):
     for how in DAMAGES:
         run = Path(shutil.copytree(interrupted.work.parent / "whole", tmp_path / how))
         damage(run / name, how)
-        if (name, how) == (MANIFEST_NAME, "missing"):  # as of a model from elsewhere
+        if (name, how) == (MANIFEST_NAME, "missing"):
             assert ModelSource(model=str(run))
+            assert ModelSource(model=str(run))
+            assert caplog.messages == [f"warning: {run} is a run without its manifest.json, so it is taken as it is"]
             continue
         with pytest.raises(
             ValueError, match=rf"^{run} is damaged \(.*\); make it again, or remove its manifest.json"

@@ -86,10 +86,7 @@ def settings(quick: Callable[[], Iterable[Option]], rest: Callable[[], Iterable[
         quick: makes the options that are always there.
         rest: makes all others, slowly; called for --help-all and when there is a name that nobody knows.
     """
-    return field(
-        default_factory=dict,
-        metadata={"options": functools.cache(lambda: list(quick())), "rest": rest and functools.cache(rest)},
-    )
+    return field(default_factory=dict, metadata={"options": functools.cache(lambda: list(quick())), "rest": rest})
 
 
 def options_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
@@ -83,6 +84,7 @@ def unlearn_options() -> list[Option]:
     return sorted([*fields, *parts], key=lambda each: each.group != "Method")
 
 
+@functools.cache
 def trainer_options() -> list[Option]:
     """What transformers' trainer can do besides."""
     from atwu.training.config import TokenTrainingConfig

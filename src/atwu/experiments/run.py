@@ -17,7 +17,7 @@ from transformers.trainer_callback import TrainerCallback
 
 from atwu._cache import cache_folder
 from atwu._files import move, write_json
-from atwu._manifest import write_manifest
+from atwu._manifest import MANIFEST_NAME, write_manifest
 from atwu.benchmarks.benchmark import Benchmark
 from atwu.benchmarks.sources import load_rows
 from atwu.benchmarks.spread import spread
@@ -142,8 +142,7 @@ def execute(
         folder: where it leaves what it makes, here; not always the run's own.
         source: folder of the run whose scorer it starts from, here.
     """
-    measured = (folder / EVAL_NAME).is_file()
-    if not measured:
+    if not (folder / EVAL_NAME).is_file():
         quiet_transformers()
         try:
             _unlearn_and_measure(setup, run, references, folder, source)
@@ -151,7 +150,7 @@ def execute(
             free_memory()
     if not setup.keep_models:
         drop_weights(folder)
-    if not measured:
+    if not (folder / MANIFEST_NAME).is_file():
         write_manifest(folder)
     return read_result(folder / EVAL_NAME)
 
@@ -179,6 +178,7 @@ def _unlearn_and_measure(
     result = measure(setup, folder, name=run.name, references=references)
     seconds = {"unlearn": round(middle - start, 2), "measure": round(time.perf_counter() - middle, 2)}
     write_json(folder / TIMING_NAME, seconds)
+    (folder / MANIFEST_NAME).unlink(missing_ok=True)  # it comes last: with it the folder is finished
     result.write(folder / EVAL_NAME)
 
 

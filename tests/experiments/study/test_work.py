@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 
 import pytest
 
-from atwu._manifest import write_manifest
+from atwu._manifest import damage, write_manifest
 from atwu.benchmarks.load import load_benchmark
 from atwu.errors import BudgetReached
 from atwu.evaluation.result import EvalResult
@@ -48,6 +49,8 @@ class Pretend:
         self.removed[config.method] = forget
         output.mkdir(parents=True, exist_ok=True)
         (output / "run.json").write_text("{}")
+        (output / "model.safetensors").write_bytes(b"weights")
+        write_manifest(output)
 
     def measure(self, setup, model, *, name, **kwargs):
         self.measured.append(name)
@@ -86,6 +89,22 @@ def test_what_is_unlearned_is_measured_again_and_not_unlearned_again(tmp_path, m
     assert work.unlearned == ["wga-s1", "npo-s1"]
     assert all(run.finished for run in found.plan.runs)
     assert not (tmp_path / "out" / "runs" / "wga-s1" / FAILED_NAME).exists()
+
+
+@pytest.mark.parametrize("step", ["drop_weights", "write_manifest"])
+def test_a_run_that_was_killed_behind_its_result_is_tidied_by_the_next_command(
+    step, tmp_path, models, work, monkeypatch
+):
+    with monkeypatch.context() as patched:
+        patched.setattr(module, step, lambda folder: sys.exit(137))
+        with pytest.raises(SystemExit):
+            again(tmp_path, models)
+    folder = tmp_path / "out" / "runs" / "wga-s1"
+    assert (folder / "eval.json").is_file()
+    again(tmp_path, models)
+    assert work.measured == ["original", "wga-s1", "npo-s1"]
+    assert {path.name for path in folder.iterdir()} == {"eval.json", "manifest.json", "run.json", "timing.json"}
+    assert damage(folder) is None
 
 
 def test_nothing_more_is_begun_when_the_judge_may_cost_no_more(tmp_path, models, work):

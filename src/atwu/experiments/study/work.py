@@ -17,6 +17,7 @@ from typing import Any
 
 from atwu._cache import short_hash
 from atwu._files import file_digest, write_json
+from atwu._manifest import MANIFEST_NAME
 from atwu._progress import bar_of
 from atwu.errors import BudgetReached, NonFiniteLossError
 from atwu.evaluation.probe import SCHEMA_NAME as PROBE_SCHEMA
@@ -128,7 +129,7 @@ class Work:
         A run that starts from another run's scorer waits for it. A run that fails is recorded and left out; when the judge's
         limit is reached, no further run is begun.
         """
-        waiting = {run.name: run for run in runs if not self.settled(run)}
+        waiting = {run.name: run for run in runs if not self.settled(run) or killed_behind_its_result(run)}
         if not waiting:
             return
         references = self._references(queue)
@@ -199,6 +200,11 @@ class Work:
         run.folder.mkdir(parents=True, exist_ok=True)
         write_json(run.folder / FAILED_NAME, {"error": f"{type(error).__name__}: {error}", "final": final})
         logger.error("%s failed", run.name, exc_info=error)
+
+
+def killed_behind_its_result(run: Run) -> bool:
+    """Whether its weights and its manifest are still to be seen to."""
+    return run.finished and not (run.folder / MANIFEST_NAME).is_file()
 
 
 @dataclass(frozen=True, slots=True)
