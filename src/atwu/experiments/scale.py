@@ -71,3 +71,7 @@ class Scale:
     """One run with its evaluation, roughly, for the estimate before any run of the study is finished."""
     hardware: str = "one CPU core"
     """Where `seconds` was measured or taken from."""
+    taught_seconds: float = 0.0
+    """Training the starting and the retain-only model, roughly, where the cache has neither."""
+    product_speed: float | None = None
+    """GFLOP/s of float32 products on the core where both were measured, where it is these that take the time."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 import resource
+import time
 from pathlib import Path
 
 import torch
@@ -46,6 +48,18 @@ def peak_memory(device: torch.device) -> int:
                 return int(line.split()[1]) * 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if platform.system() == "Darwin" else peak * 1024
+
+
+@functools.cache
+def product_speed() -> float:
+    """GFLOP/s of float32 matrix products here, with the threads there are; takes a fifth of a second."""
+    one, other = torch.rand(2, 1024, 1024)
+    seconds = []
+    for _ in range(6):
+        start = time.perf_counter()
+        one @ other
+        seconds.append(time.perf_counter() - start)
+    return 2 * 1024**3 / min(seconds) / 1e9
 
 
 def machine(device: torch.device) -> str:

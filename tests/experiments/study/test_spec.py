@@ -308,3 +308,14 @@ def test_a_scale_of_ones_own_takes_rows_and_a_model(tmp_path):
         scale_from({"like": "people-small", "name": "people-small", "training": {"num_train_epochs": 2}})
     with pytest.raises(ValueError, match="benchmark of a scale is a name or has forget, retain, holdout"):
         scale_from({"like": "people-tiny", "benchmark": {"rows": "f.jsonl"}})
+
+
+def test_estimates_follow_the_speed_of_the_machine(tmp_path, monkeypatch):
+    scale = find_scale("tofu-smollm2")
+    monkeypatch.setattr("atwu.experiments.study.plan.product_speed", lambda: scale.product_speed / 4)
+    there = plan(read_study("pretrained"), scale, tmp_path)
+    assert there.seconds_per_run()[0] == 4 * scale.seconds
+    assert there.seconds_per_run()[1].endswith("which is 4.0 times as fast")
+    assert there.seconds_of_models() == 4 * scale.taught_seconds
+    small = plan(read_study("pretrained"), find_scale("tiny"), tmp_path)
+    assert (small.seconds_per_run()[0], small.seconds_of_models()) == (small.scale.seconds, 0)

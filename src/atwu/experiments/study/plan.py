@@ -14,15 +14,16 @@ from atwu.benchmarks.benchmark import Benchmark
 from atwu.evaluation.columns import FORGET, HOLDOUT, RETAIN, RWKU, TASKS
 from atwu.evaluation.config import EvaluateConfig
 from atwu.evaluation.panel import all_metrics, chosen
-from atwu.experiments.queue import Say
+from atwu.experiments.queue import Say, cpu_threads
 from atwu.experiments.run import PARTS, TIMING_NAME, Run, reason_against
-from atwu.experiments.scale import Scale
+from atwu.experiments.scale import Scale, Taught
 from atwu.experiments.study.spec import Study, Variant
 from atwu.experiments.targets import has_retain_only
 from atwu.methods.parts import part_options
 from atwu.methods.presets import Preset, find_preset
 from atwu.methods.recipe import lookup, recipe
 from atwu.methods.table import METHODS
+from atwu.modeling.device import product_speed
 from atwu.training.presets import read_preset
 
 MOST_RUNS = 10_000
@@ -65,7 +66,20 @@ class Plan:
         if timings:
             total = sum(timing["unlearn"] + timing["measure"] for timing in timings)
             return total / len(timings), f"measured on {len(timings)} finished runs"
-        return self.scale.seconds, f"figure of the scale, {self.scale.hardware}"
+        source = f"figure of the scale, {self.scale.hardware}"
+        slower = self._slower()
+        return self.scale.seconds * slower, source if slower == 1 else f"{source}, which is {slower:.1f} times as fast"
+
+    def seconds_of_models(self) -> float:
+        """Training the models that runs start from and are compared with, where the cache has neither."""
+        return self.scale.taught_seconds * self._slower() if isinstance(self.scale.target, Taught) else 0.0
+
+    def _slower(self) -> float:
+        """How many times as long products take on a core here as where the scale's figures were measured."""
+        if self.scale.product_speed is None:
+            return 1.0
+        with cpu_threads(1):
+            return self.scale.product_speed / product_speed()
 
     def estimate(self, processes: int) -> float:
         """Seconds that the remaining runs will take."""

@@ -61,6 +61,10 @@ def print_plan(console: Console, planned: Plan, processes: int) -> None:
         f"{len(planned.remaining)} of {len(planned.runs)} runs to do, {processes} at once, about {seconds:.0f} s each "
         f"({source}): about {_duration(planned.estimate(processes))}"
     )
+    if models := planned.seconds_of_models():
+        console.print(
+            f"before them, the models of {planned.scale.name}, where the cache lacks them: {_duration(models)}"
+        )
 
 
 def _duration(seconds: float) -> str:
