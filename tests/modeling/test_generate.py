@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from scipy.stats import chisquare
-from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 from atwu.modeling.generate import generate
 
@@ -72,6 +72,54 @@ def test_stops_at_the_end_token_and_leaves_it_out(model: LlamaForCausalLM) -> No
     both = [_plain(model, prompt, 12, {end, other}) for prompt in PROMPTS]
     model.generation_config.eos_token_id = [end]
     assert generate(model, _tokenizer(other), PROMPTS, max_new_tokens=12, progress=False) == both
+
+
+SHARED = [2, 7, 11, 5, 19, 8, 3, 14, 6]
+TINY = {"vocab_size": 20, "bos_token_id": 1, "eos_token_id": None, "pad_token_id": None}
+WIDE = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "head_dim": 8}
+ARCHITECTURES = {
+    "llama": {**WIDE},
+    "mistral": {**WIDE, "num_key_value_heads": 1, "sliding_window": 6},
+    "gpt2": {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 128},
+    "bloom": {"hidden_size": 16, "n_layer": 2, "n_head": 2},
+    "mamba": {"hidden_size": 16, "num_hidden_layers": 2, "state_size": 4},
+}
+
+
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+def test_common_beginnings_and_rows_that_leave_change_nothing(kind: str) -> None:
+    torch.manual_seed(3)
+    config = AutoConfig.for_model(kind, **TINY, **ARCHITECTURES[kind])
+    config.initializer_range = 0.6
+    model = AutoModelForCausalLM.from_config(config).eval()
+    prompts = [[*SHARED, *prompt] for prompt in PROMPTS]
+    free = [_plain(model, prompt, 24, set()) for prompt in prompts]
+    ends = {free[0][3], free[2][9]}
+    model.generation_config.eos_token_id = sorted(ends)
+    expected = [_plain(model, prompt, 24, ends) for prompt in prompts]
+    assert len({len(tokens) for tokens in expected}) > 1, "rows must end at different times"
+    assert generate(model, _tokenizer(None), prompts, max_new_tokens=24, progress=False) == expected
+    assert generate(model, _tokenizer(None), PROMPTS, max_new_tokens=24, progress=False) == [
+        _plain(model, prompt, 24, ends) for prompt in PROMPTS
+    ]
+
+
+def test_a_common_beginning_is_read_once_and_rows_that_ended_are_not_decoded(model: LlamaForCausalLM) -> None:
+    model.eval()
+    prompts = [[*SHARED, *prompt] for prompt in PROMPTS]
+    free = [_plain(model, prompt, 24, set()) for prompt in prompts]
+    end = free[0][3]
+    read: list[tuple[int, ...]] = []
+    model.model.register_forward_pre_hook(
+        lambda module, args, kwargs: read.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
+    )
+    generate(model, _tokenizer(end), prompts, max_new_tokens=24, progress=False)
+    assert read[:2] == [(1, len(SHARED)), (len(PROMPTS), max(map(len, PROMPTS)))]
+    rows = [rows for rows, tokens in read[2:] if tokens == 1]
+    assert len(rows) == len(read) - 2
+    assert rows == sorted(rows, reverse=True)
+    lengths = sorted(len(tokens) for tokens in (_plain(model, prompt, 24, {end}) for prompt in prompts))
+    assert rows[-1] <= len(PROMPTS) / 2 < rows[0], lengths
 
 
 def test_a_cap_per_prompt(model: LlamaForCausalLM) -> None:

@@ -1,9 +1,8 @@
 """Decoding of many prompts, greedy or sampled: token ids in, token ids out, in the order given.
 
-Works on ids only and knows no template. Rows are decoded longest first in batches of bounded size, left-padded with
-attention masks made from lengths. Nothing of the model's own generation config but its end tokens has any effect, so
-a checkpoint that ships sampling settings or a repetition penalty is decoded as asked. Sampled rows do not depend on
-what else is in their batch.
+Works on ids only and knows no template. Rows are decoded longest first in batches of bounded size (`decoding.py`). Nothing
+of the model's own generation config but its end tokens has any effect, so a checkpoint that ships sampling settings or a
+repetition penalty is decoded as asked. Sampled rows do not depend on what else is in their batch.
 """
 
 from __future__ import annotations
@@ -11,14 +10,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from atwu._progress import bar_of
+from atwu.modeling.decoding import decode
 from atwu.modeling.modes import evaluating
 
 OnBatch = Callable[[Sequence[tuple[int, tuple[int, ...], int]]], None]
@@ -78,30 +79,17 @@ def generate(
     todo = [index for index, cap in enumerate(caps) if cap > 0]
     with _bare(model, ends), bar_of(total=len(todo), desc="generate", unit="row", shown=progress, leave=False) as bar:
         for rows in _batches(todo, [len(prompt) for prompt in prompts], caps, batch_tokens):
-            width = max(len(prompts[row]) for row in rows)
-            pad_id = _pad_id(prompts[row][-1] for row in rows)
-            ids = torch.full((len(rows), width), pad_id, dtype=torch.long)
-            mask = torch.zeros((len(rows), width), dtype=torch.long)
-            for place, row in enumerate(rows):
-                length = len(prompts[row])
-                ids[place, width - length :] = torch.as_tensor(prompts[row], dtype=torch.long)
-                mask[place, width - length :] = 1
-            config = _config(
-                ends,
-                do_sample=False,
-                num_beams=1,
-                use_cache=True,
-                max_new_tokens=max(caps[row] for row in rows),
-                pad_token_id=pad_id,
+            pad = _pad_id(prompts[row][-1] for row in rows)
+            generated = decode(
+                model,
+                [prompts[row] for row in rows],
+                [caps[row] for row in rows],
+                config=partial(_config, ends, do_sample=False, num_beams=1, use_cache=True, pad_token_id=pad),
+                ends=ends,
+                pad=pad,
+                noise=partial(_noise, [seeds[row] for row in rows], temperature, ends) if temperature else None,
             )
-            noise = _GumbelNoise([seeds[row] for row in rows], temperature, width, ends) if temperature else None
-            generated: Any = model.generate(  # type: ignore[operator]
-                input_ids=ids.to(model.device),
-                attention_mask=mask.to(model.device),
-                generation_config=config,
-                logits_processor=LogitsProcessorList([] if noise is None else [noise]),
-            )
-            for row, tokens in zip(rows, generated[:, width:].tolist(), strict=True):
+            for row, tokens in zip(rows, generated, strict=True):
                 outputs[row] = _until_end(tokens[: caps[row]], ends)
             if on_batch is not None:  # a row is shorter than its cap only if an end token followed
                 on_batch([(row, outputs[row], min(len(outputs[row]) + 1, caps[row])) for row in rows])
@@ -129,6 +117,13 @@ def _seeds(temperature: float, noise_seeds: Sequence[int] | None, count: int) ->
         given = "none" if noise_seeds is None else len(noise_seeds)
         raise ValueError(f"temperature {temperature} needs one noise seed per prompt: {given} for {count} prompts.")
     return noise_seeds
+
+
+def _noise(
+    seeds: Sequence[int], temperature: float, ends: frozenset[int], places: Sequence[int], width: int
+) -> _GumbelNoise:
+    """That of some rows of a batch."""
+    return _GumbelNoise([seeds[place] for place in places], temperature, width, ends)
 
 
 class _GumbelNoise:
