@@ -1,4 +1,4 @@
-"""Small models of every architecture that transformers has, and whether our forward pass gives their own numbers.
+"""Small models of every architecture that transformers has, and whether they are what they are by themselves here.
 
 python -m tests.modeling.architectures            # all of them, as a table
 python -m tests.modeling.architectures roberta    # some
@@ -6,18 +6,25 @@ python -m tests.modeling.architectures roberta    # some
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import tempfile
 import warnings
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from atwu.modeling.abilities import abilities_of
+from atwu.methods.objective import unlearning_loss
+from atwu.modeling.abilities import abilities_of, can_stop_at
+from atwu.modeling.adapters import Lora, attach, merged
 from atwu.modeling.forward import forward_tokens
-from atwu.modeling.load import quiet_transformers
+from atwu.modeling.layers import adapters_by_weight, decoder_layers, train_only_down_projections
+from atwu.modeling.load import add_adapter, quiet_transformers
+from atwu.modeling.targets import not_adapted
 
 SMALL: dict[str, Any] = {
     **dict.fromkeys(("hidden_size", "n_embd", "d_model", "dim", "emb_dim", "hidden_dim", "embedding_size"), 64),
@@ -51,6 +58,7 @@ OWN: dict[str, dict[str, Any]] = {
     "bamba": {"attn_layer_indices": [1]},
     "granitemoehybrid": {"layer_types": ["linear_attention", "full_attention"], "num_hidden_layers": 2},
     "mamba2": {"num_heads": 4, "head_dim": 32, "n_groups": 1, "state_size": 16},
+    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "num_hidden_layers": 4},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
     "falcon_h1": {"mamba_d_ssm": 128},
     "xmod": {"default_language": "en_XX"},
@@ -97,12 +105,13 @@ def small_config(kind: str) -> Any:
         given["layer_types"] = list(dict.fromkeys(kinds)) * 2
         given["num_hidden_layers"] = len(given["layer_types"])
     given |= OWN.get(kind, {})
-    try:
-        config = made(**given)
-    except (AttributeError, NotImplementedError):  # what follows from other fields there cannot be set
-        for name in ("layer_types", "num_hidden_layers", "head_dim", "v_head_dim"):
-            given.pop(name, None)
-        config = made(**given)
+    for unsettable in (("head_dim", "v_head_dim"), ("layer_types",), ("num_hidden_layers",), ()):
+        try:
+            config = made(**given)
+            break
+        except (AttributeError, NotImplementedError):  # what follows from other fields cannot be set
+            for name in unsettable:
+                given.pop(name, None)
     config.is_decoder = True
     return config
 
@@ -139,30 +148,148 @@ def rows(model: Any) -> dict[str, Tensor]:
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
-def find(kind: str) -> Finding:
-    """Whether log-probabilities and all gradients are the model's own."""
+def find(kind: str, *checks: str) -> dict[str, Finding]:
+    """What became of a type in each check (all of `CHECKS` by default)."""
     try:
         model = small_model(kind)
-        batch = rows(model)
-        logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
-        counted = batch["labels"][:, 1:] != -100
-        own = logits[:, :-1].float().log_softmax(-1).gather(2, batch["input_ids"][:, 1:, None])[..., 0] * counted
-        wanted = gradients(model, own)
+        own = own_logps(model, rows(model))
+        gradients(model, own)
     except Exception as error:  # of transformers: our own code has not been called
-        return Finding("not made", f"{type(error).__name__}: {error}")
-    try:
-        ours = forward_tokens(model, [batch])[0].logps
-        given = gradients(model, ours)
-    except ValueError as error:
-        return Finding("refused", str(error))
-    except Exception as error:
-        return Finding("fails", f"{type(error).__name__}: {error}")
-    errors = [_error(ours, own), *(_error(given[name], wanted[name]) for name in wanted)]
-    if max(errors) > NEAR:
-        return Finding("differs", f"log-probabilities {errors[0]:.1e}, gradients {max(errors[1:]):.1e}")
+        return {"forward": Finding("not made", f"{type(error).__name__}: {error}")}
+    found: dict[str, Finding] = {}
+    for name in checks or CHECKS:
+        try:
+            found[name] = CHECKS[name](small_model(kind), kind)
+        except ValueError as error:
+            found[name] = Finding("refused", str(error))
+        except Exception as error:
+            found[name] = Finding("fails", f"{type(error).__name__}: {error}")
+    return found
+
+
+def forward(model: Any, kind: str) -> Finding:
+    """Log-probabilities in every layout and with padding on either side, and all gradients, are the model's own."""
+    batch = rows(model)
+    own = own_logps(model, batch)
+    wanted = gradients(model, own)
+    errors = {"gradients": 0.0}
+    ours = forward_tokens(model, [batch])[0].logps
+    given = gradients(model, ours)
     abilities = abilities_of(model, torch.device("cpu"))
+    errors["gradients"] = max(_error(given[name], wanted[name]) for name in wanted)
+    counted = own != 0
+    for layout in ("padded", "packed") if abilities.packed else ("padded",):
+        for side, given_rows in (("right", batch), ("left", left_padded(batch))):
+            out = forward_tokens(model, [given_rows], layout=layout)[0]  # type: ignore[arg-type]
+            errors[f"{layout} {side}"] = _error(out.logps[out.mask], own[counted])
     taken = [name for name in ("packed", "fused_head", "last_mlp") if getattr(abilities, name)]
-    return Finding("same", ", ".join(taken) or "plain")
+    return _finding(errors, ", ".join(taken) or "plain")
+
+
+def lora(model: Any, kind: str) -> Finding:
+    """Adapters are where they were asked for, get the model's own gradient, learn, and are saved, loaded and merged."""
+    batch = rows(model)
+    reached = {name for name, gradient in gradients(model, own_logps(model, batch)).items() if gradient.any()}
+    adapted = attach(model, Lora(r=2), seed=0)
+    trained = {name: each for name, each in adapted.named_parameters() if each.requires_grad}
+    with torch.no_grad():  # with effect: fresh ones add nothing
+        for each in trained.values():
+            each.add_(torch.randn(each.shape, generator=torch.Generator().manual_seed(1)), alpha=0.05)
+    wanted = gradients(adapted, own_logps(adapted, batch))
+    before = forward_tokens(adapted, [batch])[0].logps
+    with too_late_to_refuse():
+        return _adapted(adapted, kind, batch, before, wanted, reached)
+
+
+def _adapted(
+    adapted: Any, kind: str, batch: dict[str, Tensor], before: Tensor, wanted: dict[str, Tensor], reached: set[str]
+) -> Finding:
+    trained = {name: each for name, each in adapted.named_parameters() if each.requires_grad}
+    given = gradients(adapted, before)
+    errors = {"gradients": max(_error(given[name], wanted[name]) for name in trained)}
+    by_weight = adapters_by_weight(adapted.get_base_model())
+    for name, parameters in by_weight.items():
+        if name in reached and not all(each.grad is not None and each.grad.any() for each in parameters):
+            raise RuntimeError(f"no gradient reaches the adapter of {name}")
+    with torch.no_grad():
+        for each in trained.values():
+            each.sub_(1e-2 * (each.grad if each.grad is not None else 0) / (1 + sum(g.norm() for g in given.values())))
+        after = forward_tokens(adapted, [batch])[0].logps
+        if torch.equal(before, after):
+            raise RuntimeError("a step changes nothing")
+        with tempfile.TemporaryDirectory() as folder:
+            adapted.save_pretrained(folder)
+            beside = add_adapter(small_model(kind), folder, merge=False)
+            errors["loaded"] = _error(forward_tokens(beside, [batch])[0].logps, after)
+        plain = merged(adapted)
+        errors["merged"] = _error(forward_tokens(plain, [batch])[0].logps, after)
+        with tempfile.TemporaryDirectory() as folder:
+            plain.save_pretrained(folder)
+            again = type(plain).from_pretrained(folder, dtype=torch.float32).eval()
+            errors["saved"] = _error(forward_tokens(again, [batch])[0].logps, after)
+    stacked = sum(not name.endswith(".weight") for name in by_weight)
+    without = not_adapted(attach(small_model(kind), Lora(r=2), seed=0))
+    return _finding(
+        errors, f"{len(by_weight)} adapters, {stacked} on experts" + (f"; none on {without}" * bool(without))
+    )
+
+
+def rmu(model: Any, kind: str) -> Finding:
+    """The state is that of the layer asked for, and a step's loss is finite and reaches what it trains."""
+    batch, layers = rows(model), len(decoder_layers(model))
+    layer = max(0, layers - 2)
+    states = forward_tokens(model, [batch], layer=layer, stop=True)[0].layer_states
+    named = model(
+        input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], output_hidden_states=True
+    ).hidden_states
+    errors = {"state": 0.0}
+    if layers > 1:
+        errors["state"] = _error(states, named[layer + 1][:, 1:][batch["labels"][:, 1:] != -100])
+    train_only_down_projections(model, [layer])
+    with too_late_to_refuse():
+        loss = unlearning_loss(model, batch, batch, method="rmu", layer=layer, reference=small_model(kind)).loss
+        loss.backward()
+    trained = [each for each in model.parameters() if each.requires_grad]
+    if not loss.isfinite() or not any(each.grad is not None and each.grad.any() for each in trained):
+        raise RuntimeError(f"a loss of {float(loss)} that reaches nothing")
+    stops = can_stop_at(model, layer, torch.device("cpu"))
+    return _finding(errors, "stops there" if stops else "runs on")
+
+
+@contextlib.contextmanager
+def too_late_to_refuse() -> Iterator[None]:
+    """What is refused after work has begun has failed."""
+    try:
+        yield
+    except ValueError as error:
+        raise RuntimeError(str(error)) from error
+
+
+CHECKS: dict[str, Callable[[Any, str], Finding]] = {"forward": forward, "lora": lora, "rmu": rmu}
+"""What is compared for every type."""
+
+
+def _finding(errors: dict[str, float], same: str) -> Finding:
+    if all(error <= NEAR for error in errors.values()):
+        return Finding("same", same)
+    return Finding("differs", ", ".join(f"{name} {error:.1e}" for name, error in errors.items() if not error <= NEAR))
+
+
+def own_logps(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    """Log-probabilities by the model's own forward pass, 0 where not counted."""
+    logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+    counted = batch["labels"][:, 1:] != -100
+    logps: Tensor = logits[:, :-1].float().log_softmax(-1).gather(2, batch["input_ids"][:, 1:, None])[..., 0] * counted
+    return logps
+
+
+def left_padded(batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The same rows with their padding on the left."""
+    shifts = (batch["attention_mask"] == 0).sum(dim=1).tolist()
+    return {
+        name: torch.stack([row.roll(shift) for row, shift in zip(each, shifts, strict=True)])
+        for name, each in batch.items()
+    }
 
 
 def gradients(model: nn.Module, logps: Tensor) -> dict[str, Tensor]:
@@ -193,10 +320,14 @@ def main(kinds: list[str]) -> int:
     found = {}
     for kind in kinds or all_kinds():
         found[kind] = find(kind)
-        print(f"| {kind} | {found[kind].kind} | {' '.join(found[kind].detail.split())[:90]} |", flush=True)
-    counts = Counter(each.kind for each in found.values())
-    print(f"\n{len(found)} types: " + ", ".join(f"{count} {kind}" for kind, count in counts.most_common()))
-    return int(counts["differs"] + counts["fails"] > 0)
+        for check, each in found[kind].items():
+            print(f"| {kind} | {check} | {each.kind} | {' '.join(each.detail.split())[:200]} |", flush=True)
+    wrong = 0
+    for check in CHECKS:
+        counts = Counter(each[check].kind for each in found.values() if check in each)
+        print(f"\n{check}, {len(found)} types: " + ", ".join(f"{count} {kind}" for kind, count in counts.most_common()))
+        wrong += counts["differs"] + counts["fails"]
+    return int(wrong > 0)
 
 
 if __name__ == "__main__":

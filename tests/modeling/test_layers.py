@@ -202,5 +202,5 @@ def test_adapters_elsewhere_are_refused_with_advice(model):
     from atwu.modeling.adapters import Lora, attach
 
     adapted = attach(model, Lora(r=2, targets=("q_proj",)), seed=0)
-    with pytest.raises(ValueError, match="lora_targets=down_proj"):
+    with pytest.raises(ValueError, match=r"lora_targets=mlp\.down_proj"):
         train_only_down_projections(adapted, [2])

@@ -13,14 +13,16 @@ from torch import Tensor, nn
 from atwu.data.schema import IGNORE_INDEX
 from atwu.modeling.batches import TokenBatch, lay_out
 from atwu.modeling.head import output_layer
-from atwu.modeling.layers import last_mlp
+from atwu.modeling.layers import check_layer, decoder_layers, last_mlp
 from atwu.modeling.modes import evaluating
 from atwu.modeling.packed_attention import PACKED, register
-from atwu.modeling.single_pass import Abilities, attention_of, run_pass, unwrap
+from atwu.modeling.single_pass import Abilities, Questions, attention_of, run_pass, unwrap
 
 logger = logging.getLogger(__name__)
 
 _known: weakref.WeakKeyDictionary[nn.Module, Abilities] = weakref.WeakKeyDictionary()
+
+_readable: weakref.WeakKeyDictionary[nn.Module, dict[int, bool]] = weakref.WeakKeyDictionary()
 
 _REFUSALS = (TypeError, ValueError, RuntimeError, LookupError, AttributeError, AssertionError)
 """How models say that they do not take what they are given."""
@@ -48,13 +50,7 @@ def _try_out(model: nn.Module, inner: nn.Module, device: torch.device) -> Abilit
     plain_head = output_layer(inner) is not None
     if config is None:
         return Abilities()
-    vocabulary = int(getattr(config.get_text_config(), "vocab_size", 0)) or 2
-    ids = torch.randint(vocabulary, (2, 24), generator=torch.Generator().manual_seed(0)).to(device)
-    mask = torch.ones_like(ids, dtype=torch.bool)
-    mask[1, 17:] = False
-    labels = ids.masked_fill(~mask, IGNORE_INDEX)
-    labels[:, :5] = IGNORE_INDEX
-    batch = TokenBatch(ids, mask, labels)
+    batch = _two_rows(inner, device)
 
     def logps(abilities: Abilities) -> Tensor:
         return run_pass(model, lay_out([batch], packed=abilities.packed), abilities).head.logps.float()
@@ -86,6 +82,58 @@ def _try_out(model: nn.Module, inner: nn.Module, device: torch.device) -> Abilit
         elif name == "packed":
             config._attn_implementation = before
     return chosen
+
+
+def _two_rows(inner: nn.Module, device: torch.device) -> TokenBatch:
+    config: Any = inner.config
+    vocabulary = int(getattr(config.get_text_config(), "vocab_size", 0)) or 2
+    ids = torch.randint(vocabulary, (2, 24), generator=torch.Generator().manual_seed(0)).to(device)
+    mask = torch.ones_like(ids, dtype=torch.bool)
+    mask[1, 17:] = False
+    labels = ids.masked_fill(~mask, IGNORE_INDEX)
+    labels[:, :5] = IGNORE_INDEX
+    return TokenBatch(ids, mask, labels)
+
+
+def can_stop_at(model: nn.Module, layer: int, device: torch.device) -> bool:
+    """Try whether the output of a decoder layer can be read, and whether the pass may end there.
+
+    Raises:
+        ValueError: no such layer, or what is read there is not the hidden state that the model itself names so.
+    """
+    inner = unwrap(model)
+    known = _readable.setdefault(inner, {})
+    if layer not in known:
+        with evaluating(model), torch.no_grad():
+            known[layer] = _try_layer(model, inner, layer, device)
+    return known[layer]
+
+
+def _try_layer(model: nn.Module, inner: nn.Module, layer: int, device: torch.device) -> bool:
+    abilities, batch, last = abilities_of(model, device), _two_rows(inner, device), len(decoder_layers(inner)) - 1
+    compared = min(layer, max(0, last - 1))  # after the last one models put their final norm
+
+    def read(index: int, stop: bool) -> Tensor:
+        arranged = lay_out([batch], packed=abilities.packed)
+        states = run_pass(model, arranged, abilities, Questions(layer=index, stop=stop)).layer_states
+        assert states is not None
+        return states[arranged.own[0]].float()
+
+    check_layer(layer, decoder_layers(inner))
+    outputs = model(
+        input_ids=batch.input_ids,
+        attention_mask=batch.attention_mask.long(),
+        output_hidden_states=True,
+        use_cache=False,
+    )
+    named = getattr(outputs, "hidden_states", None) or ()
+    own = named[compared + 1] if len(named) == last + 2 else None
+    wanted = own[:, 1:][batch.mask].float() if own is not None and own.ndim == 3 else None
+    if wanted is None or (last and not _agrees(wanted, lambda: read(compared, False), inner)):
+        raise ValueError(
+            f"the output of decoder layer {layer} of {type(inner).__name__} cannot be read, which this method does."
+        )
+    return _agrees(read(layer, False), lambda: read(layer, True), inner)
 
 
 def _own_logps(model: nn.Module, batch: TokenBatch) -> Tensor:

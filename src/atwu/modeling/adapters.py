@@ -6,7 +6,6 @@ An adapted model still holds the starting model: with its adapters off it gives 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import math
 import sys
 import warnings
@@ -21,6 +20,7 @@ from torch import nn
 from atwu._extras import require
 from atwu.modeling.modes import evaluating
 from atwu.modeling.single_pass import unwrap
+from atwu.modeling.targets import check_adapted, chosen_weights, places
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Lora:
-    """Which low-rank updates to train: `W x + (alpha / r) B A dropout(x)` for every chosen linear layer `W`."""
+    """Which low-rank updates to train: `W x + (alpha / r) B A dropout(x)` for every chosen linear layer or expert `W`."""
 
     r: int
     """Rank of the update; larger can change more and takes more memory."""
     alpha: float | None = None
     """Numerator of the update's scale; `2 r` when left out."""
     targets: tuple[str, ...] | None = None
-    """Ends of the names of linear layers, such as `q_proj`; None for every linear layer of the decoder."""
+    """Ends of the names of linear layers or experts, such as `q_proj`; None for all of the decoder but routers."""
     dropout: float = 0.0
     layers: tuple[int, ...] | None = None
     """Only these decoder layers, counted from 0."""
@@ -72,18 +72,22 @@ def attach(model: nn.Module, lora: Lora, *, seed: int) -> PeftModel:
         The adapted model, in the train/eval state of the given one.
 
     Raises:
-        ValueError: a target or layer that the model does not have, or a model that has adapters already.
+        ValueError: a target or layer that the model does not have, weights that peft cannot adapt, or a model that has
+            adapters already.
     """
     peft = require("peft", extra="lora")
     if adapters_of(model) is not None:
         raise ValueError("the model has an adapter already; merge it before attaching another.")
     base: Any = unwrap(model)
     was_training = base.training
+    weights = chosen_weights(base, lora.targets, lora.layers)
+    modules, parameters = places(base, weights, dropout=lora.dropout)
     config = peft.LoraConfig(
         r=lora.r,
         lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,
-        target_modules=_chosen(base, lora),
+        target_modules=modules,
+        target_parameters=parameters or None,
         revision=getattr(base.config, "_commit_hash", None),
         task_type="CAUSAL_LM",
     )
@@ -91,6 +95,7 @@ def attach(model: nn.Module, lora: Lora, *, seed: int) -> PeftModel:
         # New layers start on the CPU whatever the model's device.
         torch.default_generator.manual_seed(seed)
         adapted: PeftModel = peft.get_peft_model(base, config)
+    check_adapted(adapted, weights)
     recorded = Path(str(config.base_model_name_or_path or ""))
     if recorded != Path() and recorded.is_dir():
         config.base_model_name_or_path = str(recorded.resolve())
@@ -171,48 +176,6 @@ def quiet_peft() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
         yield
-
-
-def _chosen(model: nn.Module, lora: Lora) -> list[str]:
-    """Full names of the layers to adapt."""
-    from transformers.pytorch_utils import Conv1D
-
-    linear = [name for name, module in model.named_modules() if isinstance(module, (nn.Linear, Conv1D))]
-    layers = _decoder_layers(model)
-    if lora.targets is None:
-        groups = {"any linear layer": [name for name in linear if layers is not None and name.startswith(layers[0])]}
-        if not groups["any linear layer"]:
-            raise ValueError(f"no linear layers of a decoder found in {type(model).__name__}; name targets.")
-    else:
-        groups = {f"{target!r}": [n for n in linear if f".{n}".endswith(f".{target}")] for target in lora.targets}
-    for target, names in groups.items():
-        if not names:
-            have = sorted({name.rpartition(".")[2] for name in linear})
-            close = difflib.get_close_matches(target.strip("'"), have, n=1)
-            hint = f" Did you mean {close[0]}?" if close else ""
-            raise ValueError(f"no linear layer is called {target}; this model has {', '.join(have)}.{hint}")
-    if lora.layers is not None:
-        prefix, count = layers if layers is not None else ("", 0)
-        if max(lora.layers) >= count:
-            raise ValueError(f"LoRA layers {lora.layers} go past the model's decoder layers 0 to {count - 1}.")
-        kept = tuple(f"{prefix}{index}." for index in lora.layers)
-        for target, names in groups.items():
-            groups[target] = [name for name in names if name.startswith(kept)]
-            if not groups[target]:
-                raise ValueError(f"{target} is in none of the LoRA layers {lora.layers}; leave it or layers out.")
-    wanted = {name for names in groups.values() for name in names}
-    return [name for name in linear if name in wanted]
-
-
-def _decoder_layers(model: nn.Module) -> tuple[str, int] | None:
-    """Start of the names of the decoder layers, and how many there are."""
-    getter = getattr(model, "get_decoder", None)
-    decoder: nn.Module = getter() if getter is not None else model
-    inside = set(decoder.modules())
-    for name, module in model.named_modules():
-        if isinstance(module, nn.ModuleList) and len(module) and module in inside:
-            return f"{name}.", len(module)
-    return None
 
 
 def fresh(model: nn.Module) -> bool:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from atwu.modeling.abilities import abilities_of
+from atwu.modeling.abilities import abilities_of, can_stop_at
 from atwu.modeling.batches import TokenBatch, lay_out
 from atwu.modeling.compare import Comparison
 from atwu.modeling.single_pass import Questions, run_pass, unwrap
@@ -80,7 +80,7 @@ def forward_tokens(
         variance: also return the variance of the log-probability at that temperature.
         comparisons: for each batch, a distance between distributions to measure at its counted tokens, or None.
         layer: also return the output of this decoder layer (from 0) at the counted tokens themselves.
-        stop: skip what comes after `layer`; log-probabilities are then all 0.
+        stop: skip what comes after `layer`, where the model allows it; log-probabilities then mean nothing.
         layout: `packed` lays rows end to end, `padded` side by side; `auto` packs where the model allows it.
     """
     checked = [TokenBatch.of(batch) for batch in batches]
@@ -90,6 +90,8 @@ def forward_tokens(
         raise ValueError(
             f"{type(unwrap(model)).__name__} cannot run packed rows unchanged; use layout='padded' or 'auto'."
         )
+    if layer is not None and hasattr(unwrap(model), "config"):
+        stop = can_stop_at(model, layer, checked[0].input_ids.device) and stop
     arranged = lay_out(checked, packed=packed)
     questions = Questions(predictions, entropy_temperature, variance, tuple(comparisons), layer, stop)
     answers = run_pass(model, arranged, abilities, questions)

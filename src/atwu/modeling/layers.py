@@ -3,28 +3,75 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+_OUTPUTS = re.compile(
+    r"(.*\.)?(down_proj|dense_4h_to_h|fc2|fc_out|proj_down|w_out|mlp\.c_proj|ffn\.2|mlp\.Wo|mlp\.output_linear|feed_forward\.(w2|output|value))"
+    r"(\.linear)?|output\.dense"
+)
+"""Names of MLP output matrices within a decoder layer."""
+
 
 def decoder_layers(model: nn.Module) -> nn.ModuleList:
     """The decoder layers of a causal model.
 
     Raises:
-        ValueError: the model has none under the usual names.
+        ValueError: no list in it is that of its layers.
     """
-    layers = _usual_layers(model)
+    layers = block_list(model)
     if layers is None:
         raise ValueError(f"{type(model).__name__} has no list of decoder layers, which this method reads.")
     return layers
 
 
+def block_list(model: nn.Module) -> nn.ModuleList | None:
+    """The list of decoder layers: `layers` of the decoder, else the only list as long as the model is deep."""
+    getter = getattr(model, "get_decoder", None)
+    decoder = getter() if getter is not None else None
+    layers = getattr(decoder, "layers", None)
+    if isinstance(layers, nn.ModuleList) and len(layers):
+        return layers
+    config: Any = getattr(model, "config", None)
+    depth = getattr(config.get_text_config(), "num_hidden_layers", None) if config is not None else None
+    for part in (decoder, model):
+        lists = [] if part is None else [each for each in part.modules() if isinstance(each, nn.ModuleList)]
+        if fitting := [each for each in lists if len(each) == depth]:
+            return fitting[0] if len(fitting) == 1 else None
+    return None
+
+
+def output_matrices(layer: nn.Module) -> list[str]:
+    """Names of the MLP output matrices of a decoder layer, those of experts included, routers aside."""
+    names = {without_wrappers(name) for name, _ in layer.named_modules()}
+    names |= {without_wrappers(name) for name, parameter in layer.named_parameters() if parameter.ndim == 3}
+    return sorted(name for name in names if _OUTPUTS.fullmatch(name) and ".gate." not in f".{name}")
+
+
+def without_wrappers(name: str) -> str:
+    """The name of a layer or weight before peft put adapters around it."""
+    return name.replace(".base_layer", "")
+
+
+def adapters_by_weight(model: nn.Module) -> dict[str, list[nn.Parameter]]:
+    """The parameters of adapters, by the full name of the weight they belong to."""
+    found: dict[str, list[nn.Parameter]] = {}
+    for name, module in model.named_modules():
+        if isinstance(getattr(module, "lora_A", None), nn.ModuleDict):
+            weight = getattr(module, "parameter_name", "weight")
+            found[f"{without_wrappers(name)}.{weight}"] = [
+                parameter for name, parameter in module.named_parameters() if re.match(r"lora_[AB]\.", name)
+            ]
+    return found
+
+
 def last_mlp(model: nn.Module) -> nn.Module | None:
     """The MLP of the last decoder layer, under the usual names."""
-    layers = _usual_layers(model)
+    layers = block_list(model)
     mlp = None if layers is None else getattr(layers[-1], "mlp", None)
     return mlp if isinstance(mlp, nn.Module) else None
 
@@ -40,12 +87,22 @@ def train_only_down_projections(model: nn.Module, layers: Iterable[int]) -> None
     stack = decoder_layers(model)
     kept: set[int] = set()
     for index in layers:
-        _check_layer(index, stack)
-        found = [p for name, p in stack[index].named_parameters() if "down_proj" in name and p.requires_grad]
+        check_layer(index, stack)
+        matrices, adapted = output_matrices(stack[index]), hasattr(model, "peft_config")
+        if adapted:
+            by_weight = adapters_by_weight(stack[index])
+            of_output = [by_weight.get(name, by_weight.get(f"{name}.weight", [])) for name in matrices]
+            found = [parameter for parameters in of_output for parameter in parameters if parameter.requires_grad]
+        else:
+            starts = tuple(f"{name}{end}" for name in matrices for end in (".", "_"))
+            found = [
+                p for name, p in stack[index].named_parameters() if f"{name}.".startswith(starts) and p.requires_grad
+            ]
         if not found:
+            names = ", ".join(matrices) or "mlp.down_proj"
             raise ValueError(
-                f"decoder layer {index} of {type(model).__name__} has no trainable mlp.down_proj, which this method trains"
-                + (" (put adapters on it: lora_targets=down_proj)." if hasattr(model, "peft_config") else ".")
+                f"decoder layer {index} of {type(model).__name__} has no trainable {names}, which this method trains"
+                + (f" (put adapters on it: lora_targets={names.replace(', ', ',')})." if adapted else ".")
             )
         kept |= {id(parameter) for parameter in found}
     for parameter in model.parameters():
@@ -63,16 +120,17 @@ def tap(model: nn.Module, layer: int, into: list[Tensor], *, stop: bool) -> Iter
         stop: let the later layers pass their input on unchanged, since nobody needs their output.
     """
     layers = decoder_layers(model)
-    _check_layer(layer, layers)
-    as_tuple = False
+    check_layer(layer, layers)
+    beside: tuple[Any, ...] | None = None
 
     def read(module: nn.Module, given: Any, output: Any) -> None:
-        nonlocal as_tuple
-        as_tuple = isinstance(output, tuple)
-        into.append((output[0] if as_tuple else output).flatten(0, 1))
+        nonlocal beside
+        beside = output[1:] if isinstance(output, tuple) else None
+        into.append((output[0] if isinstance(output, tuple) else output).flatten(0, 1))
 
-    def passes_on(states: Tensor, *_: Any, **__: Any) -> Any:
-        return (states,) if as_tuple else states
+    def passes_on(*given: Any, **named: Any) -> Any:
+        states = given[0] if given else named["hidden_states"]
+        return states if beside is None else (states, *beside)
 
     with contextlib.ExitStack() as stack:
         stack.callback(layers[layer].register_forward_hook(read).remove)
@@ -90,13 +148,12 @@ def tap(model: nn.Module, layer: int, into: list[Tensor], *, stop: bool) -> Iter
             )
 
 
-def _usual_layers(model: nn.Module) -> nn.ModuleList | None:
-    getter = getattr(model, "get_decoder", None)
-    layers = getattr(getter() if getter is not None else None, "layers", None)
-    return layers if isinstance(layers, nn.ModuleList) and len(layers) else None
+def check_layer(layer: int, layers: nn.ModuleList) -> None:
+    """Refuse a layer that is not there.
 
-
-def _check_layer(layer: int, layers: nn.ModuleList) -> None:
+    Raises:
+        ValueError: naming those that are.
+    """
     if not 0 <= layer < len(layers):
         raise ValueError(f"layer must be between 0 and {len(layers) - 1}, the layers of this model, got {layer}.")
 

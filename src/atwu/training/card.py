@@ -75,7 +75,7 @@ def _about_adapters(result: Mapping[str, Any], base: str) -> list[str]:
     lora = result["lora"]
     if lora is None:
         return []
-    where = "every linear layer of the decoder" if lora["targets"] is None else ", ".join(lora["targets"])
+    where = ", ".join(lora["targets"] or ["every linear layer of the decoder that an adapter can change"])
     if lora["layers"] is not None:
         where += " of layers " + ", ".join(map(str, lora["layers"]))
     trained = f"Trained as LoRA adapters of rank {lora['r']} (alpha {lora['alpha']:g}) on {where}"

@@ -17,7 +17,7 @@ from atwu._extras import require
 from atwu.methods.recipe import Recipe
 from atwu.modeling.adapters import Lora, adapters_of, attach, unmergeable
 from atwu.modeling.fingerprint import model_fingerprint
-from atwu.modeling.layers import decoder_layers
+from atwu.modeling.layers import decoder_layers, output_matrices
 from atwu.modeling.load import (
     DTYPES,
     check_model_name,
@@ -31,6 +31,7 @@ from atwu.modeling.load import (
 )
 from atwu.modeling.scratch import scratch_config, scratch_model, scratch_shape
 from atwu.modeling.single_pass import unwrap
+from atwu.modeling.targets import not_adapted
 from atwu.training.config import TokenTrainingConfig, UnlearnConfig
 from atwu.training.progress import Say, silent
 
@@ -135,10 +136,12 @@ def take_lora(config: TokenTrainingConfig, given: Any) -> None:
         what = f"got {type(given).__name__}" if not config.lora_r else f"and lora_r={config.lora_r} is set as well"
         raise ValueError(f"peft_config must be a LoraConfig, {what}; adapters are described once.")
     plain, default = given.to_dict(), peft.LoraConfig().to_dict()
-    known = {"r", "lora_alpha", "lora_dropout", "target_modules", "task_type", "inference_mode"}
+    known = {"r", "lora_alpha", "lora_dropout", "target_modules", "target_parameters", "task_type", "inference_mode"}
     if others := sorted(name for name in plain if name not in known and plain[name] != default[name]):
         raise ValueError(f"peft_config sets {', '.join(others)}, which adapters here do not have.")
-    targets = given.target_modules
+    targets: Any = given.target_modules
+    if given.target_parameters:
+        targets = [*(targets if isinstance(targets, (list, set)) else ()), *given.target_parameters]
     config.lora_r, config.lora_alpha, config.lora_dropout = given.r, given.lora_alpha, given.lora_dropout
     config.lora_targets = None if targets in (None, "all-linear") else ",".join(sorted(targets))
 
@@ -176,7 +179,8 @@ def load_to_train(source: ModelSource, config: TokenTrainingConfig, say: Say = s
     if lora is not None:
         model = attach(model, lora, seed=config.seed)
         trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-        say(f"training adapters of rank {lora.r}: {trained:,} parameters")
+        without = not_adapted(model) if lora.targets is None else ""
+        say(f"training adapters of rank {lora.r}: {trained:,} parameters" + (f"; none on {without}" if without else ""))
         if not config.save_adapter:
             check_mergeable(model)
     return LoadedModel(model, lora, source, fingerprint)
@@ -232,13 +236,19 @@ def load_source(source: ModelSource, config: TokenTrainingConfig, say: Say) -> A
 def lora_of(config: TokenTrainingConfig, model: nn.Module) -> Lora | None:
     """The adapters of a run on a model, or None for a run on all weights.
 
-    A forget loss that trains some layers only (RMU: Li et al. 2024) gets them on `down_proj` of these.
+    A forget loss that trains some layers only (RMU: Li et al. 2024) gets them on the MLP outputs of these.
     """
     lora = config.lora()
     if lora is None or not isinstance(config, UnlearnConfig):
         return lora
     layers = trained_layers(config.recipe(), model)
-    return lora if layers is None else dataclasses.replace(lora, targets=lora.targets or ("down_proj",), layers=layers)
+    if layers is None:
+        return lora
+    stack = decoder_layers(unwrap(model))
+    outputs = tuple(f"{index}.{name}" for index in layers for name in output_matrices(stack[index]))
+    if all(name.endswith("down_proj") for name in outputs):
+        outputs = ("down_proj",)
+    return dataclasses.replace(lora, targets=lora.targets or outputs, layers=layers)
 
 
 def trained_layers(recipe: Recipe, model: nn.Module) -> tuple[int, ...] | None:

@@ -55,7 +55,7 @@ class TrainingOptions:
     )
     lora_alpha: float | None = option(None, "LoRA's scale is lora_alpha / lora_r; default: twice lora_r.")
     lora_targets: str | None = option(
-        None, "Linear layers with adapters, such as q_proj,v_proj; default: all those of the decoder."
+        None, "Linear layers or experts with adapters, such as q_proj,v_proj; default: all of the decoder but routers."
     )
     lora_dropout: float = option(0.0, "Dropout in front of the adapters.")
     quantize: str | None = option(

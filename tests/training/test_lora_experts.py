@@ -1,0 +1,184 @@
+"""LoRA on mixtures of experts: experts have adapters, and these are saved, resumed, merged and exported like any."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("peft")
+
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from atwu import UnlearnConfig
+from atwu.benchmarks.people.rows import people
+from atwu.data.encode import Encoder
+from atwu.data.rows import write_rows
+from atwu.modeling.adapters import Lora, attach
+from atwu.modeling.layers import adapters_by_weight
+from atwu.modeling.load import load_model
+from atwu.modeling.reference import Wanted, read_rows
+from atwu.shipping.run import export
+from atwu.training.base import TokenTrainer
+from atwu.training.model import take_lora
+from atwu.training.run import ModelSource, run_unlearn
+from tests.modeling.architectures import small_model
+from tests.training.conftest import LORA_SETTINGS, make_rows
+
+EXPERTS = {"mlp.experts.gate_up_proj", "mlp.experts.down_proj"}
+
+
+def on(model) -> set[str]:
+    """What has adapters, without the number of the layer."""
+    return {name.split(".", 3)[3] for name in adapters_by_weight(model.get_base_model())}
+
+
+@pytest.fixture(scope="module", params=["qwen3_moe", "mixtral"])
+def folder(request: pytest.FixtureRequest, model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A mixture of experts, with shared ones' names in it for peft to trip over, and its tokenizer."""
+    path = tmp_path_factory.mktemp("experts") / request.param
+    tokenizer = AutoTokenizer.from_pretrained(model_folder)
+    model = small_model(request.param)
+    model.resize_token_embeddings(len(tokenizer))
+    model.save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+def unlearn(folder: Path, files: tuple[Path, Path], output: Path, **changes: object):
+    config = UnlearnConfig(**LORA_SETTINGS | {"learning_rate": 3e-3} | changes)
+    source = ModelSource(model=str(folder))
+    return run_unlearn(source, config, forget=str(files[0]), retain=str(files[1]), output=output)
+
+
+def logps(model, folder: Path) -> torch.Tensor:
+    rows = Encoder(AutoTokenizer.from_pretrained(folder), max_length=64).encode_rows(make_rows(6), what="test").rows
+    return read_rows(model, rows, Wanted(logps=True))["logps"]
+
+
+def test_results_are_the_same_model_merged_beside_its_base_and_exported(folder, data_files, tmp_path):
+    for name in ("merged", "adapter"):
+        unlearn(folder, data_files, tmp_path / name, method="grad_diff", save_adapter=name == "adapter")
+    beside = load_model(str(tmp_path / "adapter"), merge=False)
+    assert on(beside) >= EXPERTS
+    ours = logps(beside, folder)
+    assert (ours - logps(load_model(str(folder)), folder)).abs().max() > 1e-2
+    unseen = tmp_path / "unseen.jsonl"
+    write_rows(unseen, people("tiny").holdout[:4])
+    shipped = export(tmp_path / "adapter", "safetensors", output=tmp_path / "out", unseen=str(unseen)).model
+    for path in (tmp_path / "merged", shipped):
+        plain = AutoModelForCausalLM.from_pretrained(path)
+        assert AutoConfig.from_pretrained(path).model_type == folder.name
+        torch.testing.assert_close(logps(plain, folder), ours, atol=1e-4, rtol=1e-4)
+
+
+class KilledError(Exception):
+    """Stands for a kill."""
+
+
+def test_a_killed_run_goes_on_to_the_same_adapters(folder, data_files, tmp_path, monkeypatch):
+    options = {
+        "method": "npo",
+        "reference": "adapters",
+        "max_steps": 4,
+        "save_strategy": "steps",
+        "save_steps": 2,
+        "save_adapter": True,
+    }
+    unlearn(folder, data_files, tmp_path / "whole", **options)
+    original = TokenTrainer._save_checkpoint
+
+    def dies(self, *rest):
+        original(self, *rest)
+        raise KilledError
+
+    with monkeypatch.context() as patch, contextlib.suppress(KilledError):
+        patch.setattr(TokenTrainer, "_save_checkpoint", dies)
+        unlearn(folder, data_files, tmp_path / "killed", **options)
+    gc.collect()  # lets go of the work folder
+    assert unlearn(folder, data_files, tmp_path / "killed", **options).resumed_from == 2
+    left, right = (tmp_path / name / "adapter_model.safetensors" for name in ("whole", "killed"))
+    assert left.read_bytes() == right.read_bytes()
+
+
+def test_rmu_trains_the_experts_outputs_alone(folder, data_files, tmp_path):
+    unlearn(folder, data_files, tmp_path / "out", method="rmu", save_adapter=True)
+    adapted = load_model(str(tmp_path / "out"), merge=False)
+    assert on(adapted) == {"mlp.experts.down_proj"}
+    moved = [bool(p.any()) for name, p in adapted.named_parameters() if "lora_B" in name]
+    assert moved == [True, True]
+
+
+def test_dropout_on_experts_is_refused_before_weights_are_read(folder, data_files, tmp_path):
+    with pytest.raises(ValueError, match=r"lora_dropout cannot be had on mlp\.experts\.down_proj, .*; set it to 0"):
+        unlearn(folder, data_files, tmp_path / "out", method="grad_diff", lora_dropout=0.1)
+    assert not list(tmp_path.iterdir())
+
+
+def test_layers_that_peft_takes_for_experts_have_adapters_too():
+    """deepseek's dense first layer and shared experts are called gate_proj, up_proj, down_proj, as experts once were."""
+    adapted = attach(small_model("deepseek_v3"), Lora(r=2), seed=0)
+    linear = {
+        f"{place}.{name}_proj.weight" for place in ("mlp", "mlp.shared_experts") for name in ("gate", "up", "down")
+    }
+    assert on(adapted) >= linear | EXPERTS
+    assert not any("gate.weight" in name for name in on(adapted))
+    named = attach(small_model("deepseek_v3"), Lora(r=2, targets=("shared_experts.up_proj",)), seed=0)
+    assert on(named) == {"mlp.shared_experts.up_proj.weight"}
+
+
+def test_routers_have_adapters_only_where_they_are_named():
+    assert "mlp.shared_expert_gate.weight" not in on(attach(small_model("qwen2_moe"), Lora(r=2), seed=0))
+    named = attach(small_model("qwen2_moe"), Lora(r=2, targets=("shared_expert_gate",)), seed=0)
+    assert on(named) == {"mlp.shared_expert_gate.weight"}
+
+
+def test_layers_whose_weight_is_read_past_them_are_left_out_or_refused():
+    adapted = attach(small_model("mamba"), Lora(r=2), seed=0)
+    assert on(adapted) == {"mixer.in_proj.weight"}
+    with pytest.raises(
+        ValueError, match=r"an adapter on backbone\.layers\.0\.mixer\.dt_proj would not count: the model reads"
+    ):
+        attach(small_model("mamba"), Lora(r=2, targets=("dt_proj",)), seed=0)
+    with pytest.raises(ValueError, match="other layers share its weight"):
+        attach(small_model("zamba"), Lora(r=2, targets=("shared_transf.self_attn.q_proj",)), seed=0)
+
+
+def test_a_lora_config_of_parameters_is_taken():
+    import peft
+
+    config = UnlearnConfig(use_cpu=True)
+    take_lora(config, peft.LoraConfig(r=4, target_modules=["q_proj"], target_parameters=["experts.down_proj"]))
+    assert config.lora_targets == "experts.down_proj,q_proj"
+
+
+def test_what_is_missing_after_peft_is_refused_by_name(monkeypatch):
+    monkeypatch.setattr("atwu.modeling.targets._peft_rewrites", lambda model, leaf: False)
+    with pytest.raises(
+        ValueError,
+        match=r"peft does not adapt mlp\.down_proj, .*, mlp\.up_proj of Deepseek",
+    ):
+        attach(small_model("deepseek_v3"), Lora(r=2), seed=0)
+
+
+def test_adapters_that_peft_would_not_find_again_are_refused():
+    with pytest.raises(ValueError, match=r"would not find again, once saved, the adapters .*k_sconv"):
+        attach(small_model("inkling2_text"), Lora(r=2), seed=0)
+    kept = attach(small_model("inkling2_text"), Lora(r=2, targets=("q_proj",)), seed=0)
+    assert on(kept) == {"self_attn.q_proj.weight"}
+
+
+def test_the_command_says_what_has_no_adapter(folder, data_files, tmp_path):
+    said: list[str] = []
+    source = ModelSource(model=str(folder))
+    config = UnlearnConfig(method="grad_diff", **LORA_SETTINGS)
+    run_unlearn(
+        source, config, forget=str(data_files[0]), retain=str(data_files[1]), output=tmp_path / "out", say=said.append
+    )
+    (line,) = [line for line in said if line.startswith("training adapters")]
+    assert line.endswith("parameters")  # routers here are no linear layers
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["result"]["lora"]["targets"] is None
