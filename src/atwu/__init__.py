@@ -1,4 +1,4 @@
-"""atwu: make a language model forget, and prove it.
+"""atwu: make a language model forget, keep the rest, and measure both.
 
 Names are loaded on first use, so that `import atwu` stays cheap.
 """

@@ -57,6 +57,9 @@ CITATIONS: Mapping[str, str] = {
         "Selective Unlearning Balancing Forgetting and Utility in Large Language Models. Findings of EMNLP 2025, "
         "arXiv 2506.00876"
     ),
-    "ATWU paper": "Alternating Token-Weighted Unlearning",
+    "ATWU paper": (
+        "Gizem Yüce, Giorgos Nikolaou, Nicolas Flammarion: Learning What to Forget: Improving LLM Unlearning via Learned "
+        "Token-Level Importance. arXiv 2606.06320, 2026"
+    ),
 }
 """Authors, title, venue and arXiv number, as far as they are known."""
