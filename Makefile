@@ -1,12 +1,12 @@
 # make demo: watch a small model forget. make demo-real: teach a pretrained one twelve facts, and watch it forget them.
 # make study: every method, three seeds, and the report. make theory: what can be proved.
-# make test: the test suite. make test-night: what takes longer.
+# make test: the test suite. make test-night: what takes longer. make site: the documentation, in site/index.html.
 # All create .venv with the tested versions first.
 PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 
-.PHONY: demo demo-real study theory test test-night lint clean
+.PHONY: demo demo-real study theory test test-night lint site clean
 
 demo: $(READY)
 	$(VENV)/bin/atwu demo
@@ -35,6 +35,10 @@ lint: $(READY)
 	$(VENV)/bin/ruff format --check src tests benchmarks examples theory scripts
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-logo --no-cache
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
+
+site: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -1,0 +1,107 @@
+"""Pages of the site that are made, not written: the start from README.md, the commands from their help, Python from the exports,
+and a page for every file of the repository that a page links to."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[1]
+PROJECT = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CODE_OF_CONDUCT.md")
+LINK = re.compile(r"\]\(([^)\s#]+)(#[^)]*)?\)")
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages that are made."""
+    made = {"index.md": ("README.md", (ROOT / "README.md").read_text(encoding="utf-8"))}
+    made |= {name: (name, (ROOT / name).read_text(encoding="utf-8")) for name in PROJECT}
+    made |= {"commands.md": ("", commands()), "python.md": ("", python())}
+    written = [(file.src_uri, f"docs/{file.src_uri}", file.content_string) for file in files.documentation_pages()]
+    for place, (origin, text) in made.items():
+        files.append(File.generated(config, place, content=resolved(text, origin)))
+        written.append((place, origin, text))
+    for source in sorted({source for _, origin, text in written for source in outside(text, origin)}):
+        files.append(File.generated(config, page_of(source), content=shown(source)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """Links from `docs/` to the rest of the repository go to the pages made of it."""
+    return markdown if page.file.generated_by else resolved(markdown, f"docs/{page.file.src_uri}")
+
+
+def target(link: str, origin: str) -> str:
+    """Where a link of a file leads, from the repository's root."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(origin), link))
+
+
+def outside(text: str, origin: str) -> list[str]:
+    """Files of the repository that a text links to and that have no page of their own."""
+    links = (link for link, _ in LINK.findall(text) if "://" not in link)
+    found = (target(link, origin) for link in links)
+    return [each for each in found if page_of(each).startswith("files/") and (ROOT / each).is_file()]
+
+
+def page_of(source: str) -> str:
+    """The page of a file."""
+    if source == "README.md":
+        return "index.md"
+    if source in PROJECT:
+        return source
+    return source.removeprefix("docs/") if source.startswith("docs/") else f"files/{source}.md".replace(".md.md", ".md")
+
+
+def resolved(text: str, origin: str) -> str:
+    """A text with links that hold on the site."""
+    here = posixpath.dirname(page_of(origin) if origin else "")
+
+    def link(match: re.Match[str]) -> str:
+        if "://" in match[1] or not (ROOT / target(match[1], origin)).is_file():
+            return match[0]
+        return f"]({posixpath.relpath(page_of(target(match[1], origin)), here or '.')}{match[2] or ''})"
+
+    return LINK.sub(link, text)
+
+
+def shown(source: str) -> str:
+    """A file as a page: Markdown as it is, others as code."""
+    text = (ROOT / source).read_text(encoding="utf-8")
+    if source.endswith(".md"):
+        return resolved(text, source)
+    return f"# {source}\n\n```{Path(source).suffix[1:]}\n{text}\n```\n"
+
+
+def commands() -> str:
+    """Every command with its whole help."""
+    from atwu.cli.app import COMMANDS, execute
+
+    lines = [
+        "# Commands",
+        "",
+        "What `atwu COMMAND --help-all` prints; `--help` shows the options that people use most.",
+        "",
+    ]
+    os.environ["COLUMNS"] = "100"
+    for name in sorted(COMMANDS):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+            execute([*name.split(), "--help-all"])
+        lines += [f"## atwu {name}", "", "```text", re.sub(r"\x1b\[[\d;]*m", "", printed.getvalue()).strip(), "```", ""]
+    return "\n".join(lines)
+
+
+def python() -> str:
+    """What `import atwu` offers, room by room."""
+    from atwu import _EXPORTS
+
+    lines = ["# Python", "", "Everything here is reached as `atwu.NAME`.", ""]
+    for name, module in _EXPORTS.items():
+        lines += [f"::: {module}.{name}", ""]
+    return "\n".join(lines)
