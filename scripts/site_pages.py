@@ -1,5 +1,8 @@
-"""Pages of the site that are made, not written: the start from README.md, the commands from their help, Python from the exports,
-and a page for every file of the repository that a page links to."""
+"""Pages of the site that are made and not written.
+
+The start comes from README.md, the commands from their help, Python from the exports; and every file of the repository that a
+page links to has a page.
+"""
 
 from __future__ import annotations
 
