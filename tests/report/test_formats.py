@@ -76,6 +76,15 @@ def test_headline_takes_utility_and_one_membership_attack(records) -> None:
     ]
 
 
+def test_the_table_says_in_how_many_wordings_questions_were_asked(records) -> None:
+    assert "wordings of a question" not in to_markdown(records)
+    asked = {"wordings": {"forget": [1, 6]}}
+    runs = tuple(
+        dataclasses.replace(run, result=dataclasses.replace(run.result, settings=asked)) for run in records.runs
+    )
+    assert ", wordings of a question: 1–6, seeds: 2." in to_markdown(dataclasses.replace(records, runs=runs))
+
+
 def test_printed_numbers_are_those_of_the_json(records) -> None:
     plain = json.loads(to_json(records))
     lines = [tuple(line) for line in plain["headline"]]
