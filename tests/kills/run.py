@@ -202,12 +202,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="one of the commands, or all whose names have this in them")
     given = parser.parse_args()
     began, found = time.monotonic(), {}
     folder = Path(tempfile.mkdtemp(prefix="atwu-kills-"))
     with places(folder) as (place, targets):
-        chosen = {name: target for name, target in targets.items() if given.only in name}
+        chosen = {name: targets[name] for name in targets if name == given.only} or {
+            name: targets[name] for name in targets if given.only in name
+        }
         for name, target in chosen.items():
             found[name] = kill(place, target, -(-given.kills // len(chosen)), Random(f"{given.seed} {name}"))
             print(f"{name}: {dict(found[name].counts)}, {time.monotonic() - began:.0f} s", file=sys.stderr)
