@@ -2,17 +2,20 @@
 
 python -m tests.modeling.architectures            # all of them, as a table
 python -m tests.modeling.architectures roberta    # some
+python -m tests.modeling.architectures --docs     # all, and the table in docs/models.md
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,11 +27,11 @@ from atwu.modeling.adapters import Lora, attach, merged
 from atwu.modeling.forward import forward_tokens
 from atwu.modeling.layers import adapters_by_weight, decoder_layers, train_only_down_projections
 from atwu.modeling.load import add_adapter, quiet_transformers
-from atwu.modeling.targets import not_adapted
+from atwu.modeling.targets import chosen_weights, not_adapted
 
 SMALL: dict[str, Any] = {
     **dict.fromkeys(("hidden_size", "n_embd", "d_model", "dim", "emb_dim", "hidden_dim", "embedding_size"), 64),
-    **dict.fromkeys(("word_embed_proj_dim", "lru_width"), 64),
+    **dict.fromkeys(("word_embed_proj_dim", "lru_width", "hidden_size_global"), 64),
     **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers", "encoder_layers"), 2),
     **dict.fromkeys(("num_decoder_layers", "num_encoder_layers", "num_key_value_heads"), 2),
     **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_heads"), 4),
@@ -61,8 +64,33 @@ OWN: dict[str, dict[str, Any]] = {
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "num_hidden_layers": 4},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
     "falcon_h1": {"mamba_d_ssm": 128},
+    "longcat_flash": {"zero_expert_num": 1},
     "xmod": {"default_language": "en_XX"},
     "zaya": {"num_experts_per_tok": 1},
+    "gemma4_text": {"hidden_size_per_layer_input": 16, "vocab_size_per_layer_input": 200},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_hidden_layers": 2, "num_dense_layers": 1},
+    "nemotron_h": {"n_groups": 2, "ssm_state_size": 16},
+    "xlstm": {"qk_dim_factor": 1.0},
+    "zamba2": {"layers_block_type": ["linear_attention", "hybrid"] * 2, "num_hidden_layers": 4},
+    "dbrx": {
+        "attn_config": {"kv_n_heads": 2, "rope_theta": 10000.0, "clip_qkv": 8.0},
+        "ffn_config": {"ffn_hidden_size": 96, "moe_num_experts": 4, "moe_top_k": 2},
+    },
+    "blt": {"encoder_hash_byte_group_vocab": 500, "use_cache": False},
+    "qwen4_exp_text": {
+        "indexer_n_heads": 2,
+        "indexer_kv_heads": 1,
+        "indexer_head_dim": 16,
+        "indexer_budget": 8,
+        "indexer_compress_ratio": 4,
+        "hc_lowrank": 8,
+        "ngram_vocab_size_base": 200,
+        "split_ngram_parts": 1,
+    },
+    "cohere_compass_text": {
+        "layer_types": ["full_attention"] * 2,
+        "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}},
+    },
     "gemma3n_text": {
         "num_kv_shared_layers": 0,
         "activation_sparsity_pattern": None,
@@ -71,6 +99,8 @@ OWN: dict[str, dict[str, Any]] = {
     },
 }
 """What single types want besides."""
+DOCS = Path(__file__).parents[2] / "docs" / "models.md"
+MARK = "<!-- what follows is written by python -m tests.modeling.architectures --docs -->"
 MOST = 2 * 10**7
 """Parameters above which a model is not small."""
 NEAR = 1e-4
@@ -96,24 +126,40 @@ def small_config(kind: str) -> Any:
     from transformers import CONFIG_MAPPING
 
     made = CONFIG_MAPPING[kind]
-    default = made()
-    given = {name: value for name, value in SMALL.items() if hasattr(default, name)}
+    given, own = _small(made()), OWN.get(kind, {})
+    heads, layers = {"head_dim", "v_head_dim", "max_position_embeddings"}, {"layer_types", "num_hidden_layers"}
+    for unsettable in (set(), heads, {"layer_types"}, heads | {"layer_types"}, layers, heads | layers):
+        try:
+            config = made(**{name: value for name, value in given.items() if name not in unsettable} | own)
+            break
+        except (AttributeError, NotImplementedError) as error:  # what follows from other fields cannot be set
+            reason = error
+    else:
+        raise reason
+    config.is_decoder = True
+    return config
+
+
+def _small(default: Any) -> dict[str, Any]:
+    """What makes a configuration small, and those inside it (of the text and the images of a model of both)."""
+    given = {name: value for name, value in SMALL.items() if _has(default, name)}
     if "qk_rope_head_dim" in given:  # latent attention has no heads of keys
         given |= {"head_dim": given["qk_rope_head_dim"], "num_key_value_heads": given["num_attention_heads"]}
     kinds = getattr(default, "layer_types", None)
     if isinstance(kinds, list):
         given["layer_types"] = list(dict.fromkeys(kinds)) * 2
         given["num_hidden_layers"] = len(given["layer_types"])
-    given |= OWN.get(kind, {})
-    for unsettable in (("head_dim", "v_head_dim"), ("layer_types",), ("num_hidden_layers",), ()):
-        try:
-            config = made(**given)
-            break
-        except (AttributeError, NotImplementedError):  # what follows from other fields cannot be set
-            for name in unsettable:
-                given.pop(name, None)
-    config.is_decoder = True
-    return config
+    for name in getattr(default, "sub_configs", {}):
+        if (inside := getattr(default, name, None)) is not None:
+            given[name] = {"model_type": inside.model_type} | _small(inside) | OWN.get(inside.model_type, {})
+    return given
+
+
+def _has(default: Any, name: str) -> bool:
+    try:
+        return hasattr(default, name)
+    except Exception as error:  # it differs from layer to layer, or there is none
+        return not isinstance(error, NotImplementedError)
 
 
 def small_model(kind: str) -> nn.Module:
@@ -134,6 +180,9 @@ def small_model(kind: str) -> nn.Module:
     with torch.no_grad():  # as training leaves them: weights near zero would hide what a part does
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.1)
+        for module in model.modules():  # which transformers makes 0 again when it loads some of them (youtu)
+            if isinstance(module, nn.Embedding) and module.padding_idx is not None:
+                module.weight[module.padding_idx] = 0
     return model
 
 
@@ -227,7 +276,7 @@ def _adapted(
             plain.save_pretrained(folder)
             again = type(plain).from_pretrained(folder, dtype=torch.float32).eval()
             errors["saved"] = _error(forward_tokens(again, [batch])[0].logps, after)
-    stacked = sum(not name.endswith(".weight") for name in by_weight)
+    stacked = sum(each.stacked for each in chosen_weights(small_model(kind), None, None))
     without = not_adapted(attach(small_model(kind), Lora(r=2), seed=0))
     return _finding(
         errors, f"{len(by_weight)} adapters, {stacked} on experts" + (f"; none on {without}" * bool(without))
@@ -313,21 +362,58 @@ def all_kinds() -> list[str]:
     return sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
 
 
+def table(found: dict[str, dict[str, Finding]]) -> str:
+    """What was found, as `docs/models.md` has it."""
+    kinds = ("same", "refused", "differs", "fails")
+    lines = [
+        f"| of {len(found)} types | same | refused by name | different | traceback | no small model |",
+        "|---|---|---|---|---|---|",
+    ]
+    for check in CHECKS:
+        counts = Counter(each[check].kind for each in found.values() if check in each)
+        missing = sum(each["forward"].kind == "not made" for each in found.values())
+        lines.append(f"| {check} | " + " | ".join(str(counts[kind]) for kind in kinds) + f" | {missing} |")
+    lines += _grouped("shortcuts of the forward pass", found, "forward", lambda each: each.detail, "same")
+    lines += _grouped(
+        "experts have adapters", found, "lora", lambda each: "yes" * (", 0 on" not in each.detail), "same"
+    )
+    lines += _grouped(
+        "adapters only where named", found, "lora", lambda each: each.detail.partition("; none on ")[2], "same"
+    )
+    for check in CHECKS:
+        lines += _grouped(f"{check}: refused", found, check, lambda each: each.detail, "refused")
+    lines += _grouped("no small model", found, "forward", lambda each: " ".join(each.detail.split())[:100], "not made")
+    return "\n".join(lines)
+
+
+def _grouped(
+    title: str, found: dict[str, dict[str, Finding]], check: str, key: Callable[[Finding], str], kind: str
+) -> list[str]:
+    groups: dict[str, list[str]] = {}
+    for name, each in found.items():
+        if check in each and each[check].kind == kind and (text := key(each[check])):
+            text = re.sub(r"\w+(ForCausalLM|ForConditionalGeneration|LMHeadModel)", "the model", text)
+            text = re.sub(r"decoder layer \d+", "a decoder layer", text)
+            groups.setdefault(text.strip(), []).append(name)
+    largest = sorted(groups.items(), key=lambda group: -len(group[1]))
+    body = [f"| {text} | {', '.join(names)} |" for text, names in largest]
+    return ["", f"| {title} | types |", "|---|---|", *body] if body else []
+
+
 def main(kinds: list[str]) -> int:
-    """Print a table; 1 if something is wrong without being refused."""
+    """Print what was found, with `--docs` also into the documentation; 1 if something is wrong without being refused."""
     quiet_transformers()
     warnings.simplefilter("ignore")
     found = {}
-    for kind in kinds or all_kinds():
+    for kind in [kind for kind in kinds if kind != "--docs"] or all_kinds():
         found[kind] = find(kind)
         for check, each in found[kind].items():
             print(f"| {kind} | {check} | {each.kind} | {' '.join(each.detail.split())[:200]} |", flush=True)
-    wrong = 0
-    for check in CHECKS:
-        counts = Counter(each[check].kind for each in found.values() if check in each)
-        print(f"\n{check}, {len(found)} types: " + ", ".join(f"{count} {kind}" for kind, count in counts.most_common()))
-        wrong += counts["differs"] + counts["fails"]
-    return int(wrong > 0)
+    print("\n" + table(found))
+    if "--docs" in kinds:
+        before, _, _ = DOCS.read_text(encoding="utf-8").partition(MARK)
+        DOCS.write_text(f"{before}{MARK}\n\n{table(found)}\n", encoding="utf-8")
+    return int(any(each.kind in ("differs", "fails") for checks in found.values() for each in checks.values()))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import torch
 
 from atwu.modeling.abilities import abilities_of
 from atwu.modeling.load import quiet_transformers
-from tests.modeling.architectures import CHECKS, REPRESENTATIVES, all_kinds, find, small_model
+from tests.modeling.architectures import REPRESENTATIVES, all_kinds, find, small_model
 
 pytest.importorskip("peft")
 
@@ -39,5 +39,5 @@ def test_none_of_all_is_silently_wrong() -> None:
         warnings.simplefilter("ignore")
         found = {(kind, check): each for kind in all_kinds() for check, each in find(kind).items()}
     assert not {key: each.detail for key, each in found.items() if each.kind in ("differs", "fails")}
-    for check in CHECKS:
-        assert sum(each.kind == "same" for (_, name), each in found.items() if name == check) >= 140
+    for check, least in (("forward", 175), ("lora", 172), ("rmu", 160)):
+        assert sum(each.kind == "same" for (_, name), each in found.items() if name == check) >= least

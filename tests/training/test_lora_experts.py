@@ -19,6 +19,7 @@ from atwu.benchmarks.people.rows import people
 from atwu.data.encode import Encoder
 from atwu.data.rows import write_rows
 from atwu.modeling.adapters import Lora, attach
+from atwu.modeling.forward import forward_tokens
 from atwu.modeling.layers import adapters_by_weight
 from atwu.modeling.load import load_model
 from atwu.modeling.reference import Wanted, read_rows
@@ -26,7 +27,7 @@ from atwu.shipping.run import export
 from atwu.training.base import TokenTrainer
 from atwu.training.model import take_lora
 from atwu.training.run import ModelSource, run_unlearn
-from tests.modeling.architectures import small_model
+from tests.modeling.architectures import rows, small_model
 from tests.training.conftest import LORA_SETTINGS, make_rows
 
 EXPERTS = {"mlp.experts.gate_up_proj", "mlp.experts.down_proj"}
@@ -182,3 +183,17 @@ def test_the_command_says_what_has_no_adapter(folder, data_files, tmp_path):
     (line,) = [line for line in said if line.startswith("training adapters")]
     assert line.endswith("parameters")  # routers here are no linear layers
     assert json.loads((tmp_path / "out" / "run.json").read_text())["result"]["lora"]["targets"] is None
+
+
+@pytest.mark.parametrize("kind", ["qwen3_moe", "deepseek_v3"])
+def test_computing_layers_again_and_half_precision_give_the_same_gradients(kind):
+    batch, found = rows(small_model(kind)), {}
+    for way in ("plain", "again", "half"):
+        adapted = attach(small_model(kind), Lora(r=2), seed=0).train()
+        if way == "again":
+            adapted.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        with torch.autocast("cpu", torch.bfloat16, enabled=way == "half"):
+            forward_tokens(adapted, [batch])[0].logps.sum().backward()
+        found[way] = torch.cat([each.grad.flatten() for each in adapted.parameters() if each.requires_grad])
+    torch.testing.assert_close(found["again"], found["plain"], atol=1e-5, rtol=1e-5)
+    assert torch.cosine_similarity(found["half"], found["plain"], dim=0) > 0.98

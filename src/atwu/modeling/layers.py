@@ -39,10 +39,18 @@ def block_list(model: nn.Module) -> nn.ModuleList | None:
     config: Any = getattr(model, "config", None)
     depth = getattr(config.get_text_config(), "num_hidden_layers", None) if config is not None else None
     for part in (decoder, model):
-        lists = [] if part is None else [each for each in part.modules() if isinstance(each, nn.ModuleList)]
-        if fitting := [each for each in lists if len(each) == depth]:
+        if part is not None and (fitting := [each for each in text_lists(part).values() if len(each) == depth]):
             return fitting[0] if len(fitting) == 1 else None
     return None
+
+
+def text_lists(model: nn.Module) -> dict[str, nn.ModuleList]:
+    """The lists of layers of a model by name, those for images and sound aside."""
+    return {
+        name: part
+        for name, part in model.named_modules()
+        if isinstance(part, nn.ModuleList) and not re.search("vision|image|audio", name)
+    }
 
 
 def output_matrices(layer: nn.Module) -> list[str]:
@@ -125,8 +133,9 @@ def tap(model: nn.Module, layer: int, into: list[Tensor], *, stop: bool) -> Iter
 
     def read(module: nn.Module, given: Any, output: Any) -> None:
         nonlocal beside
-        beside = output[1:] if isinstance(output, tuple) else None
-        into.append((output[0] if isinstance(output, tuple) else output).flatten(0, 1))
+        several = isinstance(output, tuple | list)
+        beside = tuple(output[1:]) if several else None
+        into.append((output[0] if several else output).flatten(0, 1))
 
     def passes_on(*given: Any, **named: Any) -> Any:
         states = given[0] if given else named["hidden_states"]

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from atwu.modeling.layers import adapters_by_weight, block_list, without_wrappers
+from atwu.modeling.layers import adapters_by_weight, block_list, text_lists, without_wrappers
 
 ASIDE = frozenset({"gate", "router", "shared_expert_gate", "indexer", "encoder_attn", "cross_attn", "crossattention"})
 """Parts that have adapters only where they are named: those that choose experts for a token, or tokens to look at (adapters
@@ -182,13 +182,10 @@ def _called(target: str, every: Sequence[Weight]) -> list[Weight]:
 
 def _starts(model: nn.Module) -> tuple[str, ...]:
     """How the names of what is in the decoder layers begin; where no list is that of the layers, in any list."""
-    blocks = block_list(model)
-    getter = getattr(model, "get_decoder", None)
+    blocks, getter = block_list(model), getattr(model, "get_decoder", None)
     decoder: nn.Module = getter() if getter is not None else model
     wanted = set(decoder.modules()) if blocks is None else {blocks}
-    return tuple(
-        f"{name}." for name, part in model.named_modules() if isinstance(part, nn.ModuleList) and part in wanted
-    )
+    return tuple(f"{name}." for name, part in text_lists(model).items() if part in wanted)
 
 
 def _is_linear(module: nn.Module) -> bool:

@@ -1,0 +1,72 @@
+"""RMU on models whose layers and MLP outputs go by other names than Llama's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("peft")
+
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from atwu import UnlearnConfig
+from atwu.modeling.layers import adapters_by_weight
+from atwu.modeling.load import load_model
+from atwu.training.run import ModelSource, run_unlearn
+from tests.modeling.architectures import small_model
+from tests.training.conftest import LORA_SETTINGS
+
+OUTPUTS = {
+    "gpt2": ("transformer.h", "mlp.c_proj"),
+    "gpt_neox": ("gpt_neox.layers", "mlp.dense_4h_to_h"),
+    "opt": ("model.decoder.layers", "fc2"),
+    "bert": ("bert.encoder.layer", "output.dense"),
+}
+"""Where the layers of a type are, and the output matrix of their MLP."""
+
+
+@pytest.fixture(scope="module", params=OUTPUTS)
+def folder(request: pytest.FixtureRequest, model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("layers") / request.param
+    tokenizer = AutoTokenizer.from_pretrained(model_folder)
+    model = small_model(request.param)
+    model.resize_token_embeddings(len(tokenizer))
+    model.save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+def unlearn(folder: Path, files: tuple[Path, Path], output: Path, **changes: object) -> None:
+    config = UnlearnConfig(method="rmu", layer=1, **LORA_SETTINGS | changes)
+    run_unlearn(ModelSource(model=str(folder)), config, forget=str(files[0]), retain=str(files[1]), output=output)
+
+
+def test_all_weights_but_the_outputs_stay_as_they_are(folder, data_files, tmp_path):
+    unlearn(folder, data_files, tmp_path / "out", lora_r=0)
+    before, after = (AutoModelForCausalLM.from_pretrained(path).state_dict() for path in (folder, tmp_path / "out"))
+    layers, output = OUTPUTS[folder.name]
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed == {f"{layers}.{index}.{output}.{part}" for index in (0, 1) for part in ("weight", "bias")}
+
+
+def test_adapters_are_on_the_outputs_alone(folder, data_files, tmp_path):
+    unlearn(folder, data_files, tmp_path / "out", save_adapter=True)
+    adapted = load_model(str(tmp_path / "out"), merge=False)
+    layers, output = OUTPUTS[folder.name]
+    assert set(adapters_by_weight(adapted.get_base_model())) == {f"{layers}.{i}.{output}.weight" for i in (0, 1)}
+    assert all(bool(each.any()) for name, each in adapted.named_parameters() if "lora_B" in name)
+
+
+def test_a_model_without_mlps_is_refused(model_folder, data_files, tmp_path):
+    tokenizer = AutoTokenizer.from_pretrained(model_folder)
+    model = small_model("mamba")
+    model.resize_token_embeddings(len(tokenizer))
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "mamba")
+    with pytest.raises(ValueError, match=r"decoder layer 0 of MambaForCausalLM has no trainable mlp\.down_proj"):
+        unlearn(tmp_path / "mamba", data_files, tmp_path / "out", lora_r=0)
+    with pytest.raises(ValueError, match=r"no linear layer is called 'down_proj'; this model has"):
+        unlearn(tmp_path / "mamba", data_files, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
