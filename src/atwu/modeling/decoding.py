@@ -58,14 +58,15 @@ def decode(
     """
     width = max(map(len, prompts))
     ids, mask, cache = _begin(model, prompts, width, pad)
-    here = torch.tensor(caps, device=ids.device)  # of the rows that are still there
-    rows, found = list(range(len(prompts))), [[0]] * len(prompts)
+    limits = torch.tensor(caps, device=ids.device)  # of the rows that are still there
+    rows = list(range(len(prompts)))
+    found: list[list[int]] = [[]] * len(prompts)
     while rows:
-        leave = _Leaving(width, torch.tensor(sorted(ends), device=ids.device), here)
+        leave = _Leaving(width, torch.tensor(sorted(ends), device=ids.device), limits)
         output: Any = model.generate(  # type: ignore[operator]
             input_ids=ids,
             attention_mask=mask,
-            generation_config=config(max_new_tokens=int(here.max()) + width - ids.shape[1]),
+            generation_config=config(max_new_tokens=int(limits.max()) + width - ids.shape[1]),
             logits_processor=LogitsProcessorList([] if noise is None else [noise(rows, width)]),
             stopping_criteria=StoppingCriteriaList([leave] if cache is not None else []),
             return_dict_in_generate=True,
@@ -81,7 +82,7 @@ def decode(
         if rows:
             cache.batch_select_indices(kept)
             mask = torch.cat([mask, mask.new_ones(len(mask), ids.shape[1] - mask.shape[1])], dim=1)[kept]
-            ids, here = ids[kept], here[kept]
+            ids, limits = ids[kept], limits[kept]
     return found
 
 
@@ -104,7 +105,7 @@ def _begin(
     ids, mask = ids.to(model.device), mask.to(model.device)
     if shared and cache is not None:
         with torch.no_grad():
-            _bare(model).base_model(input_ids=ids[:1, :shared], past_key_values=cache, use_cache=True)
+            _inside(model).base_model(input_ids=ids[:1, :shared], past_key_values=cache, use_cache=True)
         cache.batch_repeat_interleave(len(prompts))
     return ids, mask, cache
 
@@ -112,13 +113,13 @@ def _begin(
 def _empty_cache(model: PreTrainedModel) -> DynamicCache | None:
     """A cache whose rows can be selected, for models whose layers look at other tokens only through attention."""
     learned_prompt = getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False)
-    if learned_prompt or not can_pack(_bare(model)):
+    if learned_prompt or not can_pack(_inside(model)):
         return None
     cache = DynamicCache(config=model.config)
     return cache if {type(layer) for layer in cache.layers} <= {DynamicLayer, DynamicSlidingWindowLayer} else None
 
 
-def _bare(model: PreTrainedModel) -> Any:
+def _inside(model: PreTrainedModel) -> Any:
     """The model inside its wrappers, adapters in it."""
     inner: Any = unwrap(model)
     return inner.get_base_model() if hasattr(inner, "get_base_model") else inner

@@ -14,7 +14,7 @@ from atwu.benchmarks.benchmark import Benchmark
 from atwu.evaluation.columns import FORGET, HOLDOUT, RETAIN, RWKU, TASKS
 from atwu.evaluation.config import EvaluateConfig
 from atwu.evaluation.panel import all_metrics, chosen
-from atwu.experiments.queue import Say, cpu_threads
+from atwu.experiments.queue import Say
 from atwu.experiments.run import PARTS, TIMING_NAME, Run, reason_against
 from atwu.experiments.scale import Scale, Taught
 from atwu.experiments.study.spec import Study, Variant
@@ -78,8 +78,7 @@ class Plan:
         """How many times as long products take on a core here as where the scale's figures were measured."""
         if self.scale.product_speed is None:
             return 1.0
-        with cpu_threads(1):
-            return self.scale.product_speed / product_speed()
+        return self.scale.product_speed / product_speed()
 
     def estimate(self, processes: int) -> float:
         """Seconds that the remaining runs will take."""
