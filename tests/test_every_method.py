@@ -252,9 +252,55 @@ def test_legacy_jensun_aims_at_both_tokens_everywhere(setting):
     values = [
         float(js(tables[row, t - 1], aim))
         for row in range(3)
-        for t in range(1, int(batches["forget"]["attention_mask"][row].sum()))
+        for t in range(1, int(batches["forget"]["attention_mask"][row].sum()) + 1)
     ]
     assert out.forget.item() == pytest.approx(sum(values) / len(values), abs=1e-9)
+
+
+def test_legacy_jensun_counts_the_same_positions_whatever_side_is_padded(setting):
+    model, reference, batches = setting
+
+    def loss(turned):
+        rows = {
+            name: {key: value.clone() for key, value in rows.items()}
+            for name, rows in batches.items()
+            if name != "alternate"
+        }
+        for part in rows.values() if turned else ():
+            for row, size in enumerate(part["attention_mask"].sum(dim=1).tolist()):
+                for key in part:
+                    part[key][row] = part[key][row].roll(part[key].shape[1] - size)
+        return atwu.unlearning_loss(
+            model,
+            rows["forget"],
+            rows["retain"],
+            method="jensun",
+            legacy=True,
+            reference=reference,
+            refusal_ids=(7, 11),
+        )
+
+    right, left = loss(False), loss(True)
+    assert right.mask.sum().item() == int(batches["forget"]["attention_mask"].sum())
+    assert right.loss.item() == pytest.approx(left.loss.item(), abs=1e-9)
+
+
+def test_a_likelihood_beside_legacy_jensun_counts_the_answers_alone(setting):
+    model, reference, batches = setting
+    losses = [
+        atwu.unlearning_loss(
+            model,
+            batches["forget"],
+            batches["retain"],
+            method="jensun",
+            retain_loss="nll",
+            legacy=legacy,
+            reference=reference,
+            refusal_ids=(7, 11),
+        ).retain.item()
+        for legacy in (False, True)
+    ]
+    assert losses[0] == losses[1]
 
 
 def test_padding_changes_nothing(setting):

@@ -159,6 +159,38 @@ def test_two_fixed_weightings_average_over_their_common_weight(weighting, model_
     assert again.forget.item() == pytest.approx(result.forget.item(), abs=1e-5)
 
 
+def test_legacy_jensun_trains_on_every_position_of_a_row(model_folder, tmp_path):
+    """From the prompt's first token to the row's last: its own rows, one token longer, give the loss of the plain ones."""
+    plain = make_trainer(model_folder, tmp_path / "fixed", method="jensun", per_device_train_batch_size=24)
+    trainer = make_trainer(
+        model_folder, tmp_path, method="jensun", legacy=True, per_device_train_batch_size=24, max_steps=1
+    )
+    seen = []
+    compute = trainer._loss
+    trainer._loss = lambda *given: seen.append(compute(*given)) or seen[-1]
+    start = AutoModelForCausalLM.from_pretrained(model_folder)
+    trainer.train()
+    assert sum(len(row.input_ids) for row in plain.sets["forget"].rows) == int(seen[0].mask.sum())
+    rows = plain.sets["forget"].rows
+    longest = max(len(row.input_ids) for row in rows)
+    batch = {
+        "input_ids": torch.tensor([[*row.input_ids, *[0] * (longest - len(row.input_ids))] for row in rows]),
+        "attention_mask": torch.tensor(
+            [[1] * len(row.input_ids) + [0] * (longest - len(row.input_ids)) for row in rows]
+        ),
+    }
+    again = unlearning_loss(
+        start,
+        batch | {"labels": batch["input_ids"]},
+        batch | {"labels": batch["input_ids"]},
+        method="jensun",
+        legacy=True,
+        reference=start,
+        refusal_ids=trainer.recipe.forgetter.aim(trainer.processing_class),
+    )
+    assert again.forget.item() == pytest.approx(seen[0].forget.item(), abs=1e-5)
+
+
 def test_a_second_training_of_a_joint_scorer_goes_on(model_folder, tmp_path):
     trainer = make_trainer(model_folder, tmp_path, method="atwu", scorer_procedure="joint", num_train_epochs=1)
     trainer.train()

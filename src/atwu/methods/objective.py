@@ -5,7 +5,6 @@ The trainer and the public `unlearning_loss` both come through `recipe_loss`.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +31,8 @@ Batch = Mapping[str, Tensor] | TokenBatch
 class UnlearningLoss:
     """The loss of one micro-batch and what it was made of.
 
-    Per-token tensors live on the shifted axis: shape (batch, length - 1), entry j is about token j + 1.
+    Per-token tensors live on the shifted axis: shape (batch, length - 1), entry j is about token j + 1; shape
+    (batch, length) where every position is counted (`legacy`).
     """
 
     loss: Tensor
@@ -119,8 +119,9 @@ def unlearning_loss(
         rows["retain"] = TokenBatch.of(retain, name="retain")
     if alternate is not None and "alternates" in decided.needs:
         rows["alternate"] = TokenBatch.of(alternate, name="alternate")
-    if decided.forgetter.counts_prompts:
-        rows = {name: _everywhere(batch) for name, batch in rows.items()}
+    rows |= {name: _everywhere(rows[name]) for name in decided.everywhere}
+    if token_weights is not None and "forget" in decided.everywhere:
+        token_weights = nn.functional.pad(token_weights, (0, 1), value=1.0)
     wanted = decided.wanted(len(decoder_layers(unwrap(model))) if decided.layered else 0)
     if wanted and reference is None:
         raise ValueError(f"method {decided.name!r} compares with the starting model; give it as reference.")
@@ -228,6 +229,10 @@ def _terms(recipe: Recipe, out: TokenOutputs, alternate: TokenOutputs | None, gi
 
 
 def _everywhere(batch: TokenBatch) -> TokenBatch:
-    """Every real token counted, the prompt's too."""
-    labels = torch.where(batch.attention_mask, batch.input_ids, torch.full_like(batch.input_ids, IGNORE_INDEX))
-    return dataclasses.replace(batch, labels=labels)
+    """Every position counted, as in `atwu.training.rows`: the rows are one token longer."""
+    ids, mask = (nn.functional.pad(part, (0, 1)) for part in (batch.input_ids, batch.attention_mask))
+    width = mask.shape[1]
+    last = width - 1 - mask.flip(1).int().argmax(dim=1)
+    row = torch.arange(mask.shape[0], device=mask.device)
+    ids[row, last + 1], mask[row, last + 1] = ids[row, last], True
+    return TokenBatch(ids, mask, ids.masked_fill(~mask, IGNORE_INDEX))

@@ -89,8 +89,8 @@ class ForgetLoss(Part):
     reduction: ClassVar[Reduction] = "tokens"
     learns: ClassVar[Literal["forget", "alternate"]] = "forget"
     """Whose tokens the loss is about: the forget answers', or those of their alternates instead."""
-    counts_prompts: ClassVar[bool] = False
-    """Every token of a row is counted, the prompt's too."""
+    everywhere: ClassVar[bool] = False
+    """Every position of a row is counted, from the prompt's first to the row's last, after which nothing is known."""
     reads_head: ClassVar[bool] = True
     """Looks at log-probabilities."""
 

@@ -97,6 +97,14 @@ class Recipe:
         return tuple(need for need in NEEDS if need in asked)
 
     @property
+    def everywhere(self) -> frozenset[str]:
+        """Sets of rows of which every position is counted: where distributions are compared, no token has to be known."""
+        if not self.forgetter.everywhere:
+            return frozenset()
+        compares = self.retainer is not None and "reference_distributions" in self.retainer.needs
+        return frozenset({"forget", "retain"} if compares else {"forget"})
+
+    @property
     def entropy_temperature(self) -> float | None:
         """Temperature of the entropy that a weighting looks at, or None."""
         return next((t for weighter in self.weighters if (t := weighter.entropy_temperature) is not None), None)

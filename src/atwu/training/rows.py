@@ -181,7 +181,8 @@ def unlearning_rows(forget: Rows, retain: Rows | None, config: UnlearnConfig, *,
         raise ValueError(f"method {recipe.name!r} needs a retain_dataset; give one or set retain_loss='none'.")
     if "retain" in recipe.needs and retain is None:
         raise ValueError("rarity and n-gram counts are those of retain answers; give a retain_dataset.")
-    limits: dict[str, Any] = {"max_length": config.max_length, "system": config.system}
+    longest = config.max_length - bool(recipe.everywhere)  # `_everywhere` adds a token
+    limits: dict[str, Any] = {"max_length": longest, "system": config.system}
     removed = encode_dataset(forget, tokenizer, what="forget", words=config.forget_words, **limits)
     if missing := sum(row.token_labels is None for row in removed.rows):
         if "labels" in recipe.needs:
@@ -200,8 +201,10 @@ def unlearning_rows(forget: Rows, retain: Rows | None, config: UnlearnConfig, *,
     kept = None
     if retain is not None and "retain" in recipe.needs:
         kept = without_labels(encode_dataset(retain, tokenizer, what="retain", **limits))
-    if recipe.forgetter.counts_prompts:
-        removed, kept = _everywhere(removed), None if kept is None else _everywhere(kept)
+    if "forget" in recipe.everywhere:
+        removed = _everywhere(removed)
+    if kept is not None and "retain" in recipe.everywhere:
+        kept = _everywhere(kept)
     preferred = None
     if "alternates" in recipe.needs:
         preferred = alternates(
@@ -230,8 +233,15 @@ def planned_epochs(config: UnlearnConfig, rows: int) -> int:
 
 
 def _everywhere(rows: RowSet) -> RowSet:
-    """Every token but the first counted, the prompt's too."""
-    whole = (
-        dataclasses.replace(row, labels=(IGNORE_INDEX, *row.input_ids[1:]), token_labels=None) for row in rows.rows
-    )
-    return dataclasses.replace(rows, rows=tuple(whole))
+    """Every position counted, of the prompt too.
+
+    A token counts at the position before it, so a row's last position gets one after it. Only its place matters:
+    distances compare distributions, whatever token follows.
+    """
+    return dataclasses.replace(rows, rows=tuple(_whole(row) for row in rows.rows))
+
+
+def _whole(row: EncodedRow) -> EncodedRow:
+    ids = (*row.input_ids, row.input_ids[-1])
+    counted, offsets = (IGNORE_INDEX, *ids[1:]), (*row.answer_offsets, None)
+    return dataclasses.replace(row, input_ids=ids, labels=counted, token_labels=None, answer_offsets=offsets)

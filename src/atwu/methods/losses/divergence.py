@@ -124,10 +124,13 @@ class JSToRefusal(_Distance):
     formula = "w JS(π, the refusal's tokens in turn)"
     needs = ("refusal",)
     refusal: str = setting("No idea", help="what JensUn wants to hear instead of an answer")
-    legacy: bool = setting(False, help="JensUn as published: both refusal tokens everywhere, prompts included")
+    legacy: bool = setting(
+        False,
+        help="JensUn as published: both refusal tokens at every position, from the prompt's first to the row's last",
+    )
 
     @property
-    def counts_prompts(self) -> bool:  # type: ignore[override]
+    def everywhere(self) -> bool:  # type: ignore[override]
         return self.legacy
 
     def aim(self, tokenizer: Any) -> tuple[int, ...]:

@@ -1,0 +1,73 @@
+"""The list of deviations from published code says what this package does."""
+
+from __future__ import annotations
+
+import pytest
+
+from atwu.evaluation.generations import Decoding
+from atwu.experiments.scales import SCALES
+from atwu.methods.configurations import CONFIGURATIONS
+from atwu.methods.recipe import recipe
+from atwu.training.config import UnlearnConfig
+from tests.test_docs import ROOT
+
+LISTED = (ROOT / "docs" / "methods.md").read_text().split("## Deviations from published code\n")[1]
+
+
+def steps(rows, drop):
+    config = UnlearnConfig(
+        output_dir="out",
+        use_cpu=True,
+        method="grad_diff",
+        per_device_train_batch_size=8,
+        gradient_accumulation_steps=4,
+        num_train_epochs=10,
+        dataloader_drop_last=drop,
+    )
+    return -(-config.rows_per_epoch(rows) // config.rows_per_step) * 10
+
+
+def test_steps_of_an_epoch():
+    sizes = (400, 200, 40)
+    floored, whole = ([steps(rows, drop) for rows in sizes] for drop in (True, False))
+    assert "{}, {} and {} on forget10, 05 and 01".format(*floored) in LISTED
+    assert "takes {}, {} and {}".format(*whole) in LISTED
+    assert SCALES["tofu-8b"].training["dataloader_drop_last"] is True
+
+
+def test_length_of_answers():
+    assert f"answers of at most {Decoding().max_new_tokens} new tokens" in LISTED
+
+
+@pytest.mark.parametrize(
+    ("configuration", "method", "setting", "words"),
+    [
+        ("ours", "atwu", ("hidden_position", "pred"), "The scorer reads the predicting state (`pred`;"),
+        ("authors", "atwu", ("hidden_position", "own"), "`--configuration authors` has `own`"),
+        ("ours", "jensun", ("legacy", False), "counts answer tokens only"),
+        ("authors", "jensun", ("legacy", True), "a row's last position count too"),
+        ("paper", "jensun", ("legacy", False), "`--legacy` for the first version"),
+    ],
+)
+def test_what_a_configuration_sets(configuration, method, setting, words):
+    name, value = setting
+    assert recipe(method, configuration=configuration).settings[name] == value
+    assert words in LISTED.replace("\n  ", " ")
+    assert configuration in CONFIGURATIONS
+
+
+def test_every_other_deviation_is_named():
+    """What the specification of the methods calls a discrepancy is in the list, by the words one would look for."""
+    for words in (
+        "pooled over the whole optimizer step",
+        "UNDIAL, FUNDIAL, KL and JS count answer tokens",
+        "only `mlp.down_proj`",
+        "divided by its own number of tokens",
+        "SimNPO's margin is inside the factor beta",
+        "SEUL is its online mode",
+        "two tokens *before* a selected one",
+        "FUNDIAL selects noun chunks",
+        "DPO prefers a made-up text",
+        "steps after the model",
+    ):
+        assert words in LISTED, words
