@@ -271,9 +271,8 @@ def presets() -> list[Any]:
 
 
 def read_preset(path: Path) -> None:
-    preset = parse_preset(path)
-    parsed(Unlearn, ["--model", "m", "--forget", "f", "--output", "o", "--config", str(path)], name="unlearn")
-    assert preset.method
+    parse_preset(path)
+    read_settings(path)
 
 
 def read_set(path: Path) -> None:

@@ -93,6 +93,7 @@ def parse_preset(path: Path) -> Preset:
     about = values.pop("about", None) or {}
     if not isinstance(about, dict):
         raise ValueError(f"{path}: about must be a mapping, got {about!r}.")
-    if "method" not in values:
-        raise ValueError(f"{path}: a preset names its method, as in 'method: atwu'.")
-    return Preset(path.absolute().parent.name, str(values["method"]), values, about, path)
+    method = values.get("method")
+    if not isinstance(method, str):
+        raise ValueError(f"{path}: a preset names its method, as in 'method: atwu', got {method!r}.")
+    return Preset(path.absolute().parent.name, method, values, about, path)
