@@ -4,7 +4,7 @@ The models are Llamas of three sizes with SmolLM2's tokenizer, made from nothing
 run takes three steps of eight forget and eight retain rows.
 
     python benchmarks/memory.py
-    python benchmarks/memory.py --large 24 80    # what is foretold of an 8B model (Llama-3.1's shape) on cards of 24 and 80 GB
+    python benchmarks/memory.py --large 24 80    # what is foretold of well-known models on cards of 24 and 80 GB
 """
 
 from __future__ import annotations
@@ -20,6 +20,39 @@ SHAPES: dict[str, dict[str, int]] = {
     "135M": {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9},
     "362M": {"hidden_size": 960, "intermediate_size": 2560, "num_hidden_layers": 32, "num_attention_heads": 15},
 }
+LARGE: dict[str, dict[str, Any]] = {
+    "Qwen3-0.6B": {
+        "model_type": "qwen3",
+        "hidden_size": 1024,
+        "intermediate_size": 3072,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 16,
+    },
+    "Llama-3.2-1B": {
+        "model_type": "llama",
+        "hidden_size": 2048,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 32,
+    },
+    "Qwen3-4B": {
+        "model_type": "qwen3",
+        "hidden_size": 2560,
+        "intermediate_size": 9728,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 32,
+    },
+    "Llama-3.1-8B": {
+        "model_type": "llama",
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "tie_word_embeddings": False,
+    },
+}
+"""Shapes of published models; all have eight heads of keys and values."""
+VOCABULARY = {"qwen3": 151_936, "llama": 128_256}
 WAYS: dict[str, dict[str, Any]] = {
     "all weights": {},
     "layers computed again": {"activation_checkpointing": True},
@@ -61,8 +94,8 @@ def told(shape: str, folder: Path, options: dict[str, Any]) -> Any:
 
 
 def large(sizes: list[float]) -> None:
-    """Print what is foretold of a model that is not at hand."""
-    from transformers import LlamaConfig
+    """Print what is foretold of models that are not at hand."""
+    from transformers import AutoConfig
 
     from atwu.modeling.load import load_tokenizer
     from atwu.request.fit import fit
@@ -73,22 +106,16 @@ def large(sizes: list[float]) -> None:
 
     class Shaped(ModelSource):
         def architecture(self) -> Any:
-            sizes = {
-                "hidden_size": 4096,
-                "intermediate_size": 14336,
-                "num_hidden_layers": 32,
-                "num_attention_heads": 32,
-            }
-            return LlamaConfig(**sizes, num_key_value_heads=8, vocab_size=128_256, dtype="bfloat16")
+            known = {"num_key_value_heads": 8, "tie_word_embeddings": True, "dtype": "bfloat16"} | shape
+            return AutoConfig.for_model(vocab_size=VOCABULARY[shape["model_type"]], **known)
 
     config = UnlearnConfig(use_cpu=True)
     lengths = longest_batch(unlearning_rows(*ROWS, config, tokenizer=load_tokenizer("smollm2")), config)
-    print(
-        f"8B, bfloat16 weights, {sum(lengths):,} tokens a batch; fits on: {', '.join(f'{size:g} GB' for size in sizes)}"
-    )
-    for each in fit(Shaped(scratch="tofu2m"), {}, lengths, device="cuda", free=max(sizes) * 1e9):
-        fits = "  ".join("yes" if each.memory.peak <= 0.9e9 * size else "no " for size in sizes)
-        print(f"{each.way.words:26} {each.memory.peak / 1e9:6.1f} GB  {fits}")
+    print(f"bfloat16 weights, {sum(lengths):,} tokens a batch; fits on: {', '.join(f'{size:g} GB' for size in sizes)}")
+    for name, shape in LARGE.items():
+        for each in fit(Shaped(scratch="tofu2m"), {}, lengths, device="cuda", free=max(sizes) * 1e9):
+            fits = "  ".join("yes" if each.memory.peak <= 0.9e9 * size else "no " for size in sizes)
+            print(f"{name:13} {each.way.words:26} {each.memory.peak / 1e9:6.1f} GB  {fits}")
 
 
 ROWS = ("people:small:forget", "people:small:retain")
@@ -115,7 +142,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=8, help="forget rows of a step; as many retain rows")
     parser.add_argument("--only", choices=SHAPES, help="one size")
-    parser.add_argument("--large", type=float, nargs="+", metavar="GB", help="print what is foretold of an 8B model")
+    parser.add_argument(
+        "--large", type=float, nargs="+", metavar="GB", help="print what is foretold of well-known models"
+    )
     arguments = parser.parse_args()
     if arguments.large:
         large(arguments.large)

@@ -19,6 +19,7 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parents[1]
 PROJECT = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CODE_OF_CONDUCT.md")
 LINK = re.compile(r"\]\(([^)\s#]+)(#[^)]*)?\)")
+PICTURE = re.compile(r'(src|srcset)="docs/([^"]+)"')
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -70,7 +71,7 @@ def resolved(text: str, origin: str) -> str:
             return match[0]
         return f"]({posixpath.relpath(page_of(target(match[1], origin)), here or '.')}{match[2] or ''})"
 
-    return LINK.sub(link, text)
+    return PICTURE.sub(r'\1="\2"', LINK.sub(link, text))
 
 
 def shown(source: str) -> str:

@@ -100,7 +100,8 @@ def test_columns_of_metrics_are_told_as_they_are(name):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_to_files(page):
-    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+    text = page.read_text()
+    for target in re.findall(r"\]\(([^)#]+)\)", text) + re.findall(r'(?:src|srcset)="([^"]+)"', text):
         if not target.startswith("http"):
             assert (page.parent / target).is_file(), target
 
