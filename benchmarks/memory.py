@@ -104,16 +104,19 @@ def large(sizes: list[float]) -> None:
     from atwu.training.model import ModelSource
     from atwu.training.rows import unlearning_rows
 
-    class Shaped(ModelSource):
-        def architecture(self) -> Any:
-            known = {"num_key_value_heads": 8, "tie_word_embeddings": True, "dtype": "bfloat16"} | shape
-            return AutoConfig.for_model(vocab_size=VOCABULARY[shape["model_type"]], **known)
+    def shaped(shape: dict[str, Any]) -> ModelSource:
+        class Shaped(ModelSource):
+            def architecture(self) -> Any:
+                known = {"num_key_value_heads": 8, "tie_word_embeddings": True, "dtype": "bfloat16"} | shape
+                return AutoConfig.for_model(vocab_size=VOCABULARY[shape["model_type"]], **known)
+
+        return Shaped(scratch="tofu2m")
 
     config = UnlearnConfig(use_cpu=True)
     lengths = longest_batch(unlearning_rows(*ROWS, config, tokenizer=load_tokenizer("smollm2")), config)
     print(f"bfloat16 weights, {sum(lengths):,} tokens a batch; fits on: {', '.join(f'{size:g} GB' for size in sizes)}")
     for name, shape in LARGE.items():
-        for each in fit(Shaped(scratch="tofu2m"), {}, lengths, device="cuda", free=max(sizes) * 1e9):
+        for each in fit(shaped(shape), {}, lengths, device="cuda", free=max(sizes) * 1e9):
             fits = "  ".join("yes" if each.memory.peak <= 0.9e9 * size else "no " for size in sizes)
             print(f"{name:13} {each.way.words:26} {each.memory.peak / 1e9:6.1f} GB  {fits}")
 
