@@ -25,12 +25,12 @@ from atwu._files import held
 from atwu.cli.app import execute
 
 COMMAND = "from atwu.cli import main; main()"
-IN_TWO_PROCESSES = """
+IN_PROCESSES = """
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
-launch = LaunchConfig(1, 1, 2, rdzv_backend="c10d", rdzv_endpoint="localhost:0", start_method="fork")
+launch = LaunchConfig(1, 1, {number}, rdzv_backend="c10d", rdzv_endpoint="localhost:0", start_method="fork")
 elastic_launch(launch, exec)({code!r}, {{"__name__": "__main__"}})
 """
-"""What torchrun --nproc-per-node=2 does, in forks."""
+"""What torchrun --nproc-per-node does, in forks."""
 IMPORTED = {
     "OMP_NUM_THREADS": "1",
     "CUDA_VISIBLE_DEVICES": "",

@@ -18,7 +18,7 @@ from atwu.data.rows import write_rows
 from atwu.evaluation.result import row_id
 from atwu.request.record import RequestFolder
 from atwu.request.verdict import surely_known
-from tests.commands import IN_TWO_PROCESSES, Started, run_command
+from tests.commands import IN_PROCESSES, Started, run_command
 
 FORGET = ("--forget", "people:tiny:forget", "--retain", "people:tiny:retain")
 
@@ -162,7 +162,7 @@ def test_of_two_processes_only_the_first_measures(
     command = ["unlearn", "--model", target, "--output", tmp_path / "two", *FORGET, *given, "--ddp-backend", "gloo"]
     done = run_command(
         [*command, "--batch-size", "4"],
-        code=IN_TWO_PROCESSES.format(code=ENTRY),
+        code=IN_PROCESSES.format(number=2, code=ENTRY),
         env=environment | {"MEASURED": str(tmp_path / "measured")},
     )
     assert done.returncode == 0, done.stderr[-3000:]

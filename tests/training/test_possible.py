@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from atwu import FinetuneConfig, UnlearnConfig
 from tests.commands import run_here
@@ -13,8 +12,8 @@ from tests.commands import run_here
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"fsdp": "full_shard"}, "fsdp needs several processes with a GPU each"),
-        ({"fsdp": "hybrid_shard offload"}, "fsdp needs several processes"),
+        ({"fsdp": True}, "fsdp needs several processes"),
+        ({"fsdp": "full_shard"}, "fsdp must be true or false"),
         ({"fsdp_config": {"version": 2}}, "fsdp_config has no effect without fsdp"),
         ({"deepspeed": "zero2.json"}, "deepspeed needs a GPU"),
         ({"fp16": True}, r"fp16 needs a GPU \(bf16 does not\)"),
@@ -37,10 +36,27 @@ def test_what_would_be_left_out_is_refused(config, options, message, tmp_path):
         config(output_dir=str(tmp_path), use_cpu=True, **options)
 
 
-def test_fsdp_is_refused_on_processes_without_a_gpu_too(monkeypatch, tmp_path):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ValueError, match="with a GPU each"):
-        FinetuneConfig(output_dir=str(tmp_path), use_cpu=True, fsdp="full_shard")
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"version": 1}, "version must be 2"),
+        ({"state_dict_type": "LOCAL_STATE_DICT"}, "must be one of FULL_STATE_DICT, SHARDED_STATE_DICT"),
+        ({"cpu_ram_efficient_loading": True}, "leaves processes without weights"),
+        ({"auto_wrap_policy": "SIZE_BASED_WRAP", "min_num_params": 9}, "does not work for lists of layers"),
+        ({"cpu_offload": True}, "cpu_offload needs a GPU"),
+        ({"xla": True}, "xla is not supported"),
+    ],
+)
+def test_ways_to_shard_that_would_fail_later_are_refused(how, message, tmp_path, monkeypatch):
+    monkeypatch.setattr("atwu.training.possible._several", lambda: True)
+    with pytest.raises(ValueError, match=f"fsdp: .*{message}"):
+        FinetuneConfig(output_dir=str(tmp_path), use_cpu=True, fsdp=True, fsdp_config=how)
+
+
+def test_sharding_asked_of_accelerate_alone_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    with pytest.raises(ValueError, match="pass --fsdp too"):
+        FinetuneConfig(output_dir=str(tmp_path), use_cpu=True)
 
 
 def test_a_logger_that_is_not_installed_is_named(tmp_path):
@@ -48,11 +64,10 @@ def test_a_logger_that_is_not_installed_is_named(tmp_path):
         FinetuneConfig(output_dir=str(tmp_path), use_cpu=True, report_to=["nobody"])
 
 
-@pytest.mark.skipif(torch.accelerator.is_available(), reason="fsdp may work there")
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--fsdp", "full_shard"), "fsdp needs several processes"),
+        (("--fsdp",), "fsdp needs several processes"),
         (("--resume-from-checkpoint", "somewhere"), "leave resume_from_checkpoint out"),
     ],
 )

@@ -11,7 +11,7 @@ pytest.importorskip("peft")
 
 from safetensors.torch import load_file
 
-from tests.commands import IN_TWO_PROCESSES, run_command
+from tests.commands import IN_PROCESSES, run_command
 
 METHODS = ("atwu", "gt_ga", "rmu", "undial", "atwu_dpo")
 ADAPTERS = {"method": "npo", "reference": "adapters", "lora_r": 2, "save_adapter": True, "learning_rate": 1e-2}
@@ -38,7 +38,7 @@ def trained(model_folder, data_files, tmp_path_factory):
     kinds = {
         "alone": (ENTRY, {"per_device_train_batch_size": 4}),
         "together": (
-            IN_TWO_PROCESSES.format(code=ENTRY),
+            IN_PROCESSES.format(number=2, code=ENTRY),
             {"per_device_train_batch_size": 2, "ddp_backend": "gloo"},
         ),
     }

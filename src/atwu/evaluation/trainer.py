@@ -23,6 +23,7 @@ from atwu.training.rows import Rows, UnlearningRows, text_rows
 
 METRICS = ("memorization", "rouge")
 """What is measured unless something else is asked for."""
+_WHILE_SHARDED = "a sharded model cannot be measured while it trains; save it, and use atwu.evaluate."
 ONE_SET = "rows"
 """What rows without a name are called."""
 
@@ -74,6 +75,8 @@ class UnlearnTrainer(training.UnlearnTrainer):
             eval_dataset=given or {},
             **options,
         )
+        if self.sharded and self.args.eval_strategy != "no":
+            raise ValueError(_WHILE_SHARDED)
         if given is None and self.args.eval_strategy != "no":
             self._own_sets()  # rows that cannot be measured are refused now
 
@@ -96,8 +99,8 @@ class UnlearnTrainer(training.UnlearnTrainer):
         Raises:
             ValueError: rows or metrics as for `atwu.evaluate`; or weights that are spread over processes.
         """
-        if self.is_fsdp_enabled or self.is_deepspeed_enabled:
-            raise ValueError("a sharded model cannot be measured while it trains; save it, and use atwu.evaluate.")
+        if self.sharded:
+            raise ValueError(_WHILE_SHARDED)
         known: Mapping[str, tuple[Example, ...]] = cast(Any, self.eval_dataset) or self._own_sets()
         if isinstance(eval_dataset, str) and eval_dataset in known:
             sets: Mapping[str, tuple[Example, ...]] = {eval_dataset: known[eval_dataset]}

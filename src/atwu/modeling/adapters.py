@@ -124,15 +124,16 @@ def starting_model(model: nn.Module) -> Iterator[nn.Module]:
     adapted = adapters_of(model)
     if adapted is None:
         raise ValueError(f"{type(unwrap(model)).__name__} has no adapters, so it does not hold its starting model.")
-    trainable = [parameter for parameter in adapted.parameters() if parameter.requires_grad]
+    # Not by peft's own switch, which also freezes adapters and thaws them: sharded ones would stay frozen.
+    on: list[Any] = [part for part in adapted.modules() if getattr(part, "disable_adapters", None) is False]
     try:
-        with evaluating(model), quiet_peft(), adapted.disable_adapter():
+        for part in on:
+            part._disable_adapters = True
+        with evaluating(model):
             yield model
     finally:
-        # peft marks every active adapter trainable on the way out, loaded frozen or not.
-        adapted.requires_grad_(False)
-        for parameter in trainable:
-            parameter.requires_grad_(True)
+        for part in on:
+            part._disable_adapters = False
 
 
 def merged(model: nn.Module) -> Any:

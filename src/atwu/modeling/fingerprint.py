@@ -13,7 +13,15 @@ def model_fingerprint(model: nn.Module) -> str:
 
     Adapters count like any other weights, with their scaling and whether they are switched on, and so do the scales of
     quantised ones.
+
+    Raises:
+        ValueError: weights that this process does not hold.
     """
+    # A DTensor has a mesh; DeepSpeed leaves an empty tensor with an id.
+    if any(each.is_meta or hasattr(each, "device_mesh") or hasattr(each, "ds_id") for each in model.parameters()):
+        raise ValueError(
+            "the weights are not here (spread over processes, or never read), so they have no fingerprint."
+        )
     digest = hashlib.blake2b(digest_size=16)
     for name, module in model.named_modules():
         scaling = getattr(module, "scaling", None)  # there on layers of peft

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 
 from atwu.modeling.batches import Layout
 from atwu.modeling.compare import Comparison, Comparisons, compare, compare_logits
@@ -101,7 +102,7 @@ def run_pass(model: nn.Module, arranged: Layout, abilities: Abilities, questions
         def instead_of_logits(states: Tensor) -> Tensor:
             answers = _at_the_head(states.flatten(0, 1), describe_head(layer, inner.config), arranged, questions)
             caught.append(answers)
-            return _lined_up(answers)[None, :, None]
+            return _lined_up(answers)[None, :, None].clone()  # of views, sharded layers warn
 
         stack.enter_context(replaced(layer, instead_of_logits))
         if abilities.last_mlp and not questions.stop and not _recomputes(inner):
@@ -117,7 +118,11 @@ def run_pass(model: nn.Module, arranged: Layout, abilities: Abilities, questions
     if returned.shape == line.shape and torch.equal(returned.detach(), line.detach()):
         # Through the model's own return value, so that wrappers which hook outputs see the gradient.
         answers = _taken_apart(returned, answers)
-    return dataclasses.replace(answers, layer_states=tapped[0] if tapped else None)
+    layer_states = tapped[0] if tapped else None
+    if layer_states is not None and isinstance(inner, FSDPModule):
+        # Sharded weights get their gradients only where a loss reaches what the model returned.
+        layer_states = layer_states + 0 * returned.sum()
+    return dataclasses.replace(answers, layer_states=layer_states)
 
 
 def _at_the_head(states: Tensor, head: OutputHead, arranged: Layout, questions: Questions) -> Answers:
@@ -206,7 +211,10 @@ def _with_logits(
 
 def _recomputes(inner: nn.Module) -> bool:
     """Whether layers run again in the backward pass, when nothing is replaced any more."""
-    return any(getattr(module, "gradient_checkpointing", False) for module in inner.modules())
+    return any(
+        getattr(module, "gradient_checkpointing", False) or hasattr(module, "_checkpoint_wrapped_module")
+        for module in inner.modules()
+    )
 
 
 def _only_at(needed: Tensor, forward: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:

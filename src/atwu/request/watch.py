@@ -199,9 +199,7 @@ class Watch(TrainerCallback):
 
     def _seen(self, measure: Callable[[], T]) -> T:
         """What one process sees, in all of them, so that they decide alike; sharded weights are read together."""
-        trainer = self.trainer
-        sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
-        return measure() if sharded else from_first(trainer.args, measure)
+        return measure() if self.trainer.sharded else from_first(self.trainer.args, measure)
 
     def _measured(self, step: int) -> Look:
         model = self.trainer.model

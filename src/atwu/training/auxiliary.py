@@ -54,7 +54,8 @@ def auxiliary_models(
             "system": config.system,
         }
         precision = [source.dtype, config.bf16, config.fp16, config.device.type]
-        key = short_hash([starting, rows[name].fingerprint, settings, precision, versions()])
+        several = [config.world_size] * (config.world_size > 1)  # each takes a batch
+        key = short_hash([starting, rows[name].fingerprint, settings, precision, versions(), *several])
         folder = (Path(config.cache_dir) if config.cache_dir else cache_folder()) / "auxiliary" / f"{name}-{key[:16]}"
         if is_kept(folder):
             say(f"auxiliary model of the {name} set: found in {folder}")
@@ -68,6 +69,8 @@ def auxiliary_models(
                 disable_tqdm=config.disable_tqdm,
                 use_cpu=config.use_cpu,
                 bf16=config.bf16,
+                fsdp=config.fsdp,
+                fsdp_config=config.fsdp_config,
             )
             run_finetune(
                 dataclasses.replace(source, scratch=None), finetune, data=str(rows[name].source), output=folder, say=say

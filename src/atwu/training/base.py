@@ -15,7 +15,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +29,7 @@ from atwu._manifest import write_manifest
 from atwu.data.pairing import EpochSampler
 from atwu.errors import DiskFullError, NonFiniteLossError
 from atwu.methods.seen import Denominators
+from atwu.modeling.adapters import adapters_of
 from atwu.training.checkpoints import STAGING, check_whole, drop_damaged, last_checkpoint, publish, step_of
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.model import LoadedModel, as_given
@@ -77,6 +78,12 @@ class TokenTrainer(Trainer):
         self.expected_steps: int | None = None
         """Steps that training is likely to take, where a callback may end it early."""
         super().__init__(model=self.loaded.model, args=args, callbacks=callbacks, **kwargs)
+        merges = adapters_of(self.loaded.model) is not None and not args.save_adapter
+        if self.sharded and merges and self.loaded.source is None:
+            raise ValueError(
+                "adapters of a sharded model are merged into a model that is loaded anew; give the trainer its name "
+                "instead of the model, or set save_adapter=True."
+            )
         self.model_accepts_loss_kwargs = True
         self._parts: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=args.device))
         self._part_steps: dict[str, set[int]] = defaultdict(set)
@@ -92,6 +99,11 @@ class TokenTrainer(Trainer):
         self.add_callback(_Resumed(self))
         self.add_callback(_Interrupted(self))
         self.add_callback(ProgressLine(lambda: self.expected_steps, shown=not args.disable_tqdm))
+
+    @property
+    def sharded(self) -> bool:
+        """Whether no process holds all weights while it trains."""
+        return bool(self.is_fsdp_enabled or self.is_deepspeed_enabled)
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """Prepare what the run looks up, then train as transformers' `Trainer` does.
@@ -117,6 +129,19 @@ class TokenTrainer(Trainer):
                 return super().train(checkpoint, *args, **kwargs)
         finally:
             self.course.seconds = time.perf_counter() - clock
+
+    def create_accelerator_and_postprocess(self) -> None:
+        """Also shards processes on CPUs, for which accelerate leaves its FSDP plugin out and says nothing."""
+        super().create_accelerator_and_postprocess()
+        if self.args.fsdp and not self.is_fsdp_enabled:
+            from accelerate.state import PartialState
+            from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
+
+            state, plugin = self.accelerator.state, FullyShardedDataParallelPlugin(**self.args.fsdp_plugin_args)
+            if state.mixed_precision != "no":
+                plugin.set_mixed_precision(state.mixed_precision)
+            state.fsdp_plugin, self.is_fsdp_enabled = plugin, True
+            state.distributed_type = PartialState._shared_state["distributed_type"] = DistributedType.FSDP
 
     def _whole(self, asked: str | bool | None) -> str | None:
         """The checkpoint to resume from."""
@@ -272,11 +297,24 @@ class TokenTrainer(Trainer):
         # transformers pickles its arguments beside the weights; nothing reads that file, and it would hold the token.
         token, self.args.hub_token = self.args.hub_token, None
         try:
-            super().save_model(folder, _internal_call=True)
+            if not self.is_fsdp_enabled:
+                super().save_model(folder, _internal_call=True)
+            elif self._saving_to is None:
+                self._save(folder, state_dict=self._gathered())
+            else:  # a checkpoint has the weights where it has the optimizer's state
+                Path(str(folder)).mkdir(parents=True, exist_ok=True)
         finally:
             self.args.hub_token = token
         if self.args.should_save:
             Path(folder or str(self.args.output_dir), "training_args.bin").unlink(missing_ok=True)
+
+    def _gathered(self) -> dict[str, Tensor]:
+        """All weights of a sharded model, in the first process; tied ones are one tensor, as `save_pretrained` expects."""
+        weights: dict[str, Tensor] = self.accelerator.get_state_dict(self.model)
+        named = list(cast(nn.Module, self.model).named_parameters(remove_duplicate=False))
+        first = {id(parameter): name for name, parameter in reversed(named)}
+        shared = {name: weights[first[id(parameter)]] for name, parameter in named if name in weights}
+        return weights | shared
 
     # Checkpoints
 

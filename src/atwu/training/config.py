@@ -21,7 +21,7 @@ from atwu.methods.plugins import load_plugins
 from atwu.methods.recipe import Recipe, lookup, named_part, recipe
 from atwu.modeling.adapters import Lora
 from atwu.training.options import FinetuneOptions, TrainingOptions, UnlearnOptions
-from atwu.training.possible import check_possible
+from atwu.training.possible import check_possible, check_sharding
 
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 _BOUNDS: Mapping[str, tuple[float, float]] = {
@@ -59,7 +59,7 @@ def _plain_fields(config: type) -> dict[str, tuple[tuple[type, ...], Any]]:
 
 
 @dataclass(kw_only=True)
-class TokenTrainingConfig(TrainingOptions, TrainingArguments):
+class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[misc]
     """Shared by every trainer of this package; see `TrainingOptions` and transformers' `TrainingArguments`."""
 
     def __post_init__(self) -> None:
@@ -82,6 +82,7 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):
         # transformers would switch the bar off together with its own log lines.
         self.disable_tqdm = bool(self.disable_tqdm)
         super().__post_init__()
+        check_sharding(self)
         self.dataloader_pin_memory &= torch.cuda.is_available()
         # Several devices in one process (DataParallel) would replicate the scorer; one process per device is the way.
         self._n_gpu = min(self.n_gpu, 1)
@@ -162,12 +163,12 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):
 
 
 @dataclass(kw_only=True)
-class FinetuneConfig(FinetuneOptions, TokenTrainingConfig):
+class FinetuneConfig(FinetuneOptions, TokenTrainingConfig):  # type: ignore[misc]
     """Supervised fine-tuning on answer tokens, from a checkpoint or from scratch."""
 
 
 @dataclass(kw_only=True)
-class _UnlearnFields(UnlearnOptions, TokenTrainingConfig):
+class _UnlearnFields(UnlearnOptions, TokenTrainingConfig):  # type: ignore[misc]
     pass
 
 

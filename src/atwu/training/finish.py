@@ -49,6 +49,8 @@ NOT_RESULT = frozenset(
     ]
 )
 """Fields that cannot change the result, so a run may be resumed with other values."""
+_PARTS_OF_A_STEP = frozenset(["per_device_train_batch_size", "gradient_accumulation_steps"])
+"""These and the number of processes make the rows of a step, which count; how they are parted changes rounding alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +102,8 @@ def train_into(
         "tokenizer": hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).hexdigest(),
         "data": {name: each.fingerprint for name, each in trainer.sets.items()},
         "inputs": inputs,
-        "config": {name: value for name, value in settings.items() if name not in NOT_RESULT},
-        "processes": config.world_size,
+        "config": {name: value for name, value in settings.items() if name not in NOT_RESULT | _PARTS_OF_A_STEP},
+        "rows_per_step": config.rows_per_step,
         "device": config.device.type,
         "versions": packages(trainer),
     }

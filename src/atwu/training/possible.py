@@ -34,6 +34,7 @@ _SEVERAL = (
     *("ddp_backend", "ddp_bucket_cap_mb", "ddp_broadcast_buffers", "ddp_find_unused_parameters"),
     *("ddp_static_graph", "ddp_timeout"),
 )
+_STATE_DICTS = ("FULL_STATE_DICT", "SHARDED_STATE_DICT")
 
 
 def check_possible(config: TokenTrainingConfig) -> None:
@@ -48,21 +49,57 @@ def check_possible(config: TokenTrainingConfig) -> None:
     for name, why in _NEVER.items():
         if given[name]:
             raise ValueError(f"{name} has no effect here: {why}; leave it out.")
-    gpu = torch.accelerator.is_available() and not config.use_cpu
-    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
     for name in _SEVERAL:
-        if given[name] and not several:
+        if given[name] and not _several():
             raise ValueError(f"{name} needs several processes (torchrun, accelerate launch); leave it out.")
     for name, there, needed in (
-        ("fsdp", gpu and several, "several processes with a GPU each (torchrun --nproc-per-node=8 $(which atwu) ...)"),
-        ("deepspeed", gpu, "a GPU"),
-        ("fp16", gpu, "a GPU (bf16 does not)"),
+        ("fsdp", _several(), "several processes (torchrun --nproc-per-node=8 $(which atwu) ...)"),
+        ("deepspeed", _gpu(config), "a GPU"),
+        ("fp16", _gpu(config), "a GPU (bf16 does not)"),
     ):
         if getattr(config, name) and not there:
             raise ValueError(f"{name} needs {needed}; leave it out to train without.")
     if config.fsdp_config and not config.fsdp:
         raise ValueError("fsdp_config has no effect without fsdp; give both or neither.")
     _check_loggers(config.report_to)
+
+
+def check_sharding(config: TokenTrainingConfig) -> None:
+    """Refuse ways to shard that would fail later, or be done otherwise than asked.
+
+    Raises:
+        ValueError: naming the setting.
+    """
+    how = config.fsdp_plugin_args
+    if how is None:
+        if os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true":
+            raise ValueError(
+                "accelerate was told to shard and the run was not; pass --fsdp too, so that its record says so."
+            )
+        if config.fsdp:
+            raise ValueError("fsdp: xla is not supported.")
+        return
+    for asked, why in (
+        (how["fsdp_version"] != 2, "version must be 2"),
+        (how["state_dict_type"] not in _STATE_DICTS, f"state_dict_type must be one of {', '.join(_STATE_DICTS)}"),
+        (how["cpu_ram_efficient_loading"], "cpu_ram_efficient_loading leaves processes without weights to read"),
+        (
+            str(how["auto_wrap_policy"]).upper() == "SIZE_BASED_WRAP",
+            "SIZE_BASED_WRAP does not work for lists of layers",
+        ),
+        (how.get("cpu_offload") and not _gpu(config), "cpu_offload needs a GPU"),
+        (config.quantize, "quantised weights are not sharded; leave out quantize or fsdp"),
+    ):
+        if asked:
+            raise ValueError(f"fsdp: {why}.")
+
+
+def _several() -> bool:
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def _gpu(config: TokenTrainingConfig) -> bool:
+    return torch.accelerator.is_available() and not config.use_cpu
 
 
 def _check_loggers(report_to: str | list[str] | None) -> None:

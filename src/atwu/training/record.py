@@ -108,7 +108,7 @@ def save_result(trainer: TokenTrainer, folder: Path, *, use_up: bool) -> str:
     Raises:
         ValueError: adapters that cannot be merged.
     """
-    config, sharded = trainer.args, trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
+    config, sharded = trainer.args, trainer.sharded
     own = trainer.accelerator.unwrap_model(trainer.model)
     merge = adapters_of(own) is not None and not config.save_adapter
     model = own
@@ -124,11 +124,6 @@ def save_result(trainer: TokenTrainer, folder: Path, *, use_up: bool) -> str:
         return ""
     if sharded:
         source = trainer.loaded.source
-        if merge and source is None:
-            raise ValueError(
-                "adapters of a sharded model are merged into a model that is loaded anew; give the trainer its name "
-                "instead of the model, or set save_adapter=True."
-            )
         again = source is not None and adapters_of(own) is not None
         model = read_back(cast(ModelSource, source), config, folder, merge=merge) if again else load_model(str(folder))
     return model_fingerprint(model)

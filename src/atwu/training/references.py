@@ -54,6 +54,7 @@ class StartingModel:
         folder: of the cache.
         autocast: the context that training steps run in.
         progress: show progress bars.
+        stays: whether its weights stay whole and where they are while it trains.
     """
 
     model: nn.Module
@@ -62,6 +63,7 @@ class StartingModel:
     autocast_dtype: str | None = None
     progress: bool = True
     fingerprint: str | None = None
+    stays: bool = True
 
     def read(self, rows: Sequence[EncodedRow], wanted: Wanted, *, what: str) -> dict[str, TokenTable]:
         """Tables of what is wanted for a set of rows."""
@@ -234,9 +236,15 @@ def prepare_references(
         second.requires_grad_(False)
         return References(wanted, "model", second=second.eval(), autocast=start.autocast)
     tables = {name: start.read(sets[name], what, what=name) for name, what in wanted.items()}
-    # A layer that is not trained is its own copy.
+    # A layer that is neither trained nor sharded is its own copy.
     trained = head is not None and any(part is not None and part.requires_grad for part in (head.weight, head.bias))
-    return References(wanted, "cache", tables, head.frozen() if head is not None and trained else head, places=places)
+    return References(
+        wanted,
+        "cache",
+        tables,
+        head.frozen() if head is not None and (trained or not start.stays) else head,
+        places=places,
+    )
 
 
 def _choose(

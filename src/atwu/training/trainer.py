@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,8 +21,10 @@ from atwu.methods.recipe import Recipe
 from atwu.methods.seen import Denominators
 from atwu.methods.weightings.agreement import labelled_rows, row_auroc
 from atwu.methods.weightings.scorer import CONFIG_NAME, TokenScorer
+from atwu.modeling.abilities import abilities_of, can_stop_at
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.layers import decoder_layers, train_only_down_projections
+from atwu.modeling.reference import Wanted
 from atwu.modeling.single_pass import unwrap
 from atwu.training.base import TokenTrainer
 from atwu.training.config import UnlearnConfig
@@ -114,6 +117,8 @@ class UnlearnTrainer(TokenTrainer):
         if (scores := self.recipe.scores) is not None:
             width = self.loaded.model.config.get_text_config().hidden_size  # type: ignore[union-attr, operator]
             self.scorer = (scorer or starting_scorer(scores, width, rows)).to(args.device)
+            if self.sharded and scores.scorer_procedure == "joint":
+                raise ValueError("a sharded model's optimizer takes no scorer; use scorer_procedure='alternate'.")
             if scores.scorer_procedure != "frozen":
                 self.alternation = self._alternation(self.recipe)
             self.add_callback(_ScorerStep(self))
@@ -137,22 +142,35 @@ class UnlearnTrainer(TokenTrainer):
             "bfloat16" if self.args.bf16 else "float16" if self.args.fp16 else None,
             progress=not self.args.disable_tqdm and self.args.process_index == 0,
             fingerprint=self.loaded.fingerprint,
+            stays=not self.is_fsdp_enabled,
         )
         wanted = self.recipe.wanted(len(decoder_layers(start.model)) if self.recipe.layered else 0)
-        forget, fixed = self._rows.forget.rows, fixed_tables(self.recipe, self._rows, start)
-        if (self.is_fsdp_enabled or self.is_deepspeed_enabled) and wanted:
-            raise ValueError(
-                f"method {self.recipe.name!r} compares with the starting model, which sharded training (FSDP, DeepSpeed) "
-                "does not support yet; use data parallelism or LoRA on one device."
-            )
         pairs, drawn = cast(PairedDataset, self.train_dataset), None
         if "retain" in wanted and not self.args.dataloader_drop_last:
             drawn = pairs.drawn(planned_epochs(self.args, len(pairs)))
-        references = prepare_references(
-            start, wanted, self._rows.encoded, mode=self.args.reference, drawn=drawn, say=self._say
-        )
+        forget = self._rows.forget.rows
+        with self._read_whole(start.model, wanted) if self.sharded else nullcontext():
+            fixed = fixed_tables(self.recipe, self._rows, start)
+            references = prepare_references(
+                start, wanted, self._rows.encoded, mode=self.args.reference, drawn=drawn, say=self._say
+            )
         offsets = prior_offsets(self.scorer, forget)
         self._known = LookUps(references, fixed, text_table(forget), offsets, self._refusal_ids)
+
+    @contextmanager
+    def _read_whole(self, model: nn.Module, wanted: Mapping[str, Wanted]) -> Iterator[None]:
+        """The starting model on the device, where it is read before it is sharded."""
+        waits, device = next(model.parameters()).device, self.args.device
+        if not wanted and not {"starting_logps", "auxiliary_models"}.intersection(self.recipe.needs):
+            yield
+            return
+        model.to(device)
+        # In every process, also in those that find in the cache what the first one read: a sharded model runs in all at once.
+        abilities_of(model, device)
+        for layer in {what.layer for what in wanted.values()} - {None}:
+            can_stop_at(model, cast(int, layer), device)
+        yield
+        model.to(waits)
 
     @property
     def _look_ups(self) -> LookUps:
