@@ -69,6 +69,7 @@ def worked():
         examples=[Example.from_qa("Whom?", ANSWER)],
         # "She met Orla." and "She."
         retain=[encoded_row([10, 11, 12, 14, 2], [None] * 5), encoded_row([10, 14, 2], [None] * 3)],
+        retain_text=[Example.from_qa("Who?", "She met Orla."), Example.from_qa("Who?", "She.")],
         auxiliary=AuxiliaryLogps(
             [np.log([0.9, 0.95, 0.8, 0.99, 0.5, 0.5])], [np.log([0.88, 0.1, 0.6, 0.98, 0.5, 0.5])]
         ),
@@ -93,6 +94,10 @@ def worked():
         ("nouns", [0, 0, 1, 1, 0, 0]),
         # Retain counts 2 1 1 0 2 2: the fewer, the higher the rank, and ties share theirs.
         ("rarity", [1.5 / 6, 4 / 6, 4 / 6, 5.5 / 6, 1.5 / 6, 1.5 / 6]),
+        # Subjects 2 1 1 0 2 and none for the end, which is lowest.
+        ("word_rarity", [2 / 6, 4 / 6, 4 / 6, 5.5 / 6, 2 / 6, 0.5 / 6]),
+        # With the ranks 2.5 2.5 5.5 5.5 2.5 2.5 of nouns: each mean rank minus 1/2, of 6.
+        ("rare_nouns", [2 / 6, 3 / 6, 4.5 / 6, 5.25 / 6, 2 / 6, 1.25 / 6]),
         ("labels", [0, 0, 1, 1, 0, 0]),
     ],
 )
@@ -129,6 +134,7 @@ def test_what_is_not_there_is_not_offered_and_its_error_says_what_to_give(worked
         ("scorer", "use a model folder that has one"),
         ("labels", "give rows that all have forget_spans"),
         ("rarity", "give retain rows"),
+        ("word_rarity", "give retain rows"),
         ("ngram_difference", "give retain rows"),
         ("model_difference", "use the folder of a su_llm run"),
         ("sharpness", "choose from scorer, saturation"),
@@ -168,7 +174,9 @@ def test_fixed_scores_on_the_starting_model_are_what_training_computes(world, na
     auxiliary = auxiliary_of(chosen.settings)
     assert auxiliary == (two if folders else None)
     said = None if auxiliary is None else auxiliary.logps(encoded, device="cpu")
-    context = ScoreContext(read_tokens(model, encoded), encoded, forget, retain=kept, auxiliary=said)
+    context = ScoreContext(
+        read_tokens(model, encoded), encoded, forget, retain=kept, retain_text=retain, auxiliary=said
+    )
     found = token_scores(context, [name])[name]
     for index, values in enumerate(found):
         np.testing.assert_allclose(values, trained_with.rows([index]).numpy(), atol=1e-6)

@@ -52,6 +52,18 @@ def test_fewer_rows_than_a_batch(forget, model_folder, tmp_path):
     assert trainer.alternation.updates == 2
 
 
+def test_a_weighting_that_counts_words_wants_rows_as_text(model_folder, tmp_path):
+    from atwu.data.encode import Encoder
+
+    tokenizer = AutoTokenizer.from_pretrained(model_folder)
+    config = UnlearnConfig(output_dir=str(tmp_path), method="satga", weighting="word_rarity")
+    encoded = Encoder(tokenizer).encode_rows(make_rows(3), what="rows").rows
+    for forget, retain, what in ((encoded, make_rows(3), "forget"), (make_rows(3), encoded, "retain")):
+        with pytest.raises(ValueError, match=f"'word_rarity' reads the text of {what} rows; give them as Examples"):
+            unlearning_rows(forget, retain, config, tokenizer=tokenizer)
+    assert len(unlearning_rows(make_rows(3), make_rows(3), config, tokenizer=tokenizer).retain.examples) == 3
+
+
 def test_answers_longer_than_max_length_are_cut_with_a_warning(model_folder, tmp_path):
     with pytest.warns(UserWarning, match="24"):
         trainer = make_trainer(model_folder, tmp_path, method="wga", max_length=40)

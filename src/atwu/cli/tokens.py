@@ -27,7 +27,9 @@ class Tokens(ReadsRows):
         "run), labels; repeat for several. Default: all that the model allows, labels excepted.",
         None,
     )
-    retain: str | None = option("Retain rows; rarity and ngram_difference compare with them.", None)
+    retain: str | None = option(
+        "Retain rows; rarity, word_rarity, rare_nouns and ngram_difference compare with them.", None
+    )
     html: Path | None = option("Also write one self-contained HTML page.", None)
     overwrite: bool = option("Replace the page.", False)
     rows: int = option("How many rows to print.", 5, least=0)

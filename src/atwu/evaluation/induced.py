@@ -44,6 +44,8 @@ class ScoreContext:
     examples: Sequence[Example]
     retain: Sequence[EncodedRow] | None = None
     """Rows whose answers are counted."""
+    retain_text: Sequence[Example] | None = None
+    """The same rows as text."""
     auxiliary: AuxiliaryLogps | None = None
     """What SU-LLM's two models say about the rows."""
 
@@ -53,7 +55,7 @@ class ScoreContext:
         met: dict[Need, bool] = {
             "scorer": all(row.scores is not None for row in self.tokens),
             "labels": all(row.token_labels is not None for row in self.encoded),
-            "retain": bool(self.retain),
+            "retain": bool(self.retain and self.retain_text),
             "auxiliary": self.auxiliary is not None,
         }
         return frozenset(need for need, yes in met.items() if yes)
@@ -63,7 +65,8 @@ class ScoreContext:
         return BeforeTraining(
             forget=self.encoded,
             retain=self.retain,
-            answers=[example.answer for example in self.examples],
+            forget_text=self.examples,
+            retain_text=self.retain_text,
             ref_logps=lambda: [row.logps for row in self.tokens],
             logps_of=lambda name: list(getattr(self.auxiliary, name)),
         )
@@ -120,6 +123,8 @@ SCORES: Mapping[str, InducedScore] = {
     "ngram_difference": InducedScore(_fixed(fixed.NgramDifference()), ("retain",)),
     "nouns": InducedScore(_fixed(fixed.Nouns(noun_finder="simple"))),
     "rarity": InducedScore(_fixed(fixed.Rarity()), ("retain",)),
+    "word_rarity": InducedScore(_fixed(fixed.WordRarity()), ("retain",)),
+    "rare_nouns": InducedScore(_fixed(fixed.RareNouns(noun_finder="simple")), ("retain",)),
     "labels": InducedScore(_fixed(fixed.Labels()), ("labels",)),
 }
 """Scores by name. The exponents of saturation and importance are left out, as they do not change the order of tokens;

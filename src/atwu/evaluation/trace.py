@@ -118,6 +118,7 @@ class WeightTrace(TrainerCallback):
             if auxiliary is not None
         }
         self._retain = encoder.encode_rows(retain, what="retain").rows if retain else None
+        self._retain_text = retain
         self._shown = shown
         self._looks: list[dict[str, Any]] = []
 
@@ -161,7 +162,14 @@ class WeightTrace(TrainerCallback):
         for name, encoded in self._encoded.items():
             examples = self._examples[name]
             tokens = read_tokens(self._trainer.model, encoded, scorer=self._trainer.scorer)
-            context = ScoreContext(tokens, encoded, examples, retain=self._retain, auxiliary=self._auxiliary.get(name))
+            context = ScoreContext(
+                tokens,
+                encoded,
+                examples,
+                retain=self._retain,
+                retain_text=self._retain_text,
+                auxiliary=self._auxiliary.get(name),
+            )
             found = token_scores(context, [self._weighting])[self._weighting]
             words = [
                 word_scores(example.answer, row.offsets, values)

@@ -15,6 +15,7 @@ NEEDS: Mapping[str, str] = {
     "alternates": "alternate answers: of the rows, else refusals drawn for every epoch",
     "auxiliary_models": "two auxiliary models (--auxiliary-forget, --auxiliary-retain), else trained and cached",
     "text": "forget rows as text, not as token ids",
+    "retain_text": "retain rows as text, not as token ids",
     "noun_finder": "a noun finder (--noun-finder: a spaCy model, or simple)",
     "refusal": "a refusal to aim at (--refusal), and the tokenizer for it",
 }

@@ -18,6 +18,8 @@ WEIGHTINGS: dict[str, type[Weighting]] = {
     "ngram_difference": fixed.NgramDifference,
     "nouns": fixed.Nouns,
     "rarity": fixed.Rarity,
+    "word_rarity": fixed.WordRarity,
+    "rare_nouns": fixed.RareNouns,
     "labels": fixed.Labels,
     "scorer": learned.LearnedScores,
 }

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from atwu.data.encode import EncodedRow
+    from atwu.data.schema import Example
     from atwu.methods.weightings.scorer import TokenScorer
     from atwu.modeling.batches import TokenBatch
     from atwu.modeling.forward import TokenOutputs
@@ -86,12 +87,18 @@ class BeforeTraining:
 
     forget: Sequence[EncodedRow]
     retain: Sequence[EncodedRow] | None
-    answers: Sequence[str] | None
-    """Text of each forget answer."""
+    forget_text: Sequence[Example] | None
+    """The forget rows as text; None where they came as tokens."""
+    retain_text: Sequence[Example] | None
     ref_logps: Callable[[], list[FloatArray]]
     """Per forget row, log-probabilities of its counted tokens under the starting model."""
     logps_of: Callable[[str], list[FloatArray]]
     """The same under the model in a folder."""
+
+    @property
+    def answers(self) -> list[str]:
+        """Text of each forget answer."""
+        return [row.answer for row in self.forget_text or ()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ def score_rows(
     kept = encoder.encode_rows(retain, what="retain").rows if retain else None
     asked = auxiliary if "model_difference" in scores.values() else None
     said = None if asked is None else asked.logps(encoded.rows, device=next(model.parameters()).device)
-    context = ScoreContext(rows, encoded.rows, examples, retain=kept, auxiliary=said)
+    context = ScoreContext(rows, encoded.rows, examples, retain=kept, retain_text=retain, auxiliary=said)
     found = induced.token_scores(context, dict.fromkeys(scores.values()))
     return [
         ScoredRow(

@@ -90,7 +90,8 @@ def fixed_tables(recipe: Recipe, rows: UnlearningRows, start: StartingModel) -> 
     given = BeforeTraining(
         forget=rows.forget.rows,
         retain=None if rows.retain is None else rows.retain.rows,
-        answers=None if rows.forget.examples is None else [example.answer for example in rows.forget.examples],
+        forget_text=rows.forget.examples,
+        retain_text=None if rows.retain is None else rows.retain.examples,
         ref_logps=lambda: _per_row(start.read(rows.forget.rows, Wanted(logps=True), what="forget")["logps"]),
         logps_of=lambda folder: _logps_of_model(folder, rows.forget.rows, start),
     )

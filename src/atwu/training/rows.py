@@ -201,6 +201,10 @@ def unlearning_rows(forget: Rows, retain: Rows | None, config: UnlearnConfig, *,
     kept = None
     if retain is not None and "retain" in recipe.needs:
         kept = without_labels(encode_dataset(retain, tokenizer, what="retain", **limits))
+        if kept.examples is None and "retain_text" in recipe.needs:
+            raise ValueError(
+                f"weighting {recipe.weighting!r} reads the text of retain rows; give them as Examples, not encoded."
+            )
     if "forget" in recipe.everywhere:
         removed = _everywhere(removed)
     if kept is not None and "retain" in recipe.everywhere:

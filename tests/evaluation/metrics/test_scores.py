@@ -111,7 +111,8 @@ def test_every_score_on_a_model_and_real_rows():
     encoder = Encoder(tokenizer)
     forget, retain = (encoder.encode_rows(rows[:24], what="").rows for rows in (benchmark.forget, benchmark.retain))
     read = read_tokens(scratch_model("micro").eval(), forget, scorer=TokenScorer(32))
-    found = score_aurocs(ScoreContext(read, forget, benchmark.forget[:24], retain=retain))
+    text = benchmark.retain[:24]
+    found = score_aurocs(ScoreContext(read, forget, benchmark.forget[:24], retain=retain, retain_text=text))
     assert [*found] == [name for name in SCORES if name not in ("labels", "model_difference")]
     for name, score in found.items():
         assert len(score.values) == 24

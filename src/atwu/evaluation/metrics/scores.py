@@ -103,6 +103,7 @@ class Scores(Metric):
             encoded=session.encoded(FORGET),
             examples=session.sets[FORGET],
             retain=session.encoded_pool() or None,
+            retain_text=session.pool,
             auxiliary=session.auxiliary_logps(FORGET),
         )
         curves = {}

@@ -119,7 +119,7 @@ class Nouns(FixedWeighting):
         from atwu.methods.weightings.nouns import noun_finder, noun_mask
 
         finder = noun_finder(self.noun_finder)
-        return [noun_mask(row, answer, finder) for row, answer in zip(given.forget, given.answers or (), strict=True)]
+        return [noun_mask(row, answer, finder) for row, answer in zip(given.forget, given.answers, strict=True)]
 
 
 class Rarity(FixedWeighting):
@@ -133,3 +133,34 @@ class Rarity(FixedWeighting):
 
         counts = TokenCounts.of(given.retain or ())
         return [counts.rarity(row) for row in given.forget]
+
+
+class WordRarity(FixedWeighting):
+    """Words that hardly any subject's retain answers use and the question does not say, by rank in the answer."""
+
+    formula = "rank in the answer of -(subjects whose retain answers have the word), lowest for words of the question"
+    needs = ("retain", "text", "retain_text")
+
+    def once(self, given: BeforeTraining) -> list[FloatArray]:
+        from atwu.methods.weightings.word_rarity import WordCounts
+
+        counts = WordCounts.of(given.retain_text or ())
+        return [counts.rarity(row, text) for row, text in zip(given.forget, given.forget_text or (), strict=True)]
+
+
+class RareNouns(Nouns):
+    """Word rarity together with noun phrases that the question does not say."""
+
+    formula = "mean of the ranks of word_rarity and of noun phrases without the question's words"
+    needs = ("retain", "text", "retain_text", "noun_finder")
+
+    def once(self, given: BeforeTraining) -> list[FloatArray]:
+        from atwu.methods.weightings.word_rarity import WordCounts, asked_words, rare_nouns, words_of_tokens
+
+        counts, nouns = WordCounts.of(given.retain_text or ()), super().once(given)
+        found = []
+        for row, text, mask in zip(given.forget, given.forget_text or (), nouns, strict=True):
+            asked = asked_words(text)
+            told = [word in asked for word in words_of_tokens(row, text.answer)]
+            found.append(rare_nouns(counts.rarity(row, text), mask, told))
+        return found

@@ -58,7 +58,7 @@ class TokenCounts:
         count[known] = self.counts[ids[known]]
         surprise = np.log((self.counts.sum() + 1.0) / (count + 1.0))
         surprise[np.isin(ids, _prompt(row))] *= PROMPT_FACTOR
-        return _mid_ranks(surprise)
+        return mid_ranks(surprise)
 
     def to_tensor(self) -> Tensor:
         """The counts as a new int64 tensor indexed by token id, shape (ids,)."""
@@ -95,7 +95,8 @@ def _prompt(row: EncodedRow) -> tuple[int, ...]:
     )
 
 
-def _mid_ranks(values: FloatArray) -> FloatArray:
+def mid_ranks(values: FloatArray) -> FloatArray:
+    """`(rank - 1/2) / n` of each of n values, shape (n,); tied values share their mean rank."""
     ordered = np.sort(values)
     below, up_to = np.searchsorted(ordered, values, "left"), np.searchsorted(ordered, values, "right")
     ranks: FloatArray = (below + up_to) / (2.0 * values.size)  # mid-rank - 1/2, as (below + 1 + up_to) / 2 - 1/2

@@ -1,0 +1,77 @@
+"""Candidates for token weights against labels of secret words: the tables of docs/research.md.
+
+    python benchmarks/weights counts --tofu-target FOLDER --people-target FOLDER
+
+AUROC per row, mean over rows, 95 % bootstrap interval over subjects, and the paired differences to `rarity` and
+`word_rarity`. Choices are made on `authors`, TOFU's first ten; `tofu` (forget05, the last ten) and `people` are for reporting.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from rows import load
+from tables import RARITY, TABLES, WORD_RARITY
+
+from atwu.evaluation.intervals import Resampler, combine
+from atwu.evaluation.token_scores import per_sample_auroc
+
+SETS = ("authors", "tofu", "people")
+BASELINES = {"rarity": RARITY, "word_rarity": WORD_RARITY}
+
+
+def measured(rows, candidate):
+    """AUROC of every row, NaN where it has one class."""
+    scores = [values[kept] for values, kept in zip(candidate(rows), rows.content, strict=True)]
+    labels = [marks[kept] for marks, kept in zip(rows.labels, rows.content, strict=True)]
+    return per_sample_auroc(scores, labels).values
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "table", choices=[*TABLES, "kept"], help="kept: print the rows that the people target is taught"
+    )
+    parser.add_argument("--tofu-target")
+    parser.add_argument("--people-target")
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
+    given = parser.parse_args()
+    if given.table == "kept":
+        for row in load("people", {"people": None}).taught:
+            print(json.dumps({"question": row.question, "answer": row.answer}))
+        return
+    torch.set_num_threads(1)
+    models = {"tofu": given.tofu_target, "people": given.people_target}
+    file = Path(__file__).parents[1] / "results" / "weights" / f"{given.table}.json"
+    record = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    for name in given.sets:
+        rows = load(name, models)
+        draw = Resampler([example.subject for example in rows.examples])
+        baselines = [draw.mean(measured(rows, one)) for one in BASELINES.values()]
+        record[name] = {}
+        print(f"{name}: {len(rows.examples)} rows, {draw.clusters} subjects, {len(rows.pool)} rows to keep")
+        for label, candidate in {**BASELINES, **TABLES[given.table]}.items():
+            values = measured(rows, candidate)
+            mean = draw.mean(values)
+            shown = [number(mean), *(number(combine(np.subtract, mean, one)) for one in baselines)]
+            record[name][label] = dict(zip(("auroc", *(f"minus {base}" for base in BASELINES)), shown, strict=True))
+            print(f"  {label:44}", text(shown[0]), *(f"  {text(one, '+')}" for one in shown[1:]), flush=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(record) + "\n", encoding="utf-8")
+
+
+def number(estimate):
+    low, high = estimate.interval()
+    return [round(100 * value, 2) for value in (estimate.value, low, high)]
+
+
+def text(values, sign=""):
+    return "{:{s}.1f} [{:{s}.1f}, {:{s}.1f}]".format(*values, s=sign)
+
+
+if __name__ == "__main__":
+    main()

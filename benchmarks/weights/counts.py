@@ -1,0 +1,223 @@
+"""Candidates made of counts, and what makes one candidate of others.
+
+A candidate is a function of `Rows` that gives every forget row an array, one value per counted token; only their order matters.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+
+import numpy as np
+from rows import UNIT, Counts, counted, encode, token_keys
+from scipy.stats import rankdata
+
+from atwu.evaluation.induced import token_scores
+
+
+def each(function):
+    """A candidate from a function of (rows, place of the row)."""
+    return lambda rows: [function(rows, place) for place in range(len(rows.ids))]
+
+
+def ranks(values):
+    return (rankdata(values) - 0.5) / len(values)
+
+
+def ranked_sum(*candidates, shares=None):
+    """Sum of the ranks in the row."""
+
+    def candidate(rows):
+        found = [[ranks(values) for values in one(rows)] for one in candidates]
+        factors = shares or [1.0] * len(found)
+        return [sum(f * one for f, one in zip(factors, row, strict=True)) for row in zip(*found, strict=True)]
+
+    return candidate
+
+
+def smoothed(candidate, side=0.25, *, of_ranks=False):
+    """Each token's value with a share of its neighbours', the ends repeated."""
+
+    def smooth(values):
+        padded = np.pad(ranks(values) if of_ranks else values, 1, mode="edge")
+        return (side * padded[:-2] + padded[1:-1] + side * padded[2:]) / (1 + 2 * side)
+
+    return lambda rows: [smooth(values) for values in candidate(rows)]
+
+
+def by_word(candidate, how):
+    """Every token gets the mean, maximum or first value of its word."""
+
+    def spread(values, places):
+        out = np.array(values, dtype=float)
+        for word in set(places[places >= 0].tolist()):
+            out[places == word] = how(out[places == word])
+        return out
+
+    return lambda rows: [
+        spread(values, places) for values, (places, _) in zip(candidate(rows), rows.words, strict=True)
+    ]
+
+
+def tokens_counted(*, size=None, per=None, prompt=0.5, question=1.0, of=None):
+    """Rarity of tokens among rows to keep; the defaults are the weighting `rarity`.
+
+    Args:
+        size: count the first so many rows only.
+        per: a token counts once in all rows that are alike in this.
+        prompt: factor on the surprise of tokens that the prompt holds.
+        question: factor on tokens of words that the question holds.
+        of: other rows to count, from the rows.
+    """
+
+    def candidate(rows):
+        if of:
+            pool, among = itertools.repeat(None), of(rows)
+        else:
+            pool = rows.pool[:size]
+            among = rows.retain if size is None else encode(pool)
+        counts = once((counted(row) for row in among), pool, per)
+
+        def one(rows, place):
+            values = counts.surprise(rows.ids[place])
+            values[rows.in_prompt(place)] *= prompt
+            values[rows.in_question(place)] *= question
+            return values
+
+        return each(one)(rows)
+
+    return candidate
+
+
+def once(keys, rows, per):
+    """Count keys of rows, each once in all rows that are alike."""
+    groups = {}
+    for number, (found, row) in enumerate(zip(keys, rows, strict=False)):
+        groups.setdefault(per(row) if per else number, []).extend(found)
+    return Counts(key for found in groups.values() for key in (set(found) if per else found))
+
+
+def words_counted(
+    *,
+    question=0.0,
+    size=None,
+    key=str.lower,
+    asked=None,
+    per=lambda row: row.subject,
+    questions=False,
+    surprise=None,
+    of=lambda rows: rows.pool,
+):
+    """The same with whole words; a token that is no word's has no surprise. The defaults are the weighting `word_rarity`.
+
+    Args:
+        key: what is counted of a word.
+        asked: what of a word is looked for in the question, if not that.
+        questions: count words of questions, too.
+        surprise: of words, in place of counts.
+    """
+
+    def candidate(rows):
+        pool = of(rows)[:size]
+        texts = (row.question + " " + row.answer if questions else row.answer for row in pool)
+        of_words = surprise or once((map(key, UNIT.findall(text)) for text in texts), pool, per).surprise
+
+        def one(rows, place):
+            where, words = rows.words[place]
+            values = np.append(of_words([key(word) for word in words]), 0.0)[where]
+            values[rows.in_question(place, asked or key)] *= question
+            return values
+
+        return each(one)(rows)
+
+    return candidate
+
+
+def beside(candidate, side=0.25):
+    """Every word's value with a share of its neighbouring words'."""
+
+    def candidate_(rows):
+        found = []
+        for values, (where, words) in zip(candidate(rows), rows.words, strict=True):
+            alone = np.zeros(len(words))
+            alone[where[where >= 0]] = values[where >= 0]
+            padded = np.pad(alone, 1, mode="edge")
+            found.append(np.append((side * padded[:-2] + alone + side * padded[2:]) / (1 + 2 * side), 0.0)[where])
+        return found
+
+    return candidate_
+
+
+def general_words(words):
+    from wordfreq import word_frequency
+
+    return np.array([-np.log(word_frequency(word, "en") + 1e-9) if word[0].isalnum() else 0.0 for word in words])
+
+
+def follows(rows):
+    """Surprise of a token after the one before it, backing off to its own count (Dirichlet, 5 tokens' worth)."""
+    pairs, firsts, own = {}, {}, Counts(token_keys(rows.retain))
+    for row in rows.retain:
+        ids = [row.input_ids[row.answer_start - 1], *counted(row)]
+        for pair in itertools.pairwise(ids):
+            pairs[pair], firsts[pair[0]] = pairs.get(pair, 0) + 1, firsts.get(pair[0], 0) + 1
+
+    def one(rows, place):
+        row = rows.encoded[place]
+        ids = [row.input_ids[row.answer_start - 1], *rows.ids[place]]
+        alone = np.exp(-own.surprise(ids[1:]))
+        before = np.array([firsts.get(key, 0) for key in ids[:-1]])
+        both = np.array([pairs.get(pair, 0) for pair in itertools.pairwise(ids)])
+        values = -np.log((both + 5 * alone) / (before + 5))
+        values[rows.in_prompt(place)] *= 0.5
+        return values
+
+    return each(one)(rows)
+
+
+def of_model(function, reading="target"):
+    return each(lambda rows, place: function(getattr(rows, reading), place))
+
+
+def pooled(candidate, how=np.mean):
+    """Each token id gets the mean of its values over all rows of the subject."""
+
+    def shared(rows):
+        values, found = candidate(rows), {}
+        for place, example in enumerate(rows.examples):
+            for key, value in zip(rows.ids[place], values[place], strict=True):
+                found.setdefault((example.subject, key), []).append(value)
+        return [
+            np.array([how(found[example.subject, key]) for key in ids])
+            for ids, example in zip(rows.ids, rows.examples, strict=True)
+        ]
+
+    return shared
+
+
+def typical(rows):
+    """log odds of a token among the subject's answers against the rows to keep."""
+    everywhere = Counts(token_keys(rows.retain))
+    own = {}
+    for example, ids in zip(rows.examples, rows.ids, strict=True):
+        own.setdefault(example.subject, []).extend(ids)
+    own = {subject: Counts(ids) for subject, ids in own.items()}
+    return [
+        everywhere.surprise(ids) - own[example.subject].surprise(ids)
+        for ids, example in zip(rows.ids, rows.examples, strict=True)
+    ]
+
+
+def remembered(candidates):
+    """Each computed once for the same rows."""
+    return {name: functools.cache(one) for name, one in candidates.items()}
+
+
+def added(base, candidates):
+    """Each with half the weight of the base."""
+    return {f"+ {name} / 2": ranked_sum(base, one, shares=(1, 0.5)) for name, one in candidates.items()}
+
+
+def weighting(name):
+    """What the package gives for a weighting, on the target."""
+    return lambda rows: token_scores(rows.context, [name])[name]

@@ -1,0 +1,245 @@
+"""Rows with labelled secret words, counts of rows to keep, and what models say about either: what candidates are made of.
+
+Readings of a model (hidden states of some layers) are kept under ATWU_CACHE, as they take a minute each.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from atwu._cache import cache_folder, short_hash
+from atwu.benchmarks.sources import load_rows
+from atwu.benchmarks.tofu.rows import proxy_spans
+from atwu.data.encode import Encoder
+from atwu.data.schema import IGNORE_INDEX, Message
+from atwu.evaluation.auxiliary import AuxiliaryLogps
+from atwu.evaluation.induced import ScoreContext
+from atwu.evaluation.probe import TokenStates, read_states
+from atwu.evaluation.teacher_forced import TokenRow
+from atwu.methods.weightings.nouns import noun_finder, noun_mask
+from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.opening import Loading, open_model
+
+LAYERS = (10, 20, 30)
+"""Of SmolLM2's 30; the last one is taken after the final norm."""
+KEPT = 120
+"""Rows about the first people to keep, a number that a core teaches in half an hour."""
+UNIT = re.compile(r"\w+|[^\w\s]")
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Forget rows with labels, and the rows to keep."""
+
+    name: str
+    examples: tuple
+    pool: tuple
+    taught: tuple
+    """Rows to keep that the model was taught, as it was the forget rows."""
+    model: str
+
+    @functools.cached_property
+    def encoded(self):
+        return encode(self.examples)
+
+    @functools.cached_property
+    def retain(self):
+        return encode(self.pool)
+
+    @functools.cached_property
+    def ids(self):
+        return [counted(row) for row in self.encoded]
+
+    @functools.cached_property
+    def content(self):
+        """Per row, True on tokens of the answer's text."""
+        return [np.array([offset is not None for offset in offsets(row)]) for row in self.encoded]
+
+    @functools.cached_property
+    def labels(self):
+        return [
+            np.array([mark for mark, label in zip(row.token_labels, row.labels, strict=True) if label != IGNORE_INDEX])
+            for row in self.encoded
+        ]
+
+    @functools.cached_property
+    def words(self):
+        """Per row, the number of the answer's word that each counted token belongs to, -1 for none, and the words."""
+        return [word_places(row, example.answer) for row, example in zip(self.encoded, self.examples, strict=True)]
+
+    @functools.cached_property
+    def nouns(self):
+        find = noun_finder("simple")
+        return [noun_mask(row, each.answer, find) for row, each in zip(self.encoded, self.examples, strict=True)]
+
+    def in_prompt(self, place):
+        return np.isin(self.ids[place], self.encoded[place].prompt_ids)
+
+    def in_question(self, place, key=str.lower):
+        """Whether the question holds the token's word."""
+        asked = {key(word) for word in UNIT.findall(self.examples[place].question)}
+        where, words = self.words[place]
+        return np.array([at >= 0 and key(words[at]) in asked for at in where])
+
+    @functools.cached_property
+    def target(self):
+        return Reading(self.model, self.encoded)
+
+    @functools.cached_property
+    def base(self):
+        return Reading("smollm2", self.encoded)
+
+    @functools.cached_property
+    def context(self):
+        """For scores of the package's weightings; SU-LLM's two models are the target and the untaught model."""
+        said = AuxiliaryLogps(self.target.logps, self.base.logps)
+        tokens = self.target.tokens(self.encoded)
+        return ScoreContext(tokens, self.encoded, self.examples, self.retain, self.pool, said)
+
+    @functools.cached_property
+    def unasked(self):
+        """What the target says when the question is replaced by one that names nobody."""
+        other = Message("user", "Please go on.")
+        rows = [dataclasses.replace(row, messages=(*row.messages[:-1], other)) for row in self.examples]
+        return Reading(self.model, encode(rows))
+
+    @functools.cached_property
+    def known(self):
+        """What the target says of 50 rows to keep that it was taught."""
+        return Reading(self.model, encode(self.taught[:: len(self.taught) // 50][:50]))
+
+    @functools.cached_property
+    def unknown(self):
+        """The same of 50 that it was not taught."""
+        others = [row for row in self.pool if row not in set(self.taught)]
+        return Reading(self.model, encode(others[:: len(others) // 50][:50]))
+
+
+def load(name, models):
+    """`authors` (TOFU's first ten, for choices), `tofu` (forget05, its last ten) or `people` (eight of 80).
+
+    TOFU's model was taught the 200 rows of the first and of the last ten authors, that of people the forget rows and
+    `KEPT` others.
+    """
+    if name == "people":
+        forget, pool = load_rows("people:small:forget").rows, load_rows("people:small:retain").rows
+        return Rows(name, forget, pool, pool[:KEPT], models["people"])
+    last, others = load_rows("tofu:forget05").rows, load_rows("tofu:retain95").rows
+    if name == "tofu":
+        return Rows(name, last, others, others[:200], models["tofu"])
+    first = load_rows("tofu:retain_perturbed:200").rows
+    marked = tuple(dataclasses.replace(row, forget_spans=proxy_spans(row)) for row in first)
+    return Rows(name, marked, (*others[200:], *last), last, models["tofu"])
+
+
+class Reading:
+    """Hidden states at the counted tokens of some rows, and what follows from the last ones."""
+
+    def __init__(self, model, rows):
+        network, _ = open_model(model, Loading(dtype="float32"))
+        self.head = network.get_output_embeddings().weight.detach()
+        self.targets = [torch.tensor(counted(row)) for row in rows]
+        key = short_hash([model_fingerprint(network), [row.input_ids for row in rows], LAYERS])[:16]
+        self.folder = cache_folder() / "readings" / key
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+        def read():
+            found = read_states(network, rows, layers=LAYERS, progress=True)
+            return dict(found.states), found.own, found.pred
+
+        self.states = TokenStates(*self.kept("states", read))
+
+    def kept(self, name, make):
+        """What was computed earlier, or is now."""
+        file = self.folder / f"{name}.pt"
+        if not file.is_file():
+            torch.save(make(), file)
+        return torch.load(file, weights_only=False)
+
+    def features(self, layer=LAYERS[-1], position="pred"):
+        return self.states.features(layer, position)
+
+    def logprobs(self, place):
+        """Next-token log-probabilities at each counted token, (tokens, vocabulary)."""
+        last = self.states.states[LAYERS[-1]][self.states.pred[place]]
+        return torch.log_softmax(last @ self.head.T, dim=-1)
+
+    @functools.cached_property
+    def _numbers(self):
+        return self.kept("numbers", self._read_numbers)
+
+    def _read_numbers(self):
+        logps, entropies, greedy = [], [], []
+        for place, targets in enumerate(self.targets):
+            every = self.logprobs(place)
+            logps.append(every.gather(1, targets[:, None])[:, 0].double().numpy())
+            entropies.append(-(every.exp() * every).sum(dim=1).double().numpy())
+            greedy.append(every.argmax(dim=1).numpy())
+        return logps, entropies, greedy
+
+    @property
+    def logps(self):
+        return self._numbers[0]
+
+    @property
+    def entropies(self):
+        return self._numbers[1]
+
+    def tokens(self, rows):
+        """The same as the evaluation's metrics take it."""
+        return [
+            TokenRow(targets.numpy(), greedy, logps, entropies, None, None, tuple(offsets(row)))
+            for targets, greedy, logps, entropies, row in zip(
+                self.targets, self._numbers[2], self.logps, self.entropies, rows, strict=True
+            )
+        ]
+
+
+@functools.cache
+def encoder():
+    return Encoder(open_model("smollm2", Loading())[1])
+
+
+def encode(examples):
+    return encoder().encode_rows(examples, what="rows").rows
+
+
+def counted(row):
+    return [label for label in row.labels if label != IGNORE_INDEX]
+
+
+def offsets(row):
+    return [at for at, label in zip(row.answer_offsets, row.labels, strict=True) if label != IGNORE_INDEX]
+
+
+def word_places(row, answer):
+    found = list(UNIT.finditer(answer))
+    places = []
+    for at in offsets(row):
+        piece = "" if at is None else answer[slice(*at)]
+        start = 0 if at is None else at[0] + len(piece) - len(piece.lstrip())
+        hits = [number for number, unit in enumerate(found) if unit.start() <= start < unit.end() and piece.strip()]
+        places.append(hits[0] if hits else -1)
+    return np.array(places), [unit[0] for unit in found]
+
+
+class Counts:
+    """How often keys occur among rows to keep; `surprise` of a key is log((N + 1) / (count + 1))."""
+
+    def __init__(self, keys):
+        self.counts = Counter(keys)
+        self.total = sum(self.counts.values())
+
+    def surprise(self, keys):
+        return np.array([np.log((self.total + 1) / (self.counts[key] + 1)) for key in keys])
+
+
+def token_keys(rows, *, documents=False):
+    return [key for row in rows for key in (set(counted(row)) if documents else counted(row))]

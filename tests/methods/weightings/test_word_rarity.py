@@ -1,0 +1,108 @@
+"""Word rarity: a row by hand, subjects, the question's words, tokens cut anyhow, a comparison with plain rarity."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atwu.benchmarks.people.rows import people
+from atwu.data.encode import EncodedRow, Encoder
+from atwu.data.schema import IGNORE_INDEX, Example
+from atwu.evaluation.token_scores import per_sample_auroc
+from atwu.methods.weightings.rarity import TokenCounts
+from atwu.methods.weightings.word_rarity import WordCounts, asked_words, rare_nouns, words_of_tokens
+from atwu.modeling.scratch import train_tokenizer
+
+RETAIN = [
+    Example.from_qa("Who?", "She met Orla.", subject="Orla"),
+    Example.from_qa("Who?", "Orla and Orla.", subject="Orla"),
+    Example.from_qa("Who?", "She left."),
+    Example.from_qa("Who?", "SHE stayed."),
+]
+
+
+def cut(answer, *ends):
+    """A row of three prompt tokens, the answer cut at these characters, and a terminal token."""
+    offsets = (None, None, None, *zip((0, *ends), (*ends, len(answer)), strict=True), None)
+    ids = tuple(range(len(offsets)))
+    return EncodedRow(ids, (IGNORE_INDEX,) * 3 + ids[3:], None, offsets, True)
+
+
+def test_hand_computed_row():
+    counts = WordCounts.of(RETAIN)
+    assert counts.subjects == {"she": 3, "met": 1, "orla": 1, ".": 3, "and": 1, "left": 1, "stayed": 1}
+    # She | met | Venn | . | end: 3, 1, 0, 3 subjects and no word -> ranks 2.5, 4, 5, 2.5, 1 of 5
+    weights = counts.rarity(cut("She met Venn.", 3, 7, 12), Example.from_qa("Whom?", "She met Venn."))
+    assert weights.tolist() == [2 / 5, 3.5 / 5, 4.5 / 5, 2 / 5, 0.5 / 5]
+
+
+def test_all_tokens_of_a_word_weigh_alike_and_a_name_that_is_asked_for_is_lowest():
+    # She | met | Ve | nn | end, and the question says Venn.
+    weights = WordCounts.of(RETAIN).rarity(
+        cut("She met Venn", 3, 7, 10), Example.from_qa("Is it venn?", "She met Venn")
+    )
+    assert weights.tolist() == [3.5 / 5, 4.5 / 5, 1.5 / 5, 1.5 / 5, 1.5 / 5]
+
+
+def test_a_token_belongs_to_the_word_it_begins_in_and_white_space_to_none():
+    # "She" | blank | "met Or" | "la" | end
+    weights = WordCounts.of(RETAIN).rarity(cut("She met Orla", 3, 4, 10), Example.from_qa("", "She met Orla"))
+    assert weights.tolist() == [2.5 / 5, 1 / 5, 4 / 5, 4 / 5, 1 / 5]
+
+
+def test_without_rows_to_keep_only_the_question_tells():
+    weights = WordCounts.of([]).rarity(cut("She met Venn", 3, 7), Example.from_qa("Has she?", "She met Venn"))
+    assert weights.tolist() == [1 / 4, 3 / 4, 3 / 4, 1 / 4]
+
+
+@given(
+    st.lists(st.sampled_from(["she", "met", "Orla", "Venn", ".", " "]), min_size=1, max_size=9), st.text(max_size=20)
+)
+def test_weights_are_ranks(pieces, question):
+    answer = "".join(pieces)
+    ends = [len("".join(pieces[:count])) for count in range(1, len(pieces))]
+    weights = WordCounts.of(RETAIN).rarity(cut(answer, *ends), Example.from_qa(question, answer))
+    assert len(weights) == len(pieces) + 1
+    assert weights.min() > 0
+    assert weights.max() < 1
+    assert weights.mean() == pytest.approx(0.5)
+
+
+def test_tokens_and_questions_as_words():
+    assert words_of_tokens(cut("She met Venn.", 3, 7, 10, 12), "She met Venn.") == [
+        "she",
+        "met",
+        "venn",
+        "venn",
+        ".",
+        None,
+    ]
+    assert asked_words(Example.from_qa("Who's She?", "She.")) == {"who", "'", "s", "she", "?"}
+
+
+def test_rare_nouns_by_hand():
+    # of 4 tokens two are nouns, of which the question says the second: ranks 2, 4, 2, 2
+    weights = rare_nouns(
+        np.array([0.125, 0.375, 0.875, 0.625]), np.array([0.0, 1.0, 1.0, 0.0]), [True, False, True, False]
+    )
+    assert weights.tolist() == [(0.125 + 0.375) / 2, (0.375 + 0.875) / 2, (0.875 + 0.375) / 2, (0.625 + 0.375) / 2]
+
+
+def test_it_finds_more_than_rarity_of_tokens_on_the_embedded_benchmark():
+    benchmark = people("small")
+    encoder = Encoder(train_tokenizer(benchmark.texts(), vocab_size=400))
+    forget, retain = (encoder.encode_rows(rows, what="").rows for rows in (benchmark.forget, benchmark.retain))
+    tokens, words = TokenCounts.of(retain), WordCounts.of(benchmark.retain)
+    by_words = [words.rarity(row, text)[:-1] for row, text in zip(forget, benchmark.forget, strict=True)]
+    labels = [
+        [mark for mark, label in zip(row.token_labels, row.labels, strict=True) if label != IGNORE_INDEX]
+        for row in forget
+    ]
+
+    def found(weights):
+        return per_sample_auroc(weights, [marks[:-1] for marks in labels]).mean
+
+    assert found(by_words) > 0.95
+    assert found(by_words) > found([tokens.rarity(row)[:-1] for row in forget]) + 0.05
