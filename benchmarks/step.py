@@ -1,62 +1,96 @@
-"""One training step of atwu beside the plain one: time, tokens per second, peak memory.
+"""One training step of atwu beside the same step as others take it: time, work, share of the machine's peak, memory.
 
-Plain is what most unlearning code does: a forward pass for the forget rows and one for the retain rows, logits at every
-position, transformers' own cross entropy, and a copy of the starting model in memory. Both sides take the same optimizer step
-(AdamW) on the same rows. Each side is a process of its own, so that peak memory is its own, and the two take turns step by
-step, so that a noisy machine disturbs both alike. Lengths follow TOFU rows in a Llama-3 chat template: 58 ± 4 prompt and
-37 ± 15 answer tokens. The model is a Llama of hidden size 512 with 8 layers and tied embeddings, as small models with
-large vocabularies have (Llama-3.2-1B); --untied separates them. Memory is measured apart from time, with freed tensors given
-back to the system at once; it is the peak resident size above that of the bare process with all libraries loaded (on CUDA:
-the peak the allocator reports).
+    python benchmarks/step.py                                       # everything below but open-unlearning
+    python benchmarks/step.py --open-unlearning CHECKOUT --shape smollm2 --json
 
-    python benchmarks/step.py --json
+`plain` is transformers' model with its own loss: a pass for the forget rows and one for the retain rows, padded, with logits
+at every position. `open-unlearning` calls that project's own loss functions, from a checkout, and keeps the copy of the
+starting model that its trainers keep. `padded` is our step with rows side by side. All sides take the same optimizer step
+(AdamW) on the same rows: 8 to forget and 8 to keep, as long as TOFU rows in a Llama-3 chat template (58 ± 4 prompt and
+37 ± 15 answer tokens). What NPO compares with, atwu computes once before training, in one forward pass of every row; that is
+not part of its step.
+
+Each side is a process of its own, so that peak memory is its own, and those of a method take turns step by step, so that a
+noisy machine disturbs them alike. Work is the arithmetic of the matrix products that a step really does; the peak is what
+products of 2048 x 2048 matrices reach in the same precision and number of threads. Memory is measured apart from time, with
+freed tensors given back to the system at once: the peak resident size above that of the bare process with all libraries
+loaded (on CUDA: the peak of the allocator).
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import copy
+import importlib.util
+import itertools
 import json
 import multiprocessing
 import os
-import platform
-import resource
 import statistics
 import sys
 import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-VOCABULARIES = {"16k": 16_384, "128k": 131_072}
+LLAMA = {"hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 8}
+SHAPES: dict[str, dict[str, Any]] = {
+    "16k": LLAMA | {"intermediate_size": 1408, "vocab_size": 16_384},
+    "128k": LLAMA | {"intermediate_size": 1408, "vocab_size": 131_072},
+    "128k-untied": LLAMA | {"intermediate_size": 1408, "vocab_size": 131_072, "tie_word_embeddings": False},
+    "smollm2": {
+        "hidden_size": 576,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "intermediate_size": 1536,
+        "vocab_size": 49_152,
+    },
+}
+"""Random weights: what a step costs does not depend on them."""
+GROUPS = (
+    (("grad_diff", "plain"), ("grad_diff", "atwu"), ("grad_diff", "padded"), ("atwu", "atwu")),
+    (("wga", "open-unlearning"), ("wga", "atwu")),
+    (("npo", "open-unlearning"), ("npo", "atwu")),
+)
+"""Method and side; those of a line take turns."""
 ROWS = 8
 SCORER_EVERY, MAX_STEPS = 5, 5000
 
 
-def build_model(vocabulary: int, device: str, dtype: str, tied: bool = True):
+@dataclass(frozen=True)
+class Setting:
+    """What all sides share."""
+
+    shape: str
+    device: str
+    precision: str
+    steps: int
+    checkout: str | None
+
+
+def build_model(setting: Setting):
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=vocabulary,
-        hidden_size=512,
-        num_hidden_layers=8,
-        num_attention_heads=8,
-        num_key_value_heads=8,
-        intermediate_size=1408,
-        max_position_embeddings=512,
-        tie_word_embeddings=tied,
-        use_cache=False,
-    )
-    return LlamaForCausalLM(config).to(device=device, dtype=getattr(torch, dtype)).train()
+    known = {"max_position_embeddings": 512, "tie_word_embeddings": True, "use_cache": False}
+    model = LlamaForCausalLM(LlamaConfig(**known | SHAPES[setting.shape]))
+    dtype = torch.bfloat16 if setting.precision == "bfloat16" else torch.float32
+    return model.to(device=setting.device, dtype=dtype).train()
 
 
-def build_batches(vocabulary: int, count: int, device: str):
+def build_batches(setting: Setting) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     import torch
 
+    vocabulary = SHAPES[setting.shape]["vocab_size"]
     generator = torch.Generator().manual_seed(1)
 
     def draw(mean: float, std: float, low: int, high: int) -> int:
         return int((mean + std * torch.randn(1, generator=generator)).clamp(low, high))
 
-    def rows():
+    def rows() -> dict[str, Any]:
         lengths = [(draw(58, 4, 48, 80), draw(37, 15, 5, 90)) for _ in range(ROWS)]
         width = max(prompt + answer for prompt, answer in lengths)
         ids = torch.randint(3, vocabulary, (ROWS, width), generator=generator)
@@ -64,179 +98,214 @@ def build_batches(vocabulary: int, count: int, device: str):
         for row, (prompt, answer) in enumerate(lengths):
             mask[row, : prompt + answer] = 1
             labels[row, prompt : prompt + answer] = ids[row, prompt : prompt + answer]
-        return {"input_ids": ids.to(device), "attention_mask": mask.to(device), "labels": labels.to(device)}
+        return {name: part.to(setting.device) for name, part in zip(NAMES, (ids, mask, labels), strict=True)}
 
-    return [(rows(), rows()) for _ in range(count)]
-
-
-def plain_step(model, optimizer):
-    import copy
-
-    reference = copy.deepcopy(model).eval().requires_grad_(False)
-
-    def step(forget, retain):
-        loss = -0.12 * model(**forget).loss + 0.8 * model(**retain).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return reference
-
-    return step
+    return [(rows(), rows()) for _ in range(setting.steps)]
 
 
-def our_step(model, optimizer, method: str, layout: str):
+NAMES = ("input_ids", "attention_mask", "labels")
+
+
+def loss_of_others(model, method: str, side: str, checkout: str | None):
+    """Their loss of a forget and a retain batch."""
+    if side == "plain":
+        return lambda forget, retain: -0.12 * model(**forget).loss + 0.8 * model(**retain).loss
+    assert checkout is not None
+    spec = importlib.util.spec_from_file_location("theirs", Path(checkout) / "src" / "trainer" / "utils.py")
+    assert spec is not None
+    assert spec.loader is not None
+    theirs = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(theirs)
+    reference = copy.deepcopy(model).eval()
+
+    def loss(forget, retain):
+        if method == "wga":  # its trainer keeps the copy, too, and does not use it
+            removed, _ = theirs.compute_wga_loss(model, forget, beta=1.0)
+        else:
+            removed, _ = theirs.compute_dpo_loss(model, reference, None, forget, beta=0.1)
+        return removed + model(**retain).loss
+
+    return loss
+
+
+def our_loss(model, method: str, layout: str, batches):
+    """Our loss of the batch of that number, and what a scorer does after the model's step."""
     from atwu.methods.alternation import ScorerAlternation
     from atwu.methods.objective import recipe_loss
     from atwu.methods.recipe import recipe
+    from atwu.methods.seen import Given
     from atwu.methods.weightings.scorer import TokenScorer
+    from atwu.modeling.batches import TokenBatch
+    from atwu.modeling.layers import decoder_layers
+    from atwu.modeling.reference import Reference, live_reference
 
     decided = recipe(method, scorer_every=SCORER_EVERY)
+    wanted = decided.wanted(len(decoder_layers(model)))
+    given = [Given(Reference())] * len(batches)
+    if wanted:
+        rows = [{"forget": TokenBatch.of(forget), "retain": TokenBatch.of(retain)} for forget, retain in batches]
+        given = [Given(live_reference(model, each, wanted)) for each in rows]
     alternation = None
     if decided.scores is not None:
         device = next(model.parameters()).device
-        alternation = ScorerAlternation(TokenScorer(512).to(device), decided)
-    done = 0
+        alternation = ScorerAlternation(TokenScorer(model.config.hidden_size).to(device), decided)
+    done = itertools.count()
 
-    def step(forget, retain):
-        nonlocal done
+    def loss(number: int):
+        step = next(done)
         scorer = alternation.scorer if alternation else None
-        result = recipe_loss(model, forget, retain, decided, scorer=scorer, layout=layout)
-        if alternation and alternation.due(done, MAX_STEPS):
+        result = recipe_loss(model, *batches[number], decided, scorer=scorer, given=given[number], layout=layout)
+        if alternation and alternation.due(step, MAX_STEPS):
             alternation.collect(result)
-        result.loss.backward()
+            return result.loss, lambda: alternation.step(MAX_STEPS)
+        return result.loss, lambda: None
+
+    return loss
+
+
+def worker(pipe, setting: Setting, method: str, side: str) -> None:
+    """Builds one side, then takes one step each time it is told to; ends with its work and its peak memory."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    import atwu.methods.alternation  # noqa: F401  (all sides load the same libraries)
+    from atwu.modeling.device import peak_memory
+
+    device = torch.device(setting.device)
+    bare = peak_memory(device)
+    model, batches = build_model(setting), build_batches(setting)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+    after = lambda: None  # noqa: E731
+    if side in ("atwu", "padded"):
+        ours = our_loss(model, method, "padded" if side == "padded" else "auto", batches)
+    else:
+        theirs = loss_of_others(model, method, side, setting.checkout)
+    half = torch.autocast(setting.device, torch.bfloat16, enabled=setting.precision == "autocast")
+
+    def step(number: int) -> None:
+        nonlocal after
+        with half:
+            if side in ("atwu", "padded"):
+                loss, after = ours(number)
+            else:
+                loss = theirs(*batches[number])
+        loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        if alternation and alternation.due(done, MAX_STEPS):
-            alternation.step(MAX_STEPS)
-        done += 1
+        after()
 
-    return step
-
-
-def resident_peak() -> int:
-    """Largest resident size of this process so far, in bytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if platform.system() == "Darwin" else peak * 1024
-
-
-def worker(pipe, side: str, vocabulary: int, device: str, dtype: str, layout: str, steps: int, tied: bool) -> None:
-    """Builds one side, then runs one timed step each time it is told to; ends with its peak memory in bytes."""
-    import torch
-
-    import atwu.methods.alternation  # noqa: F401  (both sides load the same libraries)
-
-    baseline = resident_peak()
-    model = build_model(vocabulary, device, dtype, tied)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
-    batches = build_batches(vocabulary, steps, device)
-    step = plain_step(model, optimizer) if side == "plain" else our_step(model, optimizer, side, layout)
-    tokens = [int(sum(part["attention_mask"].sum() for part in pair)) for pair in batches]
-    pipe.send(tokens)
-    index = 0
-    while pipe.recv() == "step":
-        begin = time.perf_counter()
-        step(*batches[index % steps])
-        if device == "cuda":
-            torch.cuda.synchronize()
-        pipe.send(time.perf_counter() - begin)
+    pipe.send("ready")
+    work, index = 0, 0
+    while (told := pipe.recv()) != "end":
+        with FlopCounterMode(display=False) if told == "count" else contextlib.nullcontext() as counter:
+            begin = time.perf_counter()
+            step(index % setting.steps)
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+        seconds = time.perf_counter() - begin
+        work += counter.get_total_flops() if counter else 0
         index += 1
-    pipe.send(torch.cuda.max_memory_allocated() if device == "cuda" else resident_peak() - baseline)
+        pipe.send(seconds)
+    pipe.send((work, peak_memory(device) - (0 if device.type == "cuda" else bare)))
 
 
-def compare(sides: list[str], vocabulary: int, arguments, label: str, steps: int) -> dict[str, dict[str, float]]:
-    """Run the sides in turn, step by step; two warm-up steps each."""
+def take_turns(setting: Setting, sides: tuple[tuple[str, str], ...], *, count: bool) -> dict[tuple[str, str], Any]:
+    """Seconds of each step, and then work and peak bytes, of each side.
+
+    Args:
+        count: take the steps once more, counting their work, which takes time itself.
+    """
     context = multiprocessing.get_context("spawn")
     running = {}
-    for side in sides:
+    for each in sides:
         ours, theirs = context.Pipe()
-        process = context.Process(
-            target=worker,
-            args=(
-                theirs,
-                side,
-                vocabulary,
-                arguments.device,
-                arguments.dtype,
-                arguments.layout,
-                steps,
-                not arguments.untied,
-            ),
-        )
+        process = context.Process(target=worker, args=(theirs, setting, *each))
         process.start()
-        running[side] = (process, ours)
-    tokens = {side: pipe.recv() for side, (_, pipe) in running.items()}
-    times: dict[str, list[float]] = {side: [] for side in sides}
-    for index in range(steps + 2):
-        for side, (_, pipe) in running.items():
-            time.sleep(0.3)  # until the other side's worker threads have stopped spinning
+        running[each] = process, ours
+    for _, pipe in running.values():
+        pipe.recv()
+    times: dict[tuple[str, str], list[float]] = {each: [] for each in sides}
+    for index in range(setting.steps + 2):
+        for each, (_, pipe) in running.items():
+            time.sleep(0.3)  # until the other side's threads have stopped spinning
             pipe.send("step")
-            elapsed = pipe.recv()
-            if index >= 2:
-                times[side].append(elapsed)
-        print(f"\r{label}: step {index + 1}/{steps + 2}", end="", file=sys.stderr, flush=True)
+            times[each].append(pipe.recv())
+        print(f"\r{setting.shape}: step {index + 1}/{setting.steps + 2}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
-    results = {}
-    for side, (process, pipe) in running.items():
+    found = {}
+    for each, (process, pipe) in running.items():
+        for _ in range(setting.steps if count else 0):
+            pipe.send("count")
+            pipe.recv()
         pipe.send("end")
-        peak = pipe.recv()
+        found[each] = times[each][2:], *pipe.recv()
         process.join()
-        seconds = statistics.mean(times[side])
-        order = [index % steps for index in range(2, steps + 2)]
-        per_second = sum(tokens[side][index] for index in order) / sum(times[side])
-        results[side] = {
-            "seconds": seconds,
-            "median": statistics.median(times[side]),
-            "stdev": statistics.stdev(times[side]) if steps > 1 else 0.0,
-            "tokens_per_second": per_second,
-            "peak_bytes": peak,
-        }
-    return results
+    return found
 
 
-def measure_memory(sides: list[str], vocabulary: int, arguments, label: str) -> dict[str, float]:
+def memory(setting: Setting, sides: tuple[tuple[str, str], ...]) -> dict[tuple[str, str], int]:
     """Peak bytes of each side over three steps, one side at a time."""
     # glibc then maps every larger tensor on its own and returns it when freed; without this, what it hoards is counted.
     os.environ["MALLOC_MMAP_THRESHOLD_"] = str(1 << 18)
+    one = Setting(setting.shape, setting.device, setting.precision, 1, setting.checkout)
     try:
-        return {side: compare([side], vocabulary, arguments, label, 1)[side]["peak_bytes"] for side in sides}
+        return {each: take_turns(one, (each,), count=False)[each][2] for each in sides}
     finally:
         del os.environ["MALLOC_MMAP_THRESHOLD_"]
 
 
+def peak_speed(device: str, precision: str) -> float:
+    """Most that matrix products reach here, in FLOP/s."""
+    import torch
+
+    dtype = torch.float32 if precision == "float32" else torch.bfloat16
+    one, other = torch.rand(2, 2048, 2048, device=device).to(dtype)
+    seconds = []
+    for _ in range(12):
+        begin = time.perf_counter()
+        one @ other
+        if device == "cuda":
+            torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - begin)
+    return 2 * 2048**3 / min(seconds)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", action="append", choices=SHAPES, help="only this model; may be repeated")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
-    parser.add_argument("--layout", default="auto", choices=["auto", "packed", "padded"])
+    parser.add_argument("--precision", default="float32", choices=["float32", "autocast", "bfloat16"])
     parser.add_argument(
-        "--steps", type=int, default=10, help="timed steps per side; a multiple of 5 counts scorer updates fairly"
+        "--steps", type=int, default=10, help="timed steps of a side; a multiple of 5 counts scorers fairly"
     )
-    parser.add_argument("--untied", action="store_true", help="separate input and output embeddings")
+    parser.add_argument("--open-unlearning", metavar="CHECKOUT", help="folder of github.com/locuslab/open-unlearning")
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
-    arguments = parser.parse_args()
-    if arguments.steps < SCORER_EVERY or arguments.steps % SCORER_EVERY:
-        parser.error(f"--steps must be a positive multiple of {SCORER_EVERY}, got {arguments.steps}")
-    summary: dict[str, float] = {}
-    line = "{:>5} {:>10} {:>8} {:>8} {:>9} {:>9}"
-    print(line.format("vocab", "step", "s/step", "stdev", "tokens/s", "peak MB"))
-    for name, vocabulary in VOCABULARIES.items():
-        results = compare(["plain", "grad_diff"], vocabulary, arguments, f"{name} time", arguments.steps)
-        if name == "16k":
-            pair = compare(["grad_diff", "atwu"], vocabulary, arguments, f"{name} scorer", arguments.steps)
-            summary["atwu_over_graddiff"] = pair["atwu"]["seconds"] / pair["grad_diff"]["seconds"]
-            results["atwu"] = pair["atwu"]
-        memory = measure_memory(list(results), vocabulary, arguments, f"{name} memory")
-        for side, r in results.items():
-            numbers = (f"{r['seconds']:.3f}", f"{r['stdev']:.3f}", f"{r['tokens_per_second']:.0f}")
-            print(line.format(name, side, *numbers, f"{memory[side] / 1e6:.0f}"))
-        summary[f"time_ratio_{name}"] = results["plain"]["seconds"] / results["grad_diff"]["seconds"]
-        summary[f"memory_ratio_{name}"] = memory["grad_diff"] / memory["plain"]
-    print(
-        f"plain / ours: {summary['time_ratio_16k']:.2f}x at 16k, {summary['time_ratio_128k']:.2f}x at 128k; "
-        f"memory {summary['memory_ratio_128k']:.2f} at 128k; atwu / grad_diff: {summary['atwu_over_graddiff']:.3f}"
-    )
-    if arguments.json:
-        print(json.dumps({key: round(value, 4) for key, value in sorted(summary.items())}))
+    given = parser.parse_args()
+    if given.steps < SCORER_EVERY or given.steps % SCORER_EVERY:
+        parser.error(f"--steps must be a positive multiple of {SCORER_EVERY}, got {given.steps}")
+    groups = [group for group in GROUPS if given.open_unlearning or not any("open" in side for _, side in group)]
+    peak, ratios = peak_speed(given.device, given.precision), {}
+    print(f"peak: {peak / 1e9:.0f} GFLOP/s, {given.precision}")
+    line = "{:>11} {:>9} {:>15} {:>8} {:>8} {:>8} {:>8} {:>8}"
+    print(line.format("shape", "method", "side", "s/step", "stdev", "GFLOP", "of peak", "peak MB"))
+    for shape in given.shape or SHAPES:
+        setting = Setting(shape, given.device, given.precision, given.steps, given.open_unlearning)
+        for group in groups:
+            found, held = take_turns(setting, group, count=True), memory(setting, group)
+            for (method, side), (seconds, work, _) in found.items():
+                share = work / sum(seconds) / peak
+                numbers = (f"{statistics.mean(seconds):.3f}", f"{statistics.stdev(seconds):.3f}")
+                counted = (f"{work / len(seconds) / 1e9:.0f}", f"{share:.0%}", f"{held[method, side] / 1e6:.0f}")
+                print(line.format(shape, method, side, *numbers, *counted), flush=True)
+            ours = (group[1][0], "atwu")
+            for each in (each for each in group if each != ours):
+                name = f"{shape}: {' '.join(each)} / {' '.join(ours)}"
+                ratios[f"{name}, time"] = sum(found[each][0]) / sum(found[ours][0])
+                ratios[f"{name}, memory"] = held[each] / held[ours]
+    for name, ratio in ratios.items():
+        print(f"{name}: {ratio:.3f}")
+    if given.json:
+        print(json.dumps({name: round(ratio, 4) for name, ratio in ratios.items()}))
 
 
 if __name__ == "__main__":

@@ -1,45 +1,57 @@
-"""The same numbers on a CUDA device, in half precision too."""
+"""The same numbers on a CUDA device, in half precision too. ATWU_TEST_DEVICE=cpu takes the same steps without one."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 
 import pytest
 import torch
 
 import atwu
+from atwu.methods.part import FixedWeighting
+from atwu.methods.recipe import recipe
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.forward import forward_tokens
 from atwu.modeling.load import load_model
 from atwu.modeling.scratch import ScratchShape, scratch_model, train_tokenizer
 from atwu.training.run import ModelSource, run_unlearn
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+DEVICE = os.environ.get("ATWU_TEST_DEVICE", "cuda")
+there = DEVICE == "cpu" or torch.cuda.is_available()
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not there, reason="no CUDA device")]
 
 
-def on_gpu(rows):
-    return {name: tensor.cuda() for name, tensor in rows.items()}
+def moved(rows):
+    return {name: tensor.to(DEVICE) for name, tensor in rows.items()}
 
 
 def test_packed_rows_equal_the_cpu(tiny_llama, batch):
     rows = batch(rows=6)
     (expected,) = forward_tokens(tiny_llama().eval(), [rows])
-    (got,) = forward_tokens(tiny_llama().eval().cuda(), [on_gpu(rows)], layout="packed")
+    (got,) = forward_tokens(tiny_llama().eval().to(DEVICE), [moved(rows)], layout="packed")
     torch.testing.assert_close(got.logps.cpu(), expected.logps, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("method", list(atwu.METHODS))
 def test_bfloat16_losses_and_gradients_are_close(method, tiny_llama, batch):
-    forget, retain = batch(seed=1), batch(seed=2)
-    exact = atwu.unlearning_loss(tiny_llama(), forget, retain, method=method)
-    model = tiny_llama().cuda().to(torch.bfloat16)
-    out = atwu.unlearning_loss(model, on_gpu(forget), on_gpu(retain), method=method)
+    rows = {"forget": batch(seed=1), "retain": batch(seed=2), "alternate": batch(seed=3)}
+    needs = {"method": method, "refusal_ids": (5, 6)}
+    if isinstance(recipe(method).weighters[0], FixedWeighting):
+        needs["token_weights"] = torch.ones(rows["forget"]["labels"].shape)
+    exact = atwu.unlearning_loss(tiny_llama(), **rows, reference=tiny_llama(1), **needs)
+    model, reference = (tiny_llama(seed).to(DEVICE, torch.bfloat16) for seed in (0, 1))
+    there = {name: moved(part) for name, part in rows.items()}
+    needs |= {name: value.to(DEVICE) for name, value in needs.items() if isinstance(value, torch.Tensor)}
+    out = atwu.unlearning_loss(model, **there, reference=reference, **needs)
     assert out.loss.item() == pytest.approx(exact.loss.item(), abs=0.05, rel=0.05)
     out.loss.backward()
-    assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters())
+    assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters() if parameter.grad is not None)
+    assert any(parameter.grad is not None for parameter in model.parameters())
 
 
+@pytest.mark.skipif(DEVICE == "cpu", reason="quantised weights need a CUDA device")
 @pytest.mark.parametrize("quantize", ["4bit", "8bit"])
 def test_quantised_weights_train_adapters(quantize, tmp_path):
     pytest.importorskip("peft")
