@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from atwu.methods.options import setting
 from atwu.methods.part import FixedWeighting
@@ -100,7 +100,7 @@ class Nouns(FixedWeighting):
     """FUNDIAL's mask: tokens of noun phrases (Dong et al. 2025)."""
 
     formula = "1 on noun phrases"
-    needs = ("text", "noun_finder")
+    needs: ClassVar[Sequence[str]] = ("text", "noun_finder")
     noun_finder: str = setting(
         "en_core_web_sm", help="who finds nouns: a spaCy model, or simple (capitals and numbers)"
     )
