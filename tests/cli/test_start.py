@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from atwu.cli.app import COMMANDS
+from atwu.cli.app import COMMANDS, TOGETHER, execute
+from atwu.cli.options import UsageError
 
 ASK = """
 import sys
@@ -52,3 +53,10 @@ def test_help_of_every_command_is_short_and_imports_nothing_heavy():
     for name, line in zip(COMMANDS, done.stdout.splitlines(), strict=True):
         assert line.isdigit(), (name, line)
         assert 1 <= int(line) <= 40, (name, line)
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - TOGETHER))
+def test_what_several_processes_would_each_do_in_full_is_refused(name, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UsageError, match=f"{name} works in one process and was started in 2"):
+        execute(name.split())

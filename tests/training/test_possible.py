@@ -15,16 +15,18 @@ from tests.commands import run_here
         ({"fsdp": True}, "fsdp needs several processes"),
         ({"fsdp": "full_shard"}, "fsdp must be true or false"),
         ({"fsdp_config": {"version": 2}}, "fsdp_config has no effect without fsdp"),
-        ({"deepspeed": "zero2.json"}, "deepspeed needs a GPU"),
+        ({"deepspeed": "zero3.json"}, "deepspeed is not supported: .* fsdp shards as well"),
+        ({"use_liger_kernel": True}, "without its fused loss"),
+        ({"parallelism_config": object()}, "tensor and context parallelism are not tested"),
         ({"fp16": True}, r"fp16 needs a GPU \(bf16 does not\)"),
-        ({"torch_compile": True}, "torch_compile has no effect here"),
-        ({"torch_compile_backend": "cudagraphs"}, "torch_compile_backend has no effect here"),
+        ({"torch_compile": True}, "torch_compile is not supported"),
+        ({"torch_compile_backend": "cudagraphs"}, "torch_compile_backend is not supported"),
         ({"label_smoothing_factor": 0.1}, "the losses are those of the method"),
         ({"train_sampling_strategy": "group_by_length"}, "follows from seed and epoch"),
         ({"average_tokens_across_devices": False}, "the tokens of all processes"),
         ({"hub_strategy": "end"}, "the finished folder, once"),
         ({"bf16_full_eval": True}, "is set as for atwu evaluate"),
-        ({"label_names": ["labels"]}, "label_names has no effect here"),
+        ({"label_names": ["labels"]}, "label_names is not supported"),
         ({"per_device_eval_batch_size": 2}, "is set as for atwu evaluate"),
         ({"do_eval": True}, "what is done is what is called"),
         ({"ddp_timeout": 60}, r"ddp_timeout needs several processes \(torchrun"),
@@ -53,9 +55,10 @@ def test_ways_to_shard_that_would_fail_later_are_refused(how, message, tmp_path,
         FinetuneConfig(output_dir=str(tmp_path), use_cpu=True, fsdp=True, fsdp_config=how)
 
 
-def test_sharding_asked_of_accelerate_alone_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    with pytest.raises(ValueError, match="pass --fsdp too"):
+@pytest.mark.parametrize("name", ["FSDP", "DEEPSPEED", "PARALLELISM_CONFIG"])
+def test_sharding_asked_of_accelerate_alone_is_refused(name, tmp_path, monkeypatch):
+    monkeypatch.setenv(f"ACCELERATE_USE_{name}", "true")
+    with pytest.raises(ValueError, match=f"use {name} and the run was not"):
         FinetuneConfig(output_dir=str(tmp_path), use_cpu=True)
 
 

@@ -47,6 +47,8 @@ CONTINUING = frozenset(
 """Commands that go on from where they were stopped."""
 STARTING_OVER = frozenset(["unlearn", "finetune"])
 """Those of them that begin anew with --overwrite."""
+TOGETHER = frozenset(["unlearn", "finetune"])
+"""Those that several processes (torchrun) run as one."""
 _LONGEST = 600
 EXPECTED = (AtwuError, ValueError, ImportError, OSError)
 
@@ -90,6 +92,11 @@ def execute(words: Sequence[str]) -> None:
     """
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # says at its import what it lacks
     name, rest = _split(words)
+    if name in COMMANDS.keys() - TOGETHER and (several := os.environ.get("WORLD_SIZE", "1")) != "1":
+        raise UsageError(
+            f"{name} works in one process and was started in {several}, of which each would do all of it; start it without "
+            "torchrun or accelerate launch."
+        )
     anew = name in STARTING_OVER and "--overwrite" in rest
     then = "the same command begins anew (--overwrite)" if anew else "the same command continues"
     call_it(name, then=then if name in CONTINUING else "")

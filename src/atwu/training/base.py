@@ -103,7 +103,7 @@ class TokenTrainer(Trainer):
     @property
     def sharded(self) -> bool:
         """Whether no process holds all weights while it trains."""
-        return bool(self.is_fsdp_enabled or self.is_deepspeed_enabled)
+        return bool(self.is_fsdp_enabled)
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """Prepare what the run looks up, then train as transformers' `Trainer` does.
@@ -297,7 +297,7 @@ class TokenTrainer(Trainer):
         # transformers pickles its arguments beside the weights; nothing reads that file, and it would hold the token.
         token, self.args.hub_token = self.args.hub_token, None
         try:
-            if not self.is_fsdp_enabled:
+            if not self.sharded:
                 super().save_model(folder, _internal_call=True)
             elif self._saving_to is None:
                 self._save(folder, state_dict=self._gathered())

@@ -47,9 +47,7 @@ class TrainingOptions:
         None, "Gradient checkpointing: less memory for activations, a third more time.", group="Machine"
     )
     use_cpu: bool = option(False, "Stay on the CPU.", group="Machine")
-    fsdp: bool | None = option(
-        None, "Shard weights, gradients and optimizer state over the processes (FSDP 2).", group="Machine"
-    )
+    fsdp: bool | None = option(None, "Shard weights, gradients and optimizer state over the processes (FSDP 2).")
     layout: str = option(
         "auto", "Rows in the forward pass: packed end to end, padded, or auto (measured best).", choices=LAYOUTS
     )

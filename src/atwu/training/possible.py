@@ -16,6 +16,10 @@ _NEVER = {
     "torch_compile": "the pass that reads log-probabilities off the last states cannot be compiled",
     "torch_compile_backend": "see torch_compile",
     "torch_compile_mode": "see torch_compile",
+    "use_liger_kernel": "log-probabilities are read off the last states block by block, without its fused loss",
+    "liger_kernel_config": "see use_liger_kernel",
+    "parallelism_config": "tensor and context parallelism are not tested here; fsdp shards over processes",
+    "deepspeed": "it is not tested here; fsdp shards as well",
     "length_column_name": "see train_sampling_strategy",
     "average_tokens_across_devices": "losses are always divided by the tokens of all processes",
     "hub_strategy": "what is pushed is the finished folder, once",
@@ -48,17 +52,21 @@ def check_possible(config: TokenTrainingConfig) -> None:
     }
     for name, why in _NEVER.items():
         if given[name]:
-            raise ValueError(f"{name} has no effect here: {why}; leave it out.")
+            raise ValueError(f"{name} is not supported: {why}; leave it out.")
     for name in _SEVERAL:
         if given[name] and not _several():
             raise ValueError(f"{name} needs several processes (torchrun, accelerate launch); leave it out.")
     for name, there, needed in (
         ("fsdp", _several(), "several processes (torchrun --nproc-per-node=8 $(which atwu) ...)"),
-        ("deepspeed", _gpu(config), "a GPU"),
         ("fp16", _gpu(config), "a GPU (bf16 does not)"),
     ):
         if getattr(config, name) and not there:
             raise ValueError(f"{name} needs {needed}; leave it out to train without.")
+    for name in ("DEEPSPEED", "PARALLELISM_CONFIG", *([] if config.fsdp else ["FSDP"])):
+        if os.environ.get(f"ACCELERATE_USE_{name}", "").lower() == "true":
+            raise ValueError(
+                f"accelerate was told to use {name} and the run was not; --fsdp shards, and the run's record says so."
+            )
     if config.fsdp_config and not config.fsdp:
         raise ValueError("fsdp_config has no effect without fsdp; give both or neither.")
     _check_loggers(config.report_to)
@@ -72,10 +80,6 @@ def check_sharding(config: TokenTrainingConfig) -> None:
     """
     how = config.fsdp_plugin_args
     if how is None:
-        if os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true":
-            raise ValueError(
-                "accelerate was told to shard and the run was not; pass --fsdp too, so that its record says so."
-            )
         if config.fsdp:
             raise ValueError("fsdp: xla is not supported.")
         return

@@ -142,7 +142,7 @@ class UnlearnTrainer(TokenTrainer):
             "bfloat16" if self.args.bf16 else "float16" if self.args.fp16 else None,
             progress=not self.args.disable_tqdm and self.args.process_index == 0,
             fingerprint=self.loaded.fingerprint,
-            stays=not self.is_fsdp_enabled,
+            stays=not self.sharded,
         )
         wanted = self.recipe.wanted(len(decoder_layers(start.model)) if self.recipe.layered else 0)
         pairs, drawn = cast(PairedDataset, self.train_dataset), None
