@@ -1,4 +1,4 @@
-"""The headline study at its smallest, through the command: methods of every kind, the table, the page, the comparison."""
+"""The headline study at its smallest: methods of every kind, the table, the page; by day the demo shows the same in small."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def folder(tmp_path_factory, trained_models) -> Path:
     return root / "out"
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_methods_are_run_measured_and_in_every_output(folder):
     records = read_records([folder])
     assert records.labels == tuple(label for label in METHODS if label in LABELS)
@@ -46,7 +46,7 @@ def test_methods_are_run_measured_and_in_every_output(folder):
         assert name.replace("_", "\\_") in table
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_tables_equal_the_measurements_they_came_from(folder):
     results = read_records([folder]).results
     with (folder / "results.csv").open(encoding="utf-8", newline="") as file:
