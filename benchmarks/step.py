@@ -196,7 +196,7 @@ def worker(pipe, setting: Setting, method: str, side: str) -> None:
 
     pipe.send("ready")
     work, index = 0, 0
-    while (told := pipe.recv()) != "end":
+    while (told := next_told(pipe)) != "end":
         with FlopCounterMode(display=False) if told == "count" else contextlib.nullcontext() as counter:
             begin = time.perf_counter()
             step(index % setting.steps)
@@ -209,6 +209,14 @@ def worker(pipe, setting: Setting, method: str, side: str) -> None:
     pipe.send((work, peak_memory(device) - (0 if device.type == "cuda" else bare)))
 
 
+def next_told(pipe) -> str:
+    """What to do next; the end, too, where the one who tells has ended."""
+    try:
+        return pipe.recv()
+    except EOFError:
+        sys.exit(1)
+
+
 def take_turns(setting: Setting, sides: tuple[tuple[str, str], ...], *, count: bool) -> dict[tuple[str, str], Any]:
     """Seconds of each step, and then work and peak bytes, of each side.
 
@@ -219,7 +227,7 @@ def take_turns(setting: Setting, sides: tuple[tuple[str, str], ...], *, count: b
     running = {}
     for each in sides:
         ours, theirs = context.Pipe()
-        process = context.Process(target=worker, args=(theirs, setting, *each))
+        process = context.Process(target=worker, args=(theirs, setting, *each), daemon=True)
         process.start()
         running[each] = process, ours
     for _, pipe in running.values():
