@@ -75,6 +75,9 @@ class Evaluate:
     settings: dict[str, Any] = settings(metric_settings)
     judging: EstimatedJudgeOptions
     backend: str = option("What generates.", "transformers", choices=("transformers", "vllm"), group=MODEL)
+    vllm_share: float | None = option(
+        "Share of the GPU's memory that vLLM may take. Default: its own, 0.92.", None, group=""
+    )
     model_url: str | None = option(
         "Measure --model behind this OpenAI-compatible server; only what generations tell.", None, group=MODEL
     )
@@ -136,6 +139,7 @@ class Evaluate:
             self.loading,
             device=self.device,
             backend=self.backend,
+            vllm_share=self.vllm_share,
             estimate_only=self.judging.estimate,
             say=note,
         )
@@ -168,6 +172,8 @@ class Evaluate:
             raise UsageError("give --forget, --retain or both (or --rwku, or --task).")
         if self.everything and self.metrics:
             raise UsageError("give --all or --metrics, not both.")
+        if self.vllm_share is not None and self.backend != "vllm":
+            raise UsageError("--vllm-share goes with --backend vllm.")
         if self.rwku is None and (self.rwku_subjects or "rwku_flavour" in self.settings):
             raise UsageError("--rwku-subjects and --rwku-flavour go with --rwku FOLDER.")
         return self.model

@@ -7,10 +7,14 @@ template. All texts are treated alike: no special tokens, no white space around,
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from atwu._cache import short_hash
 from atwu._extras import require
@@ -21,7 +25,8 @@ from atwu.evaluation.generations import Decoding, Generation, Prompt
 from atwu.judge.chat import ChatModel, ChatRequest, Reply
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.generate import end_ids, generate
-from atwu.modeling.load import load_config, load_tokenizer
+from atwu.modeling.load import ADAPTER_CONFIG, base_of, base_revision, is_adapter, load_config, load_tokenizer
+from atwu.modeling.opening import Loading
 
 OnDone = Callable[[Sequence[tuple[int, Generation]]], None]
 
@@ -29,6 +34,10 @@ _STAND_IN = "x"
 """The answer of a prompt that has none yet; prompt ids do not depend on it."""
 _VLLM_BATCH = 512
 """Prompts handed to vLLM at a time; it batches by itself, this is how often texts are stored."""
+_VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""Values of its `max_lora_rank`."""
+VLLM_SHARE = 0.92
+"""Of the device's memory, vLLM's own default."""
 
 
 class TransformersGenerator:
@@ -89,20 +98,58 @@ class TransformersGenerator:
 
 
 class VllmGenerator:
-    """A model run by vLLM (Kwon et al. 2023), by path or Hub name; greedy texts are those of transformers up to rounding."""
+    """A model or adapter run by vLLM (Kwon et al. 2023); greedy texts are those of transformers up to rounding.
 
-    def __init__(self, path: str, *, dtype: str = "auto") -> None:
-        """Load a full model, not an adapter; `auto` keeps the checkpoint's own dtype, float32 excepted.
+    The engine starts with the first prompts, is asked for as many positions as they need, and sleeps while it has none: its
+    weights then wait in the machine's memory and the device is free.
+    """
+
+    def __init__(
+        self, path: str, loading: Loading | None = None, *, max_length: int = 0, memory_share: float = VLLM_SHARE
+    ) -> None:
+        """Take what is needed before the engine starts.
+
+        Args:
+            path: folder or Hub name of a model, or folder of an adapter.
+            loading: how it is read; by default in the checkpoint's own dtype, float32 excepted.
+            max_length: positions that the engine is asked for at least, so that it starts once.
+            memory_share: of the device's memory, for weights and key-value cache.
 
         Raises:
             ImportError: vLLM is missing; the text names the pip command.
+            ValueError: no share, or an adapter whose base model cannot be told or whose rank vLLM does not take.
         """
         self._vllm = require("vllm", extra="vllm")
-        self._ids = _PromptIds(load_tokenizer(path), _own_limit(load_config(path)))
-        self._engine = self._vllm.LLM(model=path, dtype=dtype, max_model_len=self._ids.limit)
-        weights = sorted(Path(path).glob("*.safetensors"))
-        self._weights = file_digest(*weights) if weights else path
-        self._dtype = dtype
+        if not 0 < memory_share <= 1:
+            raise ValueError(f"vLLM's share of the device's memory is above 0 and at most 1, got {memory_share:g}.")
+        loading = loading or Loading()
+        options = asdict(loading)
+        self._dtype = options.pop("dtype")
+        self._ids = _PromptIds(load_tokenizer(path, **options), _own_limit(load_config(path, **options)))
+        self._max_length = max_length
+        base = base_of(path, base=loading.base)
+        self._settings: dict[str, Any] = {
+            "model": base,
+            "dtype": self._dtype,
+            "revision": base_revision(path, loading.revision, loading.base),
+            "trust_remote_code": loading.trust_remote_code,
+            "gpu_memory_utilization": memory_share,
+            "enable_sleep_mode": True,
+        }
+        self._adapter: Any = None
+        folders = [base]
+        if is_adapter(path):
+            rank = json.loads((Path(path) / ADAPTER_CONFIG).read_text(encoding="utf-8"))["r"]
+            self._settings |= {"enable_lora": True, "max_lora_rank": _lora_rank(path, rank)}
+            lora = require("vllm.lora.request", extra="vllm")
+            self._adapter = lora.LoRARequest("adapter", 1, str(Path(path).resolve()))
+            folders.append(path)
+        weights = [file for folder in folders for file in sorted(Path(folder).glob("*.safetensors"))]
+        self._weights = file_digest(*weights) if weights else base
+        self._engine: Any = None
+        self._positions = 0
+        self.beside: Any = None
+        """A model that leaves the device while the engine is awake."""
 
     @property
     def identity(self) -> str:
@@ -110,28 +157,67 @@ class VllmGenerator:
         return f"vllm/{self._weights}/{self._dtype}/{self._ids.described(())}"
 
     def generate(self, prompts: Sequence[Prompt], decoding: Decoding, on_done: OnDone) -> None:
-        """See `Generator.generate`. A text also ends at `max_length`."""
+        """See `Generator.generate`. A text also ends at the model's own limit."""
         encoded = self._ids.of(prompts)
         caps = self._ids.caps(encoded, decoding)
         sampled = decoding.temperature > 0
-        for start in range(0, len(prompts), _VLLM_BATCH):
-            chosen = range(start, min(start + _VLLM_BATCH, len(prompts)))
-            settings = [
-                self._vllm.SamplingParams(
-                    temperature=decoding.temperature,
-                    max_tokens=caps[index],
-                    seed=draw_seed(prompts[index], decoding) >> 33 if sampled else None,
-                )
-                for index in chosen
-            ]
-            given = [{"prompt_token_ids": list(encoded[index])} for index in chosen]
-            outputs = [output.outputs[0].token_ids for output in self._engine.generate(given, settings, use_tqdm=False)]
-            on_done(
-                [
-                    (index, Generation(self._ids.text(ids, decoding), len(ids)))
-                    for index, ids in zip(chosen, outputs, strict=True)
+        with self._awake(max(len(ids) + cap for ids, cap in zip(encoded, caps, strict=True))) as engine:
+            for start in range(0, len(prompts), _VLLM_BATCH):
+                chosen = range(start, min(start + _VLLM_BATCH, len(prompts)))
+                settings = [
+                    self._vllm.SamplingParams(
+                        temperature=decoding.temperature,
+                        max_tokens=caps[index],
+                        seed=draw_seed(prompts[index], decoding) >> 33 if sampled else None,
+                    )
+                    for index in chosen
                 ]
-            )
+                given = [{"prompt_token_ids": list(encoded[index])} for index in chosen]
+                outputs = engine.generate(given, settings, use_tqdm=False, lora_request=self._adapter)
+                said = [output.outputs[0].token_ids for output in outputs]
+                on_done(
+                    [
+                        (index, Generation(self._ids.text(ids, decoding), len(ids)))
+                        for index, ids in zip(chosen, said, strict=True)
+                    ]
+                )
+
+    @contextmanager
+    def _awake(self, positions: int) -> Iterator[Any]:
+        """The engine with at least so many positions, on a device of its own."""
+        before = None if self.beside is None else next(self.beside.parameters()).device
+        if before is not None:
+            self.beside.to("cpu")
+            torch.cuda.empty_cache()
+        try:
+            if positions > self._positions:
+                self.close()
+                positions = min(max(positions, self._max_length), self._ids.limit)
+                self._engine = self._vllm.LLM(max_model_len=positions, **self._settings)
+                self._positions = positions
+            else:
+                self._engine.wake_up()
+            yield self._engine
+            self._engine.sleep(level=1)
+        except BaseException:
+            self.close()  # it may not be asleep
+            raise
+        finally:
+            if before is not None:
+                self.beside.to(before)
+
+    def close(self) -> None:
+        """End the engine, if it runs; the next prompts start it anew."""
+        if self._engine is not None:
+            self._engine.llm_engine.engine_core.shutdown()
+        self._engine, self._positions = None, 0
+
+
+def _lora_rank(path: str, rank: int) -> int:
+    """The least of the ranks that vLLM makes room for which is enough."""
+    if rank > _VLLM_RANKS[-1]:
+        raise ValueError(f"adapter {path} has rank {rank}; vLLM takes at most {_VLLM_RANKS[-1]}.")
+    return next(each for each in _VLLM_RANKS if each >= rank)
 
 
 class EndpointGenerator:

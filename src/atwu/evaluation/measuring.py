@@ -13,6 +13,7 @@ from atwu.benchmarks.rwku.probes import CAPS, RwkuProbes, load_probes
 from atwu.benchmarks.rwku.subjects import CANONICAL_FORGET
 from atwu.benchmarks.rwku.tables import rwku_tables
 from atwu.evaluation.auxiliary import find_auxiliary
+from atwu.evaluation.config import EvaluateConfig
 from atwu.evaluation.generations import GenerationStore, Generator
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.evaluation.run import evaluate
@@ -37,6 +38,8 @@ class Measuring:
     device: str | None = None
     backend: str = "transformers"
     """What generates: transformers or vllm."""
+    vllm_share: float | None = None
+    """Of the device's memory, for vLLM; None for its own default."""
     estimate_only: bool = False
     """Stop before anything is judged, and add up what it would cost."""
     say: Callable[[str], None] = print
@@ -86,12 +89,18 @@ class Measuring:
         return f"{total} (all models; without comparisons to answers that are not there yet)"
 
     def _measure(self, model: str, loading: Loading, **options: Any) -> EvalResult | None:
-        generator: Generator | None = None
-        if self.backend == "vllm":  # first, since it takes its share of the device's memory at once
-            from atwu.evaluation.backends import VllmGenerator
+        if self.backend != "vllm":
+            return self._evaluate(*open_model(model, loading, device=self.device), None, **options)
+        from atwu.evaluation.backends import VLLM_SHARE, VllmGenerator
 
-            generator = VllmGenerator(model)
-        return self._evaluate(*open_model(model, loading, device=self.device), generator, **options)
+        length = EvaluateConfig(**getattr(self.options.get("config"), "values", {})).max_length
+        generator = VllmGenerator(model, loading, max_length=length, memory_share=self.vllm_share or VLLM_SHARE)
+        network, tokenizer = open_model(model, loading, device=self.device)
+        generator.beside = None if getattr(network, "is_quantized", False) else network
+        try:
+            return self._evaluate(network, tokenizer, generator, **options)
+        finally:
+            generator.close()
 
     def _evaluate(
         self,

@@ -123,7 +123,7 @@ def load_tokenizer(
     from transformers import AutoTokenizer
 
     if is_adapter(name) and not (Path(name) / "tokenizer_config.json").is_file():
-        revision = _base_revision(name, revision, base)
+        revision = base_revision(name, revision, base)
         name = base_of(name, base=base)
     return AutoTokenizer.from_pretrained(model_source(name), trust_remote_code=trust_remote_code, revision=revision)
 
@@ -137,7 +137,7 @@ def load_config(
     return AutoConfig.from_pretrained(
         base_of(name, base=base),
         trust_remote_code=trust_remote_code,
-        revision=_base_revision(name, revision, base),
+        revision=base_revision(name, revision, base),
     )
 
 
@@ -181,7 +181,7 @@ def load_model(
         base_of(name, base=base),
         dtype=dtype if dtype == "auto" else getattr(torch, dtype),
         trust_remote_code=trust_remote_code,
-        revision=_base_revision(name, revision, base),
+        revision=base_revision(name, revision, base),
         use_safetensors=True,
         **weights,
     )
@@ -290,7 +290,7 @@ def _check_base(name: str, base: str) -> None:
         ) from error
 
 
-def _base_revision(name: str, revision: str | None, base: str | None) -> str | None:
+def base_revision(name: str, revision: str | None, base: str | None) -> str | None:
     """The revision asked for, else the one an adapter was made for, as long as the base is the one it names."""
     if revision is not None or base is not None or not is_adapter(name):
         return revision
