@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from atwu._files import beside, move, write_text
+from atwu._manifest import damage, write_manifest
 
 FORK = multiprocessing.get_context("fork")
 
@@ -65,3 +66,19 @@ def test_an_error_leaves_nothing(tmp_path):
         (folder / "weights").write_text("whole")
         move(folder, tmp_path / "model")
     assert [path.relative_to(tmp_path).as_posix() for path in sorted(tmp_path.rglob("*"))] == ["model", "model/weights"]
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, Path.touch])
+def test_what_a_kill_left_is_no_part_of_what_a_folder_holds(make, tmp_path):
+    """A process is killed while it writes the manifest; the next one writes it, and with it clears what lay there."""
+    (tmp_path / "eval.json").write_text("{}")
+    here, there = FORK.Pipe()
+    process = FORK.Process(target=_begin, args=(tmp_path / "manifest.json", make, there))
+    process.start()
+    left = tmp_path / here.recv()
+    process.kill()
+    process.join()
+    assert left.exists()
+    write_manifest(tmp_path)
+    assert damage(tmp_path) is None
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["eval.json", "manifest.json"]

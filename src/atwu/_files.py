@@ -57,6 +57,11 @@ def clear_beside(path: Path) -> None:
                 _remove(left)
 
 
+def left_by_a_kill(path: Path) -> bool:
+    """Whether a path is, or lies in, what `beside` hides: no part of what a folder holds."""
+    return any(part.startswith(".") and part.endswith(".tmp") for part in path.parts)
+
+
 def _hidden(path: Path) -> str:
     return f".{path.name[:50]}."  # a name may be as long as names can be
 

@@ -11,7 +11,7 @@ import logging
 import shutil
 from pathlib import Path
 
-from atwu._files import synced, write_json
+from atwu._files import left_by_a_kill, synced, write_json
 from atwu._reading import read_json
 
 MANIFEST_NAME = "manifest.json"
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 def write_manifest(folder: Path) -> None:
     """Write what a folder holds; on return all of it is on disk."""
     (folder / MANIFEST_NAME).unlink(missing_ok=True)
-    inside = sorted(folder.rglob("*"))
+    inside = [path for path in sorted(folder.rglob("*")) if not left_by_a_kill(path.relative_to(folder))]
     for path in inside:
         synced(path)
     files = {
