@@ -34,6 +34,16 @@ def pick_device(name: str | None = None) -> torch.device:
     return device
 
 
+def free_memory(device: torch.device) -> int:
+    """Bytes that can be had on a device, those that torch keeps for itself included."""
+    if device.type == "cuda":
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + kept
+    import psutil
+
+    return int(psutil.virtual_memory().available)
+
+
 def peak_memory(device: torch.device) -> int:
     """Most memory in bytes that this process has held at once: allocated on a CUDA device, else resident.
 

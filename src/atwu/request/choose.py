@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from atwu.methods.recipe import Recipe
+from atwu.modeling.device import free_memory
 from atwu.request.fit import Fitted
 from atwu.request.watch import LOOKS
 
@@ -45,12 +46,9 @@ class Place:
     @classmethod
     def of(cls, device: torch.device) -> Place:
         """Look at a device."""
-        if device.type == "cuda":
-            return cls(device, torch.cuda.mem_get_info(device)[0], torch.cuda.is_bf16_supported())
-        import psutil
-
         tiles = device.type == "cpu" and torch.cpu._is_amx_tile_supported()
-        return cls(device, psutil.virtual_memory().available, tiles)
+        fast = torch.cuda.is_bf16_supported() if device.type == "cuda" else tiles
+        return cls(device, free_memory(device), fast)
 
 
 def choose(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from atwu.benchmarks.people.rows import people
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example
-from atwu.evaluation.metrics.relearning import attack_rows, relearned
+from atwu.evaluation.metrics.relearning import attack_rows, check_memory, relearned
 from atwu.evaluation.metrics.weight_attacks import recovered
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.modeling.fingerprint import model_fingerprint
@@ -159,3 +159,35 @@ def test_recovered_share_by_hand():
     assert np.isnan(recovered(0.8, 0.9, 0.8))
     shares = recovered(np.array([0.0, 0.5, 0.9]), np.array([0.25, 0.25, 1.0]), np.array([1.0, 1.0, 0.5]))
     np.testing.assert_allclose(shares, [0.25, -0.5, np.nan])
+
+
+def test_adapters_relearn_too_and_come_off_again(world):
+    pytest.importorskip("peft")
+    model, rows = world
+    fingerprint, before, kinds = (
+        model_fingerprint(model),
+        loss_of(model, rows),
+        [type(part) for part in model.modules()],
+    )
+    for _ in range(2):
+        with torch.no_grad(), relearned(model, rows[:1], steps=40, learning_rate=3e-2, lora_r=4):
+            assert loss_of(model, rows[:1]) < before - 0.3
+            assert not model.training
+        assert model_fingerprint(model) == fingerprint
+        assert [type(part) for part in model.modules()] == kinds
+        assert model.training
+        assert all(weight.requires_grad and weight.grad is None for weight in model.parameters())
+        assert not hasattr(model, "peft_config")
+
+
+@pytest.mark.parametrize(("dtype", "bytes_each"), [(torch.float32, 4 + 8 + 4), (torch.bfloat16, 2 + 16 + 2)])
+def test_what_training_every_weight_takes_is_checked_before(dtype, bytes_each, monkeypatch):
+    model = scratch_model("micro").to(dtype)
+    needed = bytes_each * sum(weight.numel() for weight in model.parameters())
+    monkeypatch.setattr("atwu.modeling.device.free_memory", lambda device: needed)
+    check_memory(model)
+    monkeypatch.setattr("atwu.modeling.device.free_memory", lambda device: needed - 1)
+    with pytest.raises(
+        ValueError, match=r"takes at least .* on cpu, where .* are free; train adapters with --relearn-lora-r"
+    ):
+        check_memory(model)

@@ -44,8 +44,9 @@ def relearned(
     learning_rate: float,
     batch_size: int = 8,
     seed: int = 0,
+    lora_r: int | None = None,
 ) -> Iterator[None]:
-    """Fine-tune every weight of the model on the answers of some rows; on leaving, the model is as it was.
+    """Fine-tune the model on the answers of some rows; on leaving, it is as it was.
 
     AdamW without weight decay, constant learning rate, gradient norm at most 1, no dropout. Half-precision weights get
     float32 copies for the optimiser, since small steps would vanish in their rounding. The model is left in eval mode
@@ -55,9 +56,10 @@ def relearned(
         steps: optimiser steps >= 0; more bring back more.
         learning_rate: > 0.
         batch_size: rows per step, at most all there are.
+        lora_r: rank of adapters that are trained instead of every weight, which takes hardly any memory.
 
     Raises:
-        ValueError: no rows, or a number out of range.
+        ValueError: no rows, a number out of range, or adapters on a model that has some.
         FloatingPointError: loss or gradient is not finite; the model is restored.
     """
     import torch
@@ -73,11 +75,54 @@ def relearned(
         )
     bare = [dataclasses.replace(row, token_labels=None) for row in rows]
     order = _order(len(bare), min(batch_size, len(bare)), seed)
-    with restored(model):
+    with restored(model) if lora_r is None else _adapted(model, lora_r, seed):
         model.eval()
+        trained = [weight for weight in model.parameters() if weight.is_floating_point()]
+        if lora_r is not None:
+            trained = [weight for weight in trained if weight.requires_grad]
         with torch.enable_grad():
-            _descend(model, ([bare[index] for index in next(order)] for _ in range(steps)), learning_rate)
+            _descend(model, trained, ([bare[index] for index in next(order)] for _ in range(steps)), learning_rate)
         yield
+
+
+@contextmanager
+def _adapted(model: nn.Module, rank: int, seed: int) -> Iterator[None]:
+    """Fresh adapters on the model, which come off on leaving; its own weights do not change."""
+    from atwu.modeling.adapters import Lora, attach
+    from atwu.modeling.modes import same_modes
+
+    trainable = [(weight, weight.requires_grad) for weight in model.parameters()]
+    with same_modes(model):
+        adapted = attach(model, Lora(rank), seed=seed)
+        try:
+            yield
+        finally:
+            adapted.unload()
+            for weight, before in trainable:
+                weight.requires_grad_(before)
+
+
+def check_memory(model: nn.Module) -> None:
+    """Refuse to train every weight where the optimizer's numbers alone do not fit.
+
+    Raises:
+        ValueError: naming what is needed, what is free, and the way that needs less.
+    """
+    from atwu._disk import shown_bytes
+    from atwu.modeling.device import free_memory
+
+    weights = [weight for weight in model.parameters() if weight.is_floating_point()]
+    device = weights[0].device
+    # A gradient, two moments, and for half precision a float32 copy with a gradient of its own.
+    needed = sum(
+        weight.nbytes + (2 + 2 * (weight.itemsize < 4)) * weight.numel() * max(4, weight.itemsize) for weight in weights
+    )
+    needed += sum(weight.nbytes for weight in weights) * (device.type == "cpu")  # the copy that is put back
+    if needed > (free := free_memory(device)):
+        raise ValueError(
+            f"the relearning attack trains every weight, which takes at least {shown_bytes(needed)} on {device}, where "
+            f"{shown_bytes(free)} are free; train adapters with --relearn-lora-r 16 (relearn_lora_r=16)."
+        )
 
 
 def spread_rows(rows: Sequence[Example], count: int, seed: int) -> tuple[int, ...]:
@@ -121,7 +166,7 @@ class Relearning(WeightAttack):
 
     name = "relearning"
     about = "what a few training steps bring back"
-    cost = "two short trainings of all weights; answers and verdicts of forget rows after each"
+    cost = "two short trainings; answers and verdicts of forget rows after each"
     settings = (
         Setting(
             "relearn_rows",
@@ -139,6 +184,14 @@ class Relearning(WeightAttack):
             "nothing.",
             above=0,
         ),
+        Setting(
+            "relearn_lora_r",
+            int,
+            None,
+            "Rank of adapters that it trains instead of every weight, for models too large for that; they need a higher "
+            "learning rate.",
+            least=1,
+        ),
     )
     uses = ("max_new_tokens", "paraphrases", "seed")
     compares = ("original", "what relearning recovers")
@@ -148,6 +201,8 @@ class Relearning(WeightAttack):
     def __init__(self, session: Session) -> None:
         """Choose the rows; of a small forget set at most half are shown."""
         super().__init__(session)
+        if session.config.relearn_lora_r is None:
+            check_memory(session.network)
         forget, count, seed = session.sets[FORGET], session.config.relearn_rows, session.config.seed
         self._shown: tuple[int, ...] = ()
         self._unseen: tuple[int, ...] = ()
@@ -176,6 +231,7 @@ class Relearning(WeightAttack):
             steps=config.relearn_steps,
             learning_rate=config.relearn_learning_rate,
             seed=config.seed,
+            lora_r=config.relearn_lora_r,
         )
         self._learned: list[float] = []
         found: dict[str, tuple[AbstractContextManager[None], Sequence[int]]] = {}
@@ -223,7 +279,9 @@ def _order(count: int, size: int, seed: int) -> Iterator[list[int]]:
         waiting = waiting[size:]
 
 
-def _descend(model: nn.Module, batches: Iterator[list[EncodedRow]], learning_rate: float) -> None:
+def _descend(
+    model: nn.Module, weights: Sequence[nn.Parameter], batches: Iterator[list[EncodedRow]], learning_rate: float
+) -> None:
     import torch
     from torch import nn
 
@@ -232,7 +290,8 @@ def _descend(model: nn.Module, batches: Iterator[list[EncodedRow]], learning_rat
     from atwu.methods.losses.retain import nll
     from atwu.modeling.forward import forward_tokens
 
-    weights = [weight.requires_grad_() for weight in model.parameters() if weight.is_floating_point()]
+    for weight in weights:
+        weight.requires_grad_()
     device = weights[0].device
     trained = [w if w.dtype.itemsize >= 4 else w.detach().float().requires_grad_() for w in weights]
     optimizer = torch.optim.AdamW(trained, lr=learning_rate, weight_decay=0.0)
