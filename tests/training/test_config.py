@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from atwu import UnlearnConfig
+from atwu import FinetuneConfig, UnlearnConfig
 from atwu.methods.recipe import recipe
 
 
@@ -88,3 +88,12 @@ def test_configurations_scale_scores_only_where_there_are_some(tmp_path):
     scales = [values("atwu_simnpo", name)["score_scale"] for name in ("ours", "authors", "paper")]
     assert scales == [1.0, 2.0, 1.0]
     assert UnlearnConfig(output_dir=str(tmp_path), use_cpu=True, method="simnpo", configuration="authors")
+
+
+@pytest.mark.parametrize(("rows", "processes", "repeated"), [(22, 2, 2), (24, 2, 0), (22, 1, 0), (25, 3, 5)])
+def test_rows_that_processes_repeat_to_have_as_many(rows, processes, repeated, tmp_path, monkeypatch):
+    config = FinetuneConfig(output_dir=str(tmp_path), use_cpu=True, per_device_train_batch_size=2)
+    monkeypatch.setattr(FinetuneConfig, "world_size", processes)
+    assert config.rows_repeated(rows) == repeated
+    config.dataloader_drop_last = True
+    assert config.rows_repeated(rows) == 0

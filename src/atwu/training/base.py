@@ -121,6 +121,11 @@ class TokenTrainer(Trainer):
         checkpoint = self._whole(resume_from_checkpoint)
         if checkpoint is not None:
             self._say(f"resuming the unfinished run at step {step_of(checkpoint)}")
+        if repeated := self.args.rows_repeated(len(cast(Any, self.train_dataset))):
+            self._say(
+                f"warning: the last step of an epoch repeats {repeated} of its first rows, so that all processes have as "
+                "many; choose sizes that divide the rows, or --dataloader-drop-last, for the steps of one process"
+            )
         try:
             self._prepare_run()
             if self.args.save_strategy == "no":

@@ -152,6 +152,11 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
         part = rows % self.rows_per_step if self.dataloader_drop_last and rows > self.rows_per_step else 0
         return rows - part
 
+    def rows_repeated(self, rows: int) -> int:
+        """Rows that come twice in an epoch, where several processes could not have as many otherwise."""
+        together = self.per_device_train_batch_size * self.world_size
+        return int(-self.rows_per_epoch(rows) % together) if self.world_size > 1 else 0
+
     def as_plain(self) -> dict[str, Any]:
         """Every field that has a value, as plain JSON, without secrets."""
         known = self.to_dict()
