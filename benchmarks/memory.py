@@ -114,7 +114,9 @@ def large(sizes: list[float]) -> None:
 
     config = UnlearnConfig(use_cpu=True)
     lengths = longest_batch(unlearning_rows(*ROWS, config, tokenizer=load_tokenizer("smollm2")), config)
-    print(f"bfloat16 weights, {sum(lengths):,} tokens a batch; fits on: {', '.join(f'{size:g} GB' for size in sizes)}")
+    print(
+        f"bfloat16 weights, {lengths.tokens:,} tokens a batch; fits on: {', '.join(f'{size:g} GB' for size in sizes)}"
+    )
     for name, shape in LARGE.items():
         for each in fit(shaped(shape), {}, lengths, device="cuda", free=max(sizes) * 1e9):
             fits = "  ".join("yes" if each.memory.peak <= 0.9e9 * size else "no " for size in sizes)

@@ -7,7 +7,7 @@ import torch
 import transformers
 
 from atwu.modeling.abilities import abilities_of
-from atwu.modeling.batches import TokenBatch
+from atwu.modeling.batches import TokenBatch, lay_out
 from atwu.modeling.forward import forward_tokens
 
 SMALL = {
@@ -47,10 +47,22 @@ def build(name, config, arguments):
     return model_class(getattr(transformers, config)(**arguments)).eval()
 
 
+def begun_alike(rows, tokens, counted):
+    """The same rows behind the same beginning, of which the last tokens count."""
+    start = torch.randint(3, 64, (tokens,), generator=torch.Generator().manual_seed(3)).expand(len(rows["labels"]), -1)
+    labels = start.clone()
+    labels[:, : tokens - counted] = -100
+    before = {"input_ids": start, "attention_mask": torch.ones_like(start), "labels": labels}
+    return {name: torch.cat([before[name], rows[name]], dim=1) for name in before}
+
+
+@pytest.mark.parametrize("alike", [0, 20])
 @pytest.mark.parametrize(("name", "config", "arguments", "packs"), ARCHITECTURES)
-def test_equals_the_plain_padded_computation(name, config, arguments, packs, batch, plain_logps):
+def test_equals_the_plain_padded_computation(name, config, arguments, packs, alike, batch, plain_logps):
     model = build(name, config, arguments)
     first, second = batch(rows=3, seed=1), batch(rows=2, length=9, seed=2)
+    if alike:
+        first, second = begun_alike(first, alike, 3), begun_alike(second, alike, 0)
     expected = [plain_logps(model, one) for one in (first, second)]
     weights = [torch.rand(counted.shape, generator=torch.Generator().manual_seed(5)) for _, counted in expected]
     total = sum((values * w[counted]).sum() for (values, counted), w in zip(expected, weights, strict=True))
@@ -101,6 +113,44 @@ def test_hidden_states_are_those_of_the_model(layout, tiny_llama, batch):
     torch.testing.assert_close(out.hidden("pred"), states[:, :-1][out.mask], atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(out.hidden("own"), states[:, 1:][out.mask], atol=1e-5, rtol=1e-5)
     assert not out.hidden("own").requires_grad
+
+
+def test_what_rows_begin_with_in_common_is_computed_once(tiny_llama, batch):
+    first, second = (TokenBatch.of(begun_alike(batch(rows=3, seed=seed), 20, 0)) for seed in (1, 2))
+    tokens = int(first.attention_mask.sum() + second.attention_mask.sum())
+    assert lay_out([first, second], packed=True).input_ids.shape == (1, tokens - 5 * 20)
+    assert lay_out([first, TokenBatch.of(batch(rows=2, seed=3))], packed=True).lengths.shared == 0
+    alone = TokenBatch.of({name: part[:1] for name, part in begun_alike(batch(rows=1, seed=1), 20, 0).items()})
+    assert lay_out([alone], packed=True).lengths.shared == 0
+    seen = []
+    model = tiny_llama().eval()
+    abilities_of(model, torch.device("cpu"))
+    model.model.layers[0].mlp.register_forward_pre_hook(lambda _, given: seen.append(given[0].shape[1]))
+    forward_tokens(model, [first, second])
+    assert seen == [tokens - 5 * 20]
+
+
+def test_rows_that_are_the_same_keep_a_token_of_their_own(tiny_llama, batch):
+    model = tiny_llama().eval()
+    row = begun_alike(batch(rows=1, seed=1), 20, 20)
+    rows = {name: part.expand(3, -1) for name, part in row.items()}
+    (out,) = forward_tokens(model, [rows])
+    (alone,) = forward_tokens(model, [row])
+    for index in range(3):
+        torch.testing.assert_close(out.logps[index], alone.logps[0], atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("layout", ["packed", "padded"])
+def test_hidden_states_behind_a_common_beginning(layout, tiny_llama, batch):
+    model = tiny_llama().eval()
+    rows = begun_alike(batch(rows=3, seed=8), 20, 2)
+    (out,) = forward_tokens(model, [rows], layout=layout, layer=0)
+    states = model(
+        input_ids=rows["input_ids"], attention_mask=rows["attention_mask"], output_hidden_states=True
+    ).hidden_states
+    torch.testing.assert_close(out.hidden("pred"), states[-1][:, :-1][out.mask], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(out.hidden("own"), states[-1][:, 1:][out.mask], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(out.layer_states, states[1][:, 1:][out.mask], atol=1e-5, rtol=1e-5)
 
 
 def test_predictions_and_entropy_on_request(tiny_llama, batch):

@@ -6,10 +6,14 @@ import pytest
 import torch
 from transformers import LlamaConfig
 
+from atwu.data.encode import EncodedRow
+from atwu.data.schema import IGNORE_INDEX
+from atwu.modeling.batches import RowLengths
 from atwu.modeling.footprint import _rows, footprint
 from atwu.training.config import UnlearnConfig
-from atwu.training.memory import Memory, look, memory
+from atwu.training.memory import Memory, longest_batch, look, memory
 from atwu.training.model import ModelSource, model_without_weights
+from atwu.training.rows import unlearning_rows
 
 SHAPE = LlamaConfig(
     hidden_size=64,
@@ -20,8 +24,8 @@ SHAPE = LlamaConfig(
     vocab_size=500,
     tie_word_embeddings=True,
 )
-LENGTHS = (20, 15, 10, 5)
-TOKENS = sum(LENGTHS)
+LENGTHS = RowLengths((20, 15, 10, 5))
+TOKENS = LENGTHS.tokens
 
 
 def seen(**how: object) -> Memory:
@@ -98,3 +102,28 @@ def test_a_peak_holds_what_is_held_at_once() -> None:
         Memory(process=1, weights=2, copies=3, optimizer=4, gradients=2, activations=5, turning=6, evaluation=0).peak
         == 16
     )
+
+
+def test_what_rows_begin_with_is_counted_once() -> None:
+    def told(lengths: RowLengths) -> int:
+        return footprint(model_without_weights(SHAPE, trust_remote_code=False), lengths).inputs
+
+    assert told(RowLengths((60, 50, 40), shared=30)) == 3 * (60 + 20 + 10) * 64 * 4
+    assert told(RowLengths((60, 50, 40))) == 3 * 150 * 64 * 4
+
+
+def test_the_longest_batch_knows_what_its_rows_begin_with() -> None:
+    start = tuple(range(20))
+
+    def row(*rest: int) -> EncodedRow:
+        ids = (*start, *rest)
+        return EncodedRow(ids, (IGNORE_INDEX, *ids[1:]), None, (None,) * len(ids), True)
+
+    rows = unlearning_rows(
+        [row(50, 51), row(60)],
+        [row(50), row(70, 71, 72)],
+        UnlearnConfig(use_cpu=True, method="grad_diff"),
+        tokenizer=None,
+    )
+    one = UnlearnConfig(use_cpu=True, method="grad_diff", per_device_train_batch_size=1)
+    assert longest_batch(rows, one) == RowLengths((22, 23), shared=20)

@@ -58,7 +58,7 @@ class Plan:
             device, free = "cuda", _bytes(self.device_memory)
         lengths = batch_of(rows, kept, config, checked_tokenizer(source))
         say(
-            f"{self.model} on {device} with {free / 1e9:.1f} GB free, at most {sum(lengths):,} tokens a batch, in GB:\n"
+            f"{self.model} on {device} with {free / 1e9:.1f} GB free, at most {lengths.tokens:,} tokens a batch, in GB:\n"
         )
         tried = list(fit(source, given, lengths, device=device, free=free))
         terminal().print(_table(tried))

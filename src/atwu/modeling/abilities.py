@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from atwu.data.schema import IGNORE_INDEX
-from atwu.modeling.batches import TokenBatch, lay_out
+from atwu.modeling.batches import SHARED_LEAST, TokenBatch, lay_out
 from atwu.modeling.head import output_layer
 from atwu.modeling.layers import check_layer, decoder_layers, last_mlp
 from atwu.modeling.modes import evaluating
@@ -31,7 +31,7 @@ _ATTENTION_LAYERS = {"full_attention", "sliding_attention"}
 
 
 def abilities_of(model: nn.Module, device: torch.device) -> Abilities:
-    """Try each shortcut against the plain computation, on two short rows, without gradient.
+    """Try each shortcut against the plain computation, on two short rows twice, without gradient.
 
     A model that can pack is left with the packed attention function switched on, which acts as `sdpa` for every other call.
     """
@@ -50,13 +50,14 @@ def _try_out(model: nn.Module, inner: nn.Module, device: torch.device) -> Abilit
     plain_head = output_layer(inner) is not None
     if config is None:
         return Abilities()
-    batch = _two_rows(inner, device)
+    batches = [_two_rows(inner, device), _two_rows(inner, device, alike=SHARED_LEAST)]
 
     def logps(abilities: Abilities) -> Tensor:
-        return run_pass(model, lay_out([batch], packed=abilities.packed), abilities).head.logps.float()
+        passes = (run_pass(model, lay_out([batch], packed=abilities.packed), abilities) for batch in batches)
+        return torch.cat([found.head.logps.float() for found in passes])
 
     try:
-        plain = _own_logps(model, batch)
+        plain = torch.cat([_own_logps(model, batch) for batch in batches])
     except _REFUSALS as error:
         raise ValueError(f"{type(inner).__name__} cannot be asked for the logits of two rows: {error}") from error
     ways = (Abilities(), Abilities(positions=False))
@@ -84,10 +85,12 @@ def _try_out(model: nn.Module, inner: nn.Module, device: torch.device) -> Abilit
     return chosen
 
 
-def _two_rows(inner: nn.Module, device: torch.device) -> TokenBatch:
+def _two_rows(inner: nn.Module, device: torch.device, *, alike: int = 0) -> TokenBatch:
+    """Two rows of random tokens, as many as asked for the same at their beginning."""
     config: Any = inner.config
     vocabulary = int(getattr(config.get_text_config(), "vocab_size", 0)) or 2
     ids = torch.randint(vocabulary, (2, 24), generator=torch.Generator().manual_seed(0)).to(device)
+    ids[1, :alike] = ids[0, :alike]
     mask = torch.ones_like(ids, dtype=torch.bool)
     mask[1, 17:] = False
     labels = ids.masked_fill(~mask, IGNORE_INDEX)

@@ -48,6 +48,24 @@ class TokenBatch:
         return counted & self.attention_mask[:, 1:] & self.attention_mask[:, :-1]
 
 
+SHARED_LEAST = 16
+"""Tokens that rows must begin with in common to be computed once; fewer do not pay for the copies that attention makes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowLengths:
+    """Tokens of each row of one forward pass."""
+
+    rows: tuple[int, ...]
+    shared: int = 0
+    """Of these, tokens that all rows begin with, such as a system turn, and that are computed once; 0 if they are not."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that a pass over packed rows computes."""
+        return sum(self.rows) - (len(self.rows) - 1) * self.shared
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The real tokens of several batches, arranged as the input of one forward pass."""
@@ -58,8 +76,8 @@ class Layout:
     """Same shape; restarts at 0 in every row."""
     attention_mask: Tensor | None
     """Same shape when padded, None when packed."""
-    lengths: tuple[int, ...]
-    """Tokens of each row, in the order of the layout: longest first when packed."""
+    lengths: RowLengths
+    """In the order of the layout: longest first when packed."""
     predicting: tuple[Tensor, ...]
     """For each batch, index into the flattened hidden states of the state that predicts each counted token."""
     own: tuple[Tensor, ...]
@@ -71,6 +89,8 @@ class Layout:
 def lay_out(batches: Sequence[TokenBatch], *, packed: bool) -> Layout:
     """Arrange the real tokens of all batches for one forward pass; padding of the given batches is dropped.
 
+    What packed rows begin with in common is there once: under causal attention its states are the same in all of them.
+
     Raises:
         ValueError: a row without any token.
     """
@@ -81,37 +101,66 @@ def lay_out(batches: Sequence[TokenBatch], *, packed: bool) -> Layout:
     ids = torch.cat([batch.input_ids[batch.attention_mask] for batch in batches])
     device, rows, width = ids.device, len(sizes), max(sizes)
     row = torch.repeat_interleave(torch.arange(rows, device=device), lengths)
-    position = torch.arange(ids.shape[0], device=device) - (torch.cumsum(lengths, 0) - lengths)[row]
+    first = torch.cumsum(lengths, 0) - lengths
+    position = torch.arange(ids.shape[0], device=device) - first[row]
+    shared = _in_common(ids, first, min(sizes)) if packed else 0
     if packed:
         order = torch.argsort(lengths, descending=True, stable=True)
         sizes = lengths[order].tolist()
+        own_part = lengths - shared
         starts = torch.empty_like(lengths)
-        starts[order] = torch.cumsum(lengths[order], 0) - lengths[order]
-        shape, mask = (1, ids.shape[0]), None
+        starts[order] = torch.cumsum(own_part[order], 0) - own_part[order]
+        shape, mask = (1, RowLengths(tuple(sizes), shared).tokens), None
     else:
         starts = torch.arange(rows, device=device) * width
         shape, mask = (rows, width), torch.zeros(rows * width, dtype=torch.long, device=device)
-    place = starts[row] + position
+
+    def placed(start: Tensor, position: Tensor) -> Tensor:
+        return torch.where(position < shared, position, start + position) if shared else start + position
+
+    place = placed(starts[row], position)
     input_ids, position_ids = ids.new_zeros(shape).flatten(), ids.new_zeros(shape).flatten()
     input_ids[place], position_ids[place] = ids, position
     if mask is not None:
         mask[place] = 1
         mask = mask.view(shape)
-    own, targets, first = [], [], 0
+    own, predicting, targets, done = [], [], [], 0
     for batch in batches:
         size = batch.input_ids.shape[0]
-        within = torch.cumsum(batch.attention_mask, dim=1) - 1
-        index = starts[first : first + size, None] + within
+        within = (torch.cumsum(batch.attention_mask, dim=1) - 1)[:, 1:]
+        start = starts[done : done + size, None]
         counted = batch.mask
-        own.append(index[:, 1:][counted])
+        own.append(placed(start, within)[counted])
+        predicting.append(placed(start, within - 1)[counted])
         targets.append(batch.labels[:, 1:][counted])
-        first += size
+        done += size
     return Layout(
         input_ids=input_ids.view(shape),
         position_ids=position_ids.view(shape),
         attention_mask=mask,
-        lengths=tuple(sizes),
-        predicting=tuple(index - 1 for index in own),
+        lengths=RowLengths(tuple(sizes), shared),
+        predicting=tuple(predicting),
         own=tuple(own),
         targets=tuple(targets),
     )
+
+
+def _in_common(ids: Tensor, first: Tensor, shortest: int) -> int:
+    """Tokens that all rows begin with, as far as they are computed once.
+
+    Args:
+        ids: of all rows, one after another.
+        first: where each row begins.
+        shortest: tokens of the shortest row.
+    """
+    if first.shape[0] == 1 or shortest <= SHARED_LEAST:
+        return 0
+    beginnings = ids[first[:, None] + torch.arange(shortest - 1, device=ids.device)]
+    alike = (beginnings == beginnings[0]).all(dim=0)
+    return worth_sharing(int(alike.long().cumprod(0).sum()), shortest)
+
+
+def worth_sharing(found: int, shortest: int) -> int:
+    """Of tokens that all rows begin with, those to compute once: each row keeps one of its own, and few are left alone."""
+    found = min(found, shortest - 1)
+    return found if found >= SHARED_LEAST else 0

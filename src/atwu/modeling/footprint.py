@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from atwu.modeling.abilities import can_pack, switch_to_packing
+from atwu.modeling.batches import RowLengths
 from atwu.modeling.layers import decoder_layers
 from atwu.modeling.packed_attention import Packing, no_mask
 from atwu.modeling.single_pass import unwrap
@@ -51,7 +52,7 @@ class Footprint:
     """Keys and values that generating keeps of each token."""
 
 
-def footprint(model: nn.Module, lengths: Sequence[int], *, autocast: torch.dtype | None = None) -> Footprint:
+def footprint(model: nn.Module, lengths: RowLengths, *, autocast: torch.dtype | None = None) -> Footprint:
     """Count what a model takes.
 
     Args:
@@ -76,14 +77,16 @@ def footprint(model: nn.Module, lengths: Sequence[int], *, autocast: torch.dtype
                 stack.enter_context(_marked(layer, held, marks, inputs))
             stack.enter_context(torch.autocast("cpu", autocast, enabled=autocast is not None))
             try:
-                out = plain.get_decoder()(**_rows(plain, sorted(lengths, reverse=True)), use_cache=False)
+                out = plain.get_decoder()(**_rows(plain, lengths), use_cache=False)
                 kept = held.bytes - before
                 del out
                 layers = [after - start for start, after in zip(marks[::2], marks[1::2], strict=True)]
             except Exception as error:  # whatever an architecture does with values that are not there
                 logger.info("activations of %s are estimated by rule: %s", type(plain).__name__, error)
                 shape = plain.config.get_text_config()
-                inputs = [sum(lengths) * shape.hidden_size * parameters[0].element_size()] * shape.num_hidden_layers
+                inputs = [
+                    sum(lengths.rows) * shape.hidden_size * parameters[0].element_size()
+                ] * shape.num_hidden_layers
                 layers = [RULE * size for size in inputs]
                 kept = sum(layers)
         head = plain.get_output_embeddings().weight
@@ -103,16 +106,16 @@ def footprint(model: nn.Module, lengths: Sequence[int], *, autocast: torch.dtype
         )
 
 
-def _rows(model: nn.Module, lengths: Sequence[int]) -> dict[str, Any]:
-    """Rows of these lengths, longest first, as a forward pass lays them out for this model."""
+def _rows(model: nn.Module, lengths: RowLengths) -> dict[str, Any]:
+    """Rows of these lengths as a forward pass lays them out for this model."""
+    lengths = RowLengths(tuple(sorted(lengths.rows, reverse=True)), lengths.shared)
     if not can_pack(model):
-        return {"input_ids": torch.zeros(len(lengths), lengths[0], dtype=torch.long)}
+        return {"input_ids": torch.zeros(len(lengths.rows), lengths.rows[0], dtype=torch.long)}
     switch_to_packing(model)
     device = torch.device("cpu")
-    total = sum(lengths)
     return {
-        "input_ids": torch.zeros(1, total, dtype=torch.long),
-        "position_ids": torch.arange(total)[None],
+        "input_ids": torch.zeros(1, lengths.tokens, dtype=torch.long),
+        "position_ids": torch.arange(lengths.tokens)[None],
         "attention_mask": no_mask(device),
         "packing": Packing.of(lengths, device),
     }

@@ -8,12 +8,13 @@ still generates as before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from atwu.modeling.batches import RowLengths
 
 PACKED = "atwu_packed"
 
@@ -39,13 +40,16 @@ class Packing:
     """How to take a packed row apart."""
 
     groups: tuple[PackedGroup, ...]
+    shared: int = 0
+    """Tokens at the very beginning that every row begins with."""
 
     @classmethod
-    def of(cls, lengths: Sequence[int], device: torch.device) -> Packing:
-        """Describe rows of these lengths, laid end to end in this order; best sorted."""
+    def of(cls, whole: RowLengths, device: torch.device) -> Packing:
+        """Describe rows of these lengths, laid end to end in this order, behind what all begin with; best sorted."""
+        shared, lengths = whole.shared, [length - whole.shared for length in whole.rows]
         count = min(_CPU_GROUPS if device.type == "cpu" else 1, len(lengths))
         ends = [round((part + 1) * len(lengths) / count) for part in range(count)]
-        groups, first, start = [], 0, 0
+        groups, first, start = [], 0, shared
         for end in ends:
             sizes = torch.tensor(lengths[first:end], device=device)
             rows, width, total = end - first, max(lengths[first:end]), sum(lengths[first:end])
@@ -53,7 +57,7 @@ class Packing:
             position = torch.arange(total, device=device) - (torch.cumsum(sizes, 0) - sizes)[row]
             groups.append(PackedGroup(slice(start, start + total), rows, width, row * width + position))
             first, start = end, start + total
-        return cls(tuple(groups))
+        return cls(tuple(groups), shared)
 
 
 def packed_attention(
@@ -71,23 +75,28 @@ def packed_attention(
 
     if packing is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
-    outputs = []
+    outputs: list[Tensor] = []
+    shared = packing.shared
     for group in packing.groups:
-        q, k, v = (_side_by_side(states[:, :, group.tokens], group) for states in (query, key, value))
-        mask = _window_mask(group.width, kwargs.get("sliding_window"), query.device)
+        q, k, v = (_side_by_side(states, group, shared) for states in (query, key, value))
+        mask = _window_mask(shared + group.width, kwargs.get("sliding_window"), query.device)
         options = kwargs | {"is_causal": mask is None}
         output, _ = sdpa_attention_forward(module, q, k, v, mask, **options)
+        if shared and not outputs:
+            outputs.append(output[0, :shared])  # the same in every row
         # (rows, width, heads, size) -> (tokens, heads, size)
-        outputs.append(output.reshape(group.rows * group.width, *output.shape[2:]).index_select(0, group.slots))
+        own = output[:, shared:].reshape(group.rows * group.width, *output.shape[2:])
+        outputs.append(own.index_select(0, group.slots))
     return torch.cat(outputs).unsqueeze(0), None
 
 
-def _side_by_side(states: Tensor, group: PackedGroup) -> Tensor:
-    """(1, heads, tokens, size) -> (rows, heads, width, size), zeros where a row has ended."""
+def _side_by_side(states: Tensor, group: PackedGroup, shared: int) -> Tensor:
+    """(1, heads, all tokens, size) -> (rows, heads, shared + width, size), zeros where a row has ended."""
     _, heads, _, size = states.shape
     grid = states.new_zeros(group.rows * group.width, heads, size)
-    grid = grid.index_copy(0, group.slots, states[0].transpose(0, 1))
-    return grid.view(group.rows, group.width, heads, size).transpose(1, 2)
+    grid = grid.index_copy(0, group.slots, states[0, :, group.tokens].transpose(0, 1))
+    grid = grid.view(group.rows, group.width, heads, size).transpose(1, 2)
+    return torch.cat([states[:, :, :shared].expand(group.rows, -1, -1, -1), grid], dim=2) if shared else grid
 
 
 def _window_mask(width: int, window: int | None, device: torch.device) -> Tensor | None:

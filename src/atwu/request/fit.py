@@ -8,6 +8,7 @@ from typing import Any
 
 from atwu.benchmarks.general import general_questions
 from atwu.data.schema import Example
+from atwu.modeling.batches import RowLengths
 from atwu.modeling.footprint import Footprint
 from atwu.request.general import ANSWER_TOKENS
 from atwu.training.config import UnlearnConfig
@@ -74,7 +75,7 @@ def ways(given: Mapping[str, Any], *, device: str) -> tuple[Way, ...]:
 def fit(
     source: ModelSource,
     given: Mapping[str, Any],
-    lengths: Sequence[int],
+    lengths: RowLengths,
     *,
     device: str,
     free: float,
@@ -85,7 +86,7 @@ def fit(
     Args:
         source: the model.
         given: options of `UnlearnConfig` that were set.
-        lengths: tokens of the rows of a batch.
+        lengths: of the rows of a batch.
         device: kind of device.
         free: bytes that are free there.
         chosen: whether there is a choice; else what was given is what is looked at.
@@ -118,7 +119,7 @@ def first_fitting(tried: Sequence[Fitted], *, device: str, free: float) -> Fitte
     )
 
 
-def batch_of(forget: Rows, retain: Rows | None, config: UnlearnConfig, tokenizer: Any) -> list[int]:
+def batch_of(forget: Rows, retain: Rows | None, config: UnlearnConfig, tokenizer: Any) -> RowLengths:
     """Tokens of the rows of the largest batch; without rows to keep, the model's own answers count at full length."""
     needed = "retain" in config.recipe().needs
     kept = retain if retain is not None or not needed else _own_answers()

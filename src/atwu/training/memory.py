@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+import itertools
 from dataclasses import dataclass
 
 import torch
 
+from atwu.modeling.batches import RowLengths, worth_sharing
 from atwu.modeling.footprint import Footprint, footprint
 from atwu.training.config import TokenTrainingConfig, UnlearnConfig
 from atwu.training.model import ModelSource, model_without_weights, with_adapters
@@ -47,13 +48,13 @@ class Memory:
         return max(held + self.copies + self.optimizer + self.turning, held + self.evaluation)
 
 
-def look(source: ModelSource, config: TokenTrainingConfig, lengths: Sequence[int]) -> Footprint:
+def look(source: ModelSource, config: TokenTrainingConfig, lengths: RowLengths) -> Footprint:
     """Look at the model of a run, with the adapters of its settings.
 
     Args:
         source: the model, of which the configuration is read.
         config: the settings.
-        lengths: tokens of the rows of one batch, forget and retain rows together.
+        lengths: of the rows of one batch, forget and retain rows together.
     """
     plain = model_without_weights(source.architecture(), trust_remote_code=source.trust_remote_code)
     plain = plain.to(torch.bfloat16 if config.quantize else _dtype(source))
@@ -102,11 +103,14 @@ def memory(model: Footprint, config: TokenTrainingConfig, *, device: str) -> Mem
     )
 
 
-def longest_batch(rows: UnlearningRows, config: TokenTrainingConfig) -> list[int]:
+def longest_batch(rows: UnlearningRows, config: TokenTrainingConfig) -> RowLengths:
     """Tokens of the rows of the largest batch that there can be: the longest forget rows with the longest retain rows."""
-    sets = (each.rows for each in rows.sets.values())
+    sets = [[row.input_ids for row in each.rows] for each in rows.sets.values()]
     size = config.per_device_train_batch_size
-    return [length for found in sets for length in heapq.nlargest(size, (len(row.input_ids) for row in found))]
+    longest = [length for found in sets for length in heapq.nlargest(size, map(len, found))]
+    every = [ids for found in sets for ids in found]
+    shared = sum(1 for _ in itertools.takewhile(lambda tokens: len(set(tokens)) == 1, zip(*every, strict=False)))
+    return RowLengths(tuple(longest), worth_sharing(shared, min(map(len, every))))
 
 
 def _dtype(source: ModelSource) -> torch.dtype:
