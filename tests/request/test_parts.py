@@ -33,7 +33,7 @@ from atwu.request.verdict import (
     TEXTS,
     UNCHANGED,
     UNSEEN,
-    judge,
+    decide,
 )
 from atwu.training.memory import Memory
 
@@ -191,7 +191,7 @@ def result(**known: float) -> EvalResult:
     ],
 )
 def test_verdicts(after: EvalResult, lost: float, word: str, tmp_path: Path) -> None:
-    verdict = judge(result(forget=0.95, reworded=0.9), after, answers=(), limit=0.15, rise=lost)
+    verdict = decide(result(forget=0.95, reworded=0.9), after, answers=(), limit=0.15, rise=lost)
     assert verdict.word == word
     assert verdict.good == (word == FORGOTTEN)
     assert verdict.next or verdict.good
@@ -209,7 +209,7 @@ def test_verdicts(after: EvalResult, lost: float, word: str, tmp_path: Path) -> 
 
 
 def test_rows_that_are_not_known_leave_nothing_to_do() -> None:
-    verdict = judge(result(forget=0.08, reworded=0.08), None, answers=(), limit=0.15, rise=None)
+    verdict = decide(result(forget=0.08, reworded=0.08), None, answers=(), limit=0.15, rise=None)
     assert verdict.word == NOTHING
     assert REWORDED in {line.rows for line in verdict.lines}
     assert "nothing was written" in verdict.why

@@ -147,7 +147,7 @@ def execute(
         try:
             _unlearn_and_measure(setup, run, references, folder, source)
         finally:
-            free_memory()
+            release_memory()
     if not setup.keep_models:
         drop_weights(folder)
     if not (folder / MANIFEST_NAME).is_file():
@@ -173,7 +173,7 @@ def _unlearn_and_measure(
         )
     keep_trace()
     drop_unfinished(folder)  # of a run that was killed when its result was in place
-    free_memory()
+    release_memory()
     middle = time.perf_counter()
     result = measure(setup, folder, name=run.name, references=references)
     seconds = {"unlearn": round(middle - start, 2), "measure": round(time.perf_counter() - middle, 2)}
@@ -190,9 +190,7 @@ def measure_reference(setup: Setup, role: str, references: Mapping[str, EvalResu
     return measure(setup, model, name=role, references=references, reference=True)
 
 
-def measured_reference(
-    queue: Queue, setup: Setup, role: str, references: Mapping[str, EvalResult], file: Path
-) -> EvalResult:
+def reference_of(queue: Queue, setup: Setup, role: str, references: Mapping[str, EvalResult], file: Path) -> EvalResult:
     """The same, done by a queue and kept in a file."""
     queue.submit(role, Task(measure_reference, (setup, role, references), needs=setup.needs))
     result: EvalResult = queue.result()[1].get()
@@ -271,7 +269,7 @@ def reason_against(config: UnlearnConfig, benchmark: Benchmark) -> str | None:
     return None
 
 
-def free_memory() -> None:
+def release_memory() -> None:
     """Let go of a finished trainer: it refers to itself, and its model would wait on the device."""
     gc.collect()
     if torch.cuda.is_available():

@@ -19,9 +19,9 @@ from atwu.methods.table import METHODS, Method
 from atwu.methods.weightings.learned import LearnedScores
 
 if TYPE_CHECKING:
+    from atwu.methods.weightings.combine import Combination
     from atwu.modeling.reference import Wanted
 
-Combination = Literal["product", "mean_of_ranks"]
 _SIGNS: Mapping[str, Combination] = {"*": "product", "+": "mean_of_ranks"}
 P = TypeVar("P", bound=Part)
 

@@ -148,7 +148,8 @@ def read_records(paths: Sequence[str | Path], *, title: str | None = None) -> Re
         elif (path / EVAL_NAME).is_file():
             _add(_run(path), found, references)
         elif path.is_file():
-            _add(RunRecord(*_named(read_result(path), None, None), None, read_result(path)), found, references)
+            result = read_result(path)
+            _add(RunRecord(*_named(result, None, None), None, result), found, references)
         else:
             raise FileNotFoundError(
                 f"{path} holds no finished run: expected a study folder ({STUDY_NAME}), a run folder with {EVAL_NAME}, or a "

@@ -15,7 +15,7 @@ from atwu.modeling.opening import open_model
 from atwu.request.again import HEAD, Again, known_of, measured_again
 from atwu.request.asked import AUTO, RETAIN_LIMIT, Asked, Since
 from atwu.request.ledger import Entry, Ledger, ModelUsed
-from atwu.request.prepare import Say, after_loading, how_read, now
+from atwu.request.prepare import after_loading, how_read, now
 from atwu.request.processes import from_first
 from atwu.request.record import RequestFolder, RowsUsed
 from atwu.request.run import Outcome, carry_out
@@ -23,7 +23,7 @@ from atwu.request.thresholds import read_thresholds
 from atwu.request.verdict import FORGOTTEN, NOTHING
 from atwu.training.config import UnlearnConfig
 from atwu.training.model import ModelSource
-from atwu.training.progress import silent
+from atwu.training.progress import Say, silent
 
 logger = logging.getLogger(__name__)
 

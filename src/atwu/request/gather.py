@@ -33,7 +33,7 @@ from atwu.request.page import spoken_time
 from atwu.request.prepare import now
 from atwu.request.record import Request, RowsUsed
 from atwu.request.thresholds import Checked, Threshold, Thresholds, check, metric_of, parse_thresholds, read_thresholds
-from atwu.request.verdict import DECISIVE, REWORDED, VERDICT_NAME, read_verdict
+from atwu.request.verdict import DECISIVE, REWORDED, VERDICT_NAME, read_request_verdict
 from atwu.request.watch import read_course
 from atwu.training.card import public_command, public_text
 
@@ -80,7 +80,7 @@ def gather(
     after = _with_start(bench.all_of(AFTER), before)
     record, attacks = bench.run, tuple(_attacks(after, given, missing))
     course = None if recorded is None else read_course(bench.folder.done / "course.json")
-    judged = read_verdict(bench.folder.output) if (bench.folder.output / VERDICT_NAME).is_file() else None
+    judged = read_request_verdict(bench.folder.output) if (bench.folder.output / VERDICT_NAME).is_file() else None
     return Evidence(
         made=now(),
         request=_asking(bench, after, show_rows=show_rows),

@@ -6,9 +6,9 @@ import dataclasses
 import datetime
 import gc
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from atwu.benchmarks.sources import load_rows
 from atwu.data.schema import Example
@@ -22,17 +22,18 @@ from atwu.request.measure import measure, measured_sets, sets_of
 from atwu.request.neighbours import check_apart
 from atwu.request.record import Request, RequestFolder, RowsUsed, ThresholdsSet
 from atwu.request.retain import build_retain
-from atwu.request.verdict import HELD, Verdict, answered, judge, read_verdict, surely_known
+from atwu.request.verdict import HELD, RequestVerdict, answered, decide, read_request_verdict, surely_known
 from atwu.training.config import UnlearnConfig
 from atwu.training.model import ModelSource, checked_tokenizer
-
-Say = Callable[[str], None]
+from atwu.training.progress import Say
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """What stands before training starts."""
 
+    stands: Literal["nothing to forget", "begun", "trained", "judged"]
+    """How far the request is."""
     before: EvalResult
     """The starting model."""
     sets: Mapping[str, Sequence[Example]]
@@ -41,12 +42,10 @@ class Prepared:
     """Rows to keep that were made; None where they were given, or the method needs none."""
     request: Request | None
     """None where there is nothing to forget."""
-    verdict: Verdict | None = None
-    """Where there is nothing to forget, or it is written already."""
-    trained: bool = False
-    """Whether the run is finished."""
+    verdict: RequestVerdict | None = None
+    """Where there is nothing to forget, or it is judged already."""
     after: EvalResult | None = None
-    """The model that it left, where the verdict is written already."""
+    """The model that it left, where it is judged already."""
 
 
 def prepare(asked: Asked, folder: RequestFolder, config: UnlearnConfig, *, overwrite: bool, say: Say) -> Prepared:
@@ -103,9 +102,8 @@ def prepare(asked: Asked, folder: RequestFolder, config: UnlearnConfig, *, overw
     gc.collect()
     shown = answered(before, sets)
     if not surely_known(before) and not any(name in asked.options for name in (RATE, *LENGTH)):
-        return Prepared(
-            before, sets, made, None, judge(before, None, answers=shown, limit=asked.retain_limit, rise=None)
-        )
+        verdict = decide(before, None, answers=shown, limit=asked.retain_limit, rise=None)
+        return Prepared("nothing to forget", before, sets, made, None, verdict)
     request = Request(
         made=now(),
         about=asked.about,
@@ -124,7 +122,7 @@ def prepare(asked: Asked, folder: RequestFolder, config: UnlearnConfig, *, overw
         ledger=None if since is None else os.path.relpath(since.ledger, asked.output),
     )
     folder.begin(request, before, sets[HELD], made)
-    return Prepared(before, sets, made, request)
+    return Prepared("begun", before, sets, made, request)
 
 
 def fitting(asked: Asked, config: UnlearnConfig, place: Place) -> Fitted:
@@ -159,8 +157,9 @@ def _taken_up(asked: Asked, folder: RequestFolder, say: Say) -> Prepared:
         say(f"  {choice}")
     sets = sets_of(asked.rows, kept, asked.strangers, general or ())
     if folder.judged():
-        return Prepared(before, sets, made, request, read_verdict(folder.output), True, folder.result("after"))
-    return Prepared(before, sets, made, request, trained=folder.trained())
+        verdict, after = read_request_verdict(folder.output), folder.result("after")
+        return Prepared("judged", before, sets, made, request, verdict, after)
+    return Prepared("trained" if folder.trained() else "begun", before, sets, made, request)
 
 
 def chosen(asked: Asked, choices: Sequence[Choice]) -> dict[str, Any]:

@@ -26,16 +26,16 @@ from atwu.modeling.opening import open_model
 from atwu.request.asked import AUTO, RETAIN_LIMIT, Asked
 from atwu.request.choose import LENGTH, RATE, look_every
 from atwu.request.measure import measure
-from atwu.request.prepare import Prepared, Say, after_loading, chosen, how_read, prepare
+from atwu.request.prepare import Prepared, after_loading, chosen, how_read, prepare
 from atwu.request.processes import from_first
 from atwu.request.record import RequestFolder
 from atwu.request.shown import verdict_frame, verdict_html
 from atwu.request.thresholds import read_thresholds
-from atwu.request.verdict import HELD, REWORDED, Verdict, answered_again, goal, judge, upper
+from atwu.request.verdict import HELD, REWORDED, RequestVerdict, answered_again, decide, goal, upper
 from atwu.request.watch import Limits, Watch, WatchedRows, read_course
 from atwu.training.config import UnlearnConfig
 from atwu.training.model import checked_tokenizer
-from atwu.training.progress import silent
+from atwu.training.progress import Say, silent
 from atwu.training.run import FinishedRun, ModelSource, run_unlearn
 from atwu.training.trainer import UnlearnTrainer
 
@@ -52,7 +52,7 @@ WATCHED = 24
 class Outcome:
     """What a request left."""
 
-    verdict: Verdict
+    verdict: RequestVerdict
     run: FinishedRun | None
     """None if there was nothing to do."""
     before: EvalResult
@@ -158,11 +158,12 @@ def carry_out(
         return found
 
     prepared = from_first(config, prepared_here)
-    if prepared.request is None:
+    if prepared.stands == "nothing to forget":
         assert prepared.verdict is not None
         return Outcome(prepared.verdict, None, prepared.before, None)
+    assert prepared.request is not None
     final, kept = UnlearnConfig(**chosen(asked, prepared.request.choices)), _source_of(prepared, asked)
-    if prepared.trained:
+    if prepared.stands != "begun":
         record = folder.run()
         finished = FinishedRun(folder.output, record["train_seconds"], record["steps"], record["resumed_from_step"])
     else:
@@ -181,7 +182,8 @@ def carry_out(
             if config.process_index == 0 and not folder.has_something_to_lose():
                 folder.discard()
             raise
-    if prepared.verdict is not None:
+    if prepared.stands == "judged":
+        assert prepared.verdict is not None
         return Outcome(prepared.verdict, finished, prepared.before, prepared.after)
     verdict, after = from_first(config, lambda: _judge(asked, folder, prepared, final, kept, say))
     return Outcome(verdict, finished, prepared.before, after)
@@ -209,13 +211,13 @@ def _watch(
 
 def _judge(
     asked: Asked, folder: RequestFolder, prepared: Prepared, config: UnlearnConfig, kept: str | None, say: Say
-) -> tuple[Verdict, EvalResult]:
+) -> tuple[RequestVerdict, EvalResult]:
     """Measure what the run left, and write the verdict."""
     assert prepared.request is not None
     model, tokenizer = open_model(str(folder.output), after_loading(asked.source, config), device=config.device)
     say("measuring the unlearned model on the same rows")
     after = measure(model, tokenizer, prepared.sets, **how_read(config), name="after")
-    verdict = judge(
+    verdict = decide(
         prepared.before,
         after,
         answers=answered_again(prepared.request.shown, after, prepared.sets),

@@ -88,7 +88,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RequestVerdict:
     """The outcome of a run."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
@@ -129,8 +129,8 @@ class Verdict:
         return "\n".join(wrapped for line in out for wrapped in _wrapped(line))
 
 
-def read_verdict(folder: Path) -> Verdict:
-    """Read what `Verdict.write` wrote.
+def read_request_verdict(folder: Path) -> RequestVerdict:
+    """Read what `RequestVerdict.write` wrote.
 
     Raises:
         FileNotFoundError, ValueError: it is not there, or not as declared.
@@ -139,8 +139,8 @@ def read_verdict(folder: Path) -> Verdict:
 
 
 @cache
-def _adapter() -> TypeAdapter[Verdict]:
-    return TypeAdapter(Verdict)
+def _adapter() -> TypeAdapter[RequestVerdict]:
+    return TypeAdapter(RequestVerdict)
 
 
 def surely_known(start: EvalResult) -> bool:
@@ -179,7 +179,7 @@ def goal(start: EvalResult, name: str) -> float:
     return CHANCE[name] if found is None or found.value is None else max(found.value, CHANCE[name])
 
 
-def judge(
+def decide(
     before: EvalResult,
     after: EvalResult | None,
     *,
@@ -187,7 +187,7 @@ def judge(
     limit: float,
     rise: float | None,
     then: tuple[str, ...] = (),
-) -> Verdict:
+) -> RequestVerdict:
     """The verdict on a run.
 
     Args:
@@ -205,11 +205,11 @@ def judge(
             "Nothing was changed, and nothing was written."
         )
         advice = "ask the model yourself; rows that it answers in other words than yours do not count as known"
-        return Verdict(NOTHING, why, lines_of(before, None), answers, (advice,), limits)
+        return RequestVerdict(NOTHING, why, lines_of(before, None), answers, (advice,), limits)
     cost = f"what should stay lost {max(rise, 0):.3f} nats per token (limit {limit:g})"
     word, why, advice = _outcome(before, after, damaged=not rise <= limit)
     advices = (*filter(None, [advice]), *then)
-    return Verdict(word, f"{why}; {cost}.", lines_of(before, after), answers, advices, limits)
+    return RequestVerdict(word, f"{why}; {cost}.", lines_of(before, after), answers, advices, limits)
 
 
 def _outcome(before: EvalResult, after: EvalResult, *, damaged: bool) -> tuple[str, str, str]:

@@ -8,7 +8,7 @@ import logging
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,18 +26,18 @@ from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.load import load_model, weight_bytes
 from atwu.modeling.opening import Loading, open_model
 from atwu.modeling.rounding import moved, plain_weights
+from atwu.request.asked import RETAIN_LIMIT
 from atwu.request.measure import measure, measured_sets
-from atwu.request.verdict import UNSEEN, Verdict, answered, answered_again
+from atwu.request.verdict import UNSEEN, RequestVerdict, answered, answered_again
 from atwu.shipping.formats import Format, Written, same_tokens
 from atwu.shipping.source import Source, read_source
 from atwu.shipping.verdict import GOOD, judge_export, lost, run_limits
 from atwu.training.card import public_text
+from atwu.training.progress import Say
 
 logger = logging.getLogger(__name__)
 
 RECORD_NAME, RECORD_SCHEMA = "export.json", "atwu.export/1"
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Exported:
 
     model: Path
     """What `--model` takes."""
-    verdict: Verdict
+    verdict: RequestVerdict
     bytes: int
     """Size of all files."""
 
@@ -70,7 +70,7 @@ def export(
     unseen: str | None = None,
     gguf_type: str = "Q8_0",
     llama_cpp: str | Path | None = None,
-    retain_limit: float = 0.15,
+    retain_limit: float = RETAIN_LIMIT,
     loading: Loading | None = None,
     device: str | None = None,
     overwrite: bool = False,

@@ -19,7 +19,7 @@ from atwu.request.verdict import (
     REWORDED,
     VERDICT_NAME,
     Answered,
-    Verdict,
+    RequestVerdict,
     lines_of,
     upper,
 )
@@ -63,7 +63,7 @@ def judge_export(
     answers: tuple[Answered, ...],
     told: str = "",
     then: tuple[str, ...] = (),
-) -> Verdict:
+) -> RequestVerdict:
     """The verdict on an export.
 
     Args:
@@ -99,7 +99,7 @@ def judge_export(
         why += " What the run itself had left (" + ", ".join(dict.fromkeys(still)) + ") is still there."
     why += f" What should stay lost {max(cost, 0):.3f} nats per token more (limit {limit:g})."
     advice = () if word in GOOD else (_ADVICE[word],)
-    return Verdict(word, f"{why}{told}", lines_of(before, after), answers, (*advice, *then), limits)
+    return RequestVerdict(word, f"{why}{told}", lines_of(before, after), answers, (*advice, *then), limits)
 
 
 def _outcome(back: list[str], little: list[str], perhaps: list[str], *, damaged: bool) -> tuple[str, str]:

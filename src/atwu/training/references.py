@@ -1,6 +1,6 @@
-"""Tables of numbers that a run looks up by row: the starting model's, and token weights fixed before training.
+"""Tables of the starting model's numbers that a run looks up by row.
 
-The starting model's numbers are read once and cached on disk, or taken in every step from the model with its adapters off or
+They are read once and cached on disk, or taken in every step from the model with its adapters off or
 from a second, frozen model. What a recipe does not need is neither computed nor loaded.
 """
 

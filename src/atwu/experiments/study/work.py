@@ -34,8 +34,8 @@ from atwu.experiments.run import (
     Run,
     Setup,
     execute,
-    measured_reference,
     prefers,
+    reference_of,
 )
 from atwu.experiments.study.plan import Plan
 from atwu.experiments.targets import identity
@@ -180,7 +180,7 @@ class Work:
             if self._jobs.known(file.parent) != job or not file.is_file():
                 self._say(f"measuring the {role} model")
                 self._jobs.begin(file.parent, job)
-                found[role] = measured_reference(queue, self._setup, role, dict(found), file)
+                found[role] = reference_of(queue, self._setup, role, dict(found), file)
             else:
                 found[role] = read_result(file)
         return found

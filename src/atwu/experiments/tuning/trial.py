@@ -29,8 +29,8 @@ from atwu.experiments.run import (
     Run,
     Setup,
     execute,
-    measured_reference,
     reason_against,
+    reference_of,
     run_config,
 )
 from atwu.experiments.targets import Models
@@ -79,7 +79,7 @@ def run_search(
     if objective.needs_original:
         file = trials_folder(search, Path(folder)) / f"original-{short_hash(what)[:12]}.json"
         there = file.is_file()
-        references[ORIGINAL] = read_result(file) if there else measured_reference(queue, setup, ORIGINAL, {}, file)
+        references[ORIGINAL] = read_result(file) if there else reference_of(queue, setup, ORIGINAL, {}, file)
     trial = RunTrial(search, setup, references)
     return run_trials(search, trial, queue, folder=folder, what=what, needs=setup.needs, progress=progress, say=say)
 
