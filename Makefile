@@ -43,8 +43,8 @@ site: $(READY)
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --upgrade pip -c constraints.txt
-	$(VENV)/bin/python -m pip install --quiet --no-compile torch -c constraints.txt
-	$(VENV)/bin/python -m pip install --quiet --no-compile -e ".[dev]" -c constraints.txt
+	$(VENV)/bin/python -m pip install --quiet torch -c constraints.txt
+	$(VENV)/bin/python -m pip install --quiet -e ".[dev]" -c constraints.txt
 	touch $@
 
 clean:

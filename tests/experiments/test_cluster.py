@@ -43,17 +43,16 @@ def environment(tmp_path_factory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def nodes(environment) -> Iterator[object]:
-    """The cluster: a head that does no work, so that any other node may be taken away; a command uses it by its address."""
+    """The cluster; a command uses it through its address."""
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'atwu[cluster]'")
     from ray.cluster_utils import Cluster as Nodes
 
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment.items():
             patch.setenv(name, value)
-        head = {**NODE, "num_cpus": 0, "include_dashboard": False, "_system_config": QUICK}
+        head = {**NODE, "include_dashboard": False, "_system_config": QUICK}
         found = Nodes(initialize_head=True, head_node_args=head)
-        for _ in range(2):
-            found.add_node(**NODE)
+        found.add_node(**NODE)
         yield found
         found.shutdown()
 
@@ -102,24 +101,16 @@ def working() -> list[int]:
     return found
 
 
-def node_of(nodes, worker: int):
-    """The node that a worker belongs to: its raylet is an ancestor."""
-    raylets = {node.all_processes["raylet"][0].process.pid: node for node in nodes.worker_nodes}
-    while worker > 1 and worker not in raylets:
-        worker = int(Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[1])
-    return raylets[worker]
-
-
 @pytest.mark.slow
 def test_lost_workers_and_nodes_change_nothing(nodes, folder, environment):
     output = folder / "cluster"
     study = ["study", "run", folder / "mine.yaml"]
     process = Started([*study, "--output", output, "--cluster", nodes.address], env=os.environ | environment)
-    until(lambda: (output / "references" / "original" / "eval.json").is_file() and working(), process)
+    until(lambda: (output / "references" / "original" / "eval.json").is_file() and len(working()) == 2, process)
     os.kill(working()[0], signal.SIGKILL)
     until(lambda: "a worker was lost (WorkerCrashedError)" in process.said(), process)
-    until(working, process)
-    nodes.remove_node(node_of(nodes, working()[0]), allow_graceful=False)
+    until(lambda: len(working()) == 2, process)
+    nodes.remove_node(nodes.list_all_nodes()[1], allow_graceful=False)
     until(lambda: "a worker was lost (NodeDiedError)" in process.said(), process)
     nodes.add_node(**NODE)
     done = process.wait()

@@ -86,7 +86,7 @@ def test_a_second_request_goes_on_with_the_first_and_may_be_killed(
     def stop(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    for module, name in ((run, "judge"), (further, "measured_again")):
+    for module, name in ((run, "decide"), (further, "measured_again")):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, stop)
             with pytest.raises(KeyboardInterrupt):
