@@ -36,6 +36,7 @@ from atwu.training.model import LoadedModel, as_given
 from atwu.training.progress import ProgressLine, Say, log_text
 from atwu.training.record import Course, push, run_record, save_result, write_about
 from atwu.training.rows import RowSet
+from atwu.training.sharding import gathered, shard_here
 
 logger = logging.getLogger(__name__)
 
@@ -139,14 +140,8 @@ class TokenTrainer(Trainer):
         """Also shards processes on CPUs, for which accelerate leaves its FSDP plugin out and says nothing."""
         super().create_accelerator_and_postprocess()
         if self.args.fsdp and not self.is_fsdp_enabled:
-            from accelerate.state import PartialState
-            from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
-
-            state, plugin = self.accelerator.state, FullyShardedDataParallelPlugin(**self.args.fsdp_plugin_args)
-            if state.mixed_precision != "no":
-                plugin.set_mixed_precision(state.mixed_precision)
-            state.fsdp_plugin, self.is_fsdp_enabled = plugin, True
-            state.distributed_type = PartialState._shared_state["distributed_type"] = DistributedType.FSDP
+            shard_here(self.accelerator, self.args.fsdp_plugin_args)
+            self.is_fsdp_enabled = True
 
     def _whole(self, asked: str | bool | None) -> str | None:
         """The checkpoint to resume from."""
@@ -305,21 +300,13 @@ class TokenTrainer(Trainer):
             if not self.sharded:
                 super().save_model(folder, _internal_call=True)
             elif self._saving_to is None:
-                self._save(folder, state_dict=self._gathered())
+                self._save(folder, state_dict=gathered(self.accelerator, self.model))
             else:  # a checkpoint has the weights where it has the optimizer's state
                 Path(str(folder)).mkdir(parents=True, exist_ok=True)
         finally:
             self.args.hub_token = token
         if self.args.should_save:
             Path(folder or str(self.args.output_dir), "training_args.bin").unlink(missing_ok=True)
-
-    def _gathered(self) -> dict[str, Tensor]:
-        """All weights of a sharded model, in the first process; tied ones are one tensor, as `save_pretrained` expects."""
-        weights: dict[str, Tensor] = self.accelerator.get_state_dict(self.model)
-        named = list(cast(nn.Module, self.model).named_parameters(remove_duplicate=False))
-        first = {id(parameter): name for name, parameter in reversed(named)}
-        shared = {name: weights[first[id(parameter)]] for name, parameter in named if name in weights}
-        return weights | shared
 
     # Checkpoints
 

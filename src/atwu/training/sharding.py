@@ -1,0 +1,35 @@
+"""Weights that are sharded over processes (FSDP 2): what accelerate and transformers leave to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+    from torch import Tensor
+
+
+def shard_here(accelerator: Accelerator, options: Mapping[str, Any]) -> None:
+    """Have an accelerator shard that left its FSDP plugin out, as it does for processes on CPUs.
+
+    Args:
+        options: of the plugin.
+    """
+    from accelerate.state import PartialState
+    from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
+
+    state, plugin = accelerator.state, FullyShardedDataParallelPlugin(**options)
+    if state.mixed_precision != "no":
+        plugin.set_mixed_precision(state.mixed_precision)
+    state.fsdp_plugin = plugin
+    state.distributed_type = PartialState._shared_state["distributed_type"] = DistributedType.FSDP
+
+
+def gathered(accelerator: Accelerator, model: Any) -> dict[str, Tensor]:
+    """All weights of a sharded model, in the first process; tied ones are one tensor, as `save_pretrained` expects."""
+    weights: dict[str, Tensor] = accelerator.get_state_dict(model)
+    named = list(model.named_parameters(remove_duplicate=False))
+    first = {id(parameter): name for name, parameter in reversed(named)}
+    shared = {name: weights[first[id(parameter)]] for name, parameter in named if name in weights}
+    return weights | shared
