@@ -233,17 +233,14 @@ def test_kl_is_that_of_the_reference_to_the_model(setting):
     assert out.retain.item() == pytest.approx(total / count, abs=1e-10)
 
 
+def legacy_jensun(model, reference, rows):
+    given = {"method": "jensun", "legacy": True, "reference": reference, "refusal_ids": (7, 11)}
+    return atwu.unlearning_loss(model, rows["forget"], rows["retain"], **given)
+
+
 def test_legacy_jensun_aims_at_both_tokens_everywhere(setting):
     model, reference, batches = setting
-    out = atwu.unlearning_loss(
-        model,
-        batches["forget"],
-        batches["retain"],
-        method="jensun",
-        legacy=True,
-        reference=reference,
-        refusal_ids=(7, 11),
-    )
+    out = legacy_jensun(model, reference, batches)
     tables = torch.log_softmax(
         model(batches["forget"]["input_ids"], attention_mask=batches["forget"]["attention_mask"]).logits, -1
     ).exp()
@@ -270,15 +267,7 @@ def test_legacy_jensun_counts_the_same_positions_whatever_side_is_padded(setting
             for row, size in enumerate(part["attention_mask"].sum(dim=1).tolist()):
                 for key in part:
                     part[key][row] = part[key][row].roll(part[key].shape[1] - size)
-        return atwu.unlearning_loss(
-            model,
-            rows["forget"],
-            rows["retain"],
-            method="jensun",
-            legacy=True,
-            reference=reference,
-            refusal_ids=(7, 11),
-        )
+        return legacy_jensun(model, reference, rows)
 
     right, left = loss(False), loss(True)
     assert right.mask.sum().item() == int(batches["forget"]["attention_mask"].sum())

@@ -36,7 +36,7 @@ from atwu.training.model import LoadedModel, as_given
 from atwu.training.progress import ProgressLine, Say, log_text
 from atwu.training.record import Course, push, run_record, save_result, write_about
 from atwu.training.rows import RowSet
-from atwu.training.sharding import gathered, shard_here
+from atwu.training.sharding import gathered, repeats, shard_here
 
 logger = logging.getLogger(__name__)
 
@@ -123,10 +123,7 @@ class TokenTrainer(Trainer):
         if checkpoint is not None:
             self._say(f"resuming the unfinished run at step {step_of(checkpoint)}")
         if repeated := self.args.rows_repeated(len(cast(Any, self.train_dataset))):
-            self._say(
-                f"warning: the last step of an epoch repeats {repeated} of its first rows, so that all processes have as "
-                "many; choose sizes that divide the rows, or --dataloader-drop-last, for the steps of one process"
-            )
+            self._say(repeats(repeated))
         try:
             self._prepare_run()
             if self.args.save_strategy == "no":

@@ -1,4 +1,4 @@
-"""Weights that are sharded over processes (FSDP 2): what accelerate and transformers leave to do."""
+"""Several processes, and weights that are sharded over them (FSDP 2): what accelerate and transformers leave to do."""
 
 from __future__ import annotations
 
@@ -8,6 +8,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from accelerate import Accelerator
     from torch import Tensor
+
+
+def repeats(rows: int) -> str:
+    """What accelerate does without a word where the rows do not divide into batches of all processes."""
+    return (
+        f"warning: the last step of an epoch repeats {rows} of its first rows, so that all processes have as many; choose "
+        "sizes that divide the rows, or --dataloader-drop-last, for the steps of one process"
+    )
 
 
 def shard_here(accelerator: Accelerator, options: Mapping[str, Any]) -> None:
