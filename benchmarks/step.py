@@ -6,7 +6,7 @@
 `plain` is transformers' model with its own loss: a pass for the forget rows and one for the retain rows, padded, with logits
 at every position. `open-unlearning` calls that project's own loss functions, from a checkout, and keeps the copy of the
 starting model that its trainers keep. `padded` is our step with rows side by side. All sides take the same optimizer step
-(AdamW) on the same rows: 8 to forget and 8 to keep, as long as TOFU rows in a Llama-3 chat template (58 ± 4 prompt and
+(AdamW) on the same rows: 8 to forget and 8 to keep (--rows), as long as TOFU rows in a Llama-3 chat template (58 ± 4 prompt and
 37 ± 15 answer tokens). What NPO compares with, atwu computes once before training, in one forward pass of every row; that is
 not part of its step.
 
@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import copy
+import dataclasses
 import importlib.util
 import itertools
 import json
@@ -55,7 +56,6 @@ GROUPS = (
     (("npo", "open-unlearning"), ("npo", "atwu")),
 )
 """Method and side; those of a line take turns."""
-ROWS = 8
 SCORER_EVERY, MAX_STEPS = 5, 5000
 
 
@@ -67,6 +67,7 @@ class Setting:
     device: str
     precision: str
     steps: int
+    rows: int
     checkout: str | None
 
 
@@ -91,9 +92,9 @@ def build_batches(setting: Setting) -> list[tuple[dict[str, Any], dict[str, Any]
         return int((mean + std * torch.randn(1, generator=generator)).clamp(low, high))
 
     def rows() -> dict[str, Any]:
-        lengths = [(draw(58, 4, 48, 80), draw(37, 15, 5, 90)) for _ in range(ROWS)]
+        lengths = [(draw(58, 4, 48, 80), draw(37, 15, 5, 90)) for _ in range(setting.rows)]
         width = max(prompt + answer for prompt, answer in lengths)
-        ids = torch.randint(3, vocabulary, (ROWS, width), generator=generator)
+        ids = torch.randint(3, vocabulary, (setting.rows, width), generator=generator)
         mask, labels = torch.zeros_like(ids), torch.full_like(ids, -100)
         for row, (prompt, answer) in enumerate(lengths):
             mask[row, : prompt + answer] = 1
@@ -235,7 +236,7 @@ def take_turns(setting: Setting, sides: tuple[tuple[str, str], ...], *, count: b
     times: dict[tuple[str, str], list[float]] = {each: [] for each in sides}
     for index in range(setting.steps + 2):
         for each, (_, pipe) in running.items():
-            time.sleep(0.3)  # until the other side's threads have stopped spinning
+            time.sleep(0.3 * (setting.device == "cpu"))  # until the other side's threads have stopped spinning
             pipe.send("step")
             times[each].append(pipe.recv())
         print(f"\r{setting.shape}: step {index + 1}/{setting.steps + 2}", end="", file=sys.stderr, flush=True)
@@ -255,7 +256,7 @@ def memory(setting: Setting, sides: tuple[tuple[str, str], ...]) -> dict[tuple[s
     """Peak bytes of each side over three steps, one side at a time."""
     # glibc then maps every larger tensor on its own and returns it when freed; without this, what it hoards is counted.
     os.environ["MALLOC_MMAP_THRESHOLD_"] = str(1 << 18)
-    one = Setting(setting.shape, setting.device, setting.precision, 1, setting.checkout)
+    one = dataclasses.replace(setting, steps=1)
     try:
         return {each: take_turns(one, (each,), count=False)[each][2] for each in sides}
     finally:
@@ -286,6 +287,7 @@ def main() -> None:
     parser.add_argument(
         "--steps", type=int, default=10, help="timed steps of a side; a multiple of 5 counts scorers fairly"
     )
+    parser.add_argument("--rows", type=int, default=8, help="to forget, and as many to keep")
     parser.add_argument("--open-unlearning", metavar="CHECKOUT", help="folder of github.com/locuslab/open-unlearning")
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     given = parser.parse_args()
@@ -297,9 +299,14 @@ def main() -> None:
     line = "{:>11} {:>9} {:>15} {:>8} {:>8} {:>8} {:>8} {:>8}"
     print(line.format("shape", "method", "side", "s/step", "stdev", "GFLOP", "of peak", "peak MB"))
     for shape in given.shape or SHAPES:
-        setting = Setting(shape, given.device, given.precision, given.steps, given.open_unlearning)
+        setting = Setting(shape, given.device, given.precision, given.steps, given.rows, given.open_unlearning)
         for group in groups:
-            found, held = take_turns(setting, group, count=True), memory(setting, group)
+            found = take_turns(setting, group, count=True)
+            held = (
+                {each: values[2] for each, values in found.items()}
+                if given.device == "cuda"
+                else memory(setting, group)
+            )
             for (method, side), (seconds, work, _) in found.items():
                 share = work / sum(seconds) / peak
                 numbers = (f"{statistics.mean(seconds):.3f}", f"{statistics.stdev(seconds):.3f}")

@@ -98,4 +98,4 @@ def test_what_only_this_process_has_registered_is_refused_by_others(tmp_path, mo
     assert "with --processes 1" in str(done.exception)
     assert not Path("cache").exists()  # nothing was trained
     with Here() as queue:
-        check_workers(queue, ["mine"], [{"weighting": "saturation", "beta": 2.0}], ["memorization"])
+        check_workers(queue, ["mine"], [{"weighting": "saturation*rarity", "beta": 2.0}], ["memorization"])

@@ -37,6 +37,7 @@ from atwu.experiments.targets import Models
 from atwu.judge.verdicts import Judge
 from atwu.methods.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS
 from atwu.methods.plugins import load_plugins
+from atwu.methods.recipe import split_weighting
 from atwu.methods.table import METHODS
 from atwu.methods.weightings.scorer import find_scorer
 from atwu.modeling.device import pick_device
@@ -229,7 +230,13 @@ def check_workers(
     Raises:
         ValueError: they do not; a script has registered it, which other processes need not run.
     """
-    parts = (each[kind] for each in options for kind in PARTS if isinstance(each.get(kind), str))
+    parts = (
+        name
+        for each in options
+        for kind in PARTS
+        if isinstance(each.get(kind), str)
+        for name in split_weighting(each[kind])[0]
+    )
     queue.submit("names", Task(_unknown, (tuple(dict.fromkeys([*methods, *parts, *metrics])),)))
     if lacking := queue.result()[1].get():
         raise ValueError(
