@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +45,14 @@ def _scratch() -> tempfile.TemporaryDirectory[str]:
 def short_hash(value: Any) -> str:
     """Hash of plain JSON, 32 hexadecimal digits."""
     return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def json_of_list(values: Iterable[Any]) -> Iterator[bytes]:
+    """Pieces of the JSON of a list whose values are not all held at once."""
+    yield b"["
+    for number, value in enumerate(values):
+        yield (", " if number else "").encode() + json.dumps(value, sort_keys=True).encode()
+    yield b"]"
 
 
 def is_cached(folder: Path, key: Mapping[str, Any]) -> bool:

@@ -29,6 +29,7 @@ LONGEST_YAML = 1 << 20
 """Characters; settings are written by hand."""
 
 T = TypeVar("T")
+_MARK = b"\xef\xbb\xbf"
 
 
 def file_bytes(path: str | Path) -> bytes:
@@ -38,11 +39,23 @@ def file_bytes(path: str | Path) -> bytes:
         FileNotFoundError: there is none.
         ValueError: a folder, a pipe or a device, which might never end.
     """
+    return _regular(path).read_bytes().removeprefix(_MARK)
+
+
+def _regular(path: str | Path) -> Path:
     path = Path(path)
     kind = path.stat().st_mode
     if not stat.S_ISREG(kind):
         raise ValueError(f"{path} is {'a folder' if stat.S_ISDIR(kind) else 'no ordinary file'}; give a file.")
-    return path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    return path
+
+
+def file_lines(path: str | Path) -> Iterator[bytes]:
+    """Lines of a regular file, one after the other, with their ends and without a byte-order mark; raises as `file_bytes`."""
+    with _regular(path).open("rb") as file:
+        first = file.readline()
+        yield first.removeprefix(_MARK)
+        yield from file
 
 
 def file_text(path: str | Path) -> str:

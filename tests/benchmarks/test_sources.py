@@ -197,6 +197,20 @@ class TestParquet:
             load_rows(save(tmp_path, "a.parquet", b"PAR0 nothing here"))
 
 
+@pytest.mark.parametrize("form", ["file", "stream"])
+def test_arrow(tmp_path, form):
+    arrow = pytest.importorskip("pyarrow")
+    ipc, path = importlib.import_module("pyarrow.ipc"), tmp_path / "a.arrow"
+    table = arrow.Table.from_pylist(ROWS)
+    with (ipc.new_file if form == "file" else ipc.new_stream)(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=1)
+    assert load_rows(path).rows == load_rows(save(tmp_path, "a.json", json.dumps(ROWS).encode())).rows
+    cut = path.with_name("b.arrow")
+    cut.write_bytes(b"ARROW1 nothing here")
+    with pytest.raises(ValueError, match=r"b\.arrow, after row 0: not readable as Arrow"):
+        load_rows(cut)
+
+
 class TestNames:
     def test_missing_file_names_near_matches(self, tmp_path):
         save(tmp_path, "forget10.jsonl", b"")

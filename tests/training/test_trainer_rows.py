@@ -6,13 +6,16 @@ import dataclasses
 import json
 
 import pytest
+import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from atwu import FinetuneConfig, FinetuneTrainer, UnlearnConfig, UnlearnTrainer, load_rows
+from atwu.data import spool
+from atwu.data.spool import Spool
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.training.rows import unlearning_rows
 from atwu.training.run import ModelSource, unlearn_trainer
-from tests.training.conftest import make_rows, make_trainer
+from tests.training.conftest import make_rows, make_trainer, weights
 
 
 def test_rows_without_labels_are_refused_only_where_labels_matter(model_folder, tmp_path):
@@ -199,3 +202,29 @@ def test_arguments_of_transformers_trainer_are_refused_by_the_right_name(model_f
         UnlearnTrainer(str(model_folder), tokenizer=None, **rows)
     with pytest.raises(TypeError, match="needs forget_dataset: the rows to remove"):
         UnlearnTrainer(str(model_folder))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "atwu"},
+        {"method": "satga", "weighting": "nouns+rarity", "noun_finder": "simple"},
+        {"method": "npo", "retain_loss": "kl"},
+    ],
+    ids=lambda options: options["method"],
+)
+def test_rows_on_disk_train_as_rows_in_memory(options, model_folder, tmp_path, monkeypatch):
+    trained = []
+    for most in (3, 1000):
+        monkeypatch.setattr(spool, "IN_MEMORY", most)
+        monkeypatch.setenv("ATWU_CACHE", str(tmp_path / str(most)))
+        trainer = make_trainer(model_folder, tmp_path, max_steps=3, **options)
+        assert isinstance(trainer.sets["forget"].rows, Spool) == (most == 3)
+        trainer.train()
+        trained.append(
+            (weights(trainer), trainer.state.log_history, [rows.fingerprint for rows in trainer.sets.values()])
+        )
+    (first, logs, prints), (second, same_logs, same_prints) = trained
+    assert torch.equal(first, second)
+    assert prints == same_prints
+    assert [log.get("forget_loss") for log in logs] == [log.get("forget_loss") for log in same_logs]

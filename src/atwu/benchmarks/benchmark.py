@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from atwu.data.schema import Example
 if TYPE_CHECKING:
     from atwu.benchmarks.rwku.probes import RwkuProbes
 
-Rows = tuple[Example, ...]
+Rows = Sequence[Example]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import re
+from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from atwu.benchmarks.people.rows import SPLITS, people_rows
 from atwu.benchmarks.rwku.rows import rwku_rows
 from atwu.benchmarks.tofu.rows import tofu_rows
 from atwu.data.records import READERS, Record, file_records, hub_records
-from atwu.data.rows import fingerprint, ignored_columns, parse_row
+from atwu.data.rows import fingerprint, ignored_columns, kept, parse_row
 from atwu.data.schema import Example
 from atwu.data.target_words import target_words_warnings
 
@@ -41,7 +42,8 @@ PREFIXES: Mapping[str, Callable[[str], SourceRows]] = {"people": people_rows, "t
 class LoadedRows:
     """Rows of one source."""
 
-    rows: tuple[Example, ...]
+    rows: Sequence[Example]
+    """In memory or, where there are many, on disk."""
     source: str
     """The source as it was given."""
     warnings: tuple[str, ...]
@@ -74,20 +76,31 @@ def load_rows(source: str | Path, *, limit: int | None = None) -> LoadedRows:
     if limit is not None and limit < 1:
         raise ValueError(f"limit must be at least 1, got {limit}; leave it out to read every row.")
     parts = _parts(source)
-    rows: list[Example] = []
     warnings: list[str] = []
-    for part in parts:
-        if limit is not None and len(rows) == limit:
-            break
-        found = _read(part, None if limit is None else limit - len(rows))
-        if not found.rows:
-            raise ValueError(f"{part} is empty: it holds no rows; expected at least one.")
-        rows += found.rows
-        warnings += [note if len(parts) == 1 else f"{part}: {note}" for note in found.warnings]
-    repeats = len(rows) - len(set(rows))
-    if repeats:
+    hashes = array("q")
+
+    def every() -> Iterator[Example]:
+        for part in parts:
+            before, notes = len(hashes), list[str]()
+            if limit is not None and before >= limit:
+                break
+            for row in _read(part, None if limit is None else limit - before, notes):
+                hashes.append(hash(row))
+                yield row
+            if len(hashes) == before:
+                raise ValueError(f"{part} is empty: it holds no rows; expected at least one.")
+            warnings.extend(note if len(parts) == 1 else f"{part}: {note}" for note in notes)
+
+    rows = kept(every())
+    if repeats := len(rows) - _different(hashes):
         warnings.append(f"duplicate rows: {repeats} of {len(rows)} repeat an earlier row exactly (kept)")
-    return LoadedRows(rows=tuple(rows), source=name, warnings=tuple(warnings))
+    return LoadedRows(rows=rows, source=name, warnings=tuple(warnings))
+
+
+def _different(hashes: array[int]) -> int:
+    import numpy as np
+
+    return len(np.unique(np.frombuffer(hashes, dtype=np.int64)))
 
 
 def _parts(source: str | Path) -> tuple[str | Path, ...]:
@@ -99,22 +112,24 @@ def _parts(source: str | Path) -> tuple[str | Path, ...]:
     return parts
 
 
-def _read(source: str | Path, limit: int | None) -> SourceRows:
+def _read(source: str | Path, limit: int | None, notes: list[str]) -> Iterator[Example]:
+    """Rows of one source; what a reader should know of them is added to the notes after the last."""
     name = str(source)
     prefix, colon, _ = name.partition(":")
     if not isinstance(source, Path) and colon and prefix in PREFIXES:
         found = PREFIXES[prefix](name)
-        return replace(found, rows=found.rows[:limit])
+        notes.extend(found.warnings)
+        yield from found.rows[:limit]
+        return
     path = Path(name).expanduser()
     records = file_records(path) if _is_file_name(source, path) else _hub_rows(name)
-    rows: list[Example] = []
     ignored: set[str] = set()
     mended: Counter[str] = Counter()
     for where, obj in islice(records, limit):
-        rows.append(parse_row(obj, where=where, counts=mended))
+        yield parse_row(obj, where=where, counts=mended)
         ignored |= ignored_columns(obj)
-    columns = [f"ignored columns: {', '.join(sorted(ignored))}"] if ignored else []
-    return SourceRows(tuple(rows), (), (*columns, *target_words_warnings(mended)))
+    notes.extend([f"ignored columns: {', '.join(sorted(ignored))}"] if ignored else [])
+    notes.extend(target_words_warnings(mended))
 
 
 def _is_file_name(source: str | Path, path: Path) -> bool:

@@ -20,6 +20,6 @@ def spread(rows: Sequence[T], count: int | None) -> tuple[T, ...]:
     return tuple(rows[index * len(rows) // count] for index in range(count))
 
 
-def measured(rows: Sequence[Example]) -> tuple[Example, ...]:
+def measured(rows: Sequence[Example]) -> Sequence[Example]:
     """At most `MOST_ROWS` of the rows, evenly spaced."""
     return spread(rows, MOST_ROWS)

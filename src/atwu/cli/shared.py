@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +59,7 @@ class ReadsRows:
         return open_model(self.model, self.loading, device=self.device)
 
 
-def open_rows(source: str | None, *, limit: int | None = None) -> tuple[Example, ...]:
+def open_rows(source: str | None, *, limit: int | None = None) -> Sequence[Example]:
     """The rows of a source, at most `limit` of them, evenly spaced; nothing without a source. Warnings are printed."""
     if source is None:
         return ()

@@ -7,12 +7,14 @@ not; in a plain text row every token does except the first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from atwu.data.render import PLAIN_TEMPLATE, RenderedRow, check_system, render
 from atwu.data.schema import IGNORE_INDEX, Example, Message
+from atwu.data.spool import gather
 
 Range = tuple[int, int]
 _SPACE_MARKS = "▁Ġ "
@@ -43,11 +45,32 @@ class EncodedRow:
         return self.input_ids[: self.answer_start]
 
 
+def kept(rows: Iterable[EncodedRow]) -> Sequence[EncodedRow]:
+    """The rows, in memory or, where there are many, on disk."""
+    return gather(rows, _plain, _again)
+
+
+def _plain(row: EncodedRow) -> list[Any]:
+    return [getattr(row, each.name) for each in fields(row)]
+
+
+def _again(plain: Sequence[Any]) -> EncodedRow:
+    """A row from its JSON."""
+    ids, labels, marks, offsets, has_terminal = plain
+    return EncodedRow(
+        tuple(ids),
+        tuple(labels),
+        None if marks is None else tuple(marks),
+        tuple(None if offset is None else (offset[0], offset[1]) for offset in offsets),
+        has_terminal,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class EncodedRows:
     """Encoded rows of one set, in the order given, with what was lost on the way."""
 
-    rows: tuple[EncodedRow, ...]
+    rows: Sequence[EncodedRow]
     warnings: tuple[str, ...]
 
 
@@ -97,6 +120,7 @@ class Encoder:
         kept = {tokenizer.bos_token_id, tokenizer.eos_token_id}
         self._special = special - ({tokenizer.unk_token_id} - kept)
         probe = list(tokenizer("a")["input_ids"])
+        self._blanks: dict[int, bool] = {}
         self._adds_bos = tokenizer.bos_token_id is not None and probe[:1] == [tokenizer.bos_token_id]
 
     def encode(self, example: Example) -> EncodedRow:
@@ -121,16 +145,19 @@ class Encoder:
         Raises:
             ValueError: as `encode`, naming the row.
         """
-        encoded, cut, unmarked = [], [], []
-        for number, example in enumerate(rows, start=1):
-            row = self._encode(example, where=f"{what}, row {number}")
-            encoded.append(row)
-            if not row.has_terminal:
-                cut.append(number)
-                seen = max(offset[1] for offset in row.answer_offsets if offset is not None)
-                if any(end > seen for _, end in example.forget_spans or ()):
-                    unmarked.append(number)
-        warnings = []
+        cut, unmarked = [], []
+
+        def every() -> Iterator[EncodedRow]:
+            for number, example in enumerate(rows, start=1):
+                row = self._encode(example, where=f"{what}, row {number}")
+                if not row.has_terminal:
+                    cut.append(number)
+                    seen = max(offset[1] for offset in row.answer_offsets if offset is not None)
+                    if any(end > seen for _, end in example.forget_spans or ()):
+                        unmarked.append(number)
+                yield row
+
+        encoded, warnings = kept(every()), []
         if cut:
             warnings.append(
                 f"{what}: {len(cut)} of {len(encoded)} answers are longer than max_length={self.max_length} and were "
@@ -138,7 +165,7 @@ class Encoder:
             )
         if unmarked:
             warnings.append(f"{what}: {len(unmarked)} of them lose part of their forget_spans (first: {unmarked[0]}).")
-        return EncodedRows(rows=tuple(encoded), warnings=tuple(warnings))
+        return EncodedRows(rows=encoded, warnings=tuple(warnings))
 
     def encode_prompt(self, example: Example, question: str | None = None, *, prefill: str = "") -> tuple[int, ...]:
         """The ids generation starts from.
@@ -197,14 +224,14 @@ class Encoder:
                 "raise max_length or shorten the prompt."
             )
         spans = example.forget_spans
-        marks = [
-            int(index >= first and _touches(offsets[index], spans or (), example.answer)) for index in range(len(ids))
+        marks = spans and [
+            int(index >= first and _touches(offsets[index], spans, example.answer)) for index in range(len(ids))
         ]
         keep = min(len(ids), self.max_length)
         return EncodedRow(
             input_ids=tuple(ids[:keep]),
             labels=tuple(token if index >= first else IGNORE_INDEX for index, token in enumerate(ids[:keep])),
-            token_labels=None if spans is None else tuple(marks[:keep]),
+            token_labels=None if spans is None else tuple(marks[:keep]) if marks else (0,) * keep,
             answer_offsets=tuple(offsets[:keep]),
             has_terminal=keep == len(ids),
         )
@@ -246,17 +273,25 @@ class Encoder:
         """Ids and character ranges, the ranges made alike for all kinds of tokenizer (leading space included)."""
         out = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         ids = list(out["input_ids"])
-        names = self.tokenizer.convert_ids_to_tokens(ids)
         ranges: list[Range] = []
         reached = 0
-        for name, (start, end) in zip(names, out["offset_mapping"], strict=True):
+        for token, (start, end) in zip(ids, out["offset_mapping"], strict=True):
             if start > reached and text[reached:start].isspace():
                 start = reached  # byte-level tokenizers may leave the leading space out of the range
-            if text[start:end].strip() and not name.strip(_SPACE_MARKS):
+            if self._blank(token) and text[start:end].strip():
                 end = start  # SentencePiece's dummy space claims the character after it
             ranges.append((start, end))
             reached = max(reached, end)
         return _Tokens(ids, ranges)
+
+
+    def _blank(self, token: int) -> bool:
+        """Whether a token is nothing but space."""
+        found = self._blanks.get(token)
+        if found is None:
+            name = self.tokenizer.convert_ids_to_tokens(token)
+            found = self._blanks[token] = not name.strip(_SPACE_MARKS)
+        return found
 
 
 def labelled(rows: Sequence[EncodedRow], *, what: str = "rows") -> bool:
@@ -265,7 +300,7 @@ def labelled(rows: Sequence[EncodedRow], *, what: str = "rows") -> bool:
     Raises:
         ValueError: some do and some do not.
     """
-    without = [index for index, row in enumerate(rows) if row.token_labels is None]
+    without = array("q", (index for index, row in enumerate(rows) if row.token_labels is None))
     if without and len(without) < len(rows):
         raise ValueError(
             f"{what}: {len(rows) - len(without)} of {len(rows)} have token labels and the others have none (indices "

@@ -1,4 +1,4 @@
-"""Files (JSONL, JSON, CSV, Parquet) and Hub data sets into raw records, each with its place for error messages.
+"""Files (JSONL, JSON, CSV, Parquet, Arrow) and Hub data sets into raw records, each with its place for error messages.
 
 A reader yields (where, columns) pairs and checks only what the format itself demands; `atwu.data.rows` checks the
 columns. Lines end at `\\n` (or `\\r\\n`) only: U+2028, U+2029 and U+0085 are ordinary characters inside a string.
@@ -15,17 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from atwu._extras import require
-from atwu._reading import decoded, file_bytes, file_text, parse_json
+from atwu._reading import decoded, file_lines, file_text, parse_json
 
+_BATCH = 1024
 Record = tuple[str, Mapping[str, Any]]
 """Where the record stands (file and line or row), and its columns."""
 
 
 def read_jsonl(path: Path) -> Iterator[Record]:
     """One JSON object per line; blank lines are skipped."""
-    for number, line in enumerate(file_bytes(path).split(b"\n"), start=1):
+    for number, line in enumerate(file_lines(path), start=1):
         where = f"{path}, line {number}"
-        text = decoded(line, path, first_line=number).rstrip("\r")
+        text = decoded(line.removesuffix(b"\n"), path, first_line=number).rstrip("\r")
         if not text.strip(" \t"):
             continue
         value = parse_json(text, what=path, first_line=number)
@@ -89,7 +90,7 @@ def read_parquet(path: Path) -> Iterator[Record]:
     number = 0
     try:
         with parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=1024):
+            for batch in file.iter_batches(batch_size=_BATCH):
                 for item in batch.to_pylist():
                     number += 1
                     yield f"{path}, row {number}", item
@@ -97,11 +98,34 @@ def read_parquet(path: Path) -> Iterator[Record]:
         raise ValueError(f"{path}, after row {number}: not readable as Parquet, {error}.") from error
 
 
+def read_arrow(path: Path) -> Iterator[Record]:
+    """Arrow's file or stream format, as data sets are cached and saved, through pyarrow (extra `parquet`)."""
+    ipc = require("pyarrow.ipc", extra="parquet")
+    arrow = require("pyarrow", extra="parquet")
+    number = 0
+    try:
+        with arrow.memory_map(str(path)) as file:
+            try:
+                opened = ipc.open_file(file)
+                batches = (opened.get_batch(index) for index in range(opened.num_record_batches))
+            except arrow.ArrowInvalid:
+                file.seek(0)
+                batches = iter(ipc.open_stream(file))
+            for batch in batches:
+                for begin in range(0, len(batch), _BATCH):
+                    for item in batch.slice(begin, _BATCH).to_pylist():
+                        number += 1
+                        yield f"{path}, row {number}", item
+    except (arrow.ArrowException, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}, after row {number}: not readable as Arrow, {error}.") from error
+
+
 READERS: dict[str, Callable[[Path], Iterator[Record]]] = {
     ".jsonl": read_jsonl,
     ".json": read_json,
     ".csv": read_csv,
     ".parquet": read_parquet,
+    ".arrow": read_arrow,
 }
 """File name suffix to reader."""
 

@@ -94,7 +94,7 @@ def _of_logps(function: Callable[[Tensor], Tensor]) -> Compute:
 
 
 def _fixed(weighting: FixedWeighting) -> Compute:
-    return lambda context: weighting.once(context.before_training())
+    return lambda context: list(weighting.once(context.before_training()))
 
 
 def _entropy(row: TokenRow) -> FloatArray:

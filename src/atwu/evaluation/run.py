@@ -100,7 +100,7 @@ def evaluate(
     config = EvaluateConfig(**config.values) if config else EvaluateConfig()  # with all that is registered by now
     judge = judge.afresh() if isinstance(judge, PromptedJudge) else judge or OfflineJudge()
     odd: list[str] = []
-    sets: dict[str, tuple[Example, ...]] = {}
+    sets: dict[str, Sequence[Example]] = {}
     for split, rows in {FORGET: forget, RETAIN: retain, **(kept or {}), HOLDOUT: holdout}.items():
         if found := _examples(rows, split, odd):
             sets[split] = found
@@ -178,7 +178,7 @@ def evaluate(
     return dataclasses.replace(result, warnings=(*result.warnings, *said))
 
 
-def _examples(rows: Rows | None, split: str, odd: list[str]) -> tuple[Example, ...]:
+def _examples(rows: Rows | None, split: str, odd: list[str]) -> Sequence[Example]:
     """A set as text; what is odd about it is added to `odd`. Nothing where there are no rows."""
     listed: Any = rows if rows is None or isinstance(rows, str | Path | LoadedRows | RowSet) else tuple(rows)
     if not listed:

@@ -31,9 +31,9 @@ class Session:
     tokenizer: Any | None
     generator: Generator
     """Continues prompts with this model."""
-    sets: Mapping[str, tuple[Example, ...]]
+    sets: Mapping[str, Sequence[Example]]
     """Set name -> rows."""
-    pool: tuple[Example, ...]
+    pool: Sequence[Example]
     """Every retain row there is: for demonstrations, counts and the relearning attack."""
     apart: Collection[str]
     """Names of the sets that are neither to forget nor to keep."""
@@ -68,7 +68,7 @@ class Session:
         self.encoder = (
             None if self.model is None else Encoder(self.tokenizer, max_length=config.max_length, system=config.system)
         )
-        self._encoded: dict[str, tuple[EncodedRow, ...]] = {}
+        self._encoded: dict[str, Sequence[EncodedRow]] = {}
         self._tokens: dict[str, list[TokenRow]] = {}
         self._generations: dict[Prompt, Generation] = {}
         self._verdicts: dict[Claim, Verdict] = {}
@@ -81,7 +81,7 @@ class Session:
         return self.model
 
     @property
-    def answered(self) -> dict[str, tuple[Example, ...]]:
+    def answered(self) -> dict[str, Sequence[Example]]:
         """The sets of rows to forget or to keep."""
         return {split: rows for split, rows in self.sets.items() if split not in self.apart}
 
@@ -90,7 +90,7 @@ class Session:
         """Greedy, as every metric without a reason to differ decodes."""
         return Decoding(max_new_tokens=self.config.max_new_tokens)
 
-    def encoded(self, split: str) -> tuple[EncodedRow, ...]:
+    def encoded(self, split: str) -> Sequence[EncodedRow]:
         """The rows of a set as tokens."""
         if split not in self._encoded:
             assert self.encoder is not None
@@ -99,7 +99,7 @@ class Session:
             self._encoded[split] = encoded.rows
         return self._encoded[split]
 
-    def encoded_pool(self) -> tuple[EncodedRow, ...]:
+    def encoded_pool(self) -> Sequence[EncodedRow]:
         """The pool as tokens."""
         assert self.encoder is not None
         return self.encoder.encode_rows(self.pool, what="retain").rows

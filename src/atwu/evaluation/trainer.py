@@ -101,9 +101,9 @@ class UnlearnTrainer(training.UnlearnTrainer):
         """
         if self.sharded:
             raise ValueError(_WHILE_SHARDED)
-        known: Mapping[str, tuple[Example, ...]] = cast(Any, self.eval_dataset) or self._own_sets()
+        known: Mapping[str, Sequence[Example]] = cast(Any, self.eval_dataset) or self._own_sets()
         if isinstance(eval_dataset, str) and eval_dataset in known:
-            sets: Mapping[str, tuple[Example, ...]] = {eval_dataset: known[eval_dataset]}
+            sets: Mapping[str, Sequence[Example]] = {eval_dataset: known[eval_dataset]}
         else:
             sets = known if eval_dataset is None else _sets(eval_dataset)
         begun = time.time()
@@ -125,7 +125,7 @@ class UnlearnTrainer(training.UnlearnTrainer):
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, numbers)
         return numbers
 
-    def _own_sets(self) -> dict[str, tuple[Example, ...]]:
+    def _own_sets(self) -> dict[str, Sequence[Example]]:
         """What the trainer forgets and keeps, also where its method does not look at rows to keep."""
         sets: dict[str, Any] = dict(self.sets)
         if self._retain is not None:
@@ -133,7 +133,7 @@ class UnlearnTrainer(training.UnlearnTrainer):
         return _sets(sets)
 
 
-def _sets(given: Any) -> dict[str, tuple[Example, ...]]:
+def _sets(given: Any) -> dict[str, Sequence[Example]]:
     named = given if isinstance(given, Mapping) else {ONE_SET: given}
     return {name: text_rows(rows, what=name).examples or () for name, rows in named.items()}
 

@@ -60,7 +60,7 @@ def scale_rows(scale: Scale) -> Benchmark:
             f"{benchmark.name} have no other wording there, such as {lacking[0].question!r:.80}; atwu paraphrase writes them."
         )
 
-    def reworded(rows: Sequence[Example]) -> tuple[Example, ...]:
+    def reworded(rows: Sequence[Example]) -> Sequence[Example]:
         return tuple(dataclasses.replace(row, paraphrases=known.get(_asked(row), row.paraphrases)) for row in rows)
 
     return dataclasses.replace(

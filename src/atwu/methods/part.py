@@ -6,7 +6,7 @@ A part is a subclass with its hyperparameters as fields; it becomes an immutable
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform
 
@@ -78,7 +78,7 @@ class FixedWeighting(Weighting):
     def weights(self, seen: TokensSeen) -> Tensor:
         raise ValueError("this weighting is computed once, before training; pass its values as token_weights.")
 
-    def once(self, given: BeforeTraining) -> list[FloatArray]:
+    def once(self, given: BeforeTraining) -> Iterable[FloatArray]:
         """Weights of the counted tokens of each forget row, one array of shape (counted tokens,) a row."""
         raise NotImplementedError
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -96,9 +96,9 @@ class BeforeTraining:
     """The same under the model in a folder."""
 
     @property
-    def answers(self) -> list[str]:
+    def answers(self) -> Iterator[str]:
         """Text of each forget answer."""
-        return [row.answer for row in self.forget_text or ()]
+        return (row.answer for row in self.forget_text or ())
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ give the exact distribution, at `hidden` numbers per token instead of `vocabular
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -80,15 +82,18 @@ class TokenTable:
         if sum(lengths) != values.shape[0]:
             raise ValueError(f"{values.shape[0]} values do not fit rows of {sum(lengths)} tokens.")
         self.values = values
-        self._parts = values.split(list(lengths))
+        self._ends = array("q", itertools.accumulate(lengths, initial=0))
 
     def rows(self, indices: Sequence[int] | Tensor) -> Tensor:
         """Values of some rows, one after another."""
         listed = indices.tolist() if isinstance(indices, Tensor) else indices
-        return torch.cat([self._parts[index] for index in listed]) if listed else self.values[:0]
+        if not listed:
+            return self.values[:0]
+        places = (range(len(self))[index] for index in listed)
+        return torch.cat([self.values[self._ends[place] : self._ends[place + 1]] for place in places])
 
     def __len__(self) -> int:
-        return len(self._parts)
+        return len(self._ends) - 1
 
 
 def counted_tokens(row: EncodedRow) -> int:

@@ -115,7 +115,7 @@ def known_of(before: EvalResult, after: EvalResult | None) -> tuple[Known, ...]:
 def measured_again(
     model: Any,
     tokenizer: Any,
-    earlier: Sequence[tuple[int, tuple[Example, ...], tuple[Known, ...]]],
+    earlier: Sequence[tuple[int, Sequence[Example], tuple[Known, ...]]],
     *,
     system: str | None,
     max_length: int,
@@ -129,7 +129,7 @@ def measured_again(
         system: system turn put before questions.
         max_length: longest row in tokens.
     """
-    sets: dict[str, tuple[Example, ...]] = {}
+    sets: dict[str, Sequence[Example]] = {}
     for number, rows, _ in earlier:
         sets[f"{number} {FORGET}"] = spread(rows, MEASURED)
         sets[f"{number} {REWORDED}"] = spread(reworded(rows), MEASURED)

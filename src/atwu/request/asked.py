@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ class Since:
     """Its folder, as it was given."""
     number: int
     """Of this request."""
-    rows: tuple[Example, ...]
+    rows: Sequence[Example]
     """The earlier ones' forget rows, which are not to be kept."""
     fingerprint: str | None
     """Of the model that the last one left, with which this one starts; None for the first."""
@@ -49,7 +49,7 @@ class Asked:
     source: ModelSource
     forget: str
     """Source of the rows to remove."""
-    rows: tuple[Example, ...]
+    rows: Sequence[Example]
     """These rows."""
     output: Path
     retain: str
@@ -69,7 +69,7 @@ class Asked:
     """Earlier requests on the same model, in a ledger."""
 
     @property
-    def strangers(self) -> tuple[Example, ...]:
+    def strangers(self) -> Sequence[Example]:
         """Rows that no model saw."""
         return people("small").holdout if self.unseen is None else load_rows(self.unseen).rows
 

@@ -149,7 +149,7 @@ class Bench:
         return found
 
     @property
-    def every_row(self) -> tuple[Example, ...]:
+    def every_row(self) -> Sequence[Example]:
         """All rows to forget.
 
         Raises:
@@ -157,7 +157,7 @@ class Bench:
         """
         return self._rows(FORGET)
 
-    def _rows(self, name: str) -> tuple[Example, ...]:
+    def _rows(self, name: str) -> Sequence[Example]:
         """The rows of the run, as they were."""
         data = self.run["data"][name]
         try:
@@ -168,7 +168,7 @@ class Bench:
             raise NotThereError(f"{data['source']} holds other rows than the run's {name} rows")
         return rows
 
-    def _strangers(self) -> tuple[Example, ...]:
+    def _strangers(self) -> Sequence[Example]:
         """Rows that no model saw; none where those of the request are gone."""
         if self.request is None:
             return people("small").holdout

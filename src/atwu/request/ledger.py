@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -117,7 +117,7 @@ class Ledger:
                 )
         return found
 
-    def rows(self, entry: Entry) -> tuple[Example, ...]:
+    def rows(self, entry: Entry) -> Sequence[Example]:
         """The rows that a request removed.
 
         Raises:
@@ -128,11 +128,11 @@ class Ledger:
             raise ValueError(f"{self.folder / entry.rows.source} was changed; request {entry.number} had other rows.")
         return rows
 
-    def file_of(self, rows: tuple[Example, ...]) -> Path:
+    def file_of(self, rows: Sequence[Example]) -> Path:
         """Where the rows of a request are kept: under their hash."""
         return self.folder / "rows" / f"{fingerprint(rows)}.jsonl"
 
-    def keep_rows(self, rows: tuple[Example, ...]) -> None:
+    def keep_rows(self, rows: Sequence[Example]) -> None:
         """Keep the rows of a request; only the user may read them."""
         path = self.file_of(rows)
         if not path.is_file():

@@ -63,7 +63,7 @@ def sets_of(
     }
 
 
-def reworded(rows: Sequence[Example]) -> tuple[Example, ...]:
+def reworded(rows: Sequence[Example]) -> Sequence[Example]:
     """Every question in other words: the row's own paraphrases, or `WORDINGS` around it."""
     found = []
     for row in rows:

@@ -38,7 +38,7 @@ class Prepared:
     """The starting model."""
     sets: Mapping[str, Sequence[Example]]
     """What is measured."""
-    kept: tuple[Example, ...] | None
+    kept: Sequence[Example] | None
     """Rows to keep that were made; None where they were given, or the method needs none."""
     request: Request | None
     """None where there is nothing to forget."""
@@ -87,8 +87,8 @@ def prepare(asked: Asked, folder: RequestFolder, config: UnlearnConfig, *, overw
     )
     for choice in choices:
         say(f"  {choice}")
-    made: tuple[Example, ...] | None = None
-    kept: tuple[Example, ...] = ()
+    made: Sequence[Example] | None = None
+    kept: Sequence[Example] = ()
     if "retain" in recipe.needs:
         if asked.retain == AUTO:
             away = () if since is None else since.rows

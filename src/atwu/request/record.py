@@ -47,7 +47,7 @@ class RowsUsed:
     """Of every row (`row_id`)."""
 
     @classmethod
-    def of(cls, source: str, rows: tuple[Example, ...], *, each: bool = False) -> RowsUsed:
+    def of(cls, source: str, rows: Sequence[Example], *, each: bool = False) -> RowsUsed:
         """Of some rows; with the hash of each."""
         return cls(source, len(rows), fingerprint(rows), tuple(map(row_id, rows)) if each else ())
 
@@ -224,7 +224,7 @@ class RequestFolder:
         file = self.path / f"{name}.json"
         return read_result(file) if file.is_file() else None
 
-    def rows(self, name: str) -> tuple[Example, ...] | None:
+    def rows(self, name: str) -> Sequence[Example] | None:
         """`general` or `retain`; None where they are not there."""
         file = self.path / f"{name}.jsonl"
         if not file.is_file():

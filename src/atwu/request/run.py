@@ -239,7 +239,7 @@ def _source_of(prepared: Prepared, asked: Asked) -> str | None:
     return str(path)
 
 
-def _watched(seen: Mapping[str, tuple[Example, ...]], tokenizer: Any, config: UnlearnConfig) -> WatchedRows:
+def _watched(seen: Mapping[str, Sequence[Example]], tokenizer: Any, config: UnlearnConfig) -> WatchedRows:
     """What looks are taken at: the sets to forget, and those that should stay."""
     encoder = Encoder(tokenizer, max_length=config.max_length, system=config.system)
     encoded = {name: encoder.encode_rows(rows, what=name).rows for name, rows in seen.items()}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -88,9 +88,9 @@ class Limits:
 class WatchedRows:
     """Rows that looks are taken at, encoded."""
 
-    forget: tuple[tuple[tuple[Example, ...], tuple[EncodedRow, ...]], ...]
+    forget: tuple[tuple[Sequence[Example], Sequence[EncodedRow]], ...]
     """Sets of rows to forget: as they are, and in other words."""
-    kept: tuple[tuple[EncodedRow, ...], ...]
+    kept: tuple[Sequence[EncodedRow], ...]
     """Sets of rows that should stay."""
     said: Callable[[Any], float]
     """Takes the model as it is; gives the mean `telling_said` of forget rows, of the set where it is higher. Slow, and so only

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,7 @@ class Source:
             )
         return plain(model)
 
-    def rows(self, name: str, given: str | None) -> tuple[Example, ...]:
+    def rows(self, name: str, given: str | None) -> Sequence[Example]:
         """The rows of a set: those that are given, else those of the run.
 
         Raises:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from array import array
 from dataclasses import dataclass
 
 import torch
@@ -105,12 +106,21 @@ def memory(model: Footprint, config: TokenTrainingConfig, *, device: str) -> Mem
 
 def longest_batch(rows: UnlearningRows, config: TokenTrainingConfig) -> RowLengths:
     """Tokens of the rows of the largest batch that there can be: the longest forget rows with the longest retain rows."""
-    sets = [[row.input_ids for row in each.rows] for each in rows.sets.values()]
-    size = config.per_device_train_batch_size
-    longest = [length for found in sets for length in heapq.nlargest(size, map(len, found))]
-    every = [ids for found in sets for ids in found]
-    shared = sum(1 for _ in itertools.takewhile(lambda tokens: len(set(tokens)) == 1, zip(*every, strict=False)))
-    return RowLengths(tuple(longest), worth_sharing(shared, min(map(len, every))))
+    size, longest = config.per_device_train_batch_size, list[int]()
+    begun: tuple[int, ...] | None = None  # what all rows begin with
+    shortest = config.max_length
+    for each in rows.sets.values():
+        lengths = array("q")
+        for row in each.rows:
+            lengths.append(len(row.input_ids))
+            if begun is None:
+                begun = row.input_ids
+            elif row.input_ids[: len(begun)] != begun:
+                alike = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(begun, row.input_ids, strict=False))
+                begun = tuple(token for token, _ in alike)
+        longest += heapq.nlargest(size, lengths)
+        shortest = min(shortest, *lengths)
+    return RowLengths(tuple(longest), worth_sharing(len(begun or ()), shortest))
 
 
 def _dtype(source: ModelSource) -> torch.dtype:

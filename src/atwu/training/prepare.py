@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -24,7 +26,7 @@ from atwu.modeling.batches import TokenBatch
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.forward import LayoutChoice
 from atwu.modeling.load import load_model
-from atwu.modeling.reference import TokenTable, Wanted, counted_tokens
+from atwu.modeling.reference import TokenTable, Wanted
 from atwu.training.references import References, StartingModel, read_cached
 from atwu.training.rows import UnlearningRows
 
@@ -72,17 +74,13 @@ class LookUps:
 
 def text_table(rows: Sequence[EncodedRow]) -> TokenTable:
     """True on counted tokens of the answers' text, False on terminal tokens."""
-    marks = [
-        [
-            offset is not None
-            for offset, label in zip(row.answer_offsets, row.labels, strict=True)
-            if label != IGNORE_INDEX
-        ]
-        for row in rows
-    ]
-    return TokenTable(
-        torch.tensor([mark for row in marks for mark in row], dtype=torch.bool), [len(row) for row in marks]
-    )
+    marks, lengths = bytearray(), array("q")
+    for row in rows:
+        before = len(marks)
+        both = zip(row.answer_offsets, row.labels, strict=True)
+        marks.extend(offset is not None for offset, label in both if label != IGNORE_INDEX)
+        lengths.append(len(marks) - before)
+    return TokenTable(torch.frombuffer(marks, dtype=torch.bool), lengths)
 
 
 def fixed_tables(recipe: Recipe, rows: UnlearningRows, start: StartingModel) -> dict[str, TokenTable]:
@@ -105,17 +103,19 @@ def fixed_tables(recipe: Recipe, rows: UnlearningRows, start: StartingModel) -> 
     return {name: _table(rows) for name, rows in found.items()}
 
 
-def _row_by_row(first: list[FloatArray], second: list[FloatArray], *, how: Combination) -> list[FloatArray]:
+def _row_by_row(first: Iterable[FloatArray], second: Iterable[FloatArray], *, how: Combination) -> Iterator[FloatArray]:
     """Two fixed weightings as one."""
-    pairs = [
-        (torch.as_tensor(one)[None], torch.as_tensor(other)[None]) for one, other in zip(first, second, strict=True)
-    ]
-    return [combined(one, other, torch.ones_like(one, dtype=torch.bool), how=how)[0].numpy() for one, other in pairs]
+    for pair in zip(first, second, strict=True):
+        one, other = (torch.as_tensor(weights)[None] for weights in pair)
+        yield combined(one, other, torch.ones_like(one, dtype=torch.bool), how=how)[0].numpy()
 
 
-def _table(rows: list[FloatArray]) -> TokenTable:
-    flat = torch.cat([torch.as_tensor(row, dtype=torch.float32) for row in rows])
-    return TokenTable(flat, [len(row) for row in rows])
+def _table(rows: Iterable[FloatArray]) -> TokenTable:
+    flat, lengths = bytearray(), array("q")
+    for row in rows:
+        flat += np.asarray(row, dtype=np.float32).tobytes()
+        lengths.append(len(row))
+    return TokenTable(torch.frombuffer(flat, dtype=torch.float32), lengths)
 
 
 def _logps_of_model(name: str, rows: Sequence[EncodedRow], start: StartingModel) -> list[FloatArray]:
@@ -190,6 +190,6 @@ def check_width(folder: str, scorer: TokenScorer, width: int) -> None:
 
 def prior_offsets(scorer: TokenScorer | None, rows: Sequence[EncodedRow]) -> TokenTable | None:
     """What the scorer's prior adds to the logit of each counted token, or None without a prior."""
-    offsets = [] if scorer is None else [scorer.offset(row) for row in rows]
-    known = [offset for offset in offsets if offset is not None]
-    return TokenTable(torch.cat(known), [counted_tokens(row) for row in rows]) if known else None
+    if scorer is None or scorer.prior is None:
+        return None
+    return _table(offset.numpy() for row in rows if (offset := scorer.offset(row)) is not None)

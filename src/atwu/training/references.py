@@ -7,6 +7,7 @@ from a second, frozen model. What a recipe does not need is neither computed nor
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import os
 import shutil
@@ -19,7 +20,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from atwu._cache import cache_folder, cached_tensors, is_cached, short_hash
+from atwu._cache import cache_folder, cached_tensors, is_cached, json_of_list
 from atwu.data.encode import EncodedRow
 from atwu.modeling.adapters import adapters_of, fresh, starting_model
 from atwu.modeling.batches import TokenBatch
@@ -121,12 +122,19 @@ def _key(
         "format": 1,
         "model": fingerprint,
         "config": _behaviour(model),
-        "rows": short_hash([[row.input_ids, row.labels] for row in rows]),
+        "rows": _digest(rows),
         "wanted": [wanted.logps, wanted.states, wanted.layer],
         "autocast": autocast_dtype,
         "torch": torch.__version__,
         "device": next(model.parameters()).device.type,
     }
+
+
+def _digest(rows: Sequence[EncodedRow]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for piece in json_of_list([row.input_ids, row.labels] for row in rows):
+        digest.update(piece)
+    return digest.hexdigest()
 
 
 def _behaviour(model: nn.Module) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import inspect
-import json
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,12 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from atwu._cache import json_of_list
 from atwu.benchmarks.sources import LoadedRows, load_rows
 from atwu.data.alternates import Alternates, alternates
 from atwu.data.encode import EncodedRow, Encoder
-from atwu.data.rows import fingerprint, parse_row
+from atwu.data.encode import kept as kept_tokens
+from atwu.data.rows import fingerprint, kept, parse_row
 from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.data.secret_words import label_words, read_words
+from atwu.data.spool import Spool
 from atwu.training.config import UnlearnConfig
 
 
@@ -26,8 +28,8 @@ from atwu.training.config import UnlearnConfig
 class RowSet:
     """One set of rows, encoded, with its text where it was given as text."""
 
-    rows: tuple[EncodedRow, ...]
-    examples: tuple[Example, ...] | None
+    rows: Sequence[EncodedRow]
+    examples: Sequence[Example] | None
     source: str | None = None
     """Name that it was loaded by."""
     warnings: tuple[str, ...] = ()
@@ -38,7 +40,10 @@ class RowSet:
         """Sha256 over the canonical JSON of the text, or over the tokens where that is all there is."""
         if self.examples is not None:
             return fingerprint(self.examples)
-        return hashlib.sha256(json.dumps([[row.input_ids, row.labels] for row in self.rows]).encode()).hexdigest()
+        digest = hashlib.sha256()
+        for piece in json_of_list([row.input_ids, row.labels] for row in self.rows):
+            digest.update(piece)
+        return digest.hexdigest()
 
 
 Rows = str | Path | LoadedRows | Iterable[Example] | Iterable[Mapping[str, Any]] | Sequence[EncodedRow] | RowSet
@@ -88,12 +93,12 @@ def encode_dataset(
     if all(isinstance(row, EncodedRow) for row in given.rows):
         if words is not None:
             raise ValueError("forget_words labels text; give the forget rows as Examples.")
-        return RowSet(tuple(_without_first(row) for row in given.rows), None)
+        return RowSet(kept_tokens(_without_first(row) for row in given.rows), None)
     if tokenizer is None:
         raise ValueError(f"the {what} set holds text; give the tokenizer as processing_class.")
     examples = add_labels(_examples(given.rows, what), words)
     encoded = Encoder(tokenizer, max_length=max_length, system=system).encode_rows(examples, what=what)
-    return RowSet(encoded.rows, tuple(examples), given.source, (*given.warnings, *encoded.warnings))
+    return RowSet(encoded.rows, examples, given.source, (*given.warnings, *encoded.warnings))
 
 
 def text_rows(rows: Rows, *, what: str) -> RowSet:
@@ -111,12 +116,12 @@ def text_rows(rows: Rows, *, what: str) -> RowSet:
     given = _listed(rows, what)
     if any(isinstance(row, EncodedRow) for row in given.rows):
         raise ValueError(f"the {what} set is measured as text; give its rows as text, not encoded.")
-    return RowSet((), tuple(_examples(given.rows, what)), given.source, given.warnings)
+    return RowSet((), _examples(given.rows, what), given.source, given.warnings)
 
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    rows: list[Any]
+    rows: Sequence[Any]
     source: str | None
     warnings: tuple[str, ...]
 
@@ -124,17 +129,21 @@ class _Listed:
 def _listed(rows: Rows, what: str) -> _Listed:
     given = load_rows(rows) if isinstance(rows, str | Path) else rows
     source, notes = (given.source, given.warnings) if isinstance(given, LoadedRows) else (None, ())
-    listed: list[Any] = list(given.rows if isinstance(given, LoadedRows | RowSet) else given)
-    if not listed:
+    listed: Any = given.rows if isinstance(given, LoadedRows | RowSet) else given
+    if not isinstance(listed, Spool):
+        listed = tuple(listed)
+    if not len(listed):
         raise ValueError(f"the {what} set is empty; give at least one row.")
     return _Listed(listed, source, notes)
 
 
-def _examples(rows: Sequence[Any], what: str) -> list[Example]:
-    return [
+def _examples(rows: Sequence[Any], what: str) -> Sequence[Example]:
+    if isinstance(rows, Spool):
+        return rows
+    return kept(
         row if isinstance(row, Example) else parse_row(row, where=f"{what} set, row {index + 1}")
         for index, row in enumerate(rows)
-    ]
+    )
 
 
 def tell(sets: Mapping[str, RowSet], say: Callable[[str], None]) -> None:
@@ -161,7 +170,9 @@ def _without_first(row: EncodedRow) -> EncodedRow:
 
 def without_labels(rows: RowSet) -> RowSet:
     """Rows without secret-token labels, for a set where nothing uses them or only some rows have them."""
-    return dataclasses.replace(rows, rows=tuple(dataclasses.replace(row, token_labels=None) for row in rows.rows))
+    if all(row.token_labels is None for row in rows.rows):
+        return rows
+    return dataclasses.replace(rows, rows=kept_tokens(dataclasses.replace(row, token_labels=None) for row in rows.rows))
 
 
 def unlearning_rows(forget: Rows, retain: Rows | None, config: UnlearnConfig, *, tokenizer: Any) -> UnlearningRows:
@@ -221,12 +232,12 @@ def unlearning_rows(forget: Rows, retain: Rows | None, config: UnlearnConfig, *,
     return UnlearningRows(removed, kept, preferred)
 
 
-def add_labels(examples: Sequence[Example], words: str | None) -> list[Example]:
+def add_labels(examples: Sequence[Example], words: str | None) -> Sequence[Example]:
     """Label the secret words of a list (a file) in rows that bring no labels of their own."""
     if words is None:
-        return list(examples)
+        return examples
     found = label_words(examples, read_words(words))
-    return [old if old.forget_spans is not None else new for old, new in zip(examples, found, strict=True)]
+    return kept(old if old.forget_spans is not None else new for old, new in zip(examples, found, strict=True))
 
 
 def planned_epochs(config: UnlearnConfig, rows: int) -> int:
@@ -242,7 +253,7 @@ def _everywhere(rows: RowSet) -> RowSet:
     A token counts at the position before it, so a row's last position gets one after it. Only its place matters:
     distances compare distributions, whatever token follows.
     """
-    return dataclasses.replace(rows, rows=tuple(_whole(row) for row in rows.rows))
+    return dataclasses.replace(rows, rows=kept_tokens(_whole(row) for row in rows.rows))
 
 
 def _whole(row: EncodedRow) -> EncodedRow:

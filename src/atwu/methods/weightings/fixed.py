@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from atwu.methods.options import setting
@@ -19,7 +19,7 @@ class Labels(FixedWeighting):
     formula = "1 on annotated secret tokens"
     needs = ("labels",)
 
-    def once(self, given: BeforeTraining) -> list[FloatArray]:
+    def once(self, given: BeforeTraining) -> Iterable[FloatArray]:
         import numpy as np
 
         from atwu.data.schema import IGNORE_INDEX
@@ -28,7 +28,7 @@ class Labels(FixedWeighting):
             kept = [value for value, label in zip(values, labels, strict=True) if label != IGNORE_INDEX]
             return np.array(kept, dtype=np.float64)
 
-        return [counted(row.token_labels or (), row.labels) for row in given.forget]
+        return (counted(row.token_labels or (), row.labels) for row in given.forget)
 
     def weights(self, seen: TokensSeen) -> Tensor:
         if seen.forget.token_labels is None:
@@ -42,7 +42,7 @@ class LogprobMask(FixedWeighting):
     formula = "1 where the starting model's log p is below the row's mean, gaps filled"
     needs = ("starting_logps",)
 
-    def once(self, given: BeforeTraining) -> list[FloatArray]:
+    def once(self, given: BeforeTraining) -> Iterable[FloatArray]:
         from atwu.methods.weightings.masks import below_mean
 
         return [below_mean(logps) for logps in given.ref_logps()]
@@ -73,7 +73,7 @@ class ModelDifference(FixedWeighting):
                     "(`atwu unlearn` trains both when they are not given)."
                 )
 
-    def once(self, given: BeforeTraining) -> list[FloatArray]:
+    def once(self, given: BeforeTraining) -> Iterable[FloatArray]:
         import numpy as np
 
         from atwu.methods.weightings.masks import differing
@@ -88,12 +88,12 @@ class NgramDifference(FixedWeighting):
     formula = "1 where forget and retain n-grams disagree more than on average, widened to the left"
     needs = ("retain",)
 
-    def once(self, given: BeforeTraining) -> list[FloatArray]:
+    def once(self, given: BeforeTraining) -> Iterable[FloatArray]:
         from atwu.methods.weightings.masks import differing
         from atwu.methods.weightings.ngrams import NgramTable
 
         first, second = NgramTable.of(given.forget), NgramTable.of(given.retain or ())
-        return [differing(first.probabilities(row), second.probabilities(row)) for row in given.forget]
+        return (differing(first.probabilities(row), second.probabilities(row)) for row in given.forget)
 
 
 class Nouns(FixedWeighting):
@@ -115,11 +115,11 @@ class Nouns(FixedWeighting):
 
         noun_finder(self.noun_finder)
 
-    def once(self, given: BeforeTraining) -> list[FloatArray]:
+    def once(self, given: BeforeTraining) -> Iterable[FloatArray]:
         from atwu.methods.weightings.nouns import noun_finder, noun_mask
 
         finder = noun_finder(self.noun_finder)
-        return [noun_mask(row, answer, finder) for row, answer in zip(given.forget, given.answers, strict=True)]
+        return (noun_mask(row, answer, finder) for row, answer in zip(given.forget, given.answers, strict=True))
 
 
 class Rarity(FixedWeighting):
@@ -128,11 +128,11 @@ class Rarity(FixedWeighting):
     formula = "rank in the answer of -log(count among retain answers), lower for words of the prompt"
     needs = ("retain",)
 
-    def once(self, given: BeforeTraining) -> list[FloatArray]:
+    def once(self, given: BeforeTraining) -> Iterable[FloatArray]:
         from atwu.methods.weightings.rarity import TokenCounts
 
         counts = TokenCounts.of(given.retain or ())
-        return [counts.rarity(row) for row in given.forget]
+        return (counts.rarity(row) for row in given.forget)
 
 
 class WordRarity(FixedWeighting):
@@ -141,11 +141,11 @@ class WordRarity(FixedWeighting):
     formula = "rank in the answer of -(subjects whose retain answers have the word), lowest for words of the question"
     needs = ("retain", "text", "retain_text")
 
-    def once(self, given: BeforeTraining) -> list[FloatArray]:
+    def once(self, given: BeforeTraining) -> Iterable[FloatArray]:
         from atwu.methods.weightings.word_rarity import WordCounts
 
         counts = WordCounts.of(given.retain_text or ())
-        return [counts.rarity(row, text) for row, text in zip(given.forget, given.forget_text or (), strict=True)]
+        return (counts.rarity(row, text) for row, text in zip(given.forget, given.forget_text or (), strict=True))
 
 
 class RareNouns(Nouns):
@@ -154,13 +154,11 @@ class RareNouns(Nouns):
     formula = "mean of the ranks of word_rarity and of noun phrases without the question's words"
     needs = ("retain", "text", "retain_text", "noun_finder")
 
-    def once(self, given: BeforeTraining) -> list[FloatArray]:
+    def once(self, given: BeforeTraining) -> Iterable[FloatArray]:
         from atwu.methods.weightings.word_rarity import WordCounts, asked_words, rare_nouns, words_of_tokens
 
         counts, nouns = WordCounts.of(given.retain_text or ()), super().once(given)
-        found = []
         for row, text, mask in zip(given.forget, given.forget_text or (), nouns, strict=True):
             asked = asked_words(text)
             told = [word in asked for word in words_of_tokens(row, text.answer)]
-            found.append(rare_nouns(counts.rarity(row, text), mask, told))
-        return found
+            yield rare_nouns(counts.rarity(row, text), mask, told)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -30,11 +31,15 @@ class WordCounts:
     @classmethod
     def of(cls, examples: Iterable[Example]) -> WordCounts:
         """Count the words of the answers; a row without subject is one of its own."""
-        found: dict[str, set[str | int]] = {}
-        for number, example in enumerate(examples):
-            for word in _words(example.answer):
-                found.setdefault(word, set()).add(number if example.subject is None else example.subject)
-        return cls({word: len(subjects) for word, subjects in found.items()})
+        found, alone = dict[str, set[str]](), Counter[str]()
+        for example in examples:
+            words = set(_words(example.answer))
+            if example.subject is None:
+                alone.update(words)
+                continue
+            for word in words:
+                found.setdefault(word, set()).add(example.subject)
+        return cls(alone + Counter({word: len(subjects) for word, subjects in found.items()}))
 
     def rarity(self, row: EncodedRow, example: Example) -> FloatArray:
         """Rank of each counted token's word within the answer, rarest highest, `(rank - 1/2) / n` with mid-ranks for ties.
