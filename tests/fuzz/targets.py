@@ -279,7 +279,8 @@ def read_set(path: Path) -> None:
     text = path.read_bytes().decode("utf-8", "replace").strip()
     command = parsed(Tune, ["--method", "atwu", "--scale", "people-tiny", "--set", f"rho={text}"], name="tune")
     tuning = decide(command.method, scale=command.scale, options=dict(_setting(each) for each in command.fixed))
-    assert 0 < tuning.options["rho"] < 1, f"rho is {tuning.options['rho']}"
+    rho = tuning.lines[0].options["rho"]
+    assert 0 < rho < 1, f"rho is {rho}"
 
 
 def read_seeds(path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from atwu.cli.output import say, stand_out, terminal
 
 @dataclass(kw_only=True)
 class Tune:
-    """Search good settings for methods: the same budget, sampler and first points for all.
+    """Search good settings for methods, or the lines of a study: the same budget, sampler and first points for all.
 
     Begins with the recommended values of each method. A search that was stopped, killed included, continues when the same
     command is given again, and asks for the same points as if nothing had happened. The best settings are written as
@@ -22,7 +23,12 @@ class Tune:
     Example: atwu tune --method atwu --method grad_diff --benchmark people --trials 20
     """
 
-    method: list[str] = option("Method from `atwu methods`, or all; repeat for several.")
+    method: list[str] | None = option("Method from `atwu methods`, or all; repeat for several.", None)
+    study: str | None = option(
+        "Instead: every line of a study, a YAML file or a name from `atwu study list`. Then: atwu study run STUDY "
+        "--presets OUTPUT.",
+        None,
+    )
     benchmark: str | None = option("people, tofu or rwku: at their smallest scale. Default: people.", None)
     scale: str | None = option("Scale by name (`atwu study list`), or a YAML file, instead of --benchmark.", None)
     trials: int = option("Finished trials per method, pruned ones included.", 20, least=1)
@@ -64,7 +70,8 @@ class Tune:
 
         quiet_transformers()
         tuning = decide(
-            self.method,
+            self.method or (),
+            study=self.study,
             benchmark=self.benchmark,
             scale=self.scale,
             transfer_to=self.transfer_to,
@@ -76,10 +83,11 @@ class Tune:
             options=dict(_setting(text) for text in self.fixed or ()),
             seed=self.seed,
         )
-        folder, count = tuning.folder, len(tuning.methods)
+        folder, count = tuning.folder, len(tuning.lines)
+        kind = "method" if self.study is None else "line"
         url = storage_url(tuning.storage, folder)
         say(
-            f"{count} method{'s' if count > 1 else ''} x {self.trials} trials at {tuning.here.name}; storage {masked(url)}"
+            f"{count} {kind}{'s' if count > 1 else ''} x {self.trials} trials at {tuning.here.name}; storage {masked(url)}"
         )
         devices = visible_devices() if self.processes > 1 else ()
         with open_queue(
@@ -102,7 +110,10 @@ class Tune:
             last = next(iter(found.values()))[-1].search
             console.print(f"best settings at {last.scale.name}, seed {last.seed}", style="bold")
             console.print(best_table(found))
-            if words := use_of_presets(found, folder, done.models):
+            if self.study is not None:
+                again = ["atwu", "study", "run", self.study, *(["--scale", self.scale] if self.scale else [])]
+                say(f"\npresets in {folder}; next:\n  {shlex.join([*again, '--presets', str(folder)])}")
+            elif words := use_of_presets(found, folder, done.models):
                 say(words)
         for name, reason in {**done.left_out, **done.failed}.items():
             stand_out(f"not tuned: {name}: {reason}")

@@ -284,7 +284,6 @@ class Encoder:
             reached = max(reached, end)
         return _Tokens(ids, ranges)
 
-
     def _blank(self, token: int) -> bool:
         """Whether a token is nothing but space."""
         found = self._blanks.get(token)

@@ -61,6 +61,48 @@ def run(*arguments: str) -> str:
 
 
 @pytest.mark.slow
+def test_lines_of_a_study_are_tuned_apart_and_run_with_their_own_values(micro, tmp_path, monkeypatch):
+    lines = ["atwu", {"label": "by rarity", "method": "satga", "weighting": "rarity"}, {"method": "satga", "beta": 2.5}]
+    study = tmp_path / "mine.yaml"
+    study.write_text(yaml.safe_dump({"methods": lines, "seeds": 1, "metrics": ["memorization"]}))
+    at = ("--scale", str(micro / "micro.yaml"))
+    said = run("--study", str(study), *at, "--trials", "2", "--output", str(tmp_path / "tuned"))
+    assert "3 lines x 2 trials at micro" in said
+    assert f"atwu study run {study} --scale {micro}/micro.yaml --presets {tmp_path}/tuned" in said
+    found = {
+        path.stem.rpartition("-")[0] or path.stem: read_preset(path) for path in (tmp_path / "tuned").glob("*.yaml")
+    }
+    assert {name: preset.method for name, preset in found.items()} == {
+        "atwu": "atwu",
+        "by_rarity": "satga",
+        "satga": "satga",
+    }
+    assert found["by_rarity"].options["weighting"] == "rarity"
+    assert {preset.about["budget"] for preset in found.values()} == {"2 trials at micro"}
+    done = run_here(
+        "study", "run", str(study), *at, "--presets", str(tmp_path / "tuned"), "--output", str(tmp_path / "out")
+    )
+    assert done.exit_code == 0, done.output
+    assert "tuning: 2 trials at micro" in " ".join(done.output.split())
+    written = json.loads((tmp_path / "out" / "study.json").read_text())
+    options = {line["label"]: line["options"] for line in written["variants"]}
+    for label, name in (("atwu", "atwu"), ("by rarity", "by_rarity"), ("satga", "satga")):
+        tuned = found[name].options
+        assert options[label].items() >= {key: tuned[key] for key in ("learning_rate", "forget_weight", "beta")}.items()
+    assert options["satga"]["beta"] == 2.5
+
+
+def test_what_is_tuned_is_named_once(micro, tmp_path):
+    for given in ((), ("--method", "atwu", "--study", "headline")):
+        with pytest.raises(ValueError, match="give --method, or --study with a study whose lines are tuned"):
+            run(*given, "--output", str(tmp_path))
+    study = tmp_path / "mine.yaml"
+    study.write_text("methods: [atwu, {label: again, method: atwu, scorer_from: atwu, scorer_procedure: frozen}]")
+    with pytest.raises(ValueError, match="'again' starts from another model or run of its study"):
+        run("--study", str(study), "--output", str(tmp_path))
+
+
+@pytest.mark.slow
 def test_searches_continue_and_leave_presets_with_equal_budgets(micro, tmp_path):
     given = (
         "--method",

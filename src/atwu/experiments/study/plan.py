@@ -157,18 +157,21 @@ def plan(study: Study, scale: Scale, folder: str | Path, *, presets: str | Path 
         ValueError: the folder of presets holds none for this study, or there would be more than `MOST_RUNS` runs.
     """
     folder, study = Path(folder), study.at(scale.name)
-    if presets is not None and not any((Path(presets) / f"{v.method}.yaml").is_file() for v in study.variants):
-        raise ValueError(f"{presets} holds no preset METHOD.yaml of this study's methods; atwu tune writes them.")
+    if presets is not None and not any(_preset_file(v, Path(presets)) for v in study.variants):
+        raise ValueError(
+            f"{presets} holds no preset LINE.yaml or METHOD.yaml of this study; atwu tune --study writes them."
+        )
     if (count := len(study.variants) * len(study.seeds)) > MOST_RUNS:
         raise ValueError(
             f"{len(study.variants)} lines times {len(study.seeds)} seeds make {count} runs; at most {MOST_RUNS}."
         )
     runs = []
     for variant in study.variants:
-        preset = _preset(scale, variant.method, presets) if study.presets else None
+        preset = _preset(scale, variant, presets) if study.presets else None
         kept = {} if preset is None else _tuned(preset, scale, variant)
         budget = NO_TUNING if preset is None else str(preset.about.get("budget", PUBLISHED_VALUES))
-        if preset is not None and set(PARTS) & set(variant.options):
+        changed = {name: variant.options[name] for name in PARTS if name in variant.options}
+        if preset is not None and not changed.items() <= preset.options.items():
             budget = f"{budget}; tuned before a part was replaced"
         for seed in study.seeds:
             source = variant.scorer_from
@@ -188,16 +191,23 @@ def plan(study: Study, scale: Scale, folder: str | Path, *, presets: str | Path 
     return Plan(study, scale, folder, tuple(runs))
 
 
-def _preset(scale: Scale, method: str, folder: str | Path | None) -> Preset | None:
+def _preset(scale: Scale, variant: Variant, folder: str | Path | None) -> Preset | None:
+    method = variant.method
     if folder is None:
         return find_preset(scale.presets or scale.name, method) or _lent(scale, method)
-    path = Path(folder) / f"{method}.yaml"
-    if not path.is_file():
+    path = _preset_file(variant, Path(folder))
+    if path is None:
         return None
     preset = read_preset(path)
     if preset.method != method:
         raise ValueError(f"{path} is a preset of {preset.method}, not of {method}.")
     return preset
+
+
+def _preset_file(variant: Variant, folder: Path) -> Path | None:
+    """The file of a line's own values, else of its method's; None where there is neither."""
+    files = (folder / f"{name}.yaml" for name in (line_name(variant.label), variant.method))
+    return next((file for file in files if file.is_file()), None)
 
 
 def _lent(scale: Scale, method: str) -> Preset | None:
@@ -249,10 +259,15 @@ def check_settings(plan: Plan) -> None:
             raise ValueError(f"{run.label}: {error}") from None
 
 
-def folder_name(label: str, seed: int) -> str:
-    """A folder's name for a label: readable, and different for different labels."""
+def line_name(label: str) -> str:
+    """A file's name for a label: readable, and different for different labels."""
     plain = re.sub(r"[^\w.+=-]+", "_", label).strip("_")
-    return f"{plain if plain == label else f'{plain}-{short_hash(label)[:6]}'}-s{seed}"
+    return plain if plain == label else f"{plain}-{short_hash(label)[:6]}"
+
+
+def folder_name(label: str, seed: int) -> str:
+    """The folder of a line's run."""
+    return f"{line_name(label)}-s{seed}"
 
 
 def described(plan: Plan, command: str) -> dict[str, Any]:

@@ -24,12 +24,11 @@ _NOT_PRESET = (
 """Settings that are not what was tuned: what a run keeps and says, and what its machine can do."""
 
 
-def write_results(results: Sequence[SearchResult], folder: Path, *, command: str) -> Path | None:
-    """Write METHOD.yaml, unless all trials of the last search were pruned, and METHOD.trials.json."""
+def write_results(results: Sequence[SearchResult], folder: Path, *, name: str, command: str) -> Path | None:
+    """Write NAME.yaml, unless all trials of the last search were pruned, and NAME.trials.json."""
     last = results[-1]
-    method = last.search.method
     write_json(
-        folder / f"{method}.trials.json",
+        folder / f"{name}.trials.json",
         {
             "schema": SCHEMA_NAME,
             "command": command,
@@ -39,7 +38,7 @@ def write_results(results: Sequence[SearchResult], folder: Path, *, command: str
     )
     if last.best is None:
         return None
-    preset = folder / f"{method}.yaml"
+    preset = folder / f"{name}.yaml"
     write_preset(preset, preset_options(last, last.best), _about(results, last.best, command))
     return preset
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.table import Table
 
 from atwu.experiments.run import prefers, run_config
+from atwu.experiments.study.plan import line_name
 from atwu.experiments.targets import Models
 from atwu.experiments.tuning.objectives import OBJECTIVES
 from atwu.experiments.tuning.search import SearchResult
@@ -61,6 +62,6 @@ def use_of_presets(found: Mapping[str, Sequence[SearchResult]], folder: Path, mo
         return ""
     rows, search = models.benchmark, found[name][-1].search
     paired = prefers(run_config(search.scale, search.method, search.options, seed=search.seed))
-    words = ["atwu", "unlearn", "--config", str(folder / f"{name}.yaml"), "--model", models.target]
+    words = ["atwu", "unlearn", "--config", str(folder / f"{line_name(name)}.yaml"), "--model", models.target]
     words += ["--forget", rows.removed(paired=paired), "--retain", rows.retain_source, "--output", "unlearned"]
     return f"\npreset{'s' if len(found) > 1 else ''} in {folder}; next:\n  {shlex.join(words)}"

@@ -8,8 +8,9 @@ import dataclasses
 import logging
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from atwu._cache import short_hash
@@ -17,6 +18,8 @@ from atwu.experiments.queue import Queue, Say
 from atwu.experiments.run import check_workers, run_config
 from atwu.experiments.scale import Scale
 from atwu.experiments.scales import find_scale
+from atwu.experiments.study.plan import line_name
+from atwu.experiments.study.spec import Variant, read_study
 from atwu.experiments.targets import Models, prepare_models
 from atwu.experiments.tuning.results import check_preset, write_results
 from atwu.experiments.tuning.search import AllPrunedError, NotPossibleError, Search, SearchResult
@@ -74,11 +77,16 @@ SMALLEST: Mapping[str, str] = {"people": "people-tiny", "tofu": "tofu-small", "r
 class Tuning:
     """What is to be tuned, with what is left open decided."""
 
-    methods: tuple[str, ...]
+    lines: tuple[Variant, ...]
+    """What is searched, one after the other: methods, or the lines of a study."""
     every: bool
-    """All methods are meant: those that the rows do not allow are left out."""
-    first_scale: str
-    """Where everything is searched, as it was given."""
+    """All methods or a study are meant: those that the rows do not allow are left out."""
+    study: str | None
+    """Whose lines they are, as it was given."""
+    first_scale: str | None
+    """Where everything is searched, as it was given; None for the study's own."""
+    here: Scale
+    """That scale."""
     transfer_to: str | None
     """Where the learning rate is searched again, as it was given."""
     folder: Path
@@ -87,23 +95,25 @@ class Tuning:
     trials: int = 20
     transfer_trials: int = TRANSFER_TRIALS
     objective: str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """Of all runs, fixed."""
     seed: int = 0
-
-    @property
-    def here(self) -> Scale:
-        """Where everything is searched."""
-        return find_scale(self.first_scale)
 
     @property
     def there(self) -> Scale:
         """What presets are for."""
-        return find_scale(self.transfer_to or self.first_scale)
+        return self.here if self.transfer_to is None else find_scale(self.transfer_to)
 
-    def command(self, method: str, fixed: Sequence[str] = ()) -> str:
-        """The command for one method, with scales as they were given and without what changes no result."""
-        words = ["atwu", "tune", "--method", method, "--scale", self.first_scale, "--trials", str(self.trials)]
+    def search(self, line: Variant, scale: Scale) -> Search:
+        """The search for a line at a scale."""
+        named = None if line.label == line.method else f"{scale.name}/{line_name(line.label)}"
+        return Search(
+            line.method, scale, line.options, self.trials, self.seed, self.objective, storage=self.storage, name=named
+        )
+
+    def command(self, line: Variant, fixed: Sequence[str] = ()) -> str:
+        """The command for one line, with scales as they were given and without what changes no result."""
+        words = ["atwu", "tune", *(["--method", line.method] if self.study is None else ["--study", self.study])]
+        words += ["--scale", self.first_scale] if self.first_scale is not None else []
+        words += ["--trials", str(self.trials)]
         if self.transfer_to is not None:
             words += ["--transfer-to", self.transfer_to, "--transfer-trials", str(self.transfer_trials)]
         words += ["--objective", self.objective] if self.objective is not None else []
@@ -114,6 +124,8 @@ class Tuning:
 def decide(
     methods: Sequence[str],
     *,
+    study: str | None = None,
+    options: Mapping[str, Any] = MappingProxyType({}),
     benchmark: str | None = None,
     scale: str | None = None,
     transfer_to: str | None = None,
@@ -124,7 +136,10 @@ def decide(
     """What is to be tuned, from what was asked for.
 
     Args:
-        scale: instead of the benchmark; default: the surrogate of `transfer_to`, that scale itself, or people-tiny.
+        study: whose lines are searched, instead of methods.
+        options: of all runs, fixed.
+        scale: instead of the benchmark; default: the study's, else the surrogate of `transfer_to`, that scale itself, or
+            people-tiny.
         output: folder; default runs/tune-SCALE, the scale that presets are for.
         storage: of the trials; default an SQLite file in the output, else in that of the first stage.
 
@@ -135,29 +150,46 @@ def decide(
         raise ValueError("give --benchmark or --scale, not both.")
     if benchmark is not None and benchmark not in SMALLEST:
         raise ValueError(f"--benchmark must be {', '.join(SMALLEST)}, got {benchmark!r}.")
-    first = scale or SMALLEST[benchmark or "people"]
-    if scale is None and benchmark is None and transfer_to is not None:
-        first = find_scale(transfer_to).surrogate or transfer_to
+    if (study is None) == (not methods):
+        raise ValueError("give --method, or --study with a study whose lines are tuned, one of the two.")
     load_plugins()
-    every = "all" in methods
-    for name in () if every else methods:
-        lookup("method", name, METHODS)
-    here, there = find_scale(first), find_scale(transfer_to or first)
+    written = None if study is None else read_study(study)
+    here = None if scale or benchmark or transfer_to or written is None else written.scale
+    first = None
+    if here is None:
+        first = scale or SMALLEST[benchmark or "people"]
+        if scale is None and benchmark is None and transfer_to is not None:
+            first = find_scale(transfer_to).surrogate or transfer_to
+        here = find_scale(first)
+    there = find_scale(transfer_to) if transfer_to else here
+    if written is not None:
+        lines = [replace(line, options={**options, **line.options}) for line in written.variants]
+        if tied := [line.label for line in lines if line.scorer_from or line.start]:
+            raise ValueError(
+                f"{tied[0]!r} starts from another model or run of its study and cannot be tuned apart from it."
+            )
+    else:
+        names = METHODS if "all" in methods else dict.fromkeys(methods)
+        for name in names:
+            lookup("method", name, METHODS)
+        lines = [Variant(name, name, options) for name in names]
     found = Tuning(
-        methods=tuple(METHODS) if every else tuple(dict.fromkeys(methods)),
-        every=every,
+        lines=tuple(lines),
+        every="all" in methods or study is not None,
+        study=study,
         first_scale=first,
+        here=here,
         transfer_to=transfer_to,
         folder=output or Path("runs") / f"tune-{there.name}",
         storage=storage or str((output or Path("runs") / f"tune-{here.name}").absolute() / FILE_NAME),
         **numbers,
     )
-    check_preset(there, found.options)
-    for name in found.methods:
+    for line in lines:
+        check_preset(there, line.options)
         try:
-            run_config(here, name, found.options, seed=found.seed)
+            run_config(here, line.method, line.options, seed=found.seed)
         except ValueError as error:
-            raise ValueError(f"{name}: {error}") from None
+            raise ValueError(f"{line.label}: {error}") from None
     return found
 
 
@@ -166,11 +198,11 @@ class Tuned:
     """What came of it."""
 
     searches: Mapping[str, Sequence[SearchResult]]
-    """Method -> its search, or its two stages."""
+    """Method, or line of a study -> its search, or its two stages."""
     left_out: Mapping[str, str]
-    """Methods that the rows do not allow, and why."""
+    """Those that the rows do not allow, and why."""
     failed: Mapping[str, str]
-    """Methods of which all trials were pruned before the second stage."""
+    """Those of which all trials were pruned before the second stage."""
     models: Models | None
     """Of the scale that presets are for."""
 
@@ -183,7 +215,7 @@ def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say
             cannot run.
     """
     check_storage(storage_url(tuning.storage, tuning.folder))
-    check_workers(queue, tuning.methods, [tuning.options], ())
+    check_workers(queue, (line.method for line in tuning.lines), (line.options for line in tuning.lines), ())
     here, there = tuning.here, tuning.there
     ready: dict[str, Models] = {}
     found: dict[str, list[SearchResult]] = {}
@@ -198,19 +230,18 @@ def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say
     def run(search: Search) -> SearchResult:
         return run_search(search, models_of(search.scale), queue, folder=tuning.folder, progress=True, say=say)
 
-    for name in tuning.methods:
-        search = Search(
-            name, there, tuning.options, tuning.trials, tuning.seed, tuning.objective, storage=tuning.storage
-        )
+    for line in tuning.lines:
+        name, search = line.label, tuning.search(line, there)
         try:
             if tuning.transfer_to is None:
                 found[name] = [run(search)]
             else:
                 check_rows(search, models_of(there))  # before the first stage is paid for
-                first = run(dataclasses.replace(search, scale=here))
+                first = run(tuning.search(line, here))
                 count, goal = tuning.transfer_trials, tuning.objective
                 found[name] = [first, run(second_stage(first, there, trials=count, objective=goal))]
-            write_results(found[name], tuning.folder, command=tuning.command(name, fixed))
+            words = tuning.command(line, fixed)
+            write_results(found[name], tuning.folder, name=line_name(name), command=words)
         except NotPossibleError as error:
             if not tuning.every:
                 raise ValueError(f"{name} cannot be tuned: {error}") from None
