@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 from pathlib import Path
@@ -18,6 +19,10 @@ from tests.commands import run_here
 
 def where(number: int) -> tuple[int, int, str | None]:
     return number, os.getpid(), os.environ.get("OMP_NUM_THREADS")
+
+
+def how_it_began() -> tuple[str, str | None]:
+    return os.environ["CUDA_VISIBLE_DEVICES"], multiprocessing.get_start_method()
 
 
 def die_once(mark: Path) -> str:
@@ -83,6 +88,14 @@ def test_two_processes_share_the_work_and_one_that_dies_has_it_done_again(tmp_pa
     assert isinstance(found[5].error, FileNotFoundError)
     assert "died (exit code -9); 4 is done again" in said[0]
     assert os.environ["OMP_NUM_THREADS"] == "17"
+
+
+@pytest.mark.slow
+def test_workers_with_a_gpu_are_not_forked_from_what_has_looked_at_it(tmp_path):
+    tasks, found = [Task(how_it_began) for _ in range(2)], {}
+    with open_queue(2, folder=tmp_path, devices=("0", "1"), say=print) as queue:
+        work_off(queue, lambda: (len(tasks), tasks.pop()) if tasks else None, found.__setitem__)
+    assert sorted(each.get() for each in found.values()) == [("0", "spawn"), ("1", "spawn")]
 
 
 @pytest.mark.slow

@@ -216,13 +216,14 @@ class Processes(Queue):
     """Processes of this machine, each with its share of the CPU threads and one of the GPUs.
 
     They are forked from a process that has imported what runs need, where the system can do that, and end with this one.
+    With GPUs each imports for itself: what looks at a GPU while it is imported (bitsandbytes) leaves CUDA unusable to forks.
     """
 
     def __init__(self, count: int, *, folder: Path, threads: int, devices: Sequence[str] = (), say: Say) -> None:
         super().__init__(say)
         self._count, self._folder, self._threads, self._devices = count, folder, threads, devices
         self._workers: dict[int, _Worker] = {}
-        can_fork = "forkserver" in multiprocessing.get_all_start_methods()
+        can_fork = "forkserver" in multiprocessing.get_all_start_methods() and not devices
         self._context: Any = multiprocessing.get_context("forkserver" if can_fork else "spawn")
         if can_fork:
             self._context.set_forkserver_preload(["atwu.experiments.run"])
