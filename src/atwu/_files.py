@@ -171,6 +171,12 @@ def file_digest(*paths: str | Path) -> str:
     return digest.hexdigest()
 
 
+def sha256_of(path: str | Path) -> str:
+    """SHA-256 of a file, as `sha256sum` prints it."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def versions() -> dict[str, str]:
     """Versions of the packages that decide the numbers."""
     import importlib.metadata

@@ -6,15 +6,16 @@ A folder that is not as its manifest says was cut off, or damaged afterwards. Mo
 from __future__ import annotations
 
 import functools
-import hashlib
 import logging
 import shutil
 from pathlib import Path
 
-from atwu._files import left_by_a_kill, synced, write_json
+from atwu._files import left_by_a_kill, sha256_of, synced, write_json
 from atwu._reading import read_json
 
 MANIFEST_NAME = "manifest.json"
+RECORD_NAME = "run.json"
+"""A run's record."""
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ def write_manifest(folder: Path) -> None:
     for path in inside:
         synced(path)
     files = {
-        path.relative_to(folder).as_posix(): {"size": path.stat().st_size, "sha256": _sha256(path)}
+        path.relative_to(folder).as_posix(): {"size": path.stat().st_size, "sha256": sha256_of(path)}
         for path in inside
         if path.is_file() and path.name != "README.md" and not _of_checkpoint(path.relative_to(folder))
     }
@@ -57,7 +58,7 @@ def damage(folder: Path, *, weights: bool = True) -> str | None:
         try:
             if (found := (folder / name).stat().st_size) != size:
                 return f"{name} has {found} bytes, and {size} were written"
-            if _sha256(folder / name) != sha256:
+            if sha256_of(folder / name) != sha256:
                 return f"{name} is not what was written"
         except FileNotFoundError:
             return f"{name} is missing"
@@ -80,7 +81,7 @@ def check_as_written(folder: Path, *, weights: bool = True) -> None:
             raise ValueError(
                 f"{folder} is damaged ({wrong}); make it again, or remove its {MANIFEST_NAME} if that was on purpose."
             )
-    elif weights and (folder / "run.json").is_file():
+    elif weights and (folder / RECORD_NAME).is_file():
         _warn_unchecked(folder)
 
 
@@ -103,8 +104,3 @@ def is_kept(folder: Path) -> bool:
     logger.warning("warning: %s is damaged (%s); it is made again", folder, wrong)
     shutil.rmtree(folder, ignore_errors=True)
     return False
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

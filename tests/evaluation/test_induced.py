@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 
 from atwu.benchmarks.people.rows import people
+from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import Example
 from atwu.evaluation.auxiliary import Auxiliary, AuxiliaryLogps, auxiliary_of, find_auxiliary
-from atwu.evaluation.induced import SCORES, ScoreContext, available, check_scores, token_scores
+from atwu.evaluation.induced import ScoreContext, available, check_scores, met, scored_weightings, token_scores
 from atwu.evaluation.teacher_forced import TokenRow, read_tokens
-from atwu.methods.part import FixedWeighting
+from atwu.methods.objective import unlearning_loss
+from atwu.methods.options import number
+from atwu.methods.part import FixedWeighting, Weighting
 from atwu.methods.parts import WEIGHTINGS
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 from atwu.report.score_rows import score_rows
@@ -107,8 +110,8 @@ def test_worked_values(worked, name, expected):
 
 
 def test_every_weighting_has_a_score_but_the_one_that_is_constant():
-    assert set(WEIGHTINGS) - set(SCORES) == {"uniform"}
-    assert set(SCORES) <= set(WEIGHTINGS)
+    assert set(WEIGHTINGS) - set(scored_weightings()) == {"uniform"}
+    assert next(iter(scored_weightings())) == "scorer"
 
 
 def test_scores_stay_in_range_where_rounding_lifts_a_probability_above_one(worked):
@@ -128,7 +131,7 @@ def test_what_is_not_there_is_not_offered_and_its_error_says_what_to_give(worked
         encoded=[dataclasses.replace(worked.encoded[0], token_labels=None)],
         examples=worked.examples,
     )
-    assert available(worked.there) == list(SCORES)
+    assert available(worked.there) == list(scored_weightings())
     assert available(bare.there) == ["saturation", "importance", "satimp", "entropy", "logprob_mask", "nouns"]
     for name, what in (
         ("scorer", "use a model folder that has one"),
@@ -141,7 +144,7 @@ def test_what_is_not_there_is_not_offered_and_its_error_says_what_to_give(worked
     ):
         with pytest.raises(ValueError, match=f"{name}.*{what}"):
             token_scores(bare, [name])
-    check_scores(["nouns"], ())
+    check_scores(["nouns"], met())
 
 
 @pytest.fixture(scope="module")
@@ -151,9 +154,7 @@ def world():
     return scratch_model("micro").eval(), tokenizer, benchmark.forget[:12], benchmark.retain[:16]
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, part in WEIGHTINGS.items() if issubclass(part, FixedWeighting) and name in SCORES]
-)
+@pytest.mark.parametrize("name", [name for name, part in WEIGHTINGS.items() if issubclass(part, FixedWeighting)])
 def test_fixed_scores_on_the_starting_model_are_what_training_computes(world, name, tmp_path):
     model, tokenizer, forget, retain = world
     two = Auxiliary(*(str(tmp_path / which) for which in ("forget", "retain")))
@@ -183,6 +184,67 @@ def test_fixed_scores_on_the_starting_model_are_what_training_computes(world, na
     assert 0 < np.concatenate(found).mean() < 1
 
 
+class Later(Weighting):
+    """As in examples/a_method_of_your_own.py."""
+
+    formula = "t / n"
+
+    def weights(self, seen):
+        return seen.mask.cumsum(dim=1) / seen.mask.sum(dim=1, keepdim=True)
+
+
+class Numbered(Weighting):
+    """What else a weighting may look at, not all of it below 1."""
+
+    formula = "k H exp(log p) of odd tokens"
+    factor: float = number(3.0, help="k")
+    entropy_temperature = 1.0
+
+    def weights(self, seen):
+        return self.factor * seen.entropy * seen.logps.exp() * (seen.forget.input_ids[:, 1:] % 2)
+
+
+@pytest.fixture
+def own(monkeypatch):
+    """Weightings that somebody registered."""
+    for name, weighting in (("later", Later), ("numbered", Numbered)):
+        monkeypatch.setitem(WEIGHTINGS, name, weighting)
+
+
+def test_a_weighting_of_ones_own_is_a_score_like_any_other(worked, world, own):
+    assert available(worked.there)[-2:] == ["later", "numbered"]
+    (found,) = token_scores(worked, ["later"])["later"]
+    np.testing.assert_allclose(found, np.arange(1, 7) / 6)
+    model, tokenizer, forget, _ = world
+    (shown,) = score_rows(model, tokenizer, forget[:1], scores={"mine": "later"})
+    values = [word.score for word in shown.words["mine"]]
+    assert values == sorted(values)
+    assert values[0] < values[-1]
+
+
+@pytest.mark.parametrize("name", ["saturation", "importance", "satimp", "entropy", "later", "numbered"])
+def test_scores_of_what_looks_at_the_model_are_what_a_step_weighs_with(world, own, name):
+    model, tokenizer, forget, _ = world
+    encoded = Encoder(tokenizer).encode_rows(forget, what="forget").rows
+    batch = collate_rows(encoded)
+    numbers = {"beta1": 1.43, "beta2": 0.17} if name == "satimp" else {}
+    out = unlearning_loss(model, batch, method="grad_ascent", weighting=name, **numbers)
+    found = token_scores(ScoreContext(read_tokens(model, encoded), encoded, forget), [name])[name]
+    for scores, weights, counted in zip(found, out.token_weights, out.mask, strict=True):
+        largest = max(1.0, weights.max().item())
+        np.testing.assert_allclose(scores, weights[counted] / largest, atol=1e-5)
+        assert 0 < scores.max() <= 1
+
+
+def test_a_need_that_no_score_has_leaves_a_weighting_out(worked, own, monkeypatch):
+    monkeypatch.setattr(Later, "needs", ("alternates",))
+    assert "later" not in available(worked.there)
+    with pytest.raises(ValueError, match=r"'later' needs alternate answers.*, which no score has"):
+        token_scores(worked, ["later"])
+    monkeypatch.setattr(Later, "scored", False)
+    assert "later" not in scored_weightings()
+
+
 def test_auxiliary_models_are_those_of_the_record_as_long_as_they_are_there(tmp_path):
     (tmp_path / "mask").mkdir()
     settings = {"auxiliary_forget": str(tmp_path / "mask"), "auxiliary_retain": "owner/base"}
@@ -199,7 +261,9 @@ def test_auxiliary_models_are_those_of_the_record_as_long_as_they_are_there(tmp_
 def test_words_of_every_score_can_be_shown(world):
     model, tokenizer, forget, retain = world
     shown = score_rows(model, tokenizer, forget[:2], retain=retain)
-    assert [*shown[0].words] == [name for name in SCORES if name not in ("scorer", "labels", "model_difference")]
+    assert [*shown[0].words] == [
+        name for name in scored_weightings() if name not in ("scorer", "labels", "model_difference")
+    ]
     assert all(word.score is not None for row in shown for words in row.words.values() for word in words)
     named = score_rows(model, tokenizer, forget[:1], scores={"secret": "labels", "capitals": "nouns"})
     assert [*named[0].words] == ["secret", "capitals"]

@@ -54,6 +54,20 @@ def done(tmp_path_factory):
         ["unlearn", *common, "--method", "hinge", "--tau", "2.5", "--output", "flag"],
         ["unlearn", *common, "--config", "hinge.yaml", "--output", "yaml"],
         ["unlearn", *common, "--method", "wga", "--tau", "2.5", "--output", "refused"],
+        [
+            "evaluate",
+            "-m",
+            "flag",
+            "--forget",
+            "people:tiny:forget",
+            "--metrics",
+            "scores",
+            "--limit",
+            "8",
+            "-o",
+            "flag.json",
+        ],
+        ["tokens", "-m", "flag", "-d", "people:tiny:forget", "--score", "later", "--rows", "1", "--html", "flag.html"],
     ]
     surroundings = os.environ | {"ATWU_CACHE": str(folder / "cache"), "COLUMNS": "100"}
     finished = run_command([json.dumps(commands)], code=DRIVER, env=surroundings, cwd=folder)
@@ -86,6 +100,14 @@ def test_it_is_searched_where_it_says(done):
         "search 6.0 [{'learning_rate': 1e-05, 'forget_weight': 1.0, 'retain_weight': 1.0, 'tau': 3.0}]"
         in done[0].stdout
     )
+
+
+def test_its_weights_have_an_auroc_and_a_heat_map(done):
+    measured = json.loads((done[1] / "flag.json").read_text())
+    values = measured["rows"]["forget"]["metrics"]
+    assert {"auroc_later", "auroc_saturation"} <= {*values}
+    assert len({*values["auroc_later"]}) > 4  # rows differ in where their names come
+    assert "later" in (done[1] / "flag.html").read_text()
 
 
 def test_other_methods_do_not_take_it(done):

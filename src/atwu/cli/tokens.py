@@ -24,7 +24,7 @@ class Tokens(ReadsRows):
     data: str = option(f"Rows to score: {ROWS}.", alias=("-d",))
     score: list[str] | None = option(
         "Which scores: scorer, saturation, importance, satimp, entropy, logprob_mask, nouns, model_difference (of a su_llm "
-        "run), labels; repeat for several. Default: all that the model allows, labels excepted.",
+        "run), labels, a weighting of your own; repeat for several. Default: all that the model allows, labels excepted.",
         None,
     )
     retain: str | None = option(
@@ -38,7 +38,7 @@ class Tokens(ReadsRows):
     def run(self) -> None:
         """Score, print, write."""
         from atwu.evaluation.auxiliary import find_auxiliary
-        from atwu.evaluation.induced import Need, check_scores
+        from atwu.evaluation.induced import check_scores, met
         from atwu.methods.weightings.scorer import find_scorer
         from atwu.report.heatmap import render_terminal, write_html
         from atwu.report.score_rows import score_rows
@@ -46,8 +46,8 @@ class Tokens(ReadsRows):
         self.check()
         scorer = find_scorer(self.model)
         auxiliary = find_auxiliary(self.model)
-        there: set[Need] = {"scorer", "labels", *(("retain",) if self.retain else ())}
-        there |= set() if auxiliary is None else {"auxiliary"}
+        # What rows and model have is known once they are read.
+        there = met(scorer=True, labels=True, retain=bool(self.retain), auxiliary=auxiliary is not None)
         check_scores(self.score or (), there)
         check_writable(self.html, overwrite=self.overwrite)
         if "scorer" in (self.score or ()) and scorer is None:

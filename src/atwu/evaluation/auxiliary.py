@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from atwu._manifest import RECORD_NAME
 from atwu._reading import read_json
 from atwu.data.encode import EncodedRow
 from atwu.evaluation.teacher_forced import FloatArray, read_tokens
@@ -46,7 +47,7 @@ def find_auxiliary(folder: str | Path) -> Auxiliary | None:
     Raises:
         ValueError: its record is no JSON.
     """
-    file = Path(folder) / "run.json"
+    file = Path(folder) / RECORD_NAME
     record = read_json(file) if file.is_file() else None
     recipe = record.get("recipe") if isinstance(record, dict) else None
     return auxiliary_of(recipe.get("settings") if isinstance(recipe, dict) else None)

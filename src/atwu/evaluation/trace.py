@@ -23,7 +23,7 @@ from atwu._reading import read_declared
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import Example
 from atwu.evaluation.auxiliary import auxiliary_of
-from atwu.evaluation.induced import SCORES, ScoreContext, token_scores
+from atwu.evaluation.induced import ScoreContext, scored_weightings, token_scores
 from atwu.evaluation.metrics.scores import score_aurocs
 from atwu.evaluation.result import STRICT
 from atwu.evaluation.teacher_forced import read_tokens
@@ -57,7 +57,7 @@ class Trace:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     weighting: str
-    """Name in `atwu.evaluation.induced.SCORES`."""
+    """Its name."""
     steps: tuple[int, ...]
     """Optimizer steps done when it was looked; the first is 0."""
     rows: tuple[TracedRow, ...]
@@ -86,7 +86,7 @@ class WeightTrace(TrainerCallback):
     """Looks at the weights at evenly spaced optimizer steps, the first and the last included.
 
     Args:
-        trainer: the `UnlearnTrainer` it belongs to; its method must have one of the scores of `induced.SCORES`.
+        trainer: the `UnlearnTrainer` it belongs to; its method's weighting must be one that this `watches`.
         path: file to write; a run that is resumed goes on with what is there. The finished trace is beside it, in `finished`.
         shown: how many rows of each kind keep their words; the others count for the AUROC only.
     """
@@ -125,7 +125,7 @@ class WeightTrace(TrainerCallback):
     @staticmethod
     def watches(weighting: str) -> bool:
         """Whether a weighting has a score to look at."""
-        return weighting in SCORES and weighting != "labels"
+        return weighting in scored_weightings() and weighting != "labels"
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if not state.is_world_process_zero:

@@ -64,6 +64,8 @@ class Weighting(Part):
     """Temperature of the next-token entropy that it looks at; None if it does not."""
     reads_head: ClassVar[bool] = True
     """Looks at log-probabilities or final states."""
+    scored: ClassVar[bool] = True
+    """Its weights are token scores, too: of `atwu.evaluation.induced`, made without hidden states."""
 
     def weights(self, seen: TokensSeen) -> Tensor:
         """Weights of the forget tokens, shape (batch, tokens); what lies off the mask does not count."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from atwu._names import lookup
 from atwu.methods.configurations import CONFIGURATIONS
 from atwu.methods.functions import forget_loss_of, name_of, weighting_of
 from atwu.methods.needs import NEEDS
@@ -149,23 +149,6 @@ def split_weighting(text: str) -> tuple[tuple[str, ...], Combination | None]:
     if not signs:
         return (text,), None
     return tuple(part.strip() for part in re.split(r"[*+]", text)), _SIGNS[signs[0]]
-
-
-_LISTED = 40
-"""Entries of a table that an error lists."""
-
-
-def lookup(kind: str, name: str, table: Mapping[str, Any]) -> Any:
-    """`table[name]`, with an error that names what is allowed, or what comes closest where that is much."""
-    if isinstance(name, str) and name in table:
-        return table[name]
-    shown = str(name)[:60]
-    close = difflib.get_close_matches(shown, table, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    if len(table) > _LISTED:
-        near = difflib.get_close_matches(shown, table, n=6, cutoff=0.3) or [*table][:6]
-        raise ValueError(f"unknown {kind} {shown!r}; there are {len(table)}, such as {', '.join(near)}.{hint}")
-    raise ValueError(f"unknown {kind} {shown!r}; choose from {', '.join(table)}.{hint}")
 
 
 def named_part(kind: Literal["weighting", "forget loss"], part: str | Callable[..., Any]) -> str:

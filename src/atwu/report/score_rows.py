@@ -10,7 +10,7 @@ from atwu.data.encode import Encoder
 from atwu.data.schema import Example
 from atwu.evaluation import induced
 from atwu.evaluation.auxiliary import Auxiliary
-from atwu.evaluation.induced import Need, ScoreContext
+from atwu.evaluation.induced import ScoreContext
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.evaluation.token_scores import word_scores
 from atwu.methods.weightings.scorer import TokenScorer
@@ -35,21 +35,19 @@ def score_rows(
     """Score the words of every answer.
 
     Args:
-        scores: label to show -> name in `induced.SCORES`; by default every score that can be computed, labels
-            excepted.
+        scores: label to show -> name of a weighting; by default every score that can be computed, labels excepted.
         retain: retain rows, for the scores that count tokens of retain answers.
         auxiliary: SU-LLM's two models, for its selection.
 
     Raises:
         ValueError: an unknown score, or one that needs a scorer, labels or retain rows that are not there.
     """
-    met: dict[Need, bool] = {
-        "scorer": scorer is not None,
-        "labels": all(example.forget_spans is not None for example in examples),
-        "retain": bool(retain),
-        "auxiliary": auxiliary is not None,
-    }
-    there = [need for need, yes in met.items() if yes]
+    there = induced.met(
+        scorer=scorer is not None,
+        labels=all(example.forget_spans is not None for example in examples),
+        retain=bool(retain),
+        auxiliary=auxiliary is not None,
+    )
     if scores is None:
         scores = {name: name for name in induced.available(there) if name != "labels"}
     induced.check_scores(scores.values(), there)  # before the model reads anything

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from atwu.benchmarks.people.rows import people
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import Example
-from atwu.evaluation.induced import SCORES, ScoreContext
+from atwu.evaluation.induced import ScoreContext, scored_weightings
 from atwu.evaluation.metrics.scores import MAX_POINTS, score_aurocs, thinned
 from atwu.evaluation.teacher_forced import TokenRow, read_tokens
 from atwu.evaluation.token_scores import roc
@@ -113,7 +113,7 @@ def test_every_score_on_a_model_and_real_rows():
     read = read_tokens(scratch_model("micro").eval(), forget, scorer=TokenScorer(32))
     text = benchmark.retain[:24]
     found = score_aurocs(ScoreContext(read, forget, benchmark.forget[:24], retain=retain, retain_text=text))
-    assert [*found] == [name for name in SCORES if name not in ("labels", "model_difference")]
+    assert [*found] == [name for name in scored_weightings() if name not in ("labels", "model_difference")]
     for name, score in found.items():
         assert len(score.values) == 24
         assert score.pooled is not None

@@ -64,6 +64,7 @@ class Uniform(Weighting):
 
     formula = "1"
     reads_head = False
+    scored = False
 
     def weights(self, seen: TokensSeen) -> Tensor:
         return uniform(seen.logps)

@@ -1,0 +1,34 @@
+"""Names that are looked up, and what an error says of one that is not there."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+_LISTED = 40
+"""Entries of a table that an error lists."""
+
+
+def lookup(kind: str, name: str, table: Mapping[str, Any]) -> Any:
+    """`table[name]`.
+
+    Raises:
+        ValueError: it is not there; names what is allowed, or what comes closest where that is much.
+    """
+    if isinstance(name, str) and name in table:
+        return table[name]
+    shown = str(name)[:60]
+    hint = did_you_mean(shown, table)
+    if len(table) > _LISTED:
+        near = difflib.get_close_matches(shown, table, n=6, cutoff=0.3) or [*table][:6]
+        raise ValueError(f"unknown {kind} {shown!r}; there are {len(table)}, such as {', '.join(near)}.{hint}")
+    raise ValueError(f"unknown {kind} {shown!r}; choose from {', '.join(table)}.{hint}")
+
+
+def did_you_mean(
+    name: object, known: Iterable[str], otherwise: str = "", *, shown: Callable[[str], str] = repr
+) -> str:  # fmt: skip
+    """A sentence with the known name that comes closest, after a blank; `otherwise` where none is close."""
+    close = difflib.get_close_matches(str(name), list(known), n=1)
+    return f" Did you mean {shown(close[0])}?" if close else otherwise
