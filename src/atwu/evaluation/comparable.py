@@ -1,15 +1,56 @@
-"""Whether two results may be put side by side: the same rows, and the same settings as far as they matter."""
+"""What a result was made with, and whether two may be put side by side: the same rows, and settings as far as they matter."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from atwu.data.rows import fingerprint as rows_fingerprint
+from atwu.data.schema import Example
+from atwu.evaluation.config import EvaluateConfig
+from atwu.evaluation.generations import Generator
 from atwu.evaluation.panel import all_metrics
+from atwu.evaluation.questions.rows import variants
 from atwu.evaluation.result import EvalResult
+from atwu.evaluation.sets import Sets
+from atwu.judge.verdicts import Judge
 
 EVERYWHERE = ("max_length", "system", "dtype", "backend")
 """What changes every number."""
+
+
+def made_with(
+    config: EvaluateConfig,
+    judge: Judge,
+    sets: Sets,
+    metrics: Sequence[str],
+    *,
+    model: Any | None,
+    generator: Generator | None,
+) -> dict[str, Any]:
+    """Everything that was chosen, as it is read back from a file, with lists for tuples."""
+    chosen_settings = {
+        "metrics": list(metrics),
+        **config.values,
+        "dtype": None if model is None else str(model.dtype).removeprefix("torch."),
+        "backend": "transformers" if generator is None else _backend(generator),
+        "judge": dict(judge.identity),
+        "rows": {split: rows_fingerprint(rows) for split, rows in sets.items()},
+        "wordings": {split: counts for split, rows in sets.items() if (counts := _wordings(rows, config.paraphrases))},
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(chosen_settings))
+    return plain
+
+
+def _wordings(rows: Sequence[Example], most: int) -> list[int]:
+    """In how many wordings questions are asked: the different numbers that rows have."""
+    return sorted({len(variants(row, most)) for row in rows if row.messages})
+
+
+def _backend(generator: Generator) -> str:
+    name, found, _ = generator.identity.partition("/")
+    return name if found else "other"
 
 
 def check_comparable(settings: Mapping[str, Any], other: EvalResult, *, role: str) -> None:

@@ -1,0 +1,74 @@
+"""The rows of an evaluation: sets by name, of any accepted kind, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from atwu.benchmarks.rwku.probes import RwkuProbes
+from atwu.benchmarks.sources import LoadedRows
+from atwu.data.schema import Example
+from atwu.evaluation.columns import APART, FORGET, HOLDOUT, RESERVED, RETAIN, RWKU
+from atwu.training.rows import Rows, RowSet, text_rows
+
+Sets = Mapping[str, tuple[Example, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRows:
+    """What a model is measured on."""
+
+    sets: Sets
+    """Set name -> rows."""
+    pool: tuple[Example, ...]
+    """Every retain row there is."""
+    apart: tuple[str, ...] = APART
+    """Names of the sets that are neither to forget nor to keep."""
+    warnings: list[str] = field(default_factory=list)
+    """What is odd about them."""
+
+    @property
+    def every(self) -> Sets:
+        """All sets, the pool among them."""
+        return {**self.sets, **({"pool": self.pool} if self.pool else {})}
+
+    def with_own(self, own: Mapping[str, Any]) -> MeasuredRows:
+        """With rows that metrics bring along."""
+        sets = {**self.sets, **{split: tuple(rows) for split, rows in own.items()}}
+        return replace(self, sets=sets, apart=(*self.apart, *own))
+
+
+def measured_rows(
+    forget: Rows | None,
+    retain: Rows | None,
+    holdout: Rows | None,
+    *,
+    kept: Mapping[str, Rows],
+    pool: Rows | None,
+    probes: RwkuProbes | None,
+) -> MeasuredRows:
+    """Read the rows that `evaluate` was given; what is None or empty is left out.
+
+    Raises:
+        ValueError: a set of `kept` has a name that means something else, or as `text_rows`.
+    """
+    if reserved := sorted(set(kept) & set(RESERVED)):
+        raise ValueError(f"a set cannot be called {reserved[0]!r}; choose a name other than {', '.join(RESERVED)}.")
+    odd: list[str] = []
+    given = {FORGET: forget, RETAIN: retain, **kept, HOLDOUT: holdout}
+    sets = {split: found for split, rows in given.items() if (found := _examples(rows, split, odd))}
+    if probes is not None:
+        sets[RWKU] = tuple(Example.from_qa(p.query, p.answer, subject=p.subject) for p in probes.probes)
+    return MeasuredRows(sets, _examples(pool, "pool", odd) or sets.get(RETAIN, ()), warnings=odd)
+
+
+def _examples(rows: Rows | None, split: str, odd: list[str]) -> tuple[Example, ...]:
+    """A set as text; what is odd about it is added to `odd`. Nothing where there are no rows."""
+    listed: Any = rows if rows is None or isinstance(rows, str | Path | LoadedRows | RowSet) else tuple(rows)
+    if not listed:
+        return ()
+    given = text_rows(listed, what=split)
+    odd += [f"{split}: {note}" for note in given.warnings]
+    return given.examples or ()
