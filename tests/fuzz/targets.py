@@ -23,7 +23,6 @@ from atwu.data.rows import write_rows
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.experiments.scales import find_scale
 from atwu.experiments.study.conduct import plan_study
-from atwu.experiments.study.plan import check_settings
 from atwu.experiments.tuning.tune import decide
 from atwu.methods.presets import named_preset, parse_preset
 from atwu.report.formats import WRITERS
@@ -249,9 +248,7 @@ SCALE: dict[str, Any] = {
 
 
 def read_a_study(path: Path) -> None:
-    with blamed(path):
-        planned = plan_study(str(path), None, output=path.parent / "runs", seeds=None, presets=None)
-        check_settings(planned)
+    planned = plan_study(str(path), output=path.parent / "runs")
     assert 0 < len(planned.runs) <= 10_000, f"{len(planned.runs)} runs"
     for run in planned.runs:
         assert type(run.seed) is int, f"seed {run.seed!r}"
@@ -263,7 +260,7 @@ def read_scale(path: Path) -> None:
     assert 0 < scale.learning_rate < math.inf, f"learning rate {scale.learning_rate}"
     assert 0 <= scale.seconds < math.inf, f"seconds {scale.seconds}"
     with blamed(path):
-        check_settings(plan_study("pretrained", str(path), output=path.parent / "runs", seeds=None, presets=None))
+        plan_study("pretrained", str(path), output=path.parent / "runs")
 
 
 def presets() -> list[Any]:

@@ -97,7 +97,7 @@ class Evaluate:
             return
         from atwu.evaluation.config import EvaluateConfig
         from atwu.evaluation.measuring import Measuring, check_names
-        from atwu.evaluation.panel import all_settings, chosen, find_metric
+        from atwu.evaluation.panel import chosen, find_metric
         from atwu.judge.opening import open_judge
         from atwu.modeling.load import quiet_transformers
         from atwu.modeling.opening import other_system
@@ -105,13 +105,7 @@ class Evaluate:
 
         quiet_transformers()
         model = self._checked()
-        config = EvaluateConfig(
-            **{
-                each.name: self.settings[flag]
-                for each in all_settings()
-                if (flag := each.flag or each.name) in self.settings
-            }
-        )
+        config = EvaluateConfig.flagged(self.settings)
         sources = {"forget": self.forget, "retain": self.retain, "holdout": self.holdout} | named_sets(self.keep or ())
         present = [name for name, source in sources.items() if source]
         present += ["rwku"] * (self.rwku is not None) + ["tasks"] * bool(config.tasks)
@@ -119,11 +113,8 @@ class Evaluate:
         names = chosen(wanted, sets=present, weights=self.model_url is None)
         if self.judging.estimate and not any(find_metric(name).judged for name in names):
             raise UsageError(f"--estimate is about the judge, which none of {', '.join(names)} asks.")
-        references = {
-            role: name
-            for role, name in (("original", self.original), ("retain-only", self.retain_only))
-            if name is not None
-        }
+        compared = {"original": self.original, "retain-only": self.retain_only}
+        references = {role: name for role, name in compared.items() if name is not None}
         check_names(
             model if self.model_url is None else None,
             references,
@@ -140,25 +131,16 @@ class Evaluate:
             device=self.device,
             backend=self.backend,
             vllm_share=self.vllm_share,
+            url=self.model_url,
+            key=self.model_key,
+            concurrency=self.judging.judge_concurrency,
             estimate_only=self.judging.estimate,
             say=note,
         )
-        found = measuring.references(references, output=self.result.output)
-        if self.model_url is None:
-            result = measuring.model(model, references=found)
-        else:
-            result = measuring.endpoint(
-                model,
-                url=self.model_url,
-                key=self.model_key,
-                concurrency=self.judging.judge_concurrency,
-                references=found,
-            )
+        result, found = measuring.measure(model, references, output=self.result.output)
         if result is None:
             say(f"judge: {measuring.total()}")
             return
-        if self.result.output is not None:
-            result.write(self.result.output)
         terminal().print(panel_table({"unlearned" if found else model: result, **found}))
         warn(result.warnings)
         if self.result.output is not None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import shlex
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from atwu._reading import blamed
 from atwu.cli.options import option
 from atwu.cli.output import say, stand_out, terminal
 from atwu.judge.opening import JudgeOptions
@@ -68,71 +66,49 @@ class Run:
 
     def run(self) -> None:
         """Plan, run, print."""
-        from atwu.experiments.places import chosen_devices, open_queue, visible_devices
-        from atwu.experiments.study.conduct import plan_study, run_study
-        from atwu.experiments.study.plan import check_settings
+        from atwu.experiments.places import open_queue
+        from atwu.experiments.study.conduct import plan_study, run_study, settled_plan, shared_judge
         from atwu.experiments.study.tables import print_plan
         from atwu.experiments.study.work import read_probe
-        from atwu.experiments.targets import scale_rows
-        from atwu.judge.opening import open_judge
         from atwu.modeling.load import quiet_transformers
         from atwu.report.terminal import headline_table, print_probe
         from atwu.training.card import public_command
 
         quiet_transformers()
-        with blamed(self.study if Path(self.study).is_file() else None):
-            whole = plan_study(
-                self.study,
-                self.scale,
-                output=self.output,
-                seeds=self.seeds,
-                presets=self.presets,
-                configurations=self.configuration or (),
-                wordings=self.wordings or (),
-            )
-            check_settings(whole.only(self.only or ()))
-        left_out: list[str] = []
-        try:
-            rows = scale_rows(whole.scale)
-        except OSError as error:  # no such file, or no network
-            if not self.plan:
-                raise
-            say(f"lines that the rows do not allow are still counted: {error}")
-        else:
-            whole = whole.possible_with(rows, say=left_out.append)
-            for line in (*rows.checked, *left_out):
-                say(line)
-        chosen = whole.only(self.only or ())
-        all_devices = visible_devices() if self.processes != 1 else ()
+        planned = plan_study(
+            self.study,
+            self.scale,
+            output=self.output,
+            seeds=self.seeds,
+            presets=self.presets,
+            configurations=self.configuration or (),
+            wordings=self.wordings or (),
+            only=self.only or (),
+        )
+        settled = settled_plan(planned, self.only or (), without_rows=self.plan, say=say)
+        whole = settled.whole
         queue = open_queue(
             self.processes,
             folder=whole.folder,
             threads=1,
-            devices=chosen_devices(self.devices) if self.devices else all_devices,
+            devices=self.devices,
             cluster=self.cluster,
             gpus_per_run=self.gpus_per_run,
             say=say,
         )
-        judging = self.judging
-        if judging.max_cost is not None:
-            judging = replace(judging, max_cost=judging.max_cost / queue.slots)
-        if not judging.judge.startswith("local:"):  # which would be loaded here, beside the workers' models
-            open_judge(judging)
+        judging = shared_judge(self.judging, queue.slots)
         console = terminal()
-        print_plan(console, chosen, queue.slots)
+        print_plan(console, settled.now, queue.slots)
         if self.plan:
             return
         with queue:
             found = run_study(
-                whole,
-                chosen.runs,
+                settled,
                 queue,
-                judge=functools.partial(open_judge, judging),
-                judge_name={"name": judging.judge, "url": judging.judge_url, "reply": judging.judge_reply_tokens},
+                judging=judging,
                 keep_models=self.keep_models,
                 overwrite=self.overwrite,
                 command=public_command(f"atwu {shlex.join(sys.argv[1:])}"),
-                left_out=tuple(left_out),
                 say=say,
             )
         for name, failure in found.failed.items():

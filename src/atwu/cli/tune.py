@@ -62,7 +62,7 @@ class Tune:
 
     def run(self) -> None:
         """Search, print, write."""
-        from atwu.experiments.places import open_queue, visible_devices
+        from atwu.experiments.places import open_queue
         from atwu.experiments.tuning.storage import masked, storage_url
         from atwu.experiments.tuning.tables import best_table, trials_table, use_of_presets
         from atwu.experiments.tuning.tune import decide, tune_methods
@@ -89,11 +89,9 @@ class Tune:
         say(
             f"{count} {kind}{'s' if count > 1 else ''} x {self.trials} trials at {tuning.here.name}; storage {masked(url)}"
         )
-        devices = visible_devices() if self.processes > 1 else ()
         with open_queue(
             self.processes,
             folder=folder,
-            devices=devices,
             cluster=self.cluster,
             gpus_per_run=self.gpus_per_run,
             say=say,
@@ -123,8 +121,8 @@ class Tune:
 
 def _setting(text: str) -> tuple[str, Any]:
     """NAME=VALUE with the value as YAML reads it."""
+    from atwu._names import lookup
     from atwu._reading import parse_yaml
-    from atwu.methods.recipe import lookup
     from atwu.training.config import option_names
 
     name, equals, value = text.partition("=")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
+from atwu._names import did_you_mean
 from atwu.evaluation.panel import all_settings
 
 
@@ -24,16 +24,17 @@ class EvaluateConfig:
         known = {setting.name: setting for setting in all_settings()}
         for name in given:
             if name not in known:
-                close = difflib.get_close_matches(name, known, n=1)
-                hint = f" Did you mean {close[0]!r}?" if close else f" There are {', '.join(known)}."
+                hint = did_you_mean(name, known, f" There are {', '.join(known)}.")
                 raise ValueError(f"an evaluation has no setting {name!r}.{hint}")
         self.values: Mapping[str, Any] = {
             name: setting.checked(given[name]) if name in given else setting.default for name, setting in known.items()
         }
 
-    def changed(self, **changes: Any) -> EvaluateConfig:
-        """The same with other values."""
-        return EvaluateConfig(**{**self.values, **changes})
+    @classmethod
+    def flagged(cls, flags: Mapping[str, Any]) -> EvaluateConfig:
+        """From values by flag, as the command line has them."""
+        names = {setting.flag or setting.name: setting.name for setting in all_settings()}
+        return cls(**{names[flag]: value for flag, value in flags.items()})
 
     def __getattr__(self, name: str) -> Any:
         if name == "values" or name not in self.values:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from atwu.judge.verdicts import Claim, Judge, Pair
 from atwu.methods.weightings.scorer import find_scorer
 from atwu.modeling.load import check_model_name
 from atwu.modeling.opening import Loading, open_model
+from atwu.training.progress import Say
 
 
 class _Estimated(Exception):  # noqa: N818
@@ -40,14 +41,39 @@ class Measuring:
     """What generates: transformers or vllm."""
     vllm_share: float | None = None
     """Of the device's memory, for vLLM; None for its own default."""
+    url: str | None = None
+    """Of the server behind which the model that is asked about is, which then only generates."""
+    key: str = "ATWU_MODEL_KEY"
+    """Environment variable with that server's key."""
+    concurrency: int = 8
+    """Calls to it in flight at once."""
     estimate_only: bool = False
     """Stop before anything is judged, and add up what it would cost."""
-    say: Callable[[str], None] = print
+    say: Say = print
     _estimates: list[Any] = field(default_factory=list)
     _free: int = 0
 
-    def references(self, names: Mapping[str, str], *, output: Path | None) -> dict[str, EvalResult]:
-        """Results of the models that are compared with: read, or measured and written beside the output."""
+    def measure(
+        self, model: str, references: Mapping[str, str], *, output: Path | None
+    ) -> tuple[EvalResult | None, dict[str, EvalResult]]:
+        """Measure the models that are compared with, by role, then the one that is asked about, and write what was measured.
+
+        Returns:
+            Its result, None if only the estimate was wanted; and those of the others.
+        """
+        found = self._references(references, output=output)
+        if found:
+            self.say(f"measuring {model}")
+        if self.url is None:
+            own = {"scorer": find_scorer(model), "auxiliary": find_auxiliary(model)}
+            result = self._measure(model, self.loading, name=model, references=found, **own)
+        else:
+            result = self._endpoint(model, self.url, references=found)
+        if result is not None and output is not None:
+            result.write(output)
+        return result, found
+
+    def _references(self, names: Mapping[str, str], *, output: Path | None) -> dict[str, EvalResult]:
         found = {role: read_result(name) for role, name in names.items() if name.endswith(".json")}
         plain = replace(self.loading, revision=None, base=None)
         for role, name in names.items():
@@ -62,21 +88,11 @@ class Measuring:
                     result.write(result_beside(output, role))
         return {role: found[role] for role in names if role in found}
 
-    def model(self, name: str, *, references: Mapping[str, EvalResult]) -> EvalResult | None:
-        """Measure the model that is asked about; None if only the estimate was wanted."""
-        if references:
-            self.say(f"measuring {name}")
-        own = {"scorer": find_scorer(name), "auxiliary": find_auxiliary(name)}
-        return self._measure(name, self.loading, name=name, references=references, **own)
-
-    def endpoint(
-        self, name: str, *, url: str, key: str, concurrency: int, references: Mapping[str, EvalResult]
-    ) -> EvalResult | None:
-        """Measure a model behind a server, by its generations alone."""
+    def _endpoint(self, name: str, url: str, *, references: Mapping[str, EvalResult]) -> EvalResult | None:
         from atwu.evaluation.backends import EndpointGenerator
         from atwu.judge.client import OpenAIChat
 
-        chat = OpenAIChat(name, base_url=url, api_key_env=key, concurrency=concurrency)
+        chat = OpenAIChat(name, base_url=url, api_key_env=self.key, concurrency=self.concurrency)
         return self._evaluate(None, None, EndpointGenerator(chat), name=name, references=references)
 
     def total(self) -> str:

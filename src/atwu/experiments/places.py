@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from atwu.experiments.cluster import Cluster
-from atwu.experiments.queue import Here, Processes, Queue, Say
+from atwu.experiments.queue import Here, Processes, Queue
+from atwu.training.progress import Say
 
 
 def open_queue(
@@ -15,7 +16,7 @@ def open_queue(
     *,
     folder: Path,
     threads: int | None = None,
-    devices: Sequence[str] = (),
+    devices: str | None = None,
     cluster: str | None = None,
     gpus_per_run: float | None = None,
     say: Say,
@@ -25,18 +26,21 @@ def open_queue(
     Args:
         processes: runs at once; None for what there is room for.
         threads: CPU threads of each; None for all that one process takes by itself, or its share of the cores.
+        devices: CUDA devices, such as `0,1`; None for all there are, unless one process is asked for.
         gpus_per_run: GPUs that the cluster gives to each run; None for one where it has any.
 
     Raises:
         ConnectionError, ImportError: no such cluster, or Ray is not installed.
+        ValueError: no such device.
     """
+    taken = _chosen_devices(devices) if devices else () if processes == 1 else visible_devices()
     if cluster is not None:
         return Cluster(cluster, slots=processes, gpus_per_run=gpus_per_run, say=say)
-    count = processes or default_processes(devices)
-    if count == 1 and not devices:
+    count = processes or default_processes(taken)
+    if count == 1 and not taken:
         return Here(threads=threads)
     share = threads or max(1, (os.cpu_count() or 1) // count)
-    return Processes(count, folder=folder, threads=share, devices=devices, say=say)
+    return Processes(count, folder=folder, threads=share, devices=taken, say=say)
 
 
 def default_processes(devices: Sequence[str]) -> int:
@@ -54,7 +58,7 @@ def visible_devices() -> tuple[str, ...]:
     return tuple(str(index) for index in range(torch.cuda.device_count()))
 
 
-def chosen_devices(text: str) -> tuple[str, ...]:
+def _chosen_devices(text: str) -> tuple[str, ...]:
     """CUDA devices from a list such as `0,1`.
 
     Raises:

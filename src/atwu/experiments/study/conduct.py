@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from atwu._files import write_json
+from atwu._reading import blamed
 from atwu.experiments.jobs import only_here
-from atwu.experiments.queue import Queue, Say
-from atwu.experiments.run import Run, Setup, check_workers
+from atwu.experiments.queue import Queue
+from atwu.experiments.run import Setup, check_workers
 from atwu.experiments.scales import find_scale
-from atwu.experiments.study.plan import Plan, described, plan
+from atwu.experiments.study.plan import Plan, check_settings, described, plan
 from atwu.experiments.study.spec import read_study
 from atwu.experiments.study.work import Failure, Work, failures
-from atwu.experiments.targets import prepare_models
-from atwu.judge.verdicts import Judge
+from atwu.experiments.targets import prepare_models, scale_rows
+from atwu.judge.opening import JudgeOptions, open_judge
 from atwu.report.records import STUDY_NAME, Records, read_records
+from atwu.training.progress import Say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,6 +62,17 @@ class Conducted:
         return "<p>no run is finished</p>" if self.records is None else self.records._repr_html_()
 
 
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A plan as its rows allow it."""
+
+    whole: Plan
+    now: Plan
+    """The lines of it that are to be done now."""
+    left_out: tuple[str, ...]
+    """Lines that the rows do not allow, and why."""
+
+
 def plan_study(
     study: str | Path,
     scale: str | None = None,
@@ -68,8 +82,9 @@ def plan_study(
     presets: Path | None = None,
     configurations: Sequence[str] = (),
     wordings: Sequence[str] = (),
+    only: Sequence[str] = (),
 ) -> Plan:
-    """The plan of a study, with what is left open decided.
+    """The plan of a study, with what is left open decided and every setting checked.
 
     Args:
         scale: where to run it; None for the study's own, else people-small.
@@ -77,45 +92,83 @@ def plan_study(
         presets: folder with preset files of one's own.
         configurations: whole configurations that every line is run under, side by side (`atwu.methods.configurations`).
         wordings: files with other wordings of the measured questions, instead of the scale's.
+        only: labels of the lines whose settings are checked; none for all.
 
     Raises:
         ValueError, FileNotFoundError: unknown names, impossible settings.
     """
-    written = read_study(study).under(configurations)
-    place = find_scale(scale) if scale else written.scale or find_scale(DEFAULT_SCALE)
-    if wordings:  # a scale whose rows have one wording asks for no other
-        asked = {name: value for name, value in place.evaluation.items() if (name, value) != ("paraphrases", 0)}
-        place = replace(place, wordings=tuple(wordings), evaluation=asked)
-    if seeds is not None:
-        written = written.with_seeds(seeds)
-    return plan(written, place, output or Path("runs") / f"{written.name}-{place.name}", presets=presets)
+    with blamed(study if Path(study).is_file() else None):
+        written = read_study(study).under(configurations)
+        place = find_scale(scale) if scale else written.scale or find_scale(DEFAULT_SCALE)
+        if wordings:  # a scale whose rows have one wording asks for no other
+            asked = {name: value for name, value in place.evaluation.items() if (name, value) != ("paraphrases", 0)}
+            place = replace(place, wordings=tuple(wordings), evaluation=asked)
+        if seeds is not None:
+            written = written.with_seeds(seeds)
+        found = plan(written, place, output or Path("runs") / f"{written.name}-{place.name}", presets=presets)
+        check_settings(found.only(only))
+    return found
+
+
+def settled_plan(
+    planned: Plan, only: Sequence[str] = (), *, without_rows: bool = False, say: Say = logger.info
+) -> Settled:
+    """A plan without the lines that its rows do not allow.
+
+    Args:
+        only: labels of the lines that are to be done now; none for all.
+        without_rows: where the rows cannot be had, take the plan as it is.
+
+    Raises:
+        ValueError, OSError: rows that are not there, or do not allow what the study is about.
+    """
+    left_out: list[str] = []
+    try:
+        rows = scale_rows(planned.scale)
+    except OSError as error:  # no such file, or no network
+        if not without_rows:
+            raise
+        say(f"lines that the rows do not allow are still counted: {error}")
+    else:
+        planned = planned.possible_with(rows, say=left_out.append)
+        for line in (*rows.checked, *left_out):
+            say(line)
+    return Settled(planned, planned.only(only), tuple(left_out))
+
+
+def shared_judge(judging: JudgeOptions, slots: int) -> JudgeOptions:
+    """The judge of one of several processes: it may spend its share.
+
+    Raises:
+        ValueError: there is no such judge, or its options do not go together.
+    """
+    if judging.max_cost is not None:
+        judging = replace(judging, max_cost=judging.max_cost / slots)
+    if not judging.judge.startswith("local:"):  # which would be loaded here, beside the workers' models
+        open_judge(judging)
+    return judging
 
 
 def run_study(
-    whole: Plan,
-    runs: Sequence[Run],
+    settled: Settled,
     queue: Queue,
     *,
-    judge: Callable[[], Judge] | None = None,
-    judge_name: Mapping[str, Any] | None = None,
+    judging: JudgeOptions,
     keep_models: bool = False,
     overwrite: bool = False,
     command: str,
-    left_out: tuple[str, ...] = (),
     say: Say = logger.info,
 ) -> Conducted:
     """Run what is not finished, and write table, data and page of everything that is.
 
     Args:
-        runs: those of it that are to be done now.
-        judge: opens the judge of a process; can be pickled.
-        judge_name: how it was chosen, for what decides a result.
-        left_out: lines that the rows do not allow, and why.
+        judging: the judge of each process (`shared_judge`).
 
     Raises:
         ValueError: runs with other settings lie in the folder, another command is at work there, or those who do the work do
             not know a method.
     """
+    whole, runs = settled.whole, settled.now.runs
     folder = whole.folder
     if begun := [run for run in runs if not run.finished]:
         check_workers(queue, (run.method for run in begun), (run.options for run in begun), whole.metrics)
@@ -123,16 +176,17 @@ def run_study(
         prepare_models(whole.scale, say=say),
         whole.scale,
         whole.metrics,
-        judge,
+        functools.partial(open_judge, judging),
         store=True,
         keep_models=keep_models,
         trace=whole.study.trace,
     )
+    judge_name = {"name": judging.judge, "url": judging.judge_url, "reply": judging.judge_reply_tokens}
     work = Work(whole, setup, judge_name=judge_name, device=queue.device, overwrite=overwrite, say=say)
     with only_here(folder):
         work.prepare(runs)
         # Written now as well, so that a report can be made of what is finished at any time.
-        write_json(folder / STUDY_NAME, described(whole, command) | {"failed": {}, "left_out": left_out})
+        write_json(folder / STUDY_NAME, described(whole, command) | {"failed": {}, "left_out": settled.left_out})
         work.work(runs, queue, progress=True)
         current = [run for run in whole.runs if work.settled(run)]
         failed = failures(current)
@@ -140,7 +194,7 @@ def run_study(
             "budget": replace(whole, runs=tuple(current)).budget,
             "runs": [run.folder.name for run in current],
             "failed": {name: each.reason for name, each in failed.items()},
-            "left_out": left_out,
+            "left_out": settled.left_out,
         }
         write_json(folder / STUDY_NAME, described(whole, command) | found)
         stale = sum(run.folder.exists() for run in whole.runs) - len(current)

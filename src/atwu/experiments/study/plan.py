@@ -10,21 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from atwu._cache import short_hash
+from atwu._names import lookup
 from atwu.benchmarks.benchmark import Benchmark
 from atwu.evaluation.columns import FORGET, HOLDOUT, RETAIN, RWKU, TASKS
 from atwu.evaluation.config import EvaluateConfig
 from atwu.evaluation.panel import all_metrics, chosen
-from atwu.experiments.queue import Say
 from atwu.experiments.run import PARTS, TIMING_NAME, Run, reason_against
 from atwu.experiments.scale import Scale, Taught
 from atwu.experiments.study.spec import Study, Variant
 from atwu.experiments.targets import has_retain_only
 from atwu.methods.parts import part_options
 from atwu.methods.presets import Preset, find_preset
-from atwu.methods.recipe import lookup, recipe
+from atwu.methods.recipe import recipe
 from atwu.methods.table import METHODS
 from atwu.modeling.device import product_speed
 from atwu.training.presets import read_preset
+from atwu.training.progress import Say
 
 MOST_RUNS = 10_000
 PUBLISHED_VALUES = "values as published"

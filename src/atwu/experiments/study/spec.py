@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from atwu._names import lookup
 from atwu._reading import blamed, read_yaml
 from atwu.experiments.published import published_table
 from atwu.experiments.scale import Scale
 from atwu.experiments.scales import find_scale, scale_from
 from atwu.methods.configurations import CONFIGURATIONS
 from atwu.methods.plugins import load_plugins
-from atwu.methods.recipe import lookup
 from atwu.methods.table import METHODS
 
 BUILT_IN = Path(__file__).with_name("library")

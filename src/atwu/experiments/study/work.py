@@ -17,7 +17,7 @@ from typing import Any
 
 from atwu._cache import short_hash
 from atwu._files import file_digest, write_json
-from atwu._manifest import MANIFEST_NAME
+from atwu._manifest import MANIFEST_NAME, RECORD_NAME
 from atwu._progress import bar_of
 from atwu.errors import BudgetReached, NonFiniteLossError
 from atwu.evaluation.probe import SCHEMA_NAME as PROBE_SCHEMA
@@ -25,12 +25,10 @@ from atwu.evaluation.probe import ProbeResult, annotated_rows, probe
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.evaluation.token_scores import SampleAuroc
 from atwu.experiments.jobs import Jobs
-from atwu.experiments.queue import Done, Queue, Say, Task, work_off
+from atwu.experiments.queue import Done, Queue, Task, work_off
 from atwu.experiments.run import (
-    EVAL_NAME,
     ORIGINAL,
     RETAIN_ONLY,
-    RUN_NAME,
     Run,
     Setup,
     execute,
@@ -41,7 +39,9 @@ from atwu.experiments.study.plan import Plan
 from atwu.experiments.targets import identity
 from atwu.modeling.device import pick_device
 from atwu.modeling.load import load_model, load_tokenizer
+from atwu.report.records import EVAL_NAME
 from atwu.training.output import unfinished
+from atwu.training.progress import Say
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ class Work:
         for run in runs:
             failure = run.folder / FAILED_NAME
             if failure.is_file() and (self._overwrite or not json.loads(failure.read_text(encoding="utf-8"))["final"]):
-                if self._overwrite or not (run.folder / RUN_NAME).is_file():
+                if self._overwrite or not (run.folder / RECORD_NAME).is_file():
                     shutil.rmtree(run.folder)
                 else:  # unlearned already; it was the measurement that failed
                     failure.unlink()
