@@ -10,7 +10,8 @@ import pytest
 from atwu.cli.app import _command, _split
 from atwu.cli.options import options_of
 from atwu.cli.parse import _read, _with_rest
-from atwu.evaluation.panel import ORDER, columns_markdown
+from atwu.evaluation.columns import ROWS
+from atwu.evaluation.panel import ORDER, find_metric
 from atwu.methods.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS
 from atwu.methods.table import METHODS
 from atwu.modeling.scratch import scratch_model, train_tokenizer
@@ -90,6 +91,23 @@ def test_what_is_covered_elsewhere_is_there():
         pattern for pattern in ELSEWHERE for block in FOLLOWED for each in block.commands() if re.match(pattern, each)
     ]
     assert set(used) == set(ELSEWHERE), "a line of ELSEWHERE covers nothing"
+
+
+def columns_markdown(name: str) -> str:
+    """The columns of a metric as docs/metrics.md shows them."""
+    arrows = {"up": "↑", "down": "↓", "none": ""}
+    told: dict[tuple[str, ...], list[str]] = {}
+    for column in find_metric(name).columns:
+        if column.shown:
+            low, high = column.range
+            between = "" if low is None else f"{low:g} or more" if high is None else f"{low:g} to {high:g}"
+            both = column.direction is None and column.sets == (ROWS,)
+            better = "forget ↓, others ↑" if both else arrows[column.direction_on(column.sets[0])]
+            facts = (column.meaning, between, better, f"`{column.where.rpartition('/')[2]}`")
+            told.setdefault(facts, []).append(f"`{column.name}`")
+    lines: list[tuple[str, ...]] = [("column", "meaning", "range", "better", "formula"), ("---",) * 5]
+    lines += [(", ".join(names), *facts) for facts, names in told.items()]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 @pytest.mark.parametrize("name", [name for name in ORDER if name != "gradient_norm"])

@@ -94,8 +94,8 @@ def test_references_must_be_measured_alike(stage, rows):
     original = run(stage, rows, name="original")
     for options, named in (
         ({"judge": stage.Dice(name="other")}, "judge .*other"),
-        ({"config": CONFIG.changed(paraphrases=2)}, r"paraphrases \(1 there, 2 here\)"),
-        ({"config": CONFIG.changed(max_new_tokens=7)}, r"max_new_tokens \(64 there, 7 here\)"),
+        ({"config": EvaluateConfig(**{**CONFIG.values, "paraphrases": 2})}, r"paraphrases \(1 there, 2 here\)"),
+        ({"config": EvaluateConfig(**{**CONFIG.values, "max_new_tokens": 7})}, r"max_new_tokens \(64 there, 7 here\)"),
         ({"pool": stage.people(9, "R")}, "the pool rows"),
     ):
         with pytest.raises(ValueError, match=rf"original result \(original\) cannot be compared with: .*{named}"):
@@ -113,7 +113,7 @@ def test_batches_metrics_and_further_sets_may_differ(stage, rows, tmp_path):
             rows,
             judge=stage.Dice([True, False, False]),
             original=loaded,
-            config=CONFIG.changed(batch_tokens=100),
+            config=EvaluateConfig(**{**CONFIG.values, "batch_tokens": 100}),
             holdout=stage.people(3, "H"),
             kept={"world_facts": stage.people(4, "W")},
         )
@@ -145,7 +145,7 @@ def test_rwku_probes_are_scored_by_kind(stage):
         probes=probes,
         generator=speaker,
         metrics="rwku",
-        config=CONFIG.changed(rwku_flavours=("port",)),
+        config=EvaluateConfig(**{**CONFIG.values, "rwku_flavours": ("port",)}),
     )
     recalls = {name: (value.value, value.n, value.direction) for name, value in found.sets["rwku"].items()}
     assert recalls == {

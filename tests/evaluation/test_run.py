@@ -158,7 +158,7 @@ def test_every_prompt_and_row_is_read_with_the_system_turn(world, tmp_path):
     system, generators, results = Message("system", "You keep bees."), [], []
     for given in (None, system.content, system.content):
         generators.append(Counting(model, tokenizer))
-        config = CONFIG.changed(system=given)
+        config = EvaluateConfig(**{**CONFIG.values, "system": given})
         results.append(
             evaluate(
                 *(model, tokenizer),

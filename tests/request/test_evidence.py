@@ -12,8 +12,9 @@ from safetensors.torch import load_file, save_file
 
 from atwu.benchmarks.people.rows import people
 from atwu.data.rows import write_rows
-from atwu.request.evidence import Evidence, read_evidence
+from atwu.request.evidence import Evidence
 from tests.commands import run_command
+from tests.request.declared import read_evidence
 
 THRESHOLDS = """
 thresholds:

@@ -28,12 +28,11 @@ from atwu.request.evidence import (
     Row,
     Setting,
     Weights,
-    evidence_schema,
-    read_evidence,
 )
 from atwu.request.page import lead, outcome, render_page, write_page
 from atwu.request.record import RowsUsed
 from atwu.request.thresholds import Checked, shipped_text
+from tests.request.declared import DECLARED, read_evidence
 
 NASTY = "</script><img src=http://localhost:9/x onerror=alert(1)>"
 
@@ -140,7 +139,7 @@ def test_the_json_is_as_declared_and_reads_back(evidence: Evidence, tmp_path: Pa
 
     evidence.write(tmp_path / "evidence.json")
     assert read_evidence(tmp_path / "evidence.json") == evidence
-    validate(json.loads((tmp_path / "evidence.json").read_text()), evidence_schema())
+    validate(json.loads((tmp_path / "evidence.json").read_text()), DECLARED.json_schema(mode="serialization"))
     damaged = json.loads((tmp_path / "evidence.json").read_text()) | {"passed": True}
     (tmp_path / "evidence.json").write_text(json.dumps(damaged))
     with pytest.raises(ValueError, match="passed is not known"):

@@ -97,7 +97,7 @@ def test_choices_follow_rows_model_and_device_and_leave_what_was_given() -> None
             rows=12,
             hidden=576,
             own_answers=True,
-            place=LAPTOP,
+            place=dataclasses.replace(LAPTOP, bfloat16=True),
             fitted=fitted("all weights"),
         )
     }
@@ -133,7 +133,8 @@ def test_choices_follow_rows_model_and_device_and_leave_what_was_given() -> None
     (spared,) = choose(given, recipe=recipe("atwu"), **rest, fit=True)
     assert (spared.name, spared.value) == ("activation_checkpointing", True)
     assert all(each.reason for each in large)
-    assert set(found) <= {*CHOSEN, "scorer_prior", "retain_loss"}
+    decided = {*found, *(name for way in WAYS for name in way.options)}
+    assert {*CHOSEN, "scorer_prior", "retain_loss", "optim"} == {*decided, "num_train_epochs"}
 
 
 def test_ways_do_what_was_given() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import logging
 import os
@@ -11,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from atwu._interrupts import call_it
+from atwu._names import did_you_mean
 from atwu._reading import printable
 from atwu.cli.options import UsageError
 from atwu.cli.output import any_terminal, stand_out
@@ -132,8 +132,7 @@ def _without_command(name: str, rest: Sequence[str]) -> None:
 
         print(f"atwu {__version__}")
     elif not within:
-        close = difflib.get_close_matches(name, COMMANDS, n=1)
-        raise UsageError(f"there is no command {name!r}." + (f" Did you mean {close[0]!r}?" if close else ""))
+        raise UsageError(f"there is no command {name!r}.{did_you_mean(name, COMMANDS)}")
     elif rest and rest[0] not in ("--help", "-h"):
         raise UsageError(f"{rest[0]!r} is none of {', '.join(within)}.")
     else:

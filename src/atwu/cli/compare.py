@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from atwu._names import did_you_mean
 from atwu.cli.options import UsageError, option
 from atwu.cli.output import note, say, terminal, warn
 
@@ -89,8 +89,7 @@ def _line(text: str, known: Sequence[Line]) -> Line:
     found = [line for line in known if line[1] == metric and split in ("", line[0])]
     if not found:
         names = [name for split, metric in known for name in (f"{split}:{metric}", metric)]
-        close = difflib.get_close_matches(text, names, n=3)
-        hint = f" Did you mean {', '.join(close)}?" if close else " --all shows every line."
+        hint = did_you_mean(text, names, " --all shows every line.", shown=str)
         raise ValueError(f"no result has a value for {text!r}.{hint}")
     return found[0]
 

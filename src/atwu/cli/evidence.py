@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from atwu._files import check_writable
+from atwu._files import check_writable, sha256_of
 from atwu.cli.options import UsageError, option
 from atwu.cli.output import note, say, warn
 from atwu.cli.shared import DEVICE
@@ -69,7 +68,7 @@ class MakeEvidence:
         _print(evidence)
         warn(evidence.warnings)
         say(f"written: {page}")
-        say(f"written: {data} (sha256 {hashlib.sha256(data.read_bytes()).hexdigest()})")
+        say(f"written: {data} (sha256 {sha256_of(data)})")
         if self.strict and not evidence.good:
             raise SystemExit(3)
 

@@ -23,9 +23,9 @@ class Methods:
         """Print."""
         from rich.console import Console
 
+        from atwu._names import lookup
         from atwu.methods.about import as_plain
         from atwu.methods.plugins import load_plugins
-        from atwu.methods.recipe import lookup
         from atwu.methods.table import METHODS
         from atwu.report.methods import explain_method, list_methods
 

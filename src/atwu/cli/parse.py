@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, NoReturn
 
+from atwu._names import did_you_mean
 from atwu._reading import read_yaml
 from atwu.cli.options import Option, UsageError, built, has_rest, options_of, rest_of
 
@@ -179,8 +179,7 @@ def _unknown(word: str, options: Iterable[Option]) -> str:
         return f"{word!r} is one word too many."
     flags = [flag for option in options if not option.positional for flag in (option.flag, *option.alias)]
     flag = word.partition("=")[0]
-    close = difflib.get_close_matches(flag, flags, n=1)
-    return f"unknown option {flag}." + (f" Did you mean {close[0]}?" if close else "")
+    return f"unknown option {flag}.{did_you_mean(flag, flags, shown=str)}"
 
 
 def _from_yaml(command: type, options: list[Option], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -219,7 +218,6 @@ def read_options(path: Path, command: type, options: Sequence[Option] = ()) -> d
     known = {option.name: option for option in options if option.name != "config"}
     for key in values:
         if key not in known:
-            close = difflib.get_close_matches(str(key), known, n=1)
-            hint = f" Did you mean {close[0]!r}?" if close else f" Known keys start with {', '.join([*known][:8])}, ..."
+            hint = did_you_mean(key, known, f" Known keys start with {', '.join([*known][:8])}, ...")
             raise ValueError(f"{path}: unknown key {key!r}.{hint}")
     return {key: known[key].value(value, where=f"{path}: {key}") for key, value in values.items() if value is not None}

@@ -39,11 +39,14 @@ CHOSEN = (
     "gradient_accumulation_steps",
     "warmup_steps",
     "lora_r",
+    "quantize",
+    "activation_checkpointing",
+    "bf16",
     "lr_scheduler_type",
     "save_strategy",
     "save_steps",
 )
-"""What `unlearn` chooses unless it is given a learning rate and a length (`atwu.request.choose`)."""
+"""What `unlearn` chooses unless it is given a learning rate and a length (`atwu.request.choose`), as the help shows it."""
 
 
 def _with_aliases(options: Iterable[Option]) -> list[Option]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.metadata
 import logging
@@ -11,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeGuard, TypeVar
 
+from atwu._names import did_you_mean
 from atwu.evaluation import metrics as folder
 from atwu.evaluation.columns import APART, ROWS, TASKS, Column
 from atwu.evaluation.metric import Metric
@@ -175,8 +175,7 @@ def find_metric(name: str) -> type[Metric]:
     """
     there = all_metrics()
     if name not in there:
-        close = difflib.get_close_matches(name, there, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
+        hint = did_you_mean(name, there)
         raise ValueError(f"unknown metrics {name!r}; choose from all, {', '.join(there)}.{hint}")
     return there[name]
 
@@ -237,20 +236,3 @@ def listing() -> str:
         width = max((len(column.name) for column in shown), default=0)
         lines += [f"    {column.name:<{width}}  {column.where}" for column in shown]
     return "\n".join(lines)
-
-
-def columns_markdown(name: str) -> str:
-    """The columns of a metric as docs/metrics.md shows them: meaning, range, which way is better, formula."""
-    arrows = {"up": "↑", "down": "↓", "none": ""}
-    told: dict[tuple[str, ...], list[str]] = {}
-    for column in find_metric(name).columns:
-        if column.shown:
-            low, high = column.range
-            between = "" if low is None else f"{low:g} or more" if high is None else f"{low:g} to {high:g}"
-            both = column.direction is None and column.sets == (ROWS,)
-            better = "forget ↓, others ↑" if both else arrows[column.direction_on(column.sets[0])]
-            facts = (column.meaning, between, better, f"`{column.where.rpartition('/')[2]}`")
-            told.setdefault(facts, []).append(f"`{column.name}`")
-    lines: list[tuple[str, ...]] = [("column", "meaning", "range", "better", "formula"), ("---",) * 5]
-    lines += [(", ".join(names), *facts) for facts, names in told.items()]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

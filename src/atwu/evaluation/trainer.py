@@ -16,10 +16,10 @@ from atwu.evaluation.panel import chosen
 from atwu.evaluation.result import EvalResult
 from atwu.evaluation.run import evaluate
 from atwu.modeling.single_pass import unwrap
-from atwu.training import trainer as training
 from atwu.training.config import UnlearnConfig
 from atwu.training.model import LoadedModel
 from atwu.training.rows import Rows, UnlearningRows, text_rows
+from atwu.training.trainer import MethodTrainer
 
 METRICS = ("memorization", "rouge")
 """What is measured unless something else is asked for."""
@@ -28,19 +28,19 @@ ONE_SET = "rows"
 """What rows without a name are called."""
 
 
-class UnlearnTrainer(training.UnlearnTrainer):
+class UnlearnTrainer(MethodTrainer):
     """Unlearn a forget set while keeping a retain set, and measure both.
 
     `evaluate()` measures with the metrics of `atwu.evaluate` and logs what it finds; so does training with `eval_strategy`. Its
     numbers are called `eval_SET_METRIC`, or `eval_METRIC` where `eval_dataset` is one set.
 
     Args:
-        model, args, forget_dataset, retain_dataset: what is unlearned; see `atwu.training.trainer.UnlearnTrainer`.
+        model, args, forget_dataset, retain_dataset: what is unlearned; see `atwu.training.trainer.MethodTrainer`.
         eval_dataset: rows to measure, of any kind that `forget_dataset` takes, or several sets by name; `forget`, `retain` and
             `holdout` are what they are for `atwu.evaluate`, others should be kept. By default the forget and retain rows.
         eval_metrics: names of metrics (`atwu evaluate --list`), or "all" for all whose rows are given.
         eval_config: settings of the metrics; by default those of `args` for length and system turn.
-        options: everything else that `atwu.training.trainer.UnlearnTrainer` takes.
+        options: everything else that `atwu.training.trainer.MethodTrainer` takes.
 
     Raises:
         TypeError: arguments of transformers' `Trainer` that mean something else here; names the right one.

@@ -16,7 +16,8 @@ from typing import Any
 
 from atwu._extras import require
 from atwu._files import beside, held, versions
-from atwu.experiments.queue import Done, Queue, Say, Task, attempt, cpu_threads
+from atwu.experiments.queue import Done, Queue, Task, attempt, cpu_threads
+from atwu.training.progress import Say
 
 Files = Mapping[str, bytes]
 """Contents by the path inside a folder; of a single file, by an empty one."""

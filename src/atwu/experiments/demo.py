@@ -14,7 +14,6 @@ from atwu.benchmarks.people.rows import people
 from atwu.benchmarks.spread import spread
 from atwu.evaluation.result import EvalResult
 from atwu.evaluation.run import evaluate
-from atwu.experiments.queue import Say
 from atwu.experiments.scales import find_scale
 from atwu.experiments.targets import prepare_models
 from atwu.methods.weightings.scorer import find_scorer
@@ -24,6 +23,7 @@ from atwu.report.score_rows import score_rows, side_by_side
 from atwu.report.scored_row import ScoredRow
 from atwu.report.values import Line
 from atwu.training.config import UnlearnConfig
+from atwu.training.progress import Say
 from atwu.training.run import ModelSource, run_unlearn
 
 METHODS = ("grad_diff", "wga", "atwu")

@@ -26,10 +26,9 @@ from typing import Any
 
 from atwu._interrupts import take_over_worker
 from atwu.errors import WorkerError
+from atwu.training.progress import Say
 
 logger = logging.getLogger(__name__)
-
-Say = Callable[[str], None]
 
 ATTEMPTS = 3
 """Times a task is begun whose workers die."""

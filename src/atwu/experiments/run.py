@@ -17,7 +17,7 @@ from transformers.trainer_callback import TrainerCallback
 
 from atwu._cache import cache_folder
 from atwu._files import move, write_json
-from atwu._manifest import MANIFEST_NAME, write_manifest
+from atwu._manifest import MANIFEST_NAME, RECORD_NAME, write_manifest
 from atwu.benchmarks.benchmark import Benchmark
 from atwu.benchmarks.sources import load_rows
 from atwu.benchmarks.spread import spread
@@ -42,6 +42,7 @@ from atwu.methods.table import METHODS
 from atwu.methods.weightings.scorer import find_scorer
 from atwu.modeling.device import pick_device
 from atwu.modeling.load import load_model, load_tokenizer, quiet_transformers
+from atwu.report.records import EVAL_NAME
 from atwu.training.config import UnlearnConfig
 from atwu.training.output import drop_unfinished
 from atwu.training.rows import add_labels
@@ -49,11 +50,9 @@ from atwu.training.run import ModelSource, run_unlearn
 
 logger = logging.getLogger(__name__)
 
-Watch = Callable[[Any], Sequence[TrainerCallback]]
+CallbacksOf = Callable[[Any], Sequence[TrainerCallback]]
 """Callbacks for an `UnlearnTrainer`."""
 
-RUN_NAME = "run.json"
-EVAL_NAME = "eval.json"
 TIMING_NAME = "timing.json"
 ORIGINAL, RETAIN_ONLY = "original", "retain-only"
 """Models that runs are compared with."""
@@ -78,7 +77,7 @@ class Setup:
     """Keep the unlearned weights; else only scorer, records and measurements stay."""
     trace: bool = False
     """Record token weights while training."""
-    watch: Watch | None = None
+    watch: CallbacksOf | None = None
     """Further callbacks of every run."""
     command: str = field(default_factory=lambda: uuid.uuid4().hex)
     """Tells the judge of one command from that of another."""
@@ -161,7 +160,7 @@ def _unlearn_and_measure(
 ) -> None:
     start = time.perf_counter()
     traced, keep_trace = tracing(setup.models, folder) if setup.trace else (None, lambda: None)
-    if not (folder / RUN_NAME).is_file():
+    if not (folder / RECORD_NAME).is_file():
         given = [each for each in (traced, setup.watch) if each is not None]
         config = run.config(setup.scale, scorer_from=source)
         run_unlearn(
@@ -283,7 +282,7 @@ def release_memory() -> None:
         torch.cuda.empty_cache()
 
 
-def tracing(models: Models, folder: Path) -> tuple[Watch, Callable[[], None]]:
+def tracing(models: Models, folder: Path) -> tuple[CallbacksOf, Callable[[], None]]:
     """Callbacks that look at a run's token weights, and what writes the trace into the finished folder."""
     under_way = folder.with_name(f"{folder.name}.{TRACE_NAME}")
 

@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from atwu._names import lookup
 from atwu._reading import blamed, checked, read_yaml
 from atwu.benchmarks.load import OwnRows
 from atwu.benchmarks.people.rows import SIZES
 from atwu.experiments.scale import Scale, Taught
 from atwu.methods.presets import scales_with_presets
-from atwu.methods.recipe import lookup
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

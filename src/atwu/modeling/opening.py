@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from atwu._manifest import RECORD_NAME
+
 
 @dataclass(kw_only=True)
 class Loading:
@@ -37,7 +39,7 @@ def open_model(name: str, loading: Loading, *, device: Any = None) -> tuple[Any,
 
 def other_system(name: str, system: str | None) -> str | None:
     """A warning if a run of this package trained the model with another system turn than it is about to be read with."""
-    file = Path(name) / "run.json"
+    file = Path(name) / RECORD_NAME
     record = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
     if not isinstance(record, dict) or not isinstance(record.get("config"), dict):
         return None

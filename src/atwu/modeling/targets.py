@@ -8,7 +8,6 @@ second is right for any weight, but takes no dropout.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import inspect
 import re
 from collections import Counter
@@ -19,6 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from atwu._names import did_you_mean
 from atwu.modeling.layers import adapters_by_weight, block_list, text_lists, without_wrappers
 
 ASIDE = frozenset({"gate", "router", "shared_expert_gate", "indexer", "encoder_attn", "cross_attn", "crossattention"})
@@ -90,8 +90,7 @@ def chosen_weights(model: nn.Module, targets: Sequence[str] | None, layers: Sequ
     for target, weights in groups.items():
         if not weights:
             have = sorted({each.name.rpartition(".")[2] for each in every})
-            close = difflib.get_close_matches(target.strip("'"), have, n=1)
-            hint = f" Did you mean {close[0]}?" if close else ""
+            hint = did_you_mean(target.strip("'"), have, shown=str)
             raise ValueError(f"no linear layer is called {target}; this model has {', '.join(have)}.{hint}")
     if layers is not None:
         count = 0 if blocks is None else len(blocks)

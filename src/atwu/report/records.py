@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atwu._manifest import check_as_written
+from atwu._manifest import RECORD_NAME, check_as_written
 from atwu._reading import printable
 from atwu.evaluation.derive import over_seeds, seed_differences
 from atwu.evaluation.intervals import Estimate
@@ -23,12 +23,12 @@ from atwu.report.files import read_log, read_run, read_study
 from atwu.report.studies import StudyRuns, merged, reasons
 from atwu.report.values import REFERENCES, Line
 from atwu.training.card import public_text
+from atwu.training.output import LOG_NAME
 
 if TYPE_CHECKING:
     import pandas as pd
 
 EVAL_NAME = "eval.json"
-RUN_NAME = "run.json"
 STUDY_NAME = "study.json"
 
 
@@ -206,8 +206,8 @@ def _refer(role: str, result: EvalResult, references: dict[str, EvalResult], whe
 def _run(folder: Path) -> RunRecord:
     check_as_written(folder, weights=False)
     result = read_result(folder / EVAL_NAME)
-    run = read_run(folder / RUN_NAME) if (folder / RUN_NAME).is_file() else None
-    log = folder / "log.jsonl"
+    run = read_run(folder / RECORD_NAME) if (folder / RECORD_NAME).is_file() else None
+    log = folder / LOG_NAME
     lines = read_log(log) if log.is_file() else ()
     trace = read_trace(folder / TRACE_NAME) if (folder / TRACE_NAME).is_file() else None
     label, seed = _named(result, run, folder)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from atwu._manifest import RECORD_NAME
 from atwu.benchmarks.people.rows import people
 from atwu.benchmarks.sources import load_rows
 from atwu.data.rows import fingerprint, write_rows
@@ -23,9 +24,9 @@ from atwu.evaluation.result import EvalResult
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.opening import Loading, open_model
 from atwu.request.measure import METRICS, measure, measured_sets, sets_of
-from atwu.request.record import Request, RequestFolder, without_texts
+from atwu.request.record import REQUEST_NAME, Request, RequestFolder, without_texts
 from atwu.request.verdict import HELD
-from atwu.training.output import RECORD_NAME
+from atwu.training.progress import Say
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class Bench:
         *,
         config: EvaluateConfig,
         device: str | None = None,
-        say: Callable[[str], None] = logger.info,
+        say: Say = logger.info,
     ) -> None:
         self.folder, self.device, self.say = RequestFolder(run), device, say
         self.settings = {name: value for name, value in config.values.items() if name not in OF_THE_RUN}
@@ -68,7 +69,7 @@ class Bench:
         self.run = self.folder.run()
         if self.run["command"] != "unlearn":
             raise ValueError(f"{run} is a run of atwu {self.run['command']}; evidence is about atwu unlearn.")
-        recorded = (self.folder.done / "request.json").is_file()
+        recorded = (self.folder.done / REQUEST_NAME).is_file()
         self.request: Request | None = self.folder.request() if recorded else None
         self._results: dict[tuple[str, str], EvalResult] = {}
 

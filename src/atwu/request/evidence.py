@@ -5,14 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
 
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import ConfigDict
 
 from atwu._files import write_json
-from atwu._reading import read_declared
 from atwu.evaluation.result import STRICT
 from atwu.request.again import Again
 from atwu.request.record import RowsUsed
@@ -222,26 +220,3 @@ class Evidence:
     def write(self, path: Path) -> None:
         """Write the JSON so that a reader sees the old file or the whole new one."""
         write_json(path, dataclasses.asdict(self))
-
-
-def read_evidence(path: str | Path) -> Evidence:
-    """Read what `Evidence.write` wrote.
-
-    Raises:
-        FileNotFoundError, ValueError: it is not there, or not as declared.
-    """
-    return read_declared(path, _adapter(), SCHEMA, what="evidence", made_by="atwu evidence")
-
-
-def evidence_schema() -> dict[str, Any]:
-    """JSON Schema of `evidence.json`."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **_adapter().json_schema(mode="serialization"),
-        "title": "Result of atwu evidence",
-    }
-
-
-@cache
-def _adapter() -> TypeAdapter[Evidence]:
-    return TypeAdapter(Evidence)

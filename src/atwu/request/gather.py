@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+from atwu._files import sha256_of
 from atwu.evaluation.columns import FORGET, OVERALL, RETAIN, ROWS
 from atwu.evaluation.panel import all_metrics, definition, find_metric
 from atwu.evaluation.result import EvalResult
@@ -36,6 +36,7 @@ from atwu.request.thresholds import Checked, Threshold, Thresholds, check, metri
 from atwu.request.verdict import DECISIVE, REWORDED, VERDICT_NAME, read_request_verdict
 from atwu.request.watch import read_course
 from atwu.training.card import public_command, public_text
+from atwu.training.progress import Say
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ def gather(
     thresholds: str | Path | None = None,
     show_rows: bool = False,
     device: str | None = None,
-    say: Callable[[str], None] = logger.info,
+    say: Say = logger.info,
 ) -> Evidence:
     """Put together the evidence of a request; the same as `atwu evidence`.
 
@@ -222,12 +223,8 @@ def _settings(record: dict[str, Any], request: Request | None) -> Iterator[Setti
 
 
 def _files(folder: Path) -> dict[str, str]:
-    """Sha256 of every weight file, as `sha256sum` prints it."""
-    found = {}
-    for file in sorted(folder.glob("*.safetensors")):
-        with file.open("rb") as opened:
-            found[file.name] = hashlib.file_digest(opened, "sha256").hexdigest()
-    return found
+    """Sha256 of every weight file."""
+    return {file.name: sha256_of(file) for file in sorted(folder.glob("*.safetensors"))}
 
 
 # Attacks, ledger, limits

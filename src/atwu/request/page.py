@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import datetime
-import hashlib
 import re
 from pathlib import Path
 from typing import Any
 
-from atwu._files import write_text
+from atwu._files import sha256_of, write_text
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.panel import definition, short_name
 from atwu.report.page.templates import render
@@ -31,7 +30,7 @@ def write_page(evidence: Evidence, path: Path, *, data: Path) -> None:
         path: of the page.
         data: the JSON of the same, which it names with its hash.
     """
-    write_text(path, render_page(evidence, data=data.name, sha256=hashlib.sha256(data.read_bytes()).hexdigest()))
+    write_text(path, render_page(evidence, data=data.name, sha256=sha256_of(data)))
 
 
 def render_page(evidence: Evidence, *, data: str, sha256: str) -> str:

@@ -20,6 +20,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from atwu._files import file_digest, write_json
+from atwu._manifest import RECORD_NAME
 from atwu._reading import read_declared
 from atwu.benchmarks.sources import load_rows
 from atwu.data.rows import fingerprint, write_rows
@@ -27,10 +28,11 @@ from atwu.data.schema import Example
 from atwu.evaluation.result import STRICT, EvalResult, read_result, row_id
 from atwu.request.choose import Choice
 from atwu.request.verdict import VERDICT_NAME, Answered
-from atwu.training.output import RECORD_NAME, OutputFolder, differences, drop_unfinished, output_path, unfinished
+from atwu.training.output import OutputFolder, differences, drop_unfinished, output_path, unfinished
 
 SCHEMA: Final = "atwu.request/1"
 MADE_BY = "atwu unlearn"
+REQUEST_NAME = "request.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ class RequestFolder:
         now = json.loads(json.dumps(key))
         if judged and self.judged() and self.request().key == now:
             return True
-        if not (self.work / "request.json").is_file():
+        if not (self.work / REQUEST_NAME).is_file():
             OutputFolder(self.output)
             self.discard()
             return False
@@ -159,7 +161,7 @@ class RequestFolder:
     def judged(self) -> bool:
         """Whether its verdict is written."""
         return (
-            not self.work.exists() and (self.done / "request.json").is_file() and (self.output / VERDICT_NAME).is_file()
+            not self.work.exists() and (self.done / REQUEST_NAME).is_file() and (self.output / VERDICT_NAME).is_file()
         )
 
     def _replaced(self) -> bool:
@@ -194,7 +196,7 @@ class RequestFolder:
             write_rows(self.work / "retain.jsonl", kept)
         old = self.output / RECORD_NAME
         request = dataclasses.replace(request, replaces=file_digest(old) if old.is_file() else None)
-        write_json(self.work / "request.json", dataclasses.asdict(request))
+        write_json(self.work / REQUEST_NAME, dataclasses.asdict(request))
 
     def close(self, after: EvalResult) -> None:
         """The verdict is written: the files go to the finished run."""
@@ -217,7 +219,7 @@ class RequestFolder:
         Raises:
             FileNotFoundError, ValueError: it is not there, or not as declared.
         """
-        return read_declared(self.path / "request.json", _adapter(), SCHEMA, what="request", made_by=MADE_BY)
+        return read_declared(self.path / REQUEST_NAME, _adapter(), SCHEMA, what="request", made_by=MADE_BY)
 
     def result(self, name: str) -> EvalResult | None:
         """`before` or `after`, or what else was measured; None where it is not there."""

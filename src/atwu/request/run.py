@@ -37,7 +37,7 @@ from atwu.training.config import UnlearnConfig
 from atwu.training.model import checked_tokenizer
 from atwu.training.progress import Say, silent
 from atwu.training.run import FinishedRun, ModelSource, run_unlearn
-from atwu.training.trainer import UnlearnTrainer
+from atwu.training.trainer import MethodTrainer
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -190,7 +190,7 @@ def carry_out(
 
 
 def _watch(
-    trainer: UnlearnTrainer, asked: Asked, prepared: Prepared, config: UnlearnConfig, folder: RequestFolder, say: Say
+    trainer: MethodTrainer, asked: Asked, prepared: Prepared, config: UnlearnConfig, folder: RequestFolder, say: Say
 ) -> Watch:
     """What steers the run."""
     staying = (HELD,) if asked.retain == AUTO else (HELD, RETAIN)  # own answers that are trained on say little

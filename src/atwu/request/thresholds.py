@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import math
 import re
@@ -14,6 +13,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict
 
+from atwu._names import did_you_mean
 from atwu._reading import file_text, parse_yaml
 from atwu.evaluation.columns import FORGET, OVERALL, RETAIN, ROWS
 from atwu.evaluation.config import EvaluateConfig
@@ -245,9 +245,8 @@ def _threshold(name: str, said: Any, config: EvaluateConfig, *, where: str) -> T
         raise ValueError(f"{where}: {name!r} must begin with one of {', '.join(f'{each}.' for each in SETS)}")
     allowed = numbers_on(split, config)
     if metric not in allowed:
-        close = difflib.get_close_matches(metric, allowed, n=1)
-        hint = f"Did you mean {split}.{close[0]}? " if close else ""
-        raise ValueError(f"{where}: no number {metric!r} is measured on {split}. {hint}There are {', '.join(allowed)}.")
+        hint = did_you_mean(metric, allowed, shown=lambda close: f"{split}.{close}")
+        raise ValueError(f"{where}: no number {metric!r} is measured on {split}.{hint} There are {', '.join(allowed)}.")
     found = _BOUND.fullmatch(" ".join(str(said).split()))
     wrong = ValueError(f"{where}: {name} must be {_ALLOWED}; got {said!r}.")
     if found is None:

@@ -27,6 +27,7 @@ from atwu.data.schema import Example
 from atwu.evaluation.metrics.telling import telling_guessed, telling_probability
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.request.processes import from_first
+from atwu.training.progress import Say
 
 T = TypeVar("T")
 
@@ -121,7 +122,7 @@ class Watch(TrainerCallback):
         adapt: bool,
         stop: bool,
         course: Path | None = None,
-        say: Callable[[str], None],
+        say: Say,
     ) -> None:
         self.trainer, self.rows, self.limits, self.every = trainer, rows, limits, every
         self.adapt, self.stop, self.course, self.say = adapt, stop, course, say

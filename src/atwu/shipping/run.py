@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import hashlib
 import logging
 import os
 import shlex
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from atwu._disk import room, shown_bytes
-from atwu._files import beside, clear_beside, plain_modes, versions, write_json
+from atwu._files import beside, clear_beside, plain_modes, sha256_of, versions, write_json
 from atwu.benchmarks.people.rows import people
 from atwu.benchmarks.sources import load_rows
 from atwu.data.rows import fingerprint
@@ -37,7 +36,7 @@ from atwu.training.progress import Say
 
 logger = logging.getLogger(__name__)
 
-RECORD_NAME, RECORD_SCHEMA = "export.json", "atwu.export/1"
+EXPORT_NAME, RECORD_SCHEMA = "export.json", "atwu.export/1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +160,7 @@ def export(
             "verdict": {key: value for key, value in asdict(verdict).items() if key not in ("answers", "next")},
             "versions": versions(),
         }
-        write_json(staging / RECORD_NAME, record)
+        write_json(staging / EXPORT_NAME, record)
         _publish(staging, folder)
     return Exported(model_path, verdict, sum(file["bytes"] for file in files.values()))
 
@@ -183,7 +182,7 @@ def _rows(
 def _check_output(folder: Path, source: Source, *, overwrite: bool) -> None:
     """Refuse a place that is taken or too small."""
     if folder.exists():
-        if not (folder / RECORD_NAME).is_file():
+        if not (folder / EXPORT_NAME).is_file():
             raise FileExistsError(f"{folder} exists and is no export of atwu; choose another output.")
         if not overwrite:
             raise FileExistsError(f"{folder} holds an export already; choose another output or pass --overwrite.")
@@ -241,8 +240,7 @@ def _check_config(one: Any, other: Any) -> None:
 
 
 def _checksum(file: Path) -> dict[str, Any]:
-    with file.open("rb") as content:
-        return {"sha256": hashlib.file_digest(content, "sha256").hexdigest(), "bytes": file.stat().st_size}
+    return {"sha256": sha256_of(file), "bytes": file.stat().st_size}
 
 
 def _told(rounding: float, step: float | None) -> str:

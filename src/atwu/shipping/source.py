@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from atwu._manifest import RECORD_NAME
 from atwu.benchmarks.sources import load_rows
 from atwu.data.rows import fingerprint
 from atwu.data.schema import Example
@@ -27,7 +28,6 @@ from atwu.modeling.load import (
 )
 from atwu.modeling.opening import Loading, open_model
 from atwu.modeling.rounding import plain, rounded
-from atwu.training.output import RECORD_NAME
 
 
 @dataclass(frozen=True, slots=True)

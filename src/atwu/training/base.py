@@ -34,7 +34,7 @@ from atwu.training.checkpoints import STAGING, check_whole, drop_damaged, last_c
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.model import LoadedModel, as_given
 from atwu.training.progress import ProgressLine, Say, log_text
-from atwu.training.record import Course, push, run_record, save_result, write_about
+from atwu.training.record import Timing, push, run_record, save_result, write_about
 from atwu.training.rows import RowSet
 from atwu.training.sharding import gathered, repeats, shard_here
 
@@ -75,7 +75,7 @@ class TokenTrainer(Trainer):
         self.loaded = model if isinstance(model, LoadedModel) else as_given(model, args)
         self.sets: Mapping[str, RowSet] = {}
         """What it trains on, by name."""
-        self.course = Course()
+        self.timing = Timing()
         self.expected_steps: int | None = None
         """Steps that training is likely to take, where a callback may end it early."""
         super().__init__(model=self.loaded.model, args=args, callbacks=callbacks, **kwargs)
@@ -118,7 +118,7 @@ class TokenTrainer(Trainer):
         Raises:
             ValueError: the checkpoint is damaged, or there is none.
         """
-        self.course, clock = Course(datetime.datetime.now(datetime.UTC)), time.perf_counter()
+        self.timing, clock = Timing(datetime.datetime.now(datetime.UTC)), time.perf_counter()
         checkpoint = self._whole(resume_from_checkpoint)
         if checkpoint is not None:
             self._say(f"resuming the unfinished run at step {step_of(checkpoint)}")
@@ -131,7 +131,7 @@ class TokenTrainer(Trainer):
             with held_back() as self._held:
                 return super().train(checkpoint, *args, **kwargs)
         finally:
-            self.course.seconds = time.perf_counter() - clock
+            self.timing.seconds = time.perf_counter() - clock
 
     def create_accelerator_and_postprocess(self) -> None:
         """Also shards processes on CPUs, for which accelerate leaves its FSDP plugin out and says nothing."""
@@ -377,7 +377,7 @@ class _Resumed(TrainerCallback):
         self._trainer = trainer
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._trainer.course.resumed_from = state.global_step
+        self._trainer.timing.resumed_from = state.global_step
 
 
 class _Interrupted(TrainerCallback):

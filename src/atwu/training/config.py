@@ -15,10 +15,11 @@ from typing import Any
 import torch
 from transformers import TrainingArguments
 
+from atwu._names import lookup
 from atwu.data.render import check_system
 from atwu.methods.parts import part_options
 from atwu.methods.plugins import load_plugins
-from atwu.methods.recipe import Recipe, lookup, named_part, recipe
+from atwu.methods.recipe import Recipe, named_part, recipe
 from atwu.modeling.adapters import Lora
 from atwu.training.options import FinetuneOptions, TrainingOptions, UnlearnOptions
 from atwu.training.possible import check_possible, check_sharding

@@ -114,7 +114,7 @@ def train_into(
         config.distributed_state.wait_for_everyone()
         trainer.train(resume_from_checkpoint=last_checkpoint(folder.work) is not None)
         finished = FinishedRun(
-            folder.path, trainer.course.seconds, trainer.state.global_step, resumed_from=trainer.course.resumed_from
+            folder.path, trainer.timing.seconds, trainer.state.global_step, resumed_from=trainer.timing.resumed_from
         )
         trainer.check_finite()
         final = folder.work / "final"

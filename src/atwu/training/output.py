@@ -19,11 +19,10 @@ from typing import Any, TextIO
 
 from atwu._disk import shown_bytes
 from atwu._files import beside, clear_beside, move, write_json
-from atwu._manifest import MANIFEST_NAME, write_manifest
+from atwu._manifest import MANIFEST_NAME, RECORD_NAME, write_manifest
 from atwu._reading import printable
 from atwu.training.checkpoints import last_checkpoint
 
-RECORD_NAME = "run.json"
 LOG_NAME = "log.jsonl"
 RECORD_SCHEMA = "atwu.run/1"
 KEY_NAME = "run_key.json"

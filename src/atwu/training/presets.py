@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import yaml
 
 from atwu._files import write_text
+from atwu._names import did_you_mean
 from atwu.methods.presets import FOLDER, Preset, parse_preset
 from atwu.training.config import option_names
 
@@ -57,8 +57,7 @@ def _check(options: Mapping[str, Any], *, where: str) -> None:
     known = sorted(option_names() - {"output_dir"})
     for key, value in options.items():
         if key not in known:
-            close = difflib.get_close_matches(str(key), known, n=1)
-            hint = f" Did you mean {close[0]!r}?" if close else " Say what is no option under 'about'."
+            hint = did_you_mean(key, known, " Say what is no option under 'about'.")
             raise ValueError(f"{where}: unknown option {key!r}.{hint}")
         if not isinstance(value, str | int | float | bool):
             raise ValueError(f"{where}: {key} must be a number, text, true or false, got {value!r}.")

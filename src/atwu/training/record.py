@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from atwu._files import plain_modes, versions, write_json, write_text
+from atwu._manifest import RECORD_NAME
 from atwu.modeling.adapters import adapters_of, merged
 from atwu.modeling.device import machine, peak_memory
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.load import ADAPTER_CONFIG, ADAPTER_WEIGHTS, add_adapter, load_model
 from atwu.training.card import model_card, public_record
 from atwu.training.model import ModelSource, load_source
-from atwu.training.output import LOG_NAME, RECORD_NAME, RECORD_SCHEMA
+from atwu.training.output import LOG_NAME, RECORD_SCHEMA
 
 if TYPE_CHECKING:
     from atwu.training.base import TokenTrainer
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Course:
+class Timing:
     """How the training of this process went."""
 
     started: datetime.datetime | None = None
@@ -51,7 +52,7 @@ def run_record(trainer: TokenTrainer, *, settings: Mapping[str, Any], result_fin
         settings: of the run, as they were given.
         result_fingerprint: of the weights that were saved.
     """
-    config, loaded, course = trainer.args, trainer.loaded, trainer.course
+    config, loaded, timing = trainer.args, trainer.loaded, trainer.timing
     adapted = adapters_of(loaded.model) is not None
     start = _start(loaded.source, loaded.model)
     return {
@@ -74,11 +75,11 @@ def run_record(trainer: TokenTrainer, *, settings: Mapping[str, Any], result_fin
         "config": dict(settings),
         "versions": packages(trainer),
         "machine": machine(config.device),
-        "started": None if course.started is None else course.started.isoformat(timespec="seconds"),
-        "train_seconds": round(course.seconds, 3),
+        "started": None if timing.started is None else timing.started.isoformat(timespec="seconds"),
+        "train_seconds": round(timing.seconds, 3),
         "peak_memory_bytes": peak_memory(config.device),
         "steps": trainer.state.global_step,
-        "resumed_from_step": course.resumed_from,
+        "resumed_from_step": timing.resumed_from,
         "processes": config.world_size,
     }
 

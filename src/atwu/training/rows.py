@@ -7,7 +7,7 @@ import hashlib
 import inspect
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.data.secret_words import label_words, read_words
 from atwu.data.spool import Spool
 from atwu.training.config import UnlearnConfig
+from atwu.training.progress import Say
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,7 @@ def _examples(rows: Sequence[Any], what: str) -> Sequence[Example]:
     )
 
 
-def tell(sets: Mapping[str, RowSet], say: Callable[[str], None]) -> None:
+def tell(sets: Mapping[str, RowSet], say: Say) -> None:
     """Say what a run was given."""
     for name, rows in sets.items():
         say(f"{name} rows: {len(rows.rows)} from {rows.source}")

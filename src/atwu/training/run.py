@@ -13,6 +13,7 @@ from transformers.trainer_callback import TrainerCallback
 
 from atwu._cache import short_hash
 from atwu._files import file_digest
+from atwu._manifest import RECORD_NAME
 from atwu.methods.recipe import Recipe
 from atwu.methods.weightings.scorer import CONFIG_NAME, WEIGHTS_NAME, TokenScorer
 from atwu.modeling.load import check_model_name, load_tokenizer
@@ -27,11 +28,11 @@ from atwu.training.model import (
     load_to_train,
     space_needed,
 )
-from atwu.training.output import RECORD_NAME, OutputFolder
+from atwu.training.output import OutputFolder
 from atwu.training.prepare import check_width
 from atwu.training.progress import JsonLog, Say, silent
 from atwu.training.rows import UnlearningRows, tell, unlearning_rows
-from atwu.training.trainer import UnlearnTrainer
+from atwu.training.trainer import MethodTrainer
 
 __all__ = ["FinishedRun", "ModelSource", "run_finetune", "run_unlearn"]
 
@@ -48,7 +49,7 @@ def run_unlearn(
     retain: str | None,
     output: str | Path,
     overwrite: bool = False,
-    watch: Callable[[UnlearnTrainer], Sequence[TrainerCallback]] | None = None,
+    watch: Callable[[MethodTrainer], Sequence[TrainerCallback]] | None = None,
     say: Say = logger.info,
 ) -> FinishedRun:
     """Unlearn `forget` from a model and write the result to `output`.
@@ -101,7 +102,7 @@ def unlearn_trainer(
     tokenizer: Any,
     callbacks: list[TrainerCallback] | None = None,
     say: Say = logger.info,
-) -> UnlearnTrainer:
+) -> MethodTrainer:
     """Load the starting model and make the trainer of a run, before its first step.
 
     Args:
@@ -122,7 +123,7 @@ def unlearn_trainer(
     loaded = load_to_train(source, config, say)
     if "scorer_from" in recipe.settings:
         _compare_base(recipe.settings["scorer_from"], loaded.fingerprint, say)
-    return UnlearnTrainer(loaded, config, forget_dataset=rows, processing_class=tokenizer, say=say, callbacks=callbacks)
+    return MethodTrainer(loaded, config, forget_dataset=rows, processing_class=tokenizer, say=say, callbacks=callbacks)
 
 
 def _check_parts(source: ModelSource, recipe: Recipe, tokenizer: Any) -> None:

@@ -1,10 +1,10 @@
-"""`UnlearnTrainer`: every method of the table through one loss, on transformers' `Trainer`."""
+"""`MethodTrainer`: every method of the table through one loss, on transformers' `Trainer`."""
 
 from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, cast
@@ -30,13 +30,14 @@ from atwu.training.base import TokenTrainer
 from atwu.training.config import UnlearnConfig
 from atwu.training.model import LoadedModel, ModelSource, checked_tokenizer, load_to_train, take_lora, trained_layers
 from atwu.training.prepare import LookUps, fixed_tables, prior_offsets, starting_scorer, text_table
+from atwu.training.progress import Say
 from atwu.training.references import StartingModel, prepare_references, reference_folder
 from atwu.training.rows import Rows, UnlearningRows, planned_epochs, unlearning_rows, warn_of
 
 logger = logging.getLogger(__name__)
 
 
-class UnlearnTrainer(TokenTrainer):
+class MethodTrainer(TokenTrainer):
     """Unlearn a forget set while keeping a retain set.
 
     The loss is already divided by the token and row counts of the whole optimizer step (all micro-batches, all processes), so
@@ -75,7 +76,7 @@ class UnlearnTrainer(TokenTrainer):
         processing_class: Any = None,
         peft_config: Any = None,
         scorer: TokenScorer | None = None,
-        say: Callable[[str], None] = logger.info,
+        say: Say = logger.info,
         callbacks: list[TrainerCallback] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -320,7 +321,7 @@ class UnlearnTrainer(TokenTrainer):
 class _ScorerStep(TrainerCallback):
     """Calls the scorer's steps around the model's optimizer step."""
 
-    def __init__(self, trainer: UnlearnTrainer) -> None:
+    def __init__(self, trainer: MethodTrainer) -> None:
         self._trainer = trainer
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

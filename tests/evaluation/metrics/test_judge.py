@@ -140,7 +140,7 @@ def test_the_same_prompts_serve_rouge_and_judge(stage, rows):
 
 
 def test_no_demonstrations_leave_the_in_context_scores_out(stage, rows):
-    found = run(stage.Speaker(), stage.Dice(), rows, config=CONFIG.changed(demonstrations=0))
+    found = run(stage.Speaker(), stage.Dice(), rows, config=EvaluateConfig(**{**CONFIG.values, "demonstrations": 0}))
     assert "J_ICR" not in found.sets["forget"]
     assert "J_P" in found.sets["forget"]
     alone = run(stage.Speaker(), stage.Dice(), {"forget": rows["forget"]})

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from atwu.methods.recipe import lookup
+from atwu._names import lookup
 
 FOLDER = Path(__file__).parent
 _DEGRADED = "(!)"

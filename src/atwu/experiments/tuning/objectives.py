@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from atwu._names import lookup
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.panel import find_metric
 from atwu.experiments.scale import Scale
-from atwu.methods.recipe import lookup
 from atwu.report.values import Line
 
 

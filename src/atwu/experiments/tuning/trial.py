@@ -19,13 +19,13 @@ from typing import Any
 from transformers.trainer_callback import TrainerCallback
 
 from atwu._cache import short_hash
+from atwu._manifest import RECORD_NAME
 from atwu.errors import NonFiniteLossError
 from atwu.evaluation.columns import RWKU
 from atwu.evaluation.result import EvalResult, read_result
-from atwu.experiments.queue import Queue, Say
+from atwu.experiments.queue import Queue
 from atwu.experiments.run import (
     ORIGINAL,
-    RUN_NAME,
     Run,
     Setup,
     execute,
@@ -41,11 +41,11 @@ from atwu.experiments.tuning.search import NotPossibleError, Outcome, PrunedErro
 from atwu.experiments.tuning.trials import run_trials, trials_folder
 from atwu.report.values import cell_of
 from atwu.training.model import ModelSource
-from atwu.training.output import unfinished
+from atwu.training.output import LOG_NAME, unfinished
+from atwu.training.progress import Say
 
 logger = logging.getLogger(__name__)
 
-LOG_NAME = "log.jsonl"
 WINDOW = 5
 """Logged retain losses that are averaged before a run is given up."""
 _LIKELIHOODS = ("nll", "kl")
@@ -121,7 +121,7 @@ class RunTrial:
 
     def __call__(self, place: int, point: Point, folder: Path) -> Outcome:
         search = self.search
-        if not (folder / RUN_NAME).is_file():  # the log of a run that was given up
+        if not (folder / RECORD_NAME).is_file():  # the log of a run that was given up
             shutil.rmtree(folder, ignore_errors=True)
         run = Run(f"trial {folder.name}", search.method, search.run_options(point), search.seed, folder)
         try:

@@ -20,11 +20,12 @@ from atwu._cache import short_hash
 from atwu._extras import require
 from atwu._progress import bar_of
 from atwu.experiments.jobs import Jobs, only_here
-from atwu.experiments.queue import Done, Queue, Say, Task, work_off
+from atwu.experiments.queue import Done, Queue, Task, work_off
 from atwu.experiments.tuning.definition import differences
 from atwu.experiments.tuning.points import FinishedTrial, Point, optuna_trial, propose
 from atwu.experiments.tuning.search import Evaluate, Outcome, PrunedError, Search, SearchResult
 from atwu.experiments.tuning.storage import masked, open_storage, storage_url
+from atwu.training.progress import Say
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,8 @@ from types import MappingProxyType
 from typing import Any
 
 from atwu._cache import short_hash
-from atwu.experiments.queue import Queue, Say
+from atwu._names import lookup
+from atwu.experiments.queue import Queue
 from atwu.experiments.run import check_workers, run_config
 from atwu.experiments.scale import Scale
 from atwu.experiments.scales import find_scale
@@ -27,8 +28,8 @@ from atwu.experiments.tuning.storage import FILE_NAME, check_storage, storage_ur
 from atwu.experiments.tuning.trial import check_rows, run_search
 from atwu.methods.options import Range
 from atwu.methods.plugins import load_plugins
-from atwu.methods.recipe import lookup
 from atwu.methods.table import METHODS
+from atwu.training.progress import Say
 
 TRANSFER_TRIALS = 5
 FACTOR = 5.0

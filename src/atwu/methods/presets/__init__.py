@@ -7,13 +7,13 @@ paper but FUNDIAL's, which are in its published code; weights and method paramet
 
 from __future__ import annotations
 
-import difflib
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from atwu._names import did_you_mean
 from atwu._reading import read_yaml
 from atwu.methods.parts import part_options
 
@@ -74,8 +74,7 @@ def named_preset(name: str) -> Preset:
     if found := find_preset(scale, method):
         return found
     every = [preset.name for each in scales_with_presets() for preset in presets(each).values()]
-    close = difflib.get_close_matches(name, every, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+    hint = did_you_mean(name, every)
     if presets(scale):
         raise ValueError(f"no preset {name!r}; {scale} has {', '.join(presets(scale))}.{hint}")
     raise ValueError(f"no preset {name!r}; there are presets for {', '.join(scales_with_presets())}.{hint}")
