@@ -21,7 +21,7 @@ from atwu.experiments.scales import find_scale
 from atwu.experiments.tuning.search import Search
 from atwu.experiments.tuning.trials import run_trials
 from atwu.modeling.scratch import train_tokenizer
-from tests.commands import Started, run_command
+from tests.commands import COMMAND, Started, run_command
 from tests.experiments.tuning.searching import Sleeper, search
 
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
@@ -29,15 +29,51 @@ QUICK = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "hea
 """How soon a node is missed; a minute by default."""
 
 
+PATIENT = """
+import os, time
+from pathlib import Path
+import atwu
+
+class Patient(atwu.Weighting):
+    formula = "1, as soon as somebody says so"
+    scored = False
+
+    def weights(self, seen):
+        here = Path(__file__).parent
+        if not (here / "go").exists():
+            import ray
+            (here / f"{ray.get_runtime_context().get_node_id()}.pid").write_text(str(os.getpid()))
+        while not (here / "go").exists():
+            time.sleep(0.02)
+        return seen.mask.to(seen.logps)
+
+def register():
+    atwu.register_weighting("patient", Patient)
+"""
+"""A weighting that says on which node it is at work, and waits there."""
+
+
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory) -> dict[str, str]:
+def patient(tmp_path_factory) -> Path:
+    """A folder with that weighting, installed as a package would be."""
+    folder = tmp_path_factory.mktemp("patient")
+    (folder / "patient.py").write_text(PATIENT)
+    info = folder / "patient-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: patient\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[atwu.methods]\npatient = patient:register\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory, patient) -> dict[str, str]:
     return {
         "ATWU_CACHE": str(tmp_path_factory.mktemp("cache")),
         "CUDA_VISIBLE_DEVICES": "",
         "HF_HUB_OFFLINE": "1",
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_worker_niceness": "0",
-        "PYTHONPATH": os.pathsep.join([*sys.path, str(Path.cwd())]),
+        "PYTHONPATH": os.pathsep.join([str(patient), *sys.path, str(Path.cwd())]),
     }
 
 
@@ -68,17 +104,23 @@ def folder(tmp_path_factory) -> Path:
     tokenizer.save_pretrained(root / "model")
     (root / "mine.yaml").write_text(
         f"""
-methods: [grad_diff, atwu, {{label: frozen, method: atwu, scorer_from: atwu, scorer_procedure: frozen}}]
+methods:
+  - {{method: grad_diff, weighting: patient}}
+  - {{method: atwu, weighting: scorer*patient}}
+  - {{label: frozen, method: atwu, scorer_from: atwu, scorer_procedure: frozen}}
 seeds: 1
 metrics: [memorization, scores]
 scale:
   like: people-tiny
   name: micro
   target: {root / "model"}
-  training: {{max_steps: 15, per_device_train_batch_size: 4, save_strategy: "no"}}
+  training: {{max_steps: 6, per_device_train_batch_size: 4, save_strategy: "no"}}
 """
     )
     return root
+
+
+INSTALLED = "import sys; sys.path.insert(0, {folder!r}); " + COMMAND
 
 
 def until(true: Callable[[], object], process: Started, seconds: float = 240) -> None:
@@ -89,33 +131,24 @@ def until(true: Callable[[], object], process: Started, seconds: float = 240) ->
         time.sleep(0.05)
 
 
-def working() -> list[int]:
-    """Processes of Ray that are at a task."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if path.read_bytes().startswith(b"ray::do_there"):
-                found.append(int(path.parent.name))
-        except OSError:
-            continue  # it has ended
-    return found
-
-
 @pytest.mark.slow
-def test_lost_workers_and_nodes_change_nothing(nodes, folder, environment):
+def test_lost_workers_and_nodes_change_nothing(nodes, folder, environment, patient):
     output = folder / "cluster"
     study = ["study", "run", folder / "mine.yaml"]
-    process = Started([*study, "--output", output, "--cluster", nodes.address], env=os.environ | environment)
-    until(lambda: (output / "references" / "original" / "eval.json").is_file() and len(working()) == 2, process)
-    os.kill(working()[0], signal.SIGKILL)
+    given = {"code": INSTALLED.format(folder=str(patient)), "env": os.environ | environment}
+    process = Started([*study, "--output", output, "--cluster", nodes.address], **given)
+    stays, goes = nodes.list_all_nodes()
+    at_work = [patient / f"{node.node_id}.pid" for node in (stays, goes)]
+    until(lambda: all(file.is_file() and file.read_text() for file in at_work), process)
+    os.kill(int(at_work[0].read_text()), signal.SIGKILL)
     until(lambda: "a worker was lost (WorkerCrashedError)" in process.said(), process)
-    until(lambda: len(working()) == 2, process)
-    nodes.remove_node(nodes.list_all_nodes()[1], allow_graceful=False)
+    nodes.remove_node(goes, allow_graceful=False)
     until(lambda: "a worker was lost (NodeDiedError)" in process.said(), process)
     nodes.add_node(**NODE)
+    (patient / "go").touch()
     done = process.wait()
     assert done.returncode == 0, done.stdout + done.stderr
-    alone = run_command([*study, "--output", folder / "alone", "--processes", 1], env=os.environ | environment)
+    alone = run_command([*study, "--output", folder / "alone", "--processes", 1], **given)
     assert alone.returncode == 0, alone.stdout + alone.stderr
     for name in ("table.md", "results.csv"):
         assert (output / name).read_text() == (folder / "alone" / name).read_text()
