@@ -18,6 +18,8 @@ from atwu.report.records import Records, read_records
 from tests.damage import damage
 from tests.report.conftest import Page, write_study
 
+pytestmark = pytest.mark.usefixtures("no_figures")
+
 Build = Callable[..., Records]
 
 
