@@ -7,8 +7,7 @@ Counts are those of the rows given, so scores of a part of the forget or retain 
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,6 +41,8 @@ MISSING = {
 
 _SETTINGS = {"noun_finder": "simple", "auxiliary_forget": "forget", "auxiliary_retain": "retain"}
 """Settings that scores are made with, of every weighting that takes them; the models are fields of `AuxiliaryLogps`."""
+_AT_ONCE = 1024
+"""Rows that are padded to one length."""
 
 
 def met(*, scorer: bool = False, labels: bool = False, retain: bool = False, auxiliary: bool = False) -> frozenset[str]:
@@ -92,30 +93,34 @@ class ScoreContext:
             logps_of=lambda name: list(getattr(self.auxiliary, name)),
         )
 
-    def in_a_step(self) -> TokensSeen:
-        """The same as weightings take it that look at the model in every step, in float64 and without hidden states."""
-        rows = self.encoded
-        if any(row.token_labels is None for row in rows):
-            rows = [dataclasses.replace(row, token_labels=None) for row in rows]
-        batch = TokenBatch.of(collate_rows(rows))
+    def in_steps(self) -> Iterator[TokensSeen]:
+        """The same as weightings take it that look at the model in every step, some rows after the other, in float64 and
+        without hidden states."""
+        labelled = all(row.token_labels is not None for row in self.encoded)
+        for start in range(0, len(self.encoded), _AT_ONCE):
+            few = slice(start, start + _AT_ONCE)
+            rows = [row if labelled else dataclasses.replace(row, token_labels=None) for row in self.encoded[few]]
+            yield _seen(self.tokens[few], TokenBatch.of(collate_rows(rows)))
 
-        def spread(values: Iterable[FloatArray]) -> torch.Tensor:
-            given = torch.as_tensor(np.concatenate([*values]))
-            return given.new_zeros(batch.mask.shape).masked_scatter(batch.mask, given)
 
-        none = torch.empty(0)
-        out = TokenOutputs(
-            # A log-probability of 0 may come out a rounding error above it, and its probability above 1.
-            logps=spread(row.logps for row in self.tokens).clamp(max=0),
-            mask=batch.mask,
-            predictions=None,
-            entropy=spread(row.entropy for row in self.tokens),
-            variance=None,
-            states=none,
-            own=none,
-            predicting=none,
-        )
-        return TokensSeen(out, batch)
+def _seen(tokens: Sequence[TokenRow], batch: TokenBatch) -> TokensSeen:
+    def spread(values: Iterable[FloatArray]) -> torch.Tensor:
+        given = torch.as_tensor(np.concatenate([*values]))
+        return given.new_zeros(batch.mask.shape).masked_scatter(batch.mask, given)
+
+    none = torch.empty(0)
+    out = TokenOutputs(
+        # A log-probability of 0 may come out a rounding error above it, and its probability above 1.
+        logps=spread(row.logps for row in tokens).clamp(max=0),
+        mask=batch.mask,
+        predictions=None,
+        entropy=spread(row.entropy for row in tokens),
+        variance=None,
+        states=none,
+        own=none,
+        predicting=none,
+    )
+    return TokensSeen(out, batch)
 
 
 def scored_weightings() -> dict[str, Weighting]:
@@ -161,10 +166,23 @@ def token_scores(context: ScoreContext, names: Iterable[str]) -> dict[str, list[
     Raises:
         ValueError: as `check_scores`.
     """
-    names = list(names)
+    names = list(dict.fromkeys(names))
     check_scores(names, context.there)
-    every, seen = scored_weightings(), functools.cache(context.in_a_step)
-    return {name: _scores(every[name], context, seen) for name in names}
+    every = scored_weightings()
+    found: dict[str, list[FloatArray]] = {name: [] for name in names}
+    looking = {}
+    for name in names:
+        weighting = every[name]
+        if isinstance(weighting, LearnedScores):
+            found[name] += [row.scores for row in context.tokens if row.scores is not None]
+        elif isinstance(weighting, FixedWeighting):
+            found[name] += weighting.once(context.before_training())
+        else:
+            looking[name] = weighting
+    for seen in context.in_steps() if looking else ():
+        for name, weighting in looking.items():
+            found[name] += _rows(weighting.weights(seen), seen.mask)
+    return found
 
 
 def _missing(weighting: Weighting, there: Collection[str]) -> list[str]:
@@ -173,13 +191,7 @@ def _missing(weighting: Weighting, there: Collection[str]) -> list[str]:
     return [need for need in weighting.needs if need not in there and need != spared]
 
 
-def _scores(weighting: Weighting, context: ScoreContext, in_a_step: Callable[[], TokensSeen]) -> list[FloatArray]:
-    if isinstance(weighting, LearnedScores):
-        return [row.scores for row in context.tokens if row.scores is not None]
-    if isinstance(weighting, FixedWeighting):
-        return weighting.once(context.before_training())
-    seen = in_a_step()
-    weights = weighting.weights(seen).double().numpy()
-    rows = [row[counted] for row, counted in zip(weights, seen.mask.numpy(), strict=True)]
-    # What is above 1, as shares of a row are, counts relative to the row's largest.
-    return [row / max(1.0, row.max(initial=0.0)) for row in rows]
+def _rows(weights: torch.Tensor, mask: torch.Tensor) -> list[FloatArray]:
+    """Row by row; what is above 1, as shares of a row are, counts relative to the row's largest."""
+    found = [row[counted] for row, counted in zip(weights.double().numpy(), mask.numpy(), strict=True)]
+    return [row / max(1.0, row.max(initial=0.0)) for row in found]

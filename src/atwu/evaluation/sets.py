@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from atwu.data.schema import Example
 from atwu.evaluation.columns import APART, FORGET, HOLDOUT, RESERVED, RETAIN, RWKU
 from atwu.training.rows import Rows, RowSet, text_rows
 
-Sets = Mapping[str, tuple[Example, ...]]
+Sets = Mapping[str, Sequence[Example]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class MeasuredRows:
 
     sets: Sets
     """Set name -> rows."""
-    pool: tuple[Example, ...]
+    pool: Sequence[Example]
     """Every retain row there is."""
     apart: tuple[str, ...] = APART
     """Names of the sets that are neither to forget nor to keep."""
@@ -64,7 +64,7 @@ def measured_rows(
     return MeasuredRows(sets, _examples(pool, "pool", odd) or sets.get(RETAIN, ()), warnings=odd)
 
 
-def _examples(rows: Rows | None, split: str, odd: list[str]) -> tuple[Example, ...]:
+def _examples(rows: Rows | None, split: str, odd: list[str]) -> Sequence[Example]:
     """A set as text; what is odd about it is added to `odd`. Nothing where there are no rows."""
     listed: Any = rows if rows is None or isinstance(rows, str | Path | LoadedRows | RowSet) else tuple(rows)
     if not listed:
