@@ -14,29 +14,32 @@ import sys
 from pathlib import Path
 
 from atwu import METHODS, evaluate
-from atwu.experiments.demo import UNLEARNING, epochs, prepare
+from atwu.benchmarks.people.rows import people
+from atwu.experiments.scales import find_scale
+from atwu.experiments.targets import prepare_models
 from atwu.methods.recipe import recipe
 from atwu.methods.weightings.scorer import find_scorer
 from atwu.modeling.load import load_model, load_tokenizer, quiet_transformers
 
 SIZE, RUNS = "tiny", Path("runs/every-method")
 COLUMNS = ("forget ES", "forget prob.", "retain ES", "retain prob.", "AUROC first", "AUROC last", "s/step", "peak MB")
+UNLEARNING = {"learning_rate": 3e-4, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}
+UNLEARNING |= {"warmup_steps": 0.1, "num_train_epochs": 33}  # a hundred steps
 EXTRA = {"fundial": ["--noun-finder", "simple"]}  # no model to download
 
 
 def unlearn(method, output, *options):
     """Run the command."""
-    flags = {**UNLEARNING, "num_train_epochs": epochs(len(forget))}
     command = [sys.executable, "-m", "atwu", "unlearn", "--model", targets.target, "--method", method]
     command += ["--forget", f"people:{SIZE}:forget", "--retain", f"people:{SIZE}:retain", "--output", output]
-    command += [part for name, value in flags.items() for part in (f"--{name.replace('_', '-')}", value)]
+    command += [part for name, value in UNLEARNING.items() for part in (f"--{name.replace('_', '-')}", value)]
     command += ["--save-strategy", "no", "--disable-tqdm", "--overwrite", *EXTRA.get(method, []), *options]
     subprocess.run(list(map(str, command)), stdout=subprocess.DEVNULL, check=True)
 
 
 def measure(folder):
     model, scorer = load_model(str(folder)), find_scorer(folder)
-    rows = {"forget": forget, "retain": targets.benchmark.retain}
+    rows = {"forget": rows_of.forget, "retain": rows_of.retain}
     sets = evaluate(model, tokenizer, **rows, scorer=scorer, metrics=("memorization", "scores"), progress=False).sets
     return [sets[split][name].value for split in rows for name in ("extraction_strength", "probability")]
 
@@ -47,8 +50,11 @@ def line(name, values):
 
 
 quiet_transformers()
-targets = prepare(SIZE, say=lambda text: print(text, file=sys.stderr))
-forget, tokenizer = targets.benchmark.forget, load_tokenizer(str(targets.target))
+rows_of, targets = (
+    people(SIZE),
+    prepare_models(find_scale(f"people-{SIZE}"), say=lambda text: print(text, file=sys.stderr)),
+)
+tokenizer = load_tokenizer(targets.target)
 RUNS.mkdir(parents=True, exist_ok=True)
 print(f"| method | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 1)}")
 for name, folder in (("original", targets.target), ("retain-only", targets.retain_only)):

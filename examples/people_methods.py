@@ -9,10 +9,15 @@ annotated secret words. The target is the demo's, from the cache or trained firs
 import statistics
 
 from atwu import UnlearnConfig, UnlearnTrainer, evaluate
-from atwu.experiments.demo import UNLEARNING, epochs, prepare, spread
+from atwu.benchmarks.people.rows import people
+from atwu.benchmarks.spread import spread
+from atwu.experiments.scales import find_scale
+from atwu.experiments.targets import prepare_models
 from atwu.modeling.load import load_model, load_tokenizer, quiet_transformers
 
 SIZE, SEEDS = "small", (0, 1, 2)
+UNLEARNING = {"learning_rate": 3e-4, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}
+UNLEARNING |= {"warmup_steps": 0.1, "num_train_epochs": 10}
 NAMES = ("grad_diff", "wga", "satimp", "etw", "satga", "seul", "su_ngram", "gt_ga", "gt_satga")
 RUNS = {name: {"method": name} for name in (*NAMES, "atwu_ga", "atwu_satga", "atwu")} | {
     "atwu, own state": {"method": "atwu", "hidden_position": "own"},
@@ -32,7 +37,7 @@ COLUMNS = {
 
 
 def measure(model, scorer=None):
-    rows = {"forget": targets.benchmark.forget, "retain": spread(targets.benchmark.retain, 200)}
+    rows = {"forget": rows_of.forget, "retain": spread(rows_of.retain, 200)}
     sets = evaluate(model, tokenizer, **rows, scorer=scorer, metrics=("memorization", "scores"), progress=False).sets
     return [sets[split][key].value if key in sets[split] else None for split, key in COLUMNS.values()]
 
@@ -47,23 +52,22 @@ def line(name, results):
 
 
 quiet_transformers()
-targets = prepare(SIZE)
-tokenizer = load_tokenizer(str(targets.target))
+rows_of, targets = people(SIZE), prepare_models(find_scale(f"people-{SIZE}"), say=print)
+tokenizer = load_tokenizer(targets.target)
 print(f"\n| method | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 1)}")
 for name, folder in (("original", targets.target), ("retain-only", targets.retain_only)):
-    line(name, [measure(load_model(str(folder)))])
+    line(name, [measure(load_model(folder))])
 for name, options in RUNS.items():
     results = []
     for seed in SEEDS:
-        shared = UNLEARNING | {"num_train_epochs": epochs(len(targets.benchmark.forget))}
         config = UnlearnConfig(
-            output_dir="runs/people", save_strategy="no", seed=seed, disable_tqdm=True, **shared, **options
+            output_dir="runs/people", save_strategy="no", seed=seed, disable_tqdm=True, **UNLEARNING, **options
         )
         trainer = UnlearnTrainer(
-            load_model(str(targets.target)),
+            load_model(targets.target),
             config,
-            forget_dataset=targets.benchmark.forget,
-            retain_dataset=targets.benchmark.retain,
+            forget_dataset=rows_of.forget,
+            retain_dataset=rows_of.retain,
             processing_class=tokenizer,
         )
         trainer.train()

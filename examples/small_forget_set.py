@@ -11,7 +11,10 @@ import statistics
 from pathlib import Path
 
 from atwu import UnlearnConfig, UnlearnTrainer, evaluate, load_rows
-from atwu.experiments.demo import prepare, spread
+from atwu.benchmarks.people.rows import people
+from atwu.benchmarks.spread import spread
+from atwu.experiments.scales import find_scale
+from atwu.experiments.targets import prepare_models
 from atwu.modeling.load import load_model, load_tokenizer, quiet_transformers
 
 SEEDS = range(3 if "ATWU_DATA" in os.environ else 5)
@@ -95,7 +98,5 @@ if "ATWU_DATA" in os.environ:
     rows = load_rows(runs / "forget.jsonl").rows
     study("TOFU forget01", runs / "target", rows[-40:], rows[:160], load_rows(runs / "retain.jsonl").rows, 5e-4)
 else:
-    people = prepare("tiny")
-    kept = people.benchmark.retain
-    few = len(people.benchmark.forget)
-    study("people:tiny", people.target, people.benchmark.forget, kept[:few], kept, 1e-3)
+    target, rows = prepare_models(find_scale("people-tiny"), say=print).target, people("tiny")
+    study("people:tiny", target, rows.forget, rows.retain[: len(rows.forget)], rows.retain, 1e-3)

@@ -45,6 +45,7 @@ _EXPORTS = {
     "EvalResult": "atwu.evaluation.result",
     "read_result": "atwu.evaluation.result",
     "read_records": "atwu.report.records",
+    "heat_map": "atwu.report.score_rows",
     "Metric": "atwu.evaluation.metric",
     "Column": "atwu.evaluation.columns",
     "Setting": "atwu.evaluation.settings",
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
     from atwu.methods.table import Method as Method
     from atwu.methods.weightings.scorer import TokenScorer as TokenScorer
     from atwu.report.records import read_records as read_records
+    from atwu.report.score_rows import heat_map as heat_map
     from atwu.request.run import unlearn as unlearn
     from atwu.shipping.run import export as export
     from atwu.training.config import FinetuneConfig as FinetuneConfig

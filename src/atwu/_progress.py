@@ -1,7 +1,8 @@
-"""How far something is: a bar on a terminal; elsewhere a line at once, and one now and then."""
+"""How far something is: a bar on a terminal and in a notebook; elsewhere a line at once, and one now and then."""
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import time
 import weakref
@@ -22,7 +23,7 @@ def bar_of(
     leave: bool = True,
     initial: int = 0,
 ) -> Any:
-    """A bar or lines on standard error, with tqdm's `update`, `set_postfix_str`, `total`, `n` and `close`.
+    """A bar, or lines on standard error, with tqdm's `update`, `set_postfix_str`, `total`, `n` and `close`.
 
     Args:
         rows: what to iterate over, if it counts by itself.
@@ -35,8 +36,12 @@ def bar_of(
     """
     desc = desc or "progress"
     bar: Any
-    if shown and sys.stderr.isatty():
-        from tqdm.auto import tqdm
+    notebook = "ipykernel" in sys.modules
+    if shown and (notebook or sys.stderr.isatty()):
+        if notebook and importlib.util.find_spec("ipywidgets"):
+            from tqdm.notebook import tqdm
+        else:
+            from tqdm import tqdm
 
         bar = tqdm(rows, total=total, desc=desc, unit=unit, leave=leave, initial=initial, dynamic_ncols=True)
     else:

@@ -240,7 +240,7 @@ def check_workers(
     if lacking := queue.result()[1].get():
         raise ValueError(
             f"other processes do not know {', '.join(lacking)}, which a script registered: install it as a package with an "
-            "entry point (docs/adding-a-method.md), or do the runs in this process with --processes 1."
+            "entry point (docs/tutorials/adding-a-method.md), or do the runs in this process with --processes 1."
         )
 
 

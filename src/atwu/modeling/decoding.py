@@ -66,10 +66,11 @@ def decode(
         output: Any = model.generate(  # type: ignore[operator]
             input_ids=ids,
             attention_mask=mask,
-            generation_config=config(max_new_tokens=int(limits.max()) + width - ids.shape[1]),
+            generation_config=config(
+                max_new_tokens=int(limits.max()) + width - ids.shape[1], return_dict_in_generate=True
+            ),
             logits_processor=LogitsProcessorList([] if noise is None else [noise(rows, width)]),
             stopping_criteria=StoppingCriteriaList([leave] if cache is not None else []),
-            return_dict_in_generate=True,
             **({} if cache is None else {"past_key_values": cache}),
         )
         ids = output.sequences

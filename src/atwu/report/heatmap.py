@@ -1,12 +1,15 @@
-"""Token scores as coloured words: in the terminal, and as one self-contained HTML file.
+"""Token scores as coloured words: in the terminal, in a notebook, and as one self-contained HTML file.
 
 Takes `ScoredRow`s; knows no model and no tokenizer.
 """
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.style import Style
@@ -19,10 +22,47 @@ from atwu.report.colour_scale import background, css, ink
 from atwu.report.page.templates import render
 from atwu.report.scored_row import Piece, ScoredRow, methods_of, percent, pieces, word_auroc
 
-__all__ = ["render_html", "render_terminal", "write_html"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["HeatMap", "render_html", "render_terminal", "write_html"]
 
 _MARKED_FROM = 0.5
 """Without colour, words from this score on carry their number."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMap:
+    """Scored rows as a notebook shows them."""
+
+    rows: tuple[ScoredRow, ...]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per word and method: row, method, word, score (0 to 1), secret."""
+        import pandas as pd
+
+        words = [
+            (row.index, method, piece.text, piece.word.score, piece.secret)
+            for row in self.rows
+            for method in row.words
+            for piece in pieces(row, method)
+            if piece.word is not None
+        ]
+        return pd.DataFrame(words, columns=("row", "method", "word", "score", "secret"))
+
+    def write(self, path: str | Path, *, title: str = "Token scores") -> Path:
+        """The page of `atwu tokens --html`; gives its path."""
+        return write_html(path, self.rows, title=title)
+
+    def _repr_html_(self) -> str:
+        lines = []
+        for row in self.rows:
+            lines.append(f"<p><b>{html.escape(printable(row.question))}</b>")
+            for method in row.words:
+                words = "".join(_span(piece) for piece in pieces(row, method))
+                lines.append(f"<br><small>{html.escape(printable(method))}</small> {words}")
+            lines.append("</p>")
+        return f'<div class="heat-map">{"".join(lines)}</div>'
 
 
 def render_terminal(rows: Sequence[ScoredRow], console: Console, *, dark: bool = True) -> None:
@@ -79,6 +119,17 @@ def write_html(path: str | Path, rows: Sequence[ScoredRow], *, title: str) -> Pa
     """Write `render_html` to a file, which is either complete or not touched; gives its path."""
     write_text(path, render_html(rows, title=title))
     return Path(path)
+
+
+def _span(piece: Piece) -> str:
+    """A piece for a notebook: its background follows the scheme of the page, its number is its tooltip."""
+    text = html.escape(piece.text)
+    if piece.word is None or piece.word.score is None:
+        return text
+    light, dark = (background(piece.word.score, dark=dark) for dark in (False, True))
+    style = f"background: light-dark({css(light)}, {css(dark)}); color: light-dark({css(ink(light))}, {css(ink(dark))})"
+    style += "; text-decoration: underline" if piece.secret else ""
+    return f'<span style="{style}" title="{percent(piece.word.score)}">{text}</span>'
 
 
 def _tile(piece: Piece, *, dark: bool) -> Text:

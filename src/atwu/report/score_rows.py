@@ -9,14 +9,52 @@ from typing import Any
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example
 from atwu.evaluation import induced
-from atwu.evaluation.auxiliary import Auxiliary
+from atwu.evaluation.auxiliary import Auxiliary, find_auxiliary
 from atwu.evaluation.induced import ScoreContext
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.evaluation.token_scores import word_scores
-from atwu.methods.weightings.scorer import TokenScorer
+from atwu.methods.weightings.scorer import TokenScorer, find_scorer
+from atwu.modeling.opening import Loading, open_model
+from atwu.report.heatmap import HeatMap
 from atwu.report.scored_row import ScoredRow
+from atwu.training.rows import Rows, text_rows
 
 logger = logging.getLogger(__name__)
+
+
+def heat_map(
+    model: str,
+    rows: Rows,
+    *,
+    scores: Sequence[str] | None = None,
+    retain: Rows | None = None,
+    system: str | None = None,
+    device: Any = None,
+) -> HeatMap:
+    """Which words of the answers a method takes for the secret, in colour; the same as `atwu tokens`.
+
+    Args:
+        model: the folder of a run (with its scorer), any other, or a Hub name.
+        rows: rows of any kind that `UnlearnTrainer` takes.
+        scores: as `atwu tokens --score` names them; by default all that the model allows, labels excepted.
+        retain: rows to keep, which `rarity` and its like compare with.
+        system: system turn put before conversations that have none.
+        device: where the model works; by default the best there is.
+
+    Raises:
+        ValueError: an unknown score, or one that needs a scorer, labels or retain rows that are not there.
+    """
+    examples = text_rows(rows, what="forget").examples or ()
+    scored = score_rows(
+        *open_model(model, Loading(), device=device),
+        examples,
+        scorer=find_scorer(model),
+        auxiliary=find_auxiliary(model),
+        retain=None if retain is None else text_rows(retain, what="retain").examples,
+        scores=None if scores is None else {name: name for name in scores},
+        system=system,
+    )
+    return HeatMap(tuple(scored))
 
 
 def score_rows(

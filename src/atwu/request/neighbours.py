@@ -24,6 +24,8 @@ class Neighbours:
     rows: tuple[Example, ...]
     about: int
     """Rows left out because they name a subject to forget."""
+    by: tuple[str, ...]
+    """The words that named it there, the most frequent first."""
     repeated: int
     """Rows left out because they ask or say what a row to forget does, or what an earlier one did."""
 
@@ -42,20 +44,23 @@ def neighbours(forget: Sequence[Example], corpus: Sequence[Example], count: int)
     subjects = names(forget)
     seen = {key for row in forget for key in _keys(row)}
     about = repeated = 0
+    by: Counter[str] = Counter()
     left: list[Example] = []
     for row in corpus:
-        if names_any(_text(row), subjects):
+        if named := subjects.intersection(_words(_text(row))):
             about += 1
+            by.update(named)
         elif seen & set(_keys(row)):
             repeated += 1
         else:
             seen |= set(_keys(row))
             left.append(row)
+    words = tuple(sorted(by, key=lambda word: (-by[word], word)))
     if not left:
-        return Neighbours((), about, repeated)
+        return Neighbours((), about, words, repeated)
     close = _similarity([_text(row) for row in left], [_text(row) for row in forget]).max(axis=1)
     order = np.argsort(-close, kind="stable")[:count]
-    return Neighbours(tuple(left[index] for index in order), about, repeated)
+    return Neighbours(tuple(left[index] for index in order), about, words, repeated)
 
 
 def check_apart(kept: Sequence[Example], gone: Sequence[Example], *, source: str) -> None:

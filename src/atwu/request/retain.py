@@ -26,9 +26,12 @@ class RetainSet:
         """What is in it and what was left out: name and number of rows."""
         lines = []
         if self.found is not None:
+            by = (
+                f" ({', '.join(self.found.by[:3])}{', ...' if len(self.found.by) > 3 else ''})" if self.found.by else ""
+            )
             lines = [
                 ("neighbours from the corpus, close in topic", len(self.found.rows)),
-                ("  left out: they name a subject to forget", self.found.about),
+                (f"  left out: they name a subject to forget{by}", self.found.about),
                 ("  left out: they repeat a row to forget or another one", self.found.repeated),
             ]
         return [

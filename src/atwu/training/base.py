@@ -19,7 +19,8 @@ from typing import Any, ClassVar, Protocol, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import PrinterCallback, ProgressCallback, Trainer
+from transformers import PrinterCallback, Trainer
+from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.trainer_callback import TrainerCallback
 
 from atwu._disk import room
@@ -95,7 +96,7 @@ class TokenTrainer(Trainer):
         """One came to this or another process."""
         self.companions: list[Companion] = []
         """What goes into checkpoints besides."""
-        for built_in in (ProgressCallback, PrinterCallback):
+        for built_in in (DEFAULT_PROGRESS_CALLBACK, PrinterCallback):  # a notebook has a table of its own
             self.remove_callback(built_in)
         self.add_callback(_Resumed(self))
         self.add_callback(_Interrupted(self))

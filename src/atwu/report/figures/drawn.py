@@ -61,6 +61,11 @@ class Drawn:
         text = re.sub(r' id="[\w.]+_\d+"', "", text)  # every figure has a figure_1
         return Markup(re.sub(r"\d+\.\d{3,}", lambda found: f"{float(found[0]):.2f}", text))
 
+    def _repr_html_(self) -> str:
+        if self.figure is None:
+            return f"<p>{escape(self.title)}: {escape(self.reason)}</p>"
+        return f"<figure>{self.svg}<figcaption>{escape(self.caption)}</figcaption></figure>"
+
     def _marked(self, found: re.Match[str]) -> str:
         tip = escape(printable(self.tips.get(found[1], "")))
         return f'<g class="series {found[1].partition("--")[0]}">' + (f"<title>{tip}</title>" if tip else "")
