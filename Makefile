@@ -1,6 +1,6 @@
 # make demo: watch a small model forget. make demo-real: teach a pretrained one twelve facts, and watch it forget them.
 # make study: every method, three seeds, and the report. make theory: what can be proved.
-# make test: the test suite. make test-night: what takes longer. make site: the documentation, in site/index.html.
+# make test: the test suite. make test-night: what takes longer. make site: the documentation, in site/index.html, its notebooks run.
 # All create .venv with the tested versions first.
 PYTHON ?= python3
 VENV := .venv
@@ -38,7 +38,7 @@ lint: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
 
 site: $(READY)
-	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
+	SITE_NOTEBOOKS=run NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

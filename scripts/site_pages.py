@@ -1,7 +1,7 @@
 """Pages of the site that are made and not written.
 
-The start comes from README.md, the commands from their help, Python from the exports; and every file of the repository that a
-page links to has a page.
+The start comes from README.md, the commands from their help, Python from the exports, notebooks from their cells; and every
+file of the repository that a page links to has a page.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ import io
 import os
 import posixpath
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+from scripts import site_notebooks  # noqa: E402
+
 PROJECT = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CODE_OF_CONDUCT.md")
 LINK = re.compile(r"\]\(([^)\s#]+)(#[^)]*)?\)")
 PICTURE = re.compile(r'(src|srcset)="docs/([^"]+)"')
@@ -27,6 +31,10 @@ def on_files(files: Files, config: Any) -> Files:
     made = {"index.md": ("README.md", (ROOT / "README.md").read_text(encoding="utf-8"))}
     made |= {name: (name, (ROOT / name).read_text(encoding="utf-8")) for name in PROJECT}
     made |= {"commands.md": ("", commands()), "python.md": ("", python())}
+    run = os.environ.get("SITE_NOTEBOOKS") == "run"
+    for notebook in sorted((ROOT / "docs").rglob("*.ipynb")):
+        origin = str(notebook.relative_to(ROOT))
+        made[page_of(origin)] = (origin, site_notebooks.page(notebook, run=run))
     written = [(file.src_uri, f"docs/{file.src_uri}", file.content_string) for file in files.documentation_pages()]
     for place, (origin, text) in made.items():
         files.append(File.generated(config, place, content=resolved(text, origin)))
@@ -59,7 +67,9 @@ def page_of(source: str) -> str:
         return "index.md"
     if source in PROJECT:
         return source
-    return source.removeprefix("docs/") if source.startswith("docs/") else f"files/{source}.md".replace(".md.md", ".md")
+    if source.startswith("docs/"):
+        return re.sub(r"\.ipynb$", ".md", source.removeprefix("docs/"))
+    return f"files/{source}.md".replace(".md.md", ".md")
 
 
 def resolved(text: str, origin: str) -> str:

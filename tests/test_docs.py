@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import re
 import shlex
 
+import nbformat
 import pytest
 
 from atwu.cli.app import _command, _split
@@ -18,7 +21,9 @@ from atwu.modeling.scratch import scratch_model, train_tokenizer
 from tests.commands import run_command
 from tests.snippets import ELSEWHERE, RECORDED, ROOT, elsewhere, furnish, snippets, substituted
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+NOTEBOOKS = sorted((ROOT / "docs").rglob("*.ipynb"))
+SCRIPTS = [path for folder in ("examples", "benchmarks", "scripts") for path in sorted((ROOT / folder).glob("*.py"))]
 BLOCKS = [block for page in PAGES for block in snippets(page)]
 COMMANDS = [block for block in BLOCKS if block.kind == "shell"]
 FOLLOWED = [block for block in COMMANDS if block.page.stem not in RECORDED]
@@ -116,9 +121,11 @@ def test_columns_of_metrics_are_told_as_they_are(name):
     assert table in (ROOT / "docs" / "metrics.md").read_text(), f"in docs/metrics.md belongs:\n{table}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *NOTEBOOKS], ids=lambda page: page.name)
 def test_links_lead_to_files(page):
     text = page.read_text()
+    if page in NOTEBOOKS:
+        text = "\n".join(cell.source for cell in nbformat.read(page, as_version=4).cells)
     for target in re.findall(r"\]\(([^)#]+)\)", text) + re.findall(r'(?:src|srcset)="([^"]+)"', text):
         if not target.startswith("http"):
             assert (page.parent / target).is_file(), target
@@ -131,8 +138,16 @@ def test_pages_are_written(page):
     assert not re.search(r"\b[A-Z]+_(TABLE|LINE|TIME)\b|TODO", text)
 
 
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+def test_scripts_import_what_there_is(script):
+    for node in ast.walk(ast.parse(script.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "atwu":
+            module = importlib.import_module(node.module)
+            for name in node.names:
+                assert hasattr(module, name.name), f"{script.name}: {node.module} has no {name.name}"
+
+
 def test_every_module_imports():
-    import importlib
     import pkgutil
 
     import atwu

@@ -84,7 +84,7 @@ def _print(evidence: Evidence) -> None:
     say(f"thresholds: {bar.name} (sha256 {bar.sha256[:16]}...). {bar.said}\n")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name in ("number", "limit", "measured", ""):
-        table.add_column(name, overflow="fold")
+        table.add_column(name, overflow="fold", no_wrap=name == "number")
     for each in bar.results:
         limit = each.threshold.replace("unseen", f"{figure(each.limit)} (unseen)")
         table.add_row(each.name, limit, f"{figure(each.value)} {between(each.low, each.high)}".strip(), outcome(each))
