@@ -33,9 +33,8 @@ test-night: $(READY)
 lint: $(READY)
 	$(VENV)/bin/ruff check src tests benchmarks examples theory scripts
 	$(VENV)/bin/ruff format --check src tests benchmarks examples theory scripts
-	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-logo --no-cache
-	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
+	$(VENV)/bin/mypy & types=$$!; NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet && wait $$types
 
 site: $(READY)
 	SITE_NOTEBOOKS=run NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict

@@ -1,4 +1,7 @@
-"""Shared pieces: a tiny real model and token batches made by hand."""
+"""Shared pieces: a tiny real model and token batches made by hand.
+
+What takes seconds to import is imported where it is used: the process that only gives files to workers needs none of it.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,17 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # one thread a worker, also in the processes that tests start
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
-import torch
-from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+    from transformers import LlamaForCausalLM
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
@@ -61,6 +67,8 @@ def smollm2() -> str:
 @pytest.fixture
 def tiny_llama() -> Callable[..., LlamaForCausalLM]:
     """Builds equal tiny models: a few thousand parameters, grouped-query attention, untied head."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
 
     def build(seed: int = 0, **changes: object) -> LlamaForCausalLM:
         settings = {
@@ -81,6 +89,7 @@ def tiny_llama() -> Callable[..., LlamaForCausalLM]:
 @pytest.fixture
 def batch() -> Callable[..., dict[str, Tensor]]:
     """Builds random token batches with prompts, unequal lengths and padding on a chosen side."""
+    import torch
 
     def build(
         rows: int = 4, length: int = 12, seed: int = 0, vocab: int = 64, left_padded: bool = False
@@ -112,6 +121,7 @@ def batch() -> Callable[..., dict[str, Tensor]]:
 @pytest.fixture
 def plain_logps() -> Callable[..., tuple[Tensor, Tensor]]:
     """An independent, plain computation: full logits, full log-softmax, explicit loops over rows and positions."""
+    import torch
 
     def compute(model: torch.nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         mask = batch["attention_mask"]

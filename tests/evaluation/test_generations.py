@@ -282,7 +282,7 @@ def test_a_killed_process_is_continued_where_it_was(tmp_path: Path) -> None:
         process = begun(killed)
         while len(lines(killed)) < at:
             assert process.is_alive(), "the process ended before it could be killed"
-            time.sleep(0.001)
+            time.sleep(0.005)
         process.kill()
         process.join()
         assert process.exitcode == -signal.SIGKILL
