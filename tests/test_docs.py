@@ -13,6 +13,7 @@ import pytest
 from atwu.cli.app import _command, _split
 from atwu.cli.options import options_of
 from atwu.cli.parse import _read, _with_rest
+from atwu.evaluation import panel
 from atwu.evaluation.columns import ROWS
 from atwu.evaluation.panel import ORDER, find_metric
 from atwu.methods.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS
@@ -32,7 +33,8 @@ FOLLOWED = [block for block in COMMANDS if block.page.stem not in RECORDED]
 @pytest.fixture
 def tables():
     """Forgets what a page registers."""
-    before = [(table, dict(table)) for table in (METHODS, WEIGHTINGS, FORGET_LOSSES, RETAIN_LOSSES)]
+    panel.all_metrics()  # lists them, the first time
+    before = [(table, dict(table)) for table in (METHODS, WEIGHTINGS, FORGET_LOSSES, RETAIN_LOSSES, panel._METRICS)]
     yield
     for table, entries in before:
         table.clear()
@@ -47,7 +49,7 @@ def test_python_examples_run(page, tmp_path, monkeypatch, tables, capsys):
     scratch_model("micro").save_pretrained("target")
     train_tokenizer(["Where does Orla Venn live?"], vocab_size=300).save_pretrained("target")
     for code in re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL):
-        exec(compile(code, page.name, "exec"), {})
+        exec(compile(code, page.name, "exec"), {"__name__": "__main__"})
     if page.name == "README.md":
         assert (tmp_path / "unlearned" / "scorer.safetensors").is_file()
     if page.name == "adding-a-method.md":
