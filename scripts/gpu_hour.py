@@ -81,8 +81,8 @@ def without_texts(folder: Path, kept: Path) -> None:
     for path in sorted(folder.glob("*/*/eval.json")):
         found = json.loads(path.read_text())
         for rows in found["rows"].values():
-            rows |= {"texts": {}, "curves": {}}
-        (kept / f"{path.parent.name}.json").write_text(json.dumps(found))
+            rows["texts"] = {}
+        (kept / f"{path.parent.name}.json").write_text(json.dumps(found | {"curves": {}}))
 
 
 def main() -> None:
