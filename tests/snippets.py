@@ -22,7 +22,11 @@ SHELL = ("atwu", "make", "pip", "python", "export", "echo", "ray", "transformers
 NOT_CODE = ("json", "yaml", "toml", "text", "bibtex")
 
 SUBSTITUTES = (
-    (r"--model (smollm2|MODEL|TARGET)\b", "--model target", "a model of random weights: what is tested is the way"),
+    (
+        r"--(model|beside) (smollm2|MODEL|TARGET)\b",
+        r"--\1 target",
+        "a model of random weights: what is tested is the way",
+    ),
     (r"--original TARGET", "--original target", "the same"),
     (r"--retain-only (RETAIN_ONLY|RETAIN95)", "--retain-only retain-only", "the same"),
     (r"examples/france.jsonl", "forget.jsonl", "six rows instead of twelve"),

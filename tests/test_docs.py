@@ -127,7 +127,9 @@ def test_columns_of_metrics_are_told_as_they_are(name):
 def test_links_lead_to_files(page):
     text = page.read_text()
     if page in NOTEBOOKS:
-        text = "\n".join(cell.source for cell in nbformat.read(page, as_version=4).cells)
+        text = "\n".join(
+            cell.source for cell in nbformat.read(page, as_version=4).cells if cell.cell_type == "markdown"
+        )
     for target in re.findall(r"\]\(([^)#]+)\)", text) + re.findall(r'(?:src|srcset)="([^"]+)"', text):
         if not target.startswith("http"):
             assert (page.parent / target).is_file(), target
