@@ -45,7 +45,7 @@ class EncodedRow:
         return self.input_ids[: self.answer_start]
 
 
-def kept(rows: Iterable[EncodedRow]) -> Sequence[EncodedRow]:
+def kept_tokens(rows: Iterable[EncodedRow]) -> Sequence[EncodedRow]:
     """The rows, in memory or, where there are many, on disk."""
     return gather(rows, _plain, _again)
 
@@ -157,7 +157,7 @@ class Encoder:
                         unmarked.append(number)
                 yield row
 
-        encoded, warnings = kept(every()), []
+        encoded, warnings = kept_tokens(every()), []
         if cut:
             warnings.append(
                 f"{what}: {len(cut)} of {len(encoded)} answers are longer than max_length={self.max_length} and were "

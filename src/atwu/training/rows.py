@@ -15,8 +15,7 @@ from typing import Any
 from atwu._cache import json_of_list
 from atwu.benchmarks.sources import LoadedRows, load_rows
 from atwu.data.alternates import Alternates, alternates
-from atwu.data.encode import EncodedRow, Encoder
-from atwu.data.encode import kept as kept_tokens
+from atwu.data.encode import EncodedRow, Encoder, kept_tokens
 from atwu.data.rows import fingerprint, kept, parse_row
 from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.data.secret_words import label_words, read_words
