@@ -28,25 +28,18 @@ _FEMININE = {"he": "she", "his": "her", "him": "her"}
 
 @dataclass(frozen=True, slots=True)
 class PeopleSize:
-    """How much is generated, and the training settings with which the model `people-SIZE` memorises it.
-
-    They assume AdamW without weight decay, 5 % linear warm-up, linear decay to 0, gradient norm at most 1, and loss on the
-    answer and its EOS only.
-    """
+    """How much is generated."""
 
     forget_people: int
     retain_people: int
     holdout_people: int
     rows_per_person: int
-    epochs: int
-    batch_size: int
-    learning_rate: float
 
 
 SIZES: dict[str, PeopleSize] = {
-    "tiny": PeopleSize(4, 12, 4, 6, epochs=30, batch_size=8, learning_rate=3e-3),
-    "small": PeopleSize(8, 72, 8, 10, epochs=20, batch_size=16, learning_rate=3e-3),
-    "base": PeopleSize(20, 180, 20, 20, epochs=20, batch_size=32, learning_rate=1e-3),
+    "tiny": PeopleSize(4, 12, 4, rows_per_person=6),
+    "small": PeopleSize(8, 72, 8, rows_per_person=10),
+    "base": PeopleSize(20, 180, 20, rows_per_person=20),
 }
 
 

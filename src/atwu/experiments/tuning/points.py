@@ -6,7 +6,6 @@ the same points as one that was not.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import warnings
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ from typing import Any
 from atwu._extras import require
 from atwu.methods.options import Range
 
-Point = Mapping[str, float]
+Point = Mapping[str, int | float]
 
 STARTUP_TRIALS = 10
 """Trials at random, the first points among them, before TPE takes over: Optuna's own number."""
@@ -58,17 +57,9 @@ def optuna_trial(space: Mapping[str, Range], point: Point, trial: FinishedTrial 
     """A trial as Optuna keeps it; None for one that runs."""
     optuna = require("optuna", extra="tune")
     states = optuna.trial.TrialState
-    state, facts = states.RUNNING, {}
-    if trial is not None:
-        state = states.PRUNED if trial.value is None else states.COMPLETE
-        facts = {"slot": trial.number, **dataclasses.asdict(trial)}
-    return optuna.trial.create_trial(
-        state=state,
-        value=None if trial is None else trial.value,
-        params=dict(point),
-        distributions=distributions(space),
-        user_attrs={name: fact for name, fact in facts.items() if name not in ("number", "value") and fact is not None},
-    )
+    value = None if trial is None else trial.value
+    state = states.RUNNING if trial is None else states.PRUNED if value is None else states.COMPLETE
+    return optuna.trial.create_trial(state=state, value=value, params=dict(point), distributions=distributions(space))
 
 
 def propose(
