@@ -8,6 +8,7 @@ computer word holds, a nesting deeper than any file needs. YAML is read as peopl
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import re
 import stat
@@ -281,14 +282,12 @@ def _check_numbers(value: Any) -> None:
 # Declared types
 
 
-def read_declared(
-    path: str | Path, adapter: TypeAdapter[T], schema: str, *, what: str, made_by: str, older: str = ""
-) -> T:
+def read_declared(path: str | Path, kind: type[T], schema: str, *, what: str, made_by: str, older: str = "") -> T:
     """Read a JSON file of a declared type.
 
     Args:
         path: the file.
-        adapter: of the type.
+        kind: the type; a dataclass names pydantic's settings as `__pydantic_config__`, which dataclasses in it have, too.
         schema: what the file must have under `schema`.
         what: what it is, for errors.
         made_by: the command that writes one.
@@ -308,7 +307,16 @@ def read_declared(
         raise ValueError(
             f"{path} has the schema {str(name)[:60]!r} and {schema!r} is read.{older} Make it again with {made_by}."
         )
-    return checked(found, adapter, what=str(path), hint=f"Make it again with {made_by}.")
+    read: T = checked(found, adapter_of(kind), what=str(path), hint=f"Make it again with {made_by}.")  # type: ignore[arg-type]
+    return read
+
+
+@functools.cache
+def adapter_of(kind: Any) -> TypeAdapter[Any]:
+    """What reads a declared type."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
 
 
 def checked(value: Any, adapter: TypeAdapter[T], *, what: str, hint: str = "") -> T:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import TypeAdapter
-
-from atwu._reading import read_declared
+from atwu._reading import adapter_of, read_declared
 from atwu.request.evidence import SCHEMA, Evidence
 
-DECLARED = TypeAdapter(Evidence)
+DECLARED = adapter_of(Evidence)
 
 
 def read_evidence(path: Path) -> Evidence:
     """What `Evidence.write` wrote."""
-    return read_declared(path, DECLARED, SCHEMA, what="evidence", made_by="atwu evidence")
+    return read_declared(path, Evidence, SCHEMA, what="evidence", made_by="atwu evidence")

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field
 
 from atwu._cache import short_hash
 from atwu._files import write_json
-from atwu._reading import read_declared
+from atwu._reading import adapter_of, read_declared
 from atwu.data.schema import Example
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def read_result(path: str | Path) -> EvalResult:
         FileNotFoundError: no such file.
         ValueError: not such a result, or of another version of its schema; names the place, what is there, what may be.
     """
-    return read_declared(path, _ADAPTER, SCHEMA_NAME, what="result", made_by="atwu evaluate --output", older=_OLDER)
+    return read_declared(path, EvalResult, SCHEMA_NAME, what="result", made_by="atwu evaluate --output", older=_OLDER)
 
 
 def _plain(value: Any) -> Any:
@@ -164,10 +164,9 @@ def _plain(value: Any) -> Any:
     return value
 
 
-_ADAPTER = TypeAdapter(EvalResult)
 EVAL_SCHEMA: Mapping[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
-    **_ADAPTER.json_schema(mode="serialization"),
+    **adapter_of(EvalResult).json_schema(mode="serialization"),
     "title": "Result of atwu evaluate",
 }
 """JSON Schema of `eval.json`."""

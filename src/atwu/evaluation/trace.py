@@ -10,12 +10,11 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import ConfigDict
 from transformers.trainer_callback import TrainerCallback
 
 from atwu._files import write_json
@@ -74,12 +73,7 @@ def read_trace(path: str | Path) -> Trace:
     Raises:
         ValueError: it is not such a file.
     """
-    return read_declared(path, _adapter(), TRACE_SCHEMA, what="trace", made_by="atwu study run")
-
-
-@cache
-def _adapter() -> TypeAdapter[Trace]:
-    return TypeAdapter(Trace)
+    return read_declared(path, Trace, TRACE_SCHEMA, what="trace", made_by="atwu study run")
 
 
 class WeightTrace(TrainerCallback):

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-from pydantic import ConfigDict
+from typing import Any
 
 from atwu.benchmarks.spread import spread
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET
-from atwu.evaluation.result import STRICT, EvalResult
+from atwu.evaluation.result import EvalResult
 from atwu.request.bounds import interval
 from atwu.request.measure import MEASURED, measure, reworded
 from atwu.request.verdict import CHANGED, DECISIVE, REWORDED, SET_NAMES, upper
@@ -22,8 +20,6 @@ CAME_BACK, STILL_KNOWN, STILL_GONE = "came back", "not forgotten, as before", "s
 @dataclass(frozen=True, slots=True)
 class Known:
     """How well the rows of a request were known, by one measure."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     rows: str
     """The rows as they are, or reworded."""
@@ -38,8 +34,6 @@ class Known:
 @dataclass(frozen=True, slots=True)
 class Now:
     """The same by a later model."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     then: Known
     value: float
@@ -61,8 +55,6 @@ class Now:
 @dataclass(frozen=True, slots=True)
 class Again:
     """An earlier request, measured again."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     number: int
     word: str

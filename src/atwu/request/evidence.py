@@ -23,8 +23,6 @@ SCHEMA: Final = "atwu.evidence/1"
 class Row:
     """One row to forget, shown."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-
     question: str
     answer: str
 
@@ -32,8 +30,6 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class Asking:
     """The request."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     about: str | None
     """Who asked for what, in words."""
@@ -53,8 +49,6 @@ class Asking:
 class Setting:
     """One setting of the run."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-
     name: str
     value: str
     reason: str
@@ -64,8 +58,6 @@ class Setting:
 @dataclass(frozen=True, slots=True)
 class Done:
     """What was done."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     method: str
     parts: Mapping[str, str]
@@ -87,8 +79,6 @@ class Done:
 class Judged:
     """The verdict of the request."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-
     word: str
     why: str
 
@@ -96,8 +86,6 @@ class Judged:
 @dataclass(frozen=True, slots=True)
 class Bar:
     """The thresholds, and what came of each."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     name: str
     sha256: str
@@ -118,8 +106,6 @@ class Bar:
 class Number:
     """One number of an attack."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-
     name: str
     meaning: str
     value: float | None
@@ -132,8 +118,6 @@ class Number:
 class Attack:
     """A way to bring back what was removed, tried or not."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-
     name: str
     about: str
     tried: bool
@@ -144,8 +128,6 @@ class Attack:
 @dataclass(frozen=True, slots=True)
 class Weights:
     """A model by its weights."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     name: str
     fingerprint: str
@@ -158,8 +140,6 @@ class Weights:
 class Later:
     """A request of the same ledger, measured on the model that a later one left."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-
     on: int
     """Number of the request that left the model."""
     again: Again
@@ -168,8 +148,6 @@ class Later:
 @dataclass(frozen=True, slots=True)
 class InLedger:
     """The ledger that the request belongs to."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     number: int
     requests: int

@@ -13,11 +13,10 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field
 
 from atwu._files import held, write_json
 from atwu._reading import read_declared
@@ -34,8 +33,6 @@ SCHEMA: Final = "atwu.ledger/1"
 @dataclass(frozen=True, slots=True)
 class ModelUsed:
     """A model by name and by its weights."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     name: str
     """A path is relative to the ledger where it lies in it."""
@@ -106,7 +103,7 @@ class Ledger:
         """
         files = sorted(self.requests.glob("*.json"))
         found = tuple(
-            read_declared(file, _adapter(), SCHEMA, what="request", made_by="atwu unlearn --continue") for file in files
+            read_declared(file, Entry, SCHEMA, what="request", made_by="atwu unlearn --continue") for file in files
         )
         for place, entry in enumerate(found):
             follows = place == 0 or entry.before.fingerprint == found[place - 1].model.fingerprint
@@ -176,8 +173,3 @@ class Ledger:
         for file in (self.folder / "rows").glob("*.jsonl"):
             if file.name not in known:
                 file.unlink()
-
-
-@cache
-def _adapter() -> TypeAdapter[Entry]:
-    return TypeAdapter(Entry)

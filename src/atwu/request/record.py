@@ -13,11 +13,10 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field
 
 from atwu._files import file_digest, write_json
 from atwu._manifest import RECORD_NAME
@@ -39,8 +38,6 @@ REQUEST_NAME = "request.json"
 class RowsUsed:
     """A set of rows by its hashes."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-
     source: str
     count: Annotated[int, Field(ge=0)]
     fingerprint: str
@@ -57,8 +54,6 @@ class RowsUsed:
 @dataclass(frozen=True, slots=True)
 class ThresholdsSet:
     """Thresholds as they were set before training."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     name: str
     sha256: str
@@ -219,7 +214,7 @@ class RequestFolder:
         Raises:
             FileNotFoundError, ValueError: it is not there, or not as declared.
         """
-        return read_declared(self.path / REQUEST_NAME, _adapter(), SCHEMA, what="request", made_by=MADE_BY)
+        return read_declared(self.path / REQUEST_NAME, Request, SCHEMA, what="request", made_by=MADE_BY)
 
     def result(self, name: str) -> EvalResult | None:
         """`before` or `after`, or what else was measured; None where it is not there."""
@@ -238,8 +233,3 @@ def without_texts(result: EvalResult) -> EvalResult:
     """A result without what the model said."""
     rows = {split: dataclasses.replace(values, texts={}) for split, values in result.rows.items()}
     return dataclasses.replace(result, rows=rows)
-
-
-@cache
-def _adapter() -> TypeAdapter[Request]:
-    return TypeAdapter(Request)

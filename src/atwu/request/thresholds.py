@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, ClassVar, Literal
-
-from pydantic import ConfigDict
+from typing import Any, Literal
 
 from atwu._names import did_you_mean
 from atwu._reading import file_text, parse_yaml
@@ -20,7 +18,7 @@ from atwu.evaluation.config import EvaluateConfig
 from atwu.evaluation.intervals import combine
 from atwu.evaluation.numbers import Numbers
 from atwu.evaluation.panel import all_metrics, find_column
-from atwu.evaluation.result import STRICT, EvalResult, MetricValue
+from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.request.bounds import draws, interval
 from atwu.request.verdict import DECISIVE, HELD, REWORDED, TEXTS, UNSEEN, upper
 
@@ -40,8 +38,6 @@ _ALLOWED = "at most X, at least X, falls at most X, rises at most X (X % for a s
 @dataclass(frozen=True, slots=True)
 class Threshold:
     """One limit."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     split: str
     """Set that it is about."""
@@ -82,8 +78,6 @@ class Thresholds:
 @dataclass(frozen=True, slots=True)
 class Checked:
     """A limit beside what was measured."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     name: str
     threshold: str

@@ -7,11 +7,10 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import ClassVar, Final, Literal
 
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import ConfigDict
 
 from atwu._files import write_json
 from atwu._reading import read_declared
@@ -64,8 +63,6 @@ SET_NAMES = {
 class Answered:
     """One question with the answers of before and after."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-
     question: str
     expected: str
     before: str
@@ -75,8 +72,6 @@ class Answered:
 @dataclass(frozen=True, slots=True)
 class Line:
     """One measure on one set."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     rows: str
     measure: str
@@ -135,12 +130,7 @@ def read_request_verdict(folder: Path) -> RequestVerdict:
     Raises:
         FileNotFoundError, ValueError: it is not there, or not as declared.
     """
-    return read_declared(folder / VERDICT_NAME, _adapter(), SCHEMA, what="verdict", made_by="atwu unlearn")
-
-
-@cache
-def _adapter() -> TypeAdapter[RequestVerdict]:
-    return TypeAdapter(RequestVerdict)
+    return read_declared(folder / VERDICT_NAME, RequestVerdict, SCHEMA, what="verdict", made_by="atwu unlearn")
 
 
 def surely_known(start: EvalResult) -> bool:
