@@ -50,11 +50,8 @@ class Probe(ReadsRows):
         rows = annotated_rows(loaded.rows)
         if missing := len(loaded.rows) - len(rows):
             warn([f"{missing} of {len(loaded.rows)} rows have no forget_spans and are left out."])
-        where = self.loading
-        config = load_config(
-            self.model, trust_remote_code=where.trust_remote_code, revision=where.revision, base=where.base
-        )
-        layer_numbers(layers, 1 + int(config.get_text_config().num_hidden_layers))
+        shape = load_config(self.model, **self.loading.reading).get_text_config()
+        layer_numbers(layers, 1 + int(shape.num_hidden_layers))
         network, tokenizer = self.open()
         start = time.perf_counter()
         settings: dict[str, Any] = {"folds": self.folds, "seed": self.seed, "l2": self.l2}

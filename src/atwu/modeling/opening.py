@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from atwu._manifest import RECORD_NAME
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Loading:
     """How a checkpoint is read."""
 
@@ -22,6 +22,11 @@ class Loading:
         default=None, metadata={"help": "Base model of an adapter folder, if not the one it names."}
     )
 
+    @property
+    def reading(self) -> dict[str, Any]:
+        """What `load_config`, `load_tokenizer` and, with `dtype` besides, `load_model` take."""
+        return {"trust_remote_code": self.trust_remote_code, "revision": self.revision, "base": self.base}
+
 
 def open_model(name: str, loading: Loading, *, device: Any = None) -> tuple[Any, Any]:
     """A model on its device (by default the best there is), and its tokenizer."""
@@ -30,11 +35,9 @@ def open_model(name: str, loading: Loading, *, device: Any = None) -> tuple[Any,
 
     place = pick_device(device)
     check_model_name(name, base=loading.base)
-    options = asdict(loading)
-    dtype = options.pop("dtype")
-    tokenizer = load_tokenizer(name, **options)
-    check_vocabulary(tokenizer, load_config(name, **options), name=name)
-    return load_model(name, dtype=dtype, **options).to(place), tokenizer
+    tokenizer = load_tokenizer(name, **loading.reading)
+    check_vocabulary(tokenizer, load_config(name, **loading.reading), name=name)
+    return load_model(name, dtype=loading.dtype, **loading.reading).to(place), tokenizer
 
 
 def other_system(name: str, system: str | None) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import gc
 import os
@@ -68,7 +67,7 @@ def prepare(asked: Asked, folder: RequestFolder, config: UnlearnConfig, *, overw
         return _taken_up(asked, folder, say)
     recipe, place = config.recipe(), Place.of(config.device)
     fitted = fitting(asked, config, place)
-    network, tokenizer = open_model(str(asked.source.model), loading_of(asked.source), device=config.device)
+    network, tokenizer = open_model(str(asked.source.model), asked.source, device=config.device)
     say(f"model {asked.source.model}: {network.num_parameters() / 1e6:.0f}M parameters on {config.device}")
     if since is not None and since.fingerprint not in (None, found := model_fingerprint(network)):
         raise ValueError(
@@ -172,17 +171,10 @@ def how_read(config: UnlearnConfig) -> dict[str, Any]:
     return {"system": config.system, "max_length": config.max_length}
 
 
-def loading_of(source: ModelSource) -> Loading:
-    """How a starting model is read."""
-    return Loading(
-        dtype=source.dtype, trust_remote_code=source.trust_remote_code, revision=source.revision, base=source.base
-    )
-
-
 def after_loading(source: ModelSource, config: UnlearnConfig) -> Loading:
     """How the model that a run left is read: it is a whole one, unless adapters were asked for."""
-    loading = loading_of(source)
-    return dataclasses.replace(loading, revision=None, base=source.base if config.save_adapter else None)
+    base = source.base if config.save_adapter else None
+    return Loading(dtype=source.dtype, trust_remote_code=source.trust_remote_code, base=base)
 
 
 def now() -> str:

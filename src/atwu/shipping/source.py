@@ -64,7 +64,7 @@ class Source:
         bits, name = self.base_bits, str(self.path)
         if bits is None or stored_bits(base_of(name, base=self.loading.base)) is not None:
             return open_model(name, self.loading, device=device)
-        tokenizer = load_tokenizer(name, **self._reading)
+        tokenizer = load_tokenizer(name, **self.loading.reading)
         return add_adapter(self._rounded_base(bits, device), name, merge=False), tokenizer
 
     def merged(self, model: Any, device: torch.device) -> Any:
@@ -107,15 +107,10 @@ class Source:
             raise ValueError(f"{known['source']} no longer holds the run's {name} rows; name them with --{name} FILE.")
         return rows
 
-    @property
-    def _reading(self) -> dict[str, Any]:
-        """How configuration and tokenizer are read."""
-        return {name: value for name, value in dataclasses.asdict(self.loading).items() if name != "dtype"}
-
     def look(self) -> tuple[Any, Any]:
         """Configuration and tokenizer, without weights."""
         name = str(self.path)
-        return load_config(name, **self._reading), load_tokenizer(name, **self._reading)
+        return load_config(name, **self.loading.reading), load_tokenizer(name, **self.loading.reading)
 
     def _rounded_base(self, bits: str, device: torch.device) -> Any:
         """The base model of the adapters as they were trained on it."""

@@ -84,7 +84,4 @@ def _starting_weights(source: ModelSource) -> str:
     files = sorted(Path(str(source.model)).glob("*.safetensors"))
     if files and not is_adapter(str(source.model)):
         return file_digest(*files)
-    model = load_model(
-        str(source.model), trust_remote_code=source.trust_remote_code, revision=source.revision, base=source.base
-    )
-    return model_fingerprint(model)
+    return model_fingerprint(load_model(str(source.model), **source.reading))

@@ -29,6 +29,7 @@ from atwu.modeling.load import (
     load_tokenizer,
     weight_bytes,
 )
+from atwu.modeling.opening import Loading
 from atwu.modeling.scratch import scratch_config, scratch_model, scratch_shape
 from atwu.modeling.single_pass import unwrap
 from atwu.modeling.targets import not_adapted
@@ -36,20 +37,15 @@ from atwu.training.config import TokenTrainingConfig, UnlearnConfig
 from atwu.training.progress import Say, silent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelSource:
-    """Where a model comes from: a folder or Hub name, or a shape to build from nothing."""
+@dataclass(frozen=True, kw_only=True)
+class ModelSource(Loading):
+    """Where a model comes from, and how it is read: a folder or Hub name, or a shape to build from nothing."""
 
     model: str | None = None
     scratch: str | None = None
     """Shape name for a new, randomly initialised model."""
     tokenizer: str | None = None
     """Folder of a tokenizer for a scratch model; without it one is trained on the data."""
-    dtype: str = "auto"
-    trust_remote_code: bool = False
-    revision: str | None = None
-    base: str | None = None
-    """Base model of an adapter folder, instead of the one it names."""
 
     def __post_init__(self) -> None:
         if (self.model is None) == (self.scratch is None):
@@ -67,7 +63,7 @@ class ModelSource:
         """The model's configuration, as transformers has it."""
         if self.model is None:
             return scratch_config(str(self.scratch))
-        return load_config(self.model, trust_remote_code=self.trust_remote_code, revision=self.revision, base=self.base)
+        return load_config(self.model, **self.reading)
 
     def weight_bytes(self) -> int:
         """Size of its weight files, 0 where that is not known."""
@@ -118,9 +114,7 @@ def check_training(source: ModelSource, config: TokenTrainingConfig) -> int:
 def checked_tokenizer(source: ModelSource) -> Any:
     """The tokenizer, checked against the model's vocabulary."""
     name = str(source.model or source.tokenizer)
-    tokenizer = load_tokenizer(
-        name, trust_remote_code=source.trust_remote_code, revision=source.revision, base=source.base
-    )
+    tokenizer = load_tokenizer(name, **source.reading)
     check_vocabulary(tokenizer, source.architecture(), name=name)
     return tokenizer
 
@@ -201,14 +195,7 @@ def load_source(source: ModelSource, config: TokenTrainingConfig, say: Say) -> A
     """
     if source.model is None:
         return scratch_model(str(source.scratch), seed=config.seed)
-    model = load_model(
-        source.model,
-        dtype=source.dtype,
-        trust_remote_code=source.trust_remote_code,
-        revision=source.revision,
-        base=source.base,
-        quantize=config.quantize,
-    )
+    model = load_model(source.model, dtype=source.dtype, quantize=config.quantize, **source.reading)
     if (adapted := adapters_of(model)) is not None:
         raise ValueError(
             f"the adapter {source.model} cannot be merged into its base model ({unmergeable(adapted)}), so there is no "
