@@ -126,16 +126,6 @@ def test_what_cannot_be_measured_is_said(folder: Path, environment: dict[str, st
     assert second.passed
 
 
-def test_a_run_without_a_recorded_request_is_measured_now(folder: Path, environment: dict[str, str]) -> None:
-    shutil.copytree(folder / "run", folder / "older")
-    shutil.rmtree(folder / "older" / "request")
-    said = evidence(folder, environment, "--thresholds", "limits.yaml", run="older")
-    assert "No thresholds were written down before training" in said.stdout
-    old, new = (read(folder, run).thresholds.results for run in ("run", "older"))
-    assert [(each.name, each.limit) for each in old] == [(each.name, each.limit) for each in new]
-    assert [each.value for each in old] == pytest.approx([each.value for each in new], abs=1e-4)
-
-
 def test_what_is_no_evidence_is_refused(folder: Path, environment: dict[str, str], target: Path) -> None:
     shutil.copytree(folder / "run", folder / "changed")
     (folder / "changed" / "manifest.json").unlink()  # or that would say it
@@ -144,9 +134,12 @@ def test_what_is_no_evidence_is_refused(folder: Path, environment: dict[str, str
     save_file(weights, folder / "changed" / "model.safetensors", metadata={"format": "pt"})
     shutil.copytree(folder / "run", folder / "killed")
     shutil.move(folder / "killed" / "request", folder / "killed.request")
+    shutil.copytree(folder / "run", folder / "unasked")
+    shutil.rmtree(folder / "unasked" / "request")
     for run, message in (
         ("changed", "are not those that the run left"),
         ("killed", "has no verdict yet; give its command again"),
+        ("unasked", "request.json not found; atwu unlearn writes one"),
         (str(target), "is a run of atwu finetune"),
         ("nowhere", "nowhere is no run of atwu unlearn"),
     ):

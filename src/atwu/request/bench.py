@@ -10,22 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from atwu._manifest import RECORD_NAME
-from atwu.benchmarks.people.rows import people
 from atwu.benchmarks.sources import load_rows
-from atwu.data.rows import fingerprint, write_rows
+from atwu.data.rows import fingerprint
 from atwu.data.schema import Example
 from atwu.errors import AtwuError
 from atwu.evaluation.columns import FORGET, RETAIN
-from atwu.evaluation.config import EvaluateConfig
 from atwu.evaluation.derive import overall
 from atwu.evaluation.numbers import Numbers, Sides
 from atwu.evaluation.panel import find_metric
-from atwu.evaluation.result import EvalResult
+from atwu.evaluation.result import EvalResult, read_result
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.opening import Loading, open_model
-from atwu.request.measure import METRICS, measure, measured_sets, sets_of
-from atwu.request.record import REQUEST_NAME, Request, RequestFolder, without_texts
-from atwu.request.verdict import HELD
+from atwu.request.measure import METRICS, measure, sets_of
+from atwu.request.record import RequestFolder, without_texts
+from atwu.request.thresholds import parse_thresholds, read_thresholds
 from atwu.training.progress import Say
 
 logger = logging.getLogger(__name__)
@@ -40,11 +38,11 @@ class NotThereError(AtwuError):
 
 
 class Bench:
-    """A finished run of `atwu unlearn` with its request, if that was recorded.
+    """A finished request, and the thresholds that it is held to.
 
     Args:
-        run: its folder.
-        config: of the evaluation, for what is measured now; system turn and longest row are the run's.
+        run: the folder of its run.
+        thresholds: YAML of limits; by default those that were set with the request.
         device: where that happens.
         say: receives one line of plain text per stage.
 
@@ -56,12 +54,11 @@ class Bench:
         self,
         run: str | Path,
         *,
-        config: EvaluateConfig,
+        thresholds: str | Path | None = None,
         device: str | None = None,
         say: Say = logger.info,
     ) -> None:
         self.folder, self.device, self.say = RequestFolder(run), device, say
-        self.settings = {name: value for name, value in config.values.items() if name not in OF_THE_RUN}
         if not (self.folder.output / RECORD_NAME).is_file():
             raise FileNotFoundError(f"{run} is no run of atwu unlearn: it has no {RECORD_NAME}.")
         if self.folder.work.is_dir():
@@ -69,8 +66,13 @@ class Bench:
         self.run = self.folder.run()
         if self.run["command"] != "unlearn":
             raise ValueError(f"{run} is a run of atwu {self.run['command']}; evidence is about atwu unlearn.")
-        recorded = (self.folder.done / REQUEST_NAME).is_file()
-        self.request: Request | None = self.folder.request() if recorded else None
+        self.request = self.folder.request()
+        set_then = self.request.thresholds
+        self.given = (
+            parse_thresholds(set_then.text, name=set_then.name) if thresholds is None else read_thresholds(thresholds)
+        )
+        values = self.given.config.values
+        self._settings = {name: value for name, value in values.items() if name not in OF_THE_RUN}
         self._results: dict[tuple[str, str], EvalResult] = {}
 
     # Models
@@ -90,9 +92,8 @@ class Bench:
     def fingerprint(self) -> str:
         """Of the weights that lie in the folder, checked against those that were measured."""
         found = model_fingerprint(self.model[0])
-        known = self.folder.result(AFTER)
-        wanted = known.fingerprint if known is not None else self.run["result_fingerprint"]
-        if found != wanted and (known is not None or self.run["result"]["kind"] != "adapter"):
+        wanted = self.folder.result(AFTER).fingerprint
+        if found != wanted:
             raise ValueError(
                 f"the weights in {self.folder.output} are not those that the run left: their hash is {found}, and was {wanted}."
             )
@@ -131,17 +132,7 @@ class Bench:
                 retain = self._rows(RETAIN)
             except NotThereError as error:
                 self.say(f"warning: {error}; what needs them is not measured")
-        kept, general = retain or (), self.folder.rows("general")
-        if general is not None:
-            return sets_of(forget, kept, self._strangers(), general)
-        try:
-            start = self.start
-        except NotThereError as error:
-            self.say(f"warning: {error}; what needs it is not measured")
-            return sets_of(forget, kept, self._strangers(), ())
-        made = measured_sets(*start, forget, kept, self._strangers(), system=self.system)
-        write_rows(self.folder.done / "general.jsonl", made[HELD])
-        return made
+        return sets_of(forget, retain or (), self._strangers(), self.folder.rows("general") or ())
 
     @property
     def system(self) -> str | None:
@@ -171,8 +162,6 @@ class Bench:
 
     def _strangers(self) -> Sequence[Example]:
         """Rows that no model saw; none where those of the request are gone."""
-        if self.request is None:
-            return people("small").holdout
         try:
             rows = load_rows(self.request.unseen.source).rows
         except (OSError, ValueError):
@@ -186,14 +175,14 @@ class Bench:
 
         Args:
             side: `BEFORE` or `AFTER`.
-            metric: its name; empty for those of a verdict, which are measured together.
+            metric: its name; empty for those of the verdict, which were measured together.
 
         Raises:
             NotThereError: it would have to be measured, and what that takes is not there.
         """
         key = (side, "" if metric in METRICS else metric)
         if key not in self._results:
-            self._results[key] = self._read(*key) or self._measured(*key)
+            self._results[key] = self._kept(*key) or self._measured(*key)
         return self._results[key]
 
     @property
@@ -201,30 +190,33 @@ class Bench:
         """Names of the metrics of all that was asked for."""
         return tuple(dict.fromkeys(name for _, metric in self._results for name in ([metric] if metric else METRICS)))
 
-    def all_of(self, side: str) -> EvalResult | None:
-        """Everything that was asked for of a model, in one result; None where nothing was."""
-        found = [result for (of, _), result in self._results.items() if of == side]
-        return together(found[0], found[1:]) if found else None
+    def all_of(self, side: str) -> EvalResult:
+        """Everything that was asked for of a model, in one result."""
+        first, *others = (result for (of, _), result in self._results.items() if of == side)
+        return together(first, others)
 
-    def _read(self, side: str, metric: str) -> EvalResult | None:
-        """What is kept, if it was measured in the same way on the same weights."""
-        found = self.folder.result(_file(side, metric))
-        if found is None or not metric:
-            return found
+    def _kept(self, side: str, metric: str) -> EvalResult | None:
+        """What was measured for the verdict; or by a metric, in the same way on the same weights."""
+        if not metric:
+            return self.folder.result(side)
+        file = self._file(side, metric)
+        if not file.is_file():
+            return None
+        found = read_result(file)
         same = all(
             found.settings.get(name) == (list(value) if isinstance(value, tuple) else value)
-            for name, value in self.settings.items()
+            for name, value in self._settings.items()
             if name != "batch_tokens"
         )
         return found if same and (side == BEFORE or found.fingerprint == self.fingerprint) else None
 
     def _measured(self, side: str, metric: str) -> EvalResult:
         sets: Mapping[str, Sequence[Example]] = self.sets
-        if metric and find_metric(metric).attack:
+        if find_metric(metric).attack:
             sets = {split: sets[split] for split in (FORGET, RETAIN)}
         network, tokenizer = self.model if side == AFTER else self.start
         which = "unlearned" if side == AFTER else "starting"
-        self.say(f"measuring the {which} model: {find_metric(metric).about if metric else 'what a verdict is made of'}")
+        self.say(f"measuring the {which} model: {find_metric(metric).about}")
         found = measure(
             network,
             tokenizer,
@@ -232,15 +224,14 @@ class Bench:
             system=self.system,
             max_length=int(self.run["config"]["max_length"]),
             name=side,
-            metrics=(metric,) if metric else METRICS,
-            settings=self.settings if metric else None,
+            metrics=(metric,),
+            settings=self._settings,
         )
-        without_texts(found).write(self.folder.done / f"{_file(side, metric)}.json")
+        without_texts(found).write(self._file(side, metric))
         return found
 
-
-def _file(side: str, metric: str) -> str:
-    return f"{side}.{metric}" if metric else side
+    def _file(self, side: str, metric: str) -> Path:
+        return self.folder.done / f"{side}.{metric}.json"
 
 
 def together(first: EvalResult, others: Sequence[EvalResult], original: EvalResult | None = None) -> EvalResult:

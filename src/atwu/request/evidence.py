@@ -33,13 +33,13 @@ class Asking:
 
     about: str | None
     """Who asked for what, in words."""
-    made: str | None
-    """When it was prepared: UTC, ISO 8601; None for a run without a record of its request."""
+    made: str
+    """When it was prepared: UTC, ISO 8601."""
     forget: RowsUsed
     measured: int
     """Rows to forget that were measured, evenly spaced."""
     retain: RowsUsed | None
-    unseen: RowsUsed | None
+    unseen: RowsUsed
     """Rows that no model saw, which are compared with."""
     rows: tuple[Row, ...] = ()
     """The rows to forget, where they are shown."""
@@ -65,9 +65,9 @@ class Done:
     settings: tuple[Setting, ...]
     started: str
     steps: int
-    kept: int | None
-    """Step whose weights were kept, where training was watched."""
-    steps_back: int | None
+    kept: int
+    """Step whose weights were kept."""
+    steps_back: int
     """Times that it went back to earlier weights."""
     seconds: float
     """Of training, in the process that finished it."""
@@ -166,8 +166,7 @@ class Evidence:
     """When it was put together: UTC, ISO 8601."""
     request: Asking
     done: Done
-    verdict: Judged | None
-    """None where training was not watched."""
+    verdict: Judged
     thresholds: Bar
     attacks: tuple[Attack, ...]
     before: Weights

@@ -6,7 +6,6 @@ import dataclasses
 import logging
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any
 
 from atwu._files import sha256_of
 from atwu.evaluation.columns import FORGET, OVERALL, RETAIN, ROWS
@@ -32,8 +31,8 @@ from atwu.request.ledger import Ledger
 from atwu.request.page import spoken_time
 from atwu.request.prepare import now
 from atwu.request.record import Request, RowsUsed
-from atwu.request.thresholds import Checked, Threshold, Thresholds, check, metric_of, parse_thresholds, read_thresholds
-from atwu.request.verdict import DECISIVE, REWORDED, VERDICT_NAME, read_request_verdict
+from atwu.request.thresholds import Checked, Threshold, Thresholds, check, metric_of, parse_thresholds
+from atwu.request.verdict import DECISIVE, REWORDED, read_request_verdict
 from atwu.request.watch import read_course
 from atwu.training.card import public_command, public_text
 from atwu.training.progress import Say
@@ -60,7 +59,7 @@ def gather(
 
     Args:
         run: folder of a finished run of `unlearn`.
-        thresholds: YAML of limits; by default those that were set with the request, or else the shipped ones.
+        thresholds: YAML of limits; by default those that were set with the request.
         show_rows: put the rows themselves in, not only their hashes.
         device: where models are measured.
         say: receives one line of plain text per stage.
@@ -68,36 +67,29 @@ def gather(
     Raises:
         ValueError, FileNotFoundError, OSError: see the message.
     """
-    given = read_thresholds(thresholds)  # what is wrong with them shows before a model is read
-    bench = Bench(run, config=given.config, device=device, say=say)
-    recorded = bench.request
-    if thresholds is None and recorded is not None:
-        given = parse_thresholds(recorded.thresholds.text, name=recorded.thresholds.name)
-        bench = Bench(run, config=given.config, device=device, say=say)
-    fingerprint = bench.fingerprint
-    bench.result(AFTER)
-    missing = _measure(bench, given)
+    bench = Bench(run, thresholds=thresholds, device=device, say=say)
+    given, request, record, fingerprint = bench.given, bench.request, bench.run, bench.fingerprint
+    missing = _measure(bench)
     before = bench.all_of(BEFORE)
-    after = _with_start(bench.all_of(AFTER), before)
-    record, attacks = bench.run, tuple(_attacks(after, given, missing))
-    course = None if recorded is None else read_course(bench.folder.done / "course.json")
-    judged = read_request_verdict(bench.folder.output) if (bench.folder.output / VERDICT_NAME).is_file() else None
+    after = together(bench.all_of(AFTER), (), before)
+    attacks = tuple(_attacks(after, given, missing))
+    course, judged = read_course(bench.folder.course), read_request_verdict(bench.folder.output)
     return Evidence(
         made=now(),
         request=_asking(bench, after, show_rows=show_rows),
         done=Done(
             method=record["method"],
             parts={part: str(record["recipe"][part]) for part in ("forget_loss", "weighting", "retain_loss")},
-            settings=tuple(_settings(record, recorded)),
+            settings=tuple(_settings(request, seed=record["seed"])),
             started=record["started"],
             steps=record["steps"],
-            kept=None if course is None else course.kept,
-            steps_back=None if course is None else course.steps_back,
+            kept=course.kept,
+            steps_back=course.steps_back,
             seconds=record["train_seconds"],
             memory=record["peak_memory_bytes"],
         ),
-        verdict=None if judged is None else Judged(judged.word, judged.why),
-        thresholds=_bar(given, recorded, [_checked(limit, before, after, missing) for limit in given.limits]),
+        verdict=Judged(judged.word, judged.why),
+        thresholds=_bar(given, request, [_checked(limit, before, after, missing) for limit in given.limits]),
         attacks=attacks,
         before=Weights(public_text(record["starting_model"]["model"]), record["starting_model"]["fingerprint"], {}),
         after=Weights(public_text(str(bench.folder.output)), fingerprint, _files(bench.folder.output)),
@@ -105,7 +97,7 @@ def gather(
         warnings=after.warnings,
         limits=tuple(_limits(after, attacks, bench.measured)),
         versions=record["versions"],
-        command="" if recorded is None else public_command(recorded.command),
+        command=public_command(request.command),
     )
 
 
@@ -113,9 +105,11 @@ Missing = dict[tuple[str, str], str]
 """(Side, metric) -> why it was not measured."""
 
 
-def _measure(bench: Bench, given: Thresholds) -> Missing:
+def _measure(bench: Bench) -> Missing:
     """Measure what is needed; says of the rest why it could not be."""
-    missing: Missing = {}
+    missing, given = Missing(), bench.given
+    bench.result(BEFORE)
+    bench.result(AFTER)
 
     def ask(side: str, metric: str) -> None:
         try:
@@ -125,13 +119,11 @@ def _measure(bench: Bench, given: Thresholds) -> Missing:
 
     for limit in given.limits:
         ask(AFTER, metric_of(limit))
-        if limit.limit is None or limit.split == OVERALL:
-            ask(BEFORE, "")
-        elif limit.bound in RELATIVE:
+        if limit.bound in RELATIVE:
             ask(BEFORE, metric_of(limit))
     for name in given.attacks:
         ask(AFTER, name)
-    known = _with_start(bench.all_of(AFTER), bench.all_of(BEFORE)).overall
+    known = together(bench.all_of(AFTER), (), bench.all_of(BEFORE)).overall
     for limit in given.limits:
         if limit.split == OVERALL and limit.metric not in known:  # by more than a verdict needs of the starting model
             for name in find_metric(metric_of(limit)).compares_by or (metric_of(limit),):
@@ -139,34 +131,26 @@ def _measure(bench: Bench, given: Thresholds) -> Missing:
     return missing
 
 
-def _with_start(after: EvalResult | None, before: EvalResult | None) -> EvalResult:
-    assert after is not None, "measured first"
-    return together(after, (), before)
-
-
-def _checked(limit: Threshold, before: EvalResult | None, after: EvalResult, missing: Missing) -> Checked:
+def _checked(limit: Threshold, before: EvalResult, after: EvalResult, missing: Missing) -> Checked:
     """One limit beside what was measured, or why it was not."""
     found = check(limit, before, after)
     if found.passed is not None:
         return found
     name = metric_of(limit)
-    why = missing.get((AFTER, name)) or missing.get((BEFORE, name)) or missing.get((BEFORE, "")) or found.missing
+    why = missing.get((AFTER, name)) or missing.get((BEFORE, name)) or found.missing
     return dataclasses.replace(found, missing=why)
 
 
-def _bar(given: Thresholds, recorded: Request | None, results: list[Checked]) -> Bar:
+def _bar(given: Thresholds, request: Request, results: list[Checked]) -> Bar:
     """The thresholds, and whether they stood before anything was trained."""
-    beforehand, said = False, "No thresholds were written down before training; these were chosen after it."
-    if recorded is not None:
-        old = recorded.thresholds
-        beforehand = old.sha256 == given.sha256
-        said = f"Set beforehand: written down at {spoken_time(recorded.made)}, before training started."
-        if not beforehand:
-            when, differing = spoken_time(recorded.made), _differing(old.text, old.name, given)
-            said = (
-                f"These are NOT the thresholds that were set beforehand. Those ({old.name}, sha256 {old.sha256}) were written "
-                f"down at {when}; these were chosen after training. {differing}"
-            )
+    old, when = request.thresholds, spoken_time(request.made)
+    beforehand = old.sha256 == given.sha256
+    said = f"Set beforehand: written down at {when}, before training started."
+    if not beforehand:
+        said = (
+            f"These are NOT the thresholds that were set beforehand. Those ({old.name}, sha256 {old.sha256}) were written "
+            f"down at {when}; these were chosen after training. {_differing(old.text, old.name, given)}"
+        )
     return Bar(given.name, given.sha256, given.text, beforehand, said, tuple(results))
 
 
@@ -187,20 +171,15 @@ def _differing(text: str, name: str, given: Thresholds) -> str:
 
 def _asking(bench: Bench, after: EvalResult, *, show_rows: bool) -> Asking:
     """The request; its rows by their hashes, and as they are only where that was asked for."""
-    request, data = bench.request, bench.run["data"]
-    rows = bench.every_row if show_rows or request is None else ()
-    forget = RowsUsed.of(data[FORGET]["source"], rows, each=True) if request is None else request.forget
-    retain = data.get(RETAIN)
+    request = bench.request
     return Asking(
-        about=None if request is None else request.about,
-        made=None if request is None else request.made,
-        forget=_public(forget),
+        about=request.about,
+        made=request.made,
+        forget=_public(request.forget),
         measured=len(after.rows[FORGET].ids),
-        retain=None
-        if retain is None
-        else RowsUsed(public_text(retain["source"]), retain["rows"], retain["fingerprint"]),
-        unseen=None if request is None else _public(request.unseen),
-        rows=tuple(Row(row.question, row.answer) for row in rows) if show_rows else (),
+        retain=None if request.retain is None else _public(request.retain),
+        unseen=_public(request.unseen),
+        rows=tuple(Row(row.question, row.answer) for row in bench.every_row) if show_rows else (),
     )
 
 
@@ -208,18 +187,17 @@ def _public(rows: RowsUsed) -> RowsUsed:
     return dataclasses.replace(rows, source=public_text(rows.source))
 
 
-def _settings(record: dict[str, Any], request: Request | None) -> Iterator[Setting]:
+def _settings(request: Request, *, seed: int) -> Iterator[Setting]:
     """Every setting that was chosen, with its reason, and those that were given."""
-    chosen = {} if request is None else {choice.name: choice for choice in request.choices}
+    chosen = {choice.name: choice for choice in request.choices}
     for name, choice in chosen.items():
         yield Setting(
             name, f"{choice.value:.3g}" if isinstance(choice.value, float) else str(choice.value), choice.reason
         )
-    given = request.key["options"] if request is not None else record["recipe"]["values"]
-    for name, value in given.items():
+    for name, value in request.key["options"].items():
         if name not in chosen:
             yield Setting(name, public_text(f"{value:g}" if isinstance(value, float) else str(value)), "")
-    yield Setting("seed", str(record["seed"]), "")
+    yield Setting("seed", str(seed), "")
 
 
 def _files(folder: Path) -> dict[str, str]:
@@ -262,7 +240,7 @@ def _number(result: EvalResult, split: str, name: str) -> Number:
 
 def _ledger(bench: Bench) -> InLedger | None:
     """What the ledger measured of earlier requests on this model, and of this one on later models."""
-    if bench.request is None or bench.request.ledger is None:
+    if bench.request.ledger is None:
         return None
     ledger = Ledger(bench.folder.output / bench.request.ledger)
     entries = ledger.entries()

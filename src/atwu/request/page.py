@@ -41,7 +41,7 @@ def render_page(evidence: Evidence, *, data: str, sha256: str) -> str:
         evidence=evidence,
         lead=lead(evidence),
         made=spoken_time(evidence.made),
-        asked=None if evidence.request.made is None else spoken_time(evidence.request.made),
+        asked=spoken_time(evidence.request.made),
         started=spoken_time(evidence.done.started),
         thresholds=[_threshold(each) for each in evidence.thresholds.results],
         attacks=[
@@ -86,8 +86,7 @@ def lead(evidence: Evidence) -> str:
     told = "; ".join(said) + "."
     if not evidence.thresholds.beforehand:
         told += " They were not the ones set beforehand."
-    if evidence.verdict is not None:
-        told += f" The verdict of the run: {evidence.verdict.word}."
+    told += f" The verdict of the run: {evidence.verdict.word}."
     for number in evidence.returned:
         own = evidence.ledger is not None and evidence.ledger.number == number
         told += (

@@ -147,7 +147,6 @@ def _taken_up(asked: Asked, folder: RequestFolder, say: Say) -> Prepared:
     """What stood, read back."""
     request, before = folder.request(), folder.result("before")
     general, made = folder.rows("general"), folder.rows("retain")
-    assert before is not None, "written before request.json"
     kept: Sequence[Example] = ()
     if request.retain is not None:
         kept = made if made is not None else load_rows(asked.retain).rows

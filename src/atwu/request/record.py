@@ -216,10 +216,13 @@ class RequestFolder:
         """
         return read_declared(self.path / REQUEST_NAME, Request, SCHEMA, what="request", made_by=MADE_BY)
 
-    def result(self, name: str) -> EvalResult | None:
-        """`before` or `after`, or what else was measured; None where it is not there."""
-        file = self.path / f"{name}.json"
-        return read_result(file) if file.is_file() else None
+    def result(self, name: str) -> EvalResult:
+        """What was measured `before` or `after`.
+
+        Raises:
+            FileNotFoundError, ValueError: it is not there, or not as declared.
+        """
+        return read_result(self.path / f"{name}.json")
 
     def rows(self, name: str) -> Sequence[Example] | None:
         """`general` or `retain`; None where they are not there."""
