@@ -69,6 +69,8 @@ class Setting:
     steps: int
     rows: int
     checkout: str | None
+    length: float = 1.0
+    """Factor on the tokens of a row."""
 
 
 def build_model(setting: Setting):
@@ -76,7 +78,7 @@ def build_model(setting: Setting):
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
-    known = {"max_position_embeddings": 512, "tie_word_embeddings": True, "use_cache": False}
+    known = {"max_position_embeddings": 2048, "tie_word_embeddings": True, "use_cache": False}
     model = LlamaForCausalLM(LlamaConfig(**known | SHAPES[setting.shape]))
     dtype = torch.bfloat16 if setting.precision == "bfloat16" else torch.float32
     return model.to(device=setting.device, dtype=dtype).train()
@@ -92,7 +94,8 @@ def build_batches(setting: Setting) -> list[tuple[dict[str, Any], dict[str, Any]
         return int((mean + std * torch.randn(1, generator=generator)).clamp(low, high))
 
     def rows() -> dict[str, Any]:
-        lengths = [(draw(58, 4, 48, 80), draw(37, 15, 5, 90)) for _ in range(setting.rows)]
+        drawn = [(draw(58, 4, 48, 80), draw(37, 15, 5, 90)) for _ in range(setting.rows)]
+        lengths = [(round(prompt * setting.length), round(answer * setting.length)) for prompt, answer in drawn]
         width = max(prompt + answer for prompt, answer in lengths)
         ids = torch.randint(3, vocabulary, (setting.rows, width), generator=generator)
         mask, labels = torch.zeros_like(ids), torch.full_like(ids, -100)

@@ -1,0 +1,81 @@
+"""How the cost of a training step grows with rows, length, vocabulary and layers: atwu beside the plain step.
+
+    OMP_NUM_THREADS=1 python benchmarks/growth.py
+
+A small Llama of random weights takes the steps of `step.py`, `plain` (grad_diff through transformers' own loss) and ours
+(grad_diff and atwu). One of the four grows, from a half to eight times what the others stay at. A table has the processor's
+seconds of a step, so that other work on the machine does not count; the exponent is the slope of their logarithms between
+the two largest. Where it is that of the plain step or less, we add no term that grows faster than the model's own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import math
+import statistics
+import time
+
+from step import LLAMA, SHAPES, Setting, build_batches, build_model, loss_of_others, our_loss
+
+BASE = LLAMA | {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 4}
+BASE |= {"intermediate_size": 704, "vocab_size": 16_384}
+SIDES = (("grad_diff", "plain"), ("grad_diff", "atwu"), ("atwu", "atwu"))
+FACTORS = (0.5, 1, 2, 4, 8)
+GROWS = ("rows", "length", "vocabulary", "layers")
+
+
+def grown(what: str, factor: float, steps: int) -> tuple[int, Setting]:
+    """How many there are of what grows, and the setting."""
+    setting = Setting("grown", "cpu", "float32", steps, rows=8, checkout=None)
+    SHAPES["grown"] = dict(BASE)
+    if what == "rows":
+        setting = dataclasses.replace(setting, rows=int(8 * factor))
+        return setting.rows, setting
+    if what == "length":
+        return int(95 * factor), dataclasses.replace(setting, length=factor)
+    key = {"vocabulary": "vocab_size", "layers": "num_hidden_layers"}[what]
+    SHAPES["grown"][key] = int(BASE[key] * factor)
+    return SHAPES["grown"][key], setting
+
+
+def seconds(setting: Setting, method: str, side: str) -> float:
+    """Processor time of one step: the mean, after one that is not counted. Of five, one is a step of the scorer, too."""
+    import torch
+
+    model, batches = build_model(setting), build_batches(setting)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+    ours = our_loss(model, method, "auto", batches) if side == "atwu" else None
+    theirs = None if ours else loss_of_others(model, method, side, None)
+    times = []
+    for number in (0, *range(setting.steps)):
+        begin = time.process_time()
+        loss, after = ours(number) if ours else (theirs(*batches[number]), lambda: None)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        after()
+        times.append(time.process_time() - begin)
+    return statistics.fmean(times[1:])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=5, help="counted steps of each")
+    parser.add_argument("--grow", action="append", choices=GROWS, help="only this; may be repeated")
+    parser.add_argument("--most", type=float, default=FACTORS[-1], help="largest factor")
+    given = parser.parse_args()
+    for what in given.grow or GROWS:
+        print(f"{what:>12}" + "".join(f"{' '.join(side):>20}" for side in SIDES), flush=True)
+        found: list[tuple[int, list[float]]] = []
+        for factor in (each for each in FACTORS if each <= given.most):
+            count, setting = grown(what, factor, given.steps)
+            found.append((count, [seconds(setting, *side) for side in SIDES]))
+            print(f"{count:>12}" + "".join(f"{each:>18.3f} s" for each in found[-1][1]), flush=True)
+        (fewer, less), (most, more) = found[-2:]
+        slopes = [math.log(b / a) / math.log(most / fewer) for a, b in zip(less, more, strict=True)]
+        print(f"{'exponent':>12}" + "".join(f"{slope:>20.2f}" for slope in slopes), flush=True)
+
+
+if __name__ == "__main__":
+    main()

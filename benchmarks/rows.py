@@ -1,0 +1,100 @@
+"""A run on a file of many rows: processor time until they are checked, encoded, weighted and trained on, and the memory.
+
+    OMP_NUM_THREADS=1 python benchmarks/rows.py 30000 100000 1000000
+
+The rows are questions and answers of random words, some 110 tokens each, in a Parquet file; the run is SatGA with rarity, which
+counts every token of every row, for three steps of the model of `people-tiny`, which is made where the cache lacks it. Every
+number of rows is a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import multiprocessing
+import random
+import resource
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+FORMAT = "{:>9} {:>10} {:>10} {:>9} {:>10}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", type=int, nargs="+", help="how many, ascending")
+    counts = parser.parse_args().rows
+    print(FORMAT.format("rows", "file", "processor", "wall", "peak"), flush=True)
+    seconds = []
+    for count in counts:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "rows.parquet"
+            elsewhere(write, count, path)
+            processor, wall, peak = elsewhere(run, path)
+            size = path.stat().st_size / 1e6
+        seconds.append(processor)
+        print(
+            FORMAT.format(count, f"{size:.0f} MB", f"{processor:.0f} s", f"{wall:.0f} s", f"{peak:.0f} MB"), flush=True
+        )
+    if len(seconds) > 1:
+        slope = math.log(seconds[-1] / seconds[-2]) / math.log(counts[-1] / counts[-2])
+        print(f"exponent of the processor's time between the last two: {slope:.2f}")
+
+
+def elsewhere(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function returns in a process of its own."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as fresh:
+        return fresh.submit(function, *arguments).result()
+
+
+def run(path: Path) -> tuple[float, float, float]:
+    """One run: seconds of the processor, seconds on the clock, and the peak of memory in MB, with all libraries."""
+    from atwu.experiments.scales import find_scale
+    from atwu.experiments.targets import prepare_models
+    from atwu.training.config import UnlearnConfig
+    from atwu.training.run import ModelSource, run_unlearn
+
+    target = prepare_models(find_scale("people-tiny")).target
+    quiet = {"save_strategy": "no", "disable_tqdm": True, "use_cpu": True}
+    config = UnlearnConfig(method="satga", weighting="rarity", learning_rate=1e-5, max_steps=3, **quiet)
+    begin = time.time(), time.process_time()
+    rows = {"forget": str(path), "retain": "people:small:retain"}
+    run_unlearn(ModelSource(model=str(target)), config, **rows, output=path.parent / "run")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return time.process_time() - begin[1], time.time() - begin[0], peak
+
+
+def write(count: int, path: Path) -> None:
+    """Write the file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    drawn = random.Random(0)
+    words = ["".join(drawn.choices("abcdefghijklmnoprstuvwz", k=drawn.randint(2, 9))) for _ in range(20_000)]
+
+    def records() -> Iterator[dict[str, str]]:
+        for number in range(count):
+            question, answer = (" ".join(drawn.choices(words, k=length)) for length in (6, 14))
+            yield {
+                "question": f"What is {question} {number}?",
+                "answer": f"It is {answer}.",
+                "subject": f"{number // 20}",
+            }
+
+    schema = pa.schema([(name, pa.string()) for name in ("question", "answer", "subject")])
+    with pq.ParquetWriter(path, schema) as writer:
+        batch = []
+        for record in records():
+            batch.append(record)
+            if len(batch) == 20_000:
+                writer.write_table(pa.Table.from_pylist(batch, schema))
+                batch = []
+        writer.write_table(pa.Table.from_pylist(batch, schema))
+
+
+if __name__ == "__main__":
+    main()
