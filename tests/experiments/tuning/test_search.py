@@ -15,10 +15,10 @@ from atwu.data.schema import Example
 from atwu.experiments.queue import Here
 from atwu.experiments.scales import find_scale
 from atwu.experiments.targets import Models
-from atwu.experiments.tuning.definition import definition, differences
 from atwu.experiments.tuning.points import FinishedTrial, Point
 from atwu.experiments.tuning.search import Outcome, PrunedError, Search, SearchResult
-from atwu.experiments.tuning.trials import run_trials
+from atwu.experiments.tuning.trial import definition
+from atwu.experiments.tuning.trials import differences, run_trials
 from atwu.methods.options import Range
 from tests.damage import damage
 

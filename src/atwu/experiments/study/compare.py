@@ -1,20 +1,28 @@
-"""A study beside published results: our numbers of the same columns, and which orderings of labels hold."""
+"""A study beside published results: our numbers of the same columns, and which orderings of labels hold.
+
+Orderings are every pair of labels that the published table puts in order, and Kendall's tau-b over all of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from scipy.stats import kendalltau
+
 from atwu.evaluation.derive import seed_differences
-from atwu.evaluation.result import EvalResult, MetricValue
+from atwu.evaluation.result import Direction, EvalResult, MetricValue
 from atwu.experiments.published import PublishedTable, published_table
-from atwu.experiments.study.orderings import Interval, Orderings, orderings
 from atwu.report.records import Records, read_records
 from atwu.report.values import Line, cell_of
 
-METRICS: Mapping[str, tuple[Line | None, Literal["up", "down"]]] = {
+METRICS: Mapping[str, tuple[Line | None, Direction]] = {
     "UQ": (("overall", "UQ"), "up"),
     "FQ": (("overall", "FQ"), "up"),
     "RD": (("overall", "RD"), "down"),
@@ -23,6 +31,20 @@ METRICS: Mapping[str, tuple[Line | None, Literal["up", "down"]]] = {
     "auroc": (None, "up"),
 }
 """Column of published tables -> our line, and which way is better; the line of `auroc` is that of the label's own score."""
+_OWN_SCORE: Line = ("forget", "auroc_own")
+
+Outcome = Literal["holds", "holds, within noise", "open", "reversed, within noise", "reversed"]
+Interval = tuple[float, float, float]
+"""Difference, and the ends of its paired interval; NaN ends where there is none."""
+
+_SAYS: Mapping[Outcome, tuple[str, str]] = {
+    "holds": ("holds beyond noise", "hold beyond noise"),
+    "holds, within noise": ("holds within noise", "hold within noise"),
+    "open": ("is open", "are open"),
+    "reversed, within noise": ("is reversed within noise", "are reversed within noise"),
+    "reversed": ("is reversed beyond noise", "are reversed beyond noise"),
+}
+"""What is said of one pair and of several."""
 
 
 def set_beside(folder: Path, table: str | None = None) -> tuple[Records, PublishedTable]:
@@ -59,19 +81,14 @@ def compared(records: Records, table: PublishedTable) -> dict[str, Orderings]:
         if metric not in table.metrics:
             continue
         published = {label: value for label, value in table.column(metric).items() if label in records.labels}
-        ours = {label: cell.value for label in published if (cell := value_of(records, metric, label)) is not None}
-        known = {label: value for label, value in ours.items() if value is not None}
-        if len(known) < 2:
-            continue
-
-        def difference(first: str, second: str, metric: str = metric) -> Interval | None:
-            return _difference(records, first, second, metric)
-
-        found[metric] = orderings(known, published, difference, direction=direction)
+        cells = {label: value_of(records, metric, label) for label in published}
+        ours = {label: cell.value for label, cell in cells.items() if cell is not None and cell.value is not None}
+        if len(ours) > 1:
+            found[metric] = orderings(ours, published, partial(_difference, records, metric), direction=direction)
     return found
 
 
-def _difference(records: Records, first: str, second: str, metric: str) -> Interval | None:
+def _difference(records: Records, metric: str, first: str, second: str) -> Interval | None:
     """Paired over rows, and over the seeds that both have."""
     line, (one, other) = METRICS[metric][0], records.paired(first, second)
     if line is None:
@@ -85,9 +102,6 @@ def _difference(records: Records, first: str, second: str, metric: str) -> Inter
     return estimate.value, low, high
 
 
-_OWN_SCORE: Line = ("forget", "auroc_own")
-
-
 def _own_score(result: EvalResult, line: Line) -> EvalResult:
     """Only the line of a label's own score, under a name that all labels share."""
     split, metric = line
@@ -97,3 +111,105 @@ def _own_score(result: EvalResult, line: Line) -> EvalResult:
         sets={split: {_OWN_SCORE[1]: result.sets[split][metric]}},
         rows={split: replace(rows, metrics={_OWN_SCORE[1]: rows.metrics[metric]})},
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Ordering:
+    """Two labels of which the published table puts one ahead."""
+
+    better: str
+    """Ahead in the published table."""
+    worse: str
+    published: float
+    """Published number of `better` minus that of `worse`."""
+    ours: Interval | None
+    """The same of ours, with its paired interval."""
+    outcome: Outcome
+    """`open`: ours are equal, or were not compared; `within noise`: the interval includes 0, or there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Orderings:
+    """All pairs of labels that both tables have and whose published numbers differ."""
+
+    pairs: tuple[Ordering, ...]
+    counts: Mapping[Outcome, int]
+    tau: float | None
+    """Kendall's tau-b between both tables; None with fewer than two labels, or where one table is all equal."""
+    reading: str
+    """One sentence."""
+
+
+def orderings(
+    ours: Mapping[str, float],
+    published: Mapping[str, float],
+    differences: Callable[[str, str], Interval | None],
+    *,
+    direction: Direction,
+) -> Orderings:
+    """Compare the orderings of one metric.
+
+    Args:
+        differences: our paired difference of two labels, first minus second; None where they were not compared.
+    """
+    labels = [
+        label for label in published if label in ours and math.isfinite(ours[label]) and math.isfinite(published[label])
+    ]
+    pairs = []
+    for first, second in itertools.combinations(labels, 2):
+        gap = published[first] - published[second]
+        if gap == 0:
+            continue
+        better, worse = (first, second) if (gap > 0) == (direction == "up") else (second, first)
+        found = differences(better, worse)
+        pairs.append(
+            Ordering(better, worse, published[better] - published[worse], found, outcome_of(found, direction=direction))
+        )
+    counts = Counter(pair.outcome for pair in pairs)
+    tau = _tau([ours[label] for label in labels], [published[label] for label in labels])
+    leader = _leader(labels, ours, published, up=direction == "up")
+    return Orderings(tuple(pairs), counts, tau, _reading(counts, tau, leader))
+
+
+def outcome_of(difference: Interval | None, *, direction: Direction) -> Outcome:
+    """What our difference, published better minus published worse, says of that ordering."""
+    if difference is None or not math.isfinite(difference[0]) or difference[0] == 0:
+        return "open"
+    value, low, high = difference
+    agrees = (value > 0) == (direction == "up")
+    if low > 0 or high < 0:
+        return "holds" if agrees else "reversed"
+    return "holds, within noise" if agrees else "reversed, within noise"
+
+
+def _tau(ours: list[float], published: list[float]) -> float | None:
+    if len(ours) < 2:
+        return None
+    tau = float(kendalltau(ours, published, variant="b").statistic)
+    return tau if math.isfinite(tau) else None
+
+
+def _leader(
+    labels: list[str], ours: Mapping[str, float], published: Mapping[str, float], *, up: bool
+) -> tuple[str, int, int] | None:
+    """The published best, its place in our table and the length of that; None where two share the lead or none has it."""
+    sign = 1 if up else -1
+    order = sorted(labels, key=lambda label: -sign * published[label])
+    if len(order) < 2 or published[order[0]] == published[order[1]]:
+        return None
+    place = 1 + sum(sign * ours[label] > sign * ours[order[0]] for label in labels)
+    return order[0], place, len(labels)
+
+
+def _reading(counts: Mapping[Outcome, int], tau: float | None, leader: tuple[str, int, int] | None) -> str:
+    total = sum(counts.values())
+    if not total:
+        return "No two labels are ordered by the published table and measured here."
+    parts = [f"{counts[outcome]} {said[counts[outcome] > 1]}" for outcome, said in _SAYS.items() if outcome in counts]
+    text = f"Of {total} published ordering{'s' * (total > 1)} {', '.join(parts)}"
+    if tau is not None:
+        text += f" (Kendall's tau {tau:.2f})"
+    if leader is not None:
+        name, place, length = leader
+        text += f"; {name}, the published best, is {'best' if place == 1 else f'number {place} of {length}'} here"
+    return text + "."

@@ -10,8 +10,7 @@ from atwu._reading import printable
 from atwu.evaluation.shown import ARROWS, shown_interval, shown_number
 from atwu.experiments.published import PublishedTable
 from atwu.experiments.scales import SCALES
-from atwu.experiments.study.compare import METRICS, value_of
-from atwu.experiments.study.orderings import Ordering, Orderings
+from atwu.experiments.study.compare import METRICS, Ordering, Orderings, value_of
 from atwu.experiments.study.plan import Plan
 from atwu.experiments.study.spec import library
 from atwu.report.records import Records

@@ -9,9 +9,8 @@ from typing import Any
 
 from atwu._files import versions, write_json
 from atwu.experiments.scale import Scale, Taught
-from atwu.experiments.tuning.objectives import OBJECTIVES
 from atwu.experiments.tuning.points import FinishedTrial
-from atwu.experiments.tuning.search import SearchResult
+from atwu.experiments.tuning.search import OBJECTIVES, SearchResult
 from atwu.training.presets import write_preset
 
 SCHEMA_NAME = "atwu.search/1"

@@ -11,8 +11,7 @@ from rich.table import Table
 from atwu.experiments.run import prefers, run_config
 from atwu.experiments.study.plan import line_name
 from atwu.experiments.targets import Models
-from atwu.experiments.tuning.objectives import OBJECTIVES
-from atwu.experiments.tuning.search import SearchResult
+from atwu.experiments.tuning.search import OBJECTIVES, SearchResult
 
 
 def _short(value: float | None) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import importlib.metadata
+import json
 import logging
 import math
 import shutil
@@ -19,6 +21,7 @@ from typing import Any
 from transformers.trainer_callback import TrainerCallback
 
 from atwu._cache import short_hash
+from atwu._files import versions
 from atwu._manifest import RECORD_NAME
 from atwu.errors import NonFiniteLossError
 from atwu.evaluation.columns import RWKU
@@ -29,15 +32,14 @@ from atwu.experiments.run import (
     Run,
     Setup,
     execute,
+    prefers,
     reason_against,
     reference_of,
     run_config,
 )
-from atwu.experiments.targets import Models
-from atwu.experiments.tuning.definition import definition
-from atwu.experiments.tuning.objectives import OBJECTIVES
+from atwu.experiments.targets import Models, identity
 from atwu.experiments.tuning.points import Point
-from atwu.experiments.tuning.search import NotPossibleError, Outcome, PrunedError, Search, SearchResult
+from atwu.experiments.tuning.search import OBJECTIVES, NotPossibleError, Outcome, PrunedError, Search, SearchResult
 from atwu.experiments.tuning.trials import run_trials, trials_folder
 from atwu.report.values import cell_of
 from atwu.training.model import ModelSource
@@ -50,6 +52,8 @@ WINDOW = 5
 """Logged retain losses that are averaged before a run is given up."""
 _LIKELIHOODS = ("nll", "kl")
 """Retain losses in nats per token, which guessing keeps below log(vocabulary size)."""
+_SCALE = ("name", "benchmark", "forget", "retain", "training", "evaluation")
+"""Fields of a scale that change the value of a trial."""
 
 
 def run_search(
@@ -81,6 +85,28 @@ def run_search(
         references[ORIGINAL] = read_result(file) if there else reference_of(queue, setup, ORIGINAL, {}, file)
     trial = RunTrial(search, setup, references)
     return run_trials(search, trial, queue, folder=folder, what=what, needs=setup.needs, progress=progress, say=say)
+
+
+def definition(search: Search, models: Models | None = None) -> dict[str, Any]:
+    """Everything that decides which points are tried and what they reach; the number of trials is not among it."""
+    assert search.space is not None
+    scale = {name: value for name, value in dataclasses.asdict(search.scale).items() if name in _SCALE}
+    plain: dict[str, Any] = {
+        "method": search.method,
+        "options": dict(search.options),
+        "objective": search.objective,
+        "seed": search.seed,
+        "space": {name: dataclasses.asdict(where) for name, where in search.space.items()},
+        "first": [dict(point) for point in search.first or ()],
+        "scale": scale,
+        "versions": versions() | {"optuna": importlib.metadata.version("optuna")},
+    }
+    if models is not None:
+        config = run_config(search.scale, search.method, search.options, seed=search.seed)
+        here = identity(models, paired=prefers(config))
+        # Of the models only the starting one: no objective compares with the retain-only model.
+        plain |= {"rows": here["rows"], "model": here["models"]["target"]}
+    return dict(json.loads(json.dumps(plain)))
 
 
 def check_search(search: Search, models: Models) -> None:

@@ -27,7 +27,6 @@ from atwu._progress import bar_of
 from atwu._reading import checked, read_json
 from atwu.experiments.jobs import Jobs, only_here
 from atwu.experiments.queue import Done, Queue, Task, work_off
-from atwu.experiments.tuning.definition import differences
 from atwu.experiments.tuning.points import FinishedTrial, Point, propose
 from atwu.experiments.tuning.search import Evaluate, Outcome, PrunedError, Search, SearchResult
 from atwu.training.progress import Say
@@ -163,6 +162,25 @@ def _known(search: Search, folder: Path, what: Mapping[str, Any]) -> dict[int, F
             "own settings, or choose another folder."
         )
     return {trial.number: trial for trial in kept.trials}
+
+
+def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+    """One text per value that differs."""
+    old, new = dict(_leaves(there)), dict(_leaves(here))
+    return [
+        f"{name} is {old.get(name)!r} there and {new.get(name)!r} here"
+        for name in sorted({*old, *new})
+        if old.get(name) != new.get(name)
+    ]
+
+
+def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
+    if entries is None:
+        yield name, value
+        return
+    for key, inner in entries:
+        yield from _leaves(inner, f"{name}.{key}" if name else str(key))
 
 
 def _result(search: Search, known: Mapping[int, FinishedTrial]) -> SearchResult:
