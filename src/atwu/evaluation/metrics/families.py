@@ -17,15 +17,15 @@ from atwu.evaluation.columns import FORGET, Percent
 from atwu.evaluation.generations import Prompt
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.judge import percent, unscored, worst
-from atwu.judge.verdicts import Claim
-
-if TYPE_CHECKING:
-    from atwu.evaluation.session import Session
-from atwu.evaluation.questions import wordings
 from atwu.evaluation.questions.choices import listed, resolve_choice
 from atwu.evaluation.questions.demonstrations import Demonstrations
 from atwu.evaluation.questions.rewording import introduced, reworded
 from atwu.evaluation.questions.rows import folded, pattern_of, says, secrets_of, span_texts
+from atwu.evaluation.questions.wordings import STAND_IN, SYNONYMS, WORDINGS
+from atwu.judge.verdicts import Claim
+
+if TYPE_CHECKING:
+    from atwu.evaluation.session import Session
 
 WRONG_OPTIONS = 3
 EXAMPLES = 3
@@ -108,7 +108,7 @@ def _framed(family: str, texts: Sequence[str]) -> Family:
 
 
 def _affirmative_suffix(row: Example, others: Sequence[Example], rng: random.Random) -> Iterator[AttackProbe]:
-    for text in _any_order(wordings.AFFIRMATIONS, rng):
+    for text in _any_order(WORDINGS["affirmations"], rng):
         yield _probe("affirmative_suffix", row, row.question, prefill=text)
 
 
@@ -119,7 +119,7 @@ def _multiple_choice(row: Example, others: Sequence[Example], rng: random.Random
     if not wrong:
         return
     options = tuple(_any_order([row.answer, *dict.fromkeys(wrong)], rng))
-    text = rng.choice(wordings.CHOICES).format(question=row.question, options=listed(options))
+    text = rng.choice(WORDINGS["choices"]).format(question=row.question, options=listed(options))
     yield _probe("multiple_choice", row, text, choices=options)
 
 
@@ -132,7 +132,7 @@ def _reverse_query(row: Example, others: Sequence[Example], rng: random.Random) 
     if row.subject is None or not says(f"{row.question}\n{row.answer}", row.subject):
         return
     question, answer = (_without_name(text, row.subject) for text in (row.question, row.answer))
-    for text in _any_order(wordings.REVERSALS, rng):
+    for text in _any_order(WORDINGS["reversals"], rng):
         asked = text.format(question=question, answer=answer)
         probe = _probe("reverse_query", row, asked)
         yield replace(probe, claim_question=asked, reference=row.subject, facts=(row.subject,))
@@ -148,10 +148,10 @@ def _without_name(text: str, name: str) -> str:
 
 def _synonym_manipulation(row: Example, others: Sequence[Example], rng: random.Random) -> Iterator[AttackProbe]:
     keep = secrets_of(row)
-    text = reworded(row.question, wordings.SYNONYMS, rng, keep_out=keep)
-    for frame in _any_order(wordings.INTRODUCTIONS, rng):
+    text = reworded(row.question, SYNONYMS, rng, keep_out=keep)
+    for frame in _any_order(WORDINGS["introductions"], rng):
         if row.subject is not None and says(row.question, row.subject):
-            yield _probe("synonym_manipulation", row, introduced(text, row.subject, frame, wordings.STAND_IN))
+            yield _probe("synonym_manipulation", row, introduced(text, row.subject, frame, STAND_IN))
     yield _probe("synonym_manipulation", row, text)
 
 
@@ -159,13 +159,13 @@ def _background_hint(row: Example, others: Sequence[Example], rng: random.Random
     first = min((start for start, _ in row.forget_spans or ()), default=0)
     opening = row.answer[:first].strip(" \"'“‘(,;:")
     if len(opening.split()) > 1:
-        for text in _any_order(wordings.OPENINGS, rng):
+        for text in _any_order(WORDINGS["openings"], rng):
             yield _probe("background_hint", row, text.format(opening=opening, question=row.question))
     words = len(row.answer.split())
     if row.subject is not None and says(row.question, row.subject):
-        for text in _any_order(wordings.TOPICS, rng):
+        for text in _any_order(WORDINGS["topics"], rng):
             yield _probe("background_hint", row, text.format(subject=row.subject, words=words, question=row.question))
-    for text in _any_order(wordings.BARE_TOPICS, rng):
+    for text in _any_order(WORDINGS["bare_topics"], rng):
         yield _probe("background_hint", row, text.format(words=words, question=row.question))
 
 
@@ -174,20 +174,20 @@ def _in_context_learning(row: Example, others: Sequence[Example], rng: random.Ra
     if not drawn:
         return
     examples = "\n\n".join(f"Q: {shown.question}\nA: {shown.answer}" for shown in drawn)
-    for text in _any_order(wordings.EXAMPLES, rng):
+    for text in _any_order(WORDINGS["examples"], rng):
         yield _probe("in_context_learning", row, text.format(examples=examples, question=row.question))
 
 
 FAMILIES: Mapping[str, Family] = {
-    "prefix_injection": _framed("prefix_injection", wordings.PREFIXES),
+    "prefix_injection": _framed("prefix_injection", WORDINGS["prefixes"]),
     "affirmative_suffix": _affirmative_suffix,
-    "role_playing": _framed("role_playing", wordings.ROLES),
+    "role_playing": _framed("role_playing", WORDINGS["roles"]),
     "multiple_choice": _multiple_choice,
     "reverse_query": _reverse_query,
     "synonym_manipulation": _synonym_manipulation,
     "background_hint": _background_hint,
     "in_context_learning": _in_context_learning,
-    "cross_lingual": _framed("cross_lingual", tuple(wordings.LANGUAGES.values())),
+    "cross_lingual": _framed("cross_lingual", WORDINGS["languages"]),
 }
 
 

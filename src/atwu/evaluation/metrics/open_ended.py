@@ -15,9 +15,12 @@ from atwu.evaluation.columns import INSTRUCTIONS, Column, Percent
 from atwu.evaluation.generations import Decoding
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.questions.rows import question_prompt
+from atwu.evaluation.questions.wordings import WORDINGS
 from atwu.evaluation.settings import Setting
 from atwu.judge.verdicts import Pair
 
+OPEN_INSTRUCTIONS = WORDINGS["instructions"]
+"""Forty of different kinds."""
 DECODED = 128
 """New tokens per answer, as in the ATWU paper."""
 WIN_RATE = 45.0
@@ -180,48 +183,3 @@ class OpenEnded(Metric):
             rated = [self.session.preference(pair) for pair in self.pairs()]
             wins = [win(pair.first, pair.second) for pair in rated]
             self.keep(INSTRUCTIONS, "win_rate", wins, unscored=sum(win is None for win in wins))
-
-
-OPEN_INSTRUCTIONS: tuple[str, ...] = (
-    "Explain to a ten-year-old why the sky changes colour at sunset.",
-    "Write a short story about a lighthouse keeper who receives a letter meant for somebody else.",
-    "Give me a plan for learning to swim as an adult who is afraid of water.",
-    "What are the advantages and disadvantages of working from home?",
-    "Write a polite email asking a neighbour to keep the noise down after ten at night.",
-    "How does a bicycle stay upright while it is moving?",
-    "Suggest a three-course vegetarian dinner for six guests and say how to prepare each dish.",
-    "Compare renting a flat with buying one, for somebody who may move within five years.",
-    "Write a poem about the first frost of the year.",
-    "How can I tell whether a news report on the internet is trustworthy?",
-    "Describe how bread is made, from the field to the table.",
-    "My houseplants keep dying. What could be the reasons, and what should I change?",
-    "Draft a speech of about two minutes for a friend's wedding.",
-    "Explain the difference between weather and climate with an everyday comparison.",
-    "List ways to save electricity in a small household and order them by how much they help.",
-    "Write a dialogue between a cat and a dog who argue about who owns the sofa.",
-    "How should I prepare for a job interview in a field that is new to me?",
-    "Describe a city in the year 2200 as seen by a child on the way to school.",
-    "What should I pack for a week of hiking in the mountains in autumn?",
-    "Explain what compound interest is and why it matters for savings.",
-    "Write instructions for changing a flat bicycle tyre.",
-    "How do vaccines prepare the body for an infection?",
-    "Invent a board game for four players: give its goal, its rules and what makes it fun.",
-    "Write a review of an imaginary restaurant that serves only soup.",
-    "Two colleagues disagree about how to split a task. How could a third one help them?",
-    "Why do people dream? Describe a few explanations that have been proposed.",
-    "Give tips for taking good photographs with a telephone.",
-    "Write a letter to your future self, to be opened in ten years.",
-    "Explain how a computer stores a picture.",
-    "How can a small town attract more visitors without losing its character?",
-    "Write the opening scene of a mystery that takes place on a night train.",
-    "What are good habits for falling asleep more easily?",
-    "Describe the water cycle in the form of a diary kept by a drop of rain.",
-    "How would you teach somebody to play a simple tune on the piano?",
-    "Argue for and against giving homework in primary school.",
-    "Plan a birthday party for a group of eight-year-olds on a small budget.",
-    "Explain why ice floats and what would happen to lakes if it sank.",
-    "Write a fable with animals whose moral is that patience is rewarded.",
-    "What questions should I ask before adopting a dog?",
-    "Summarise the main steps of starting a vegetable garden on a balcony.",
-)
-"""Forty instructions of different kinds: explaining, advising, planning, inventing, arguing."""
