@@ -10,7 +10,8 @@ from typing import Any
 from atwu._manifest import RECORD_NAME
 from atwu._reading import read_json
 from atwu.data.encode import EncodedRow
-from atwu.evaluation.teacher_forced import FloatArray, read_tokens
+from atwu.evaluation.arrays import FloatArray
+from atwu.evaluation.teacher_forced import read_tokens
 
 
 @dataclass(frozen=True, slots=True)

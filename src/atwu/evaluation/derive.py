@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -31,20 +32,19 @@ def overall(sides: Sides) -> dict[str, MetricValue]:
 
 
 def _value(name: str, found: Derivation, sides: Sides) -> MetricValue:
-    """With the smallest counts of what it was made from; with fewer than two clusters there is no interval."""
+    """With the smallest counts of what it was made from."""
     this, estimate = sides.this, found.estimate
     column = find_column(name, OVERALL)
     if column is None:
         raise ValueError(f"{name!r} was derived, and no metric has such a column on {OVERALL!r}.")
-    clusters = min(this.weights(split).clusters for split, _ in found.used)
-    low, high = (estimate.interval() if clusters > 1 else None) or (None, None)
+    low, high = estimate.interval() or (None, None)
     return MetricValue(
         value=float(estimate.value) if np.isfinite(estimate.value) else None,
         n=min(this.count(*pair) for pair in found.used) if found.rows is None else found.rows,
         direction=column[1].direction_on(OVERALL),
         low=low,
         high=high,
-        clusters=clusters,
+        clusters=min(this.weights(split).clusters for split, _ in found.used),
         unscored=sum(this.rows[split].unscored.get(name, 0) for split, name in found.used),
         digits=column[1].digits,
     )
@@ -136,16 +136,15 @@ def _mean(cells: Sequence[MetricValue | None], found: Sequence[Estimate | None])
     values = [cell for cell, _ in there]
     numbers = [value.value for value in values if value.value is not None]
     estimates = [estimate for _, estimate in there if estimate is not None]
-    interval = None
-    if len(estimates) == len(there) and values[0].clusters > 1 and np.size(estimates[0].draws) > 1:
-        interval = combine(lambda *parts: np.mean(parts, axis=0), *estimates).interval()
+    known = len(estimates) == len(there)
+    low, high = (combine(_mean_of_parts, *estimates).interval() if known else None) or (None, None)
     return dataclasses.replace(
         values[0],
         value=float(np.mean(numbers)) if numbers else None,
         n=min(value.n for value in values),
         std=None,
-        low=interval[0] if interval else None,
-        high=interval[1] if interval else None,
+        low=low,
+        high=high,
         unscored=sum(value.unscored for value in values),
         seeds=len(numbers),
         seed_std=float(np.std(numbers, ddof=1)) if len(numbers) > 1 else None,
@@ -169,4 +168,8 @@ def seed_differences(
     """
     pairs = [differences(one, other, references) for one, other in zip(first, second, strict=True)]
     shared = [line for line in pairs[0] if all(line in pair for pair in pairs)]
-    return {line: combine(lambda *parts: np.mean(parts, axis=0), *(pair[line] for pair in pairs)) for line in shared}
+    return {line: combine(_mean_of_parts, *(pair[line] for pair in pairs)) for line in shared}
+
+
+def _mean_of_parts(*parts: Any) -> Any:
+    return np.mean(parts, axis=0)

@@ -17,8 +17,9 @@ from atwu._names import lookup
 from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import Example
+from atwu.evaluation.arrays import FloatArray
 from atwu.evaluation.auxiliary import AuxiliaryLogps
-from atwu.evaluation.teacher_forced import FloatArray, TokenRow
+from atwu.evaluation.teacher_forced import TokenRow
 from atwu.methods.needs import NEEDS
 from atwu.methods.options import options_of
 from atwu.methods.part import FixedWeighting, Weighting

@@ -10,10 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from atwu.evaluation.arrays import FloatArray, IntArray, as_floats
 
 DRAWS = 1000
 LEVEL = 0.95
@@ -29,7 +27,7 @@ class Estimate:
     """Shape (draws,); NaN where a draw holds no measured row."""
 
     def interval(self) -> tuple[float, float] | None:
-        """Percentile interval; None when the number or all its draws are undefined."""
+        """Percentile interval; None when the number or most of its draws are undefined, as those of a single cluster are."""
         known = self.draws[np.isfinite(self.draws)]
         if not np.isfinite(self.value) or known.size < len(self.draws) / 2 or known.size == 0:
             return None
@@ -78,8 +76,3 @@ class Resampler:
             value = float(filled.sum() / there.sum()) if there.any() else float("nan")
             draws = (self.weights @ filled) / (self.weights @ there.astype(np.int64))
         return Estimate(value, draws)
-
-
-def as_floats(values: Sequence[float | None] | FloatArray) -> FloatArray:
-    """Numbers with NaN for None, shape (rows,)."""
-    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)

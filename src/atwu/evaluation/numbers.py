@@ -9,7 +9,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from atwu.evaluation.intervals import Estimate, FloatArray, Resampler, as_floats
+from atwu.evaluation.arrays import FloatArray, as_floats
+from atwu.evaluation.intervals import Estimate, Resampler
 from atwu.evaluation.result import Direction, MetricValue, RowValues
 
 
@@ -95,14 +96,14 @@ def set_values(numbers: Numbers, recorded: Mapping[str, Mapping[str, Recorded]])
             values = as_floats(kept.values)
             known = values[np.isfinite(values)]
             draws = numbers.weights(split)
-            interval = draws.mean(values).interval() if draws.clusters > 1 else None
+            low, high = draws.mean(values).interval() or (None, None)
             shown[split][name] = MetricValue(
                 value=float(known.mean()) if known.size else None,
                 n=int(known.size),
                 direction=kept.direction,
                 std=float(known.std()) if known.size else None,
-                low=interval[0] if interval else None,
-                high=interval[1] if interval else None,
+                low=low,
+                high=high,
                 clusters=draws.clusters,
                 skipped=len(values) - int(known.size),
                 unscored=kept.unscored,

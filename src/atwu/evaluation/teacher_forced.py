@@ -14,12 +14,10 @@ from torch import Tensor, nn
 from atwu._progress import bar_of
 from atwu.data.collate import by_length, collate_rows
 from atwu.data.encode import EncodedRow
+from atwu.evaluation.arrays import FloatArray, IntArray
 from atwu.methods.weightings.scorer import TokenScorer
 from atwu.modeling.forward import TokenOutputs, forward_tokens
 from atwu.modeling.modes import evaluating
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.stats import rankdata
-from torch import Tensor
 
-Numbers: TypeAlias = "Sequence[float] | Sequence[int] | Sequence[bool] | Tensor | NDArray[Any]"
-"""One number per token, one-dimensional."""
+from atwu.evaluation.arrays import FloatArray, OneRow, one_row
 
 # A word starts with a letter, digit or underscore and may hold combining marks (U+0300.., and the vowel signs that
 # `\w` leaves out), apostrophes and hyphens between letters, and points or commas between digits. Anything else that
@@ -64,11 +61,11 @@ class SampleAuroc:
 class RocCurve(NamedTuple):
     """ROC curve from (0, 0) to (1, 1), one point per distinct score, highest score first."""
 
-    fpr: NDArray[np.float64]
-    tpr: NDArray[np.float64]
+    fpr: FloatArray
+    tpr: FloatArray
 
 
-def auroc(scores: Numbers, labels: Numbers) -> float:
+def auroc(scores: OneRow, labels: OneRow) -> float:
     """Probability that a random positive outscores a random negative, ties one half (Mann-Whitney).
 
     Range [0, 1]; 1 finds every secret token first, .5 is chance or a constant score. Only the order of scores matters.
@@ -95,7 +92,7 @@ def auroc(scores: Numbers, labels: Numbers) -> float:
     return (rank_sum - positives * (positives + 1) / 2) / (positives * negatives)
 
 
-def per_sample_auroc(scores: Sequence[Numbers], labels: Sequence[Numbers]) -> SampleAuroc:
+def per_sample_auroc(scores: Sequence[OneRow], labels: Sequence[OneRow]) -> SampleAuroc:
     """AUROC of each answer on its own, then mean and spread over answers (the paper's figure).
 
     Returns:
@@ -124,7 +121,7 @@ def per_sample_auroc(scores: Sequence[Numbers], labels: Sequence[Numbers]) -> Sa
     )
 
 
-def roc(scores: Numbers, labels: Numbers) -> RocCurve:
+def roc(scores: OneRow, labels: OneRow) -> RocCurve:
     """ROC curve: false and true positive rates, both rising from 0 to 1; its trapezoid area is `auroc`.
 
     Over the tokens of all answers together it is not comparable with the mean of `per_sample_auroc`: a score whose level
@@ -143,9 +140,7 @@ def roc(scores: Numbers, labels: Numbers) -> RocCurve:
     return RocCurve(fpr=np.append(0.0, false / false[-1]), tpr=np.append(0.0, true / true[-1]))
 
 
-def word_scores(
-    answer: str, offsets: Sequence[tuple[int, int] | None], scores: Sequence[float] | Tensor | NDArray[Any]
-) -> list[WordScore]:
+def word_scores(answer: str, offsets: Sequence[tuple[int, int] | None], scores: OneRow) -> list[WordScore]:
     """Scores of the words of an answer, each the mean over the tokens that overlap it.
 
     Words are split at white space; punctuation is a unit of its own; apostrophes, hyphens and decimal numbers inside
@@ -161,7 +156,7 @@ def word_scores(
     Raises:
         ValueError: if the lengths differ or a score is NaN.
     """
-    values = _floats(scores, "scores")
+    values = one_row(scores, "scores")
     if len(values) != len(offsets):
         raise ValueError(f"{len(values)} scores for {len(offsets)} token offsets; give one score per answer token.")
     spans = [(match.start(), match.end()) for match in _UNIT.finditer(answer)]
@@ -186,24 +181,12 @@ def word_labels(words: Sequence[WordScore], spans: Sequence[tuple[int, int]]) ->
     return [int(any(word.start < end and start < word.end for start, end in spans)) for word in words]
 
 
-def _checked(scores: Numbers, labels: Numbers) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def _checked(scores: OneRow, labels: OneRow) -> tuple[FloatArray, NDArray[np.bool_]]:
     """Scores and labels as arrays of the same length."""
-    values, marks = _floats(scores, "scores"), _floats(labels, "labels")
+    values, marks = one_row(scores, "scores"), one_row(labels, "labels")
     if len(values) != len(marks):
         raise ValueError(f"{len(values)} scores for {len(marks)} labels; give one label per scored token.")
     odd = marks[(marks != 0) & (marks != 1)]
     if odd.size:
         raise ValueError(f"labels must be 0 or 1, got {odd[0]:g}; drop uncounted tokens first.")
     return values, marks.astype(np.bool_)
-
-
-def _floats(values: Numbers, name: str) -> NDArray[np.float64]:
-    """Values as float64 on the CPU, without NaN."""
-    array: NDArray[np.float64] = torch.as_tensor(values, dtype=torch.float64).detach().cpu().numpy()
-    if array.ndim != 1:
-        raise ValueError(f"{name} must be one number per token, shape (tokens,), got shape {array.shape}.")
-    if np.isnan(array).any():
-        raise ValueError(
-            f"{int(np.isnan(array).sum())} of {array.size} {name} are NaN; check the model they come from."
-        )
-    return array

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from atwu.evaluation.arrays import FloatArray, OneRow, as_floats, one_row
 from atwu.evaluation.columns import FORGET, HOLDOUT, OVERALL, Column
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.settings import Setting
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-    from atwu.evaluation.intervals import Estimate, FloatArray
+    from atwu.evaluation.intervals import Estimate
     from atwu.evaluation.numbers import Derivation, Numbers, Sides
     from atwu.evaluation.teacher_forced import TokenRow
 
@@ -36,7 +37,7 @@ _GUARD = 1e-10
 """Added to denominators, as open-unlearning does; published numbers contain it."""
 
 
-def loss_score(logps: ArrayLike) -> float | None:
+def loss_score(logps: OneRow) -> float | None:
     """Mean negative log-likelihood (Yeom et al. 2018), in nats.
 
     Args:
@@ -48,7 +49,7 @@ def loss_score(logps: ArrayLike) -> float | None:
     Raises:
         ValueError: a NaN, or not one-dimensional.
     """
-    values = _one_row(logps, "logps")
+    values = one_row(logps, "logps")
     return -float(values.mean()) if values.size else None
 
 
@@ -61,7 +62,7 @@ def zlib_score(loss: float | None, text: str) -> float | None:
     return None if loss is None or not text else loss / len(zlib.compress(text.encode()))
 
 
-def min_k(logps: ArrayLike, *, k: float = SHARE) -> float | None:
+def min_k(logps: OneRow, *, k: float = SHARE) -> float | None:
     """Min-K%: negated mean log-probability of the least likely tokens (Shi et al. 2024).
 
     Args:
@@ -74,10 +75,10 @@ def min_k(logps: ArrayLike, *, k: float = SHARE) -> float | None:
     Raises:
         ValueError: k out of range, a NaN, or not one-dimensional.
     """
-    return _mean_of_lowest(_one_row(logps, "logps"), k)
+    return _mean_of_lowest(one_row(logps, "logps"), k)
 
 
-def min_k_plus_plus(logps: ArrayLike, mu: ArrayLike, sigma2: ArrayLike, *, k: float = SHARE) -> float | None:
+def min_k_plus_plus(logps: OneRow, mu: OneRow, sigma2: OneRow, *, k: float = SHARE) -> float | None:
     """Min-K%++: Min-K% of `(log p_t - mu_t) / sigma_t`, how a token fares among all that could stand there.
 
     Jingyang Zhang et al. 2024.
@@ -96,20 +97,12 @@ def min_k_plus_plus(logps: ArrayLike, mu: ArrayLike, sigma2: ArrayLike, *, k: fl
     """
     import numpy as np
 
-    values, means, variances = _one_row(logps, "logps"), _one_row(mu, "mu"), _one_row(sigma2, "sigma2")
+    values, means, variances = one_row(logps, "logps"), one_row(mu, "mu"), one_row(sigma2, "sigma2")
     if not values.shape == means.shape == variances.shape:
         raise ValueError(
             f"logps, mu and sigma2 must be about the same tokens, got {len(values)}, {len(means)}, {len(variances)}."
         )
     return _mean_of_lowest((values - means) / np.sqrt(np.maximum(variances, _LEAST_VARIANCE)), k)
-
-
-@overload
-def attack_auc(forget_scores: Scores, holdout_scores: Scores, weights: None = None) -> float: ...
-
-
-@overload
-def attack_auc(forget_scores: Scores, holdout_scores: Scores, weights: tuple[ArrayLike, ArrayLike]) -> FloatArray: ...
 
 
 def attack_auc(
@@ -134,10 +127,7 @@ def attack_auc(
     """
     import numpy as np
 
-    sides = [
-        np.array([np.nan if s is None else s for s in part], dtype=np.float64)
-        for part in (forget_scores, holdout_scores)
-    ]
+    sides = [as_floats(part) for part in (forget_scores, holdout_scores)]
     there = [~np.isnan(side) for side in sides]
     if not all(known.any() for known in there):
         raise ValueError(
@@ -315,14 +305,3 @@ def _mean_of_lowest(values: FloatArray, k: float) -> float | None:
         return None
     count = max(1, math.floor(k * values.size))
     return -float(np.partition(values, count - 1)[:count].mean())
-
-
-def _one_row(values: Any, name: str) -> FloatArray:
-    import numpy as np
-
-    array = np.asarray(values, dtype=np.float64)
-    if array.ndim != 1:
-        raise ValueError(f"{name} must hold one row, shape (tokens,), got shape {array.shape}; call per row.")
-    if bool(np.isnan(array).any()):
-        raise ValueError(f"{int(np.isnan(array).sum())} of {array.size} {name} are NaN; check the model's weights.")
-    return array

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from atwu.data.schema import IGNORE_INDEX
+from atwu.evaluation.arrays import OneRow, one_row
 from atwu.evaluation.columns import FORGET, OVERALL, RETAIN, ROWS, Column
 from atwu.evaluation.metric import Metric
 
@@ -85,7 +86,7 @@ def exact_memorization(predictions: TokenIds, labels: TokenIds) -> float | None:
     return float(correct.mean()) if len(correct) else None
 
 
-def answer_probability(logps: Tensor | NDArray[Any] | Sequence[float]) -> float:
+def answer_probability(logps: OneRow) -> float:
     """Geometric mean of the token probabilities of one answer, exp((1 / T) * sum_t log p_t).
 
     Range [0, 1]; lower is better on forget rows, higher on retain rows.
@@ -101,15 +102,9 @@ def answer_probability(logps: Tensor | NDArray[Any] | Sequence[float]) -> float:
         ValueError: if there is no token (leave such a row out of the mean), a value is NaN, a value is above zero, or
             the shape is not (tokens,).
     """
-    import torch
-
-    values = torch.as_tensor(logps, dtype=torch.float64).detach().cpu()
-    if values.ndim != 1:
-        raise ValueError(f"logps must hold one answer, shape (tokens,), got shape {tuple(values.shape)}; call per row.")
-    if values.numel() == 0:
+    values = one_row(logps, "logps")
+    if values.size == 0:
         raise ValueError("logps is empty: an answer has at least its terminal token; leave empty rows out of the mean.")
-    if bool(values.isnan().any()):
-        raise ValueError(f"{int(values.isnan().sum())} of {values.numel()} logps are NaN; check the model's weights.")
     if float(values.max()) > _ROUNDING:
         raise ValueError(
             f"logps must be <= 0, got {float(values.max()):.4g}; pass log-probabilities, not logits or losses."

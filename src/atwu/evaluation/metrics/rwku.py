@@ -8,9 +8,7 @@ whose recalls are higher. N_delta in the literature is official.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
@@ -60,9 +58,8 @@ def official_rouge_l_recall(reference: str, output: str) -> float | None:
 
     The package splits both texts into sentences at every full stop ("J. K." is two), joins the common subsequences of
     all pairs of sentences and counts distinct words: |words in any of them| / |distinct words of the reference|. So
-    word order binds within a sentence only, and a repeated word counts once. Two of its quirks are evened out: a
-    stretch of white space between full stops is no word, and a long text meets no recursion limit. An output without any
-    word is scored as `NO_ANSWER`.
+    word order binds within a sentence only, and a repeated word counts once. One of its quirks is evened out: a stretch of
+    white space between full stops is no word. An output without any word is scored as `NO_ANSWER`.
 
     Returns:
         The recall; None when the reference has no word (skip the probe).
@@ -73,8 +70,7 @@ def official_rouge_l_recall(reference: str, output: str) -> float | None:
     wanted, said = _sentences(reference), _sentences(output) or NO_ANSWER
     if not wanted:
         return None
-    with _recursion(wanted, said):
-        return float(_official_scorer().get_scores(said, wanted)[0]["rouge-l"]["r"])
+    return float(_official_scorer().get_scores(said, wanted)[0]["rouge-l"]["r"])
 
 
 def forget_all(fb: Number, qa: Number, aa: Number) -> Number:
@@ -198,21 +194,6 @@ class Rwku(Metric):
 def _sentences(text: str) -> str:
     """The text without sentences that hold no word, which the package takes for a word of length 0."""
     return ".".join(part for part in text.split(".") if part.strip())
-
-
-@contextmanager
-def _recursion(*texts: str) -> Iterator[None]:
-    """Room for one call per word: the package walks back through the common subsequence by recursion."""
-    before = sys.getrecursionlimit()
-    words = sum(len(text.split()) for text in texts)
-    if words < before // 4:
-        yield
-        return
-    try:
-        sys.setrecursionlimit(before + 2 * words)
-        yield
-    finally:
-        sys.setrecursionlimit(before)
 
 
 @lru_cache(maxsize=1)

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from atwu.evaluation.arrays import FloatArray
 from atwu.evaluation.columns import FORGET, Column
 from atwu.evaluation.metric import Metric
 
 if TYPE_CHECKING:
     from atwu.evaluation.induced import ScoreContext
-    from atwu.evaluation.intervals import FloatArray
     from atwu.evaluation.teacher_forced import TokenRow
     from atwu.evaluation.token_scores import RocCurve
 

@@ -48,8 +48,6 @@ class GeneralScore:
     metric: str
     """The first metric the harness lists for the task, such as `acc`, with the filter of the answer if it has one."""
     higher_is_better: bool | None
-    version: str
-    """Of the task's definition; numbers of different versions do not compare."""
 
 
 def harness(
@@ -226,7 +224,6 @@ def _score(name: str, results: Mapping[str, Any]) -> GeneralScore:
         n=int(found["sample_len"]),
         metric=metric if answer_filter == "none" else key,
         higher_is_better=_direction(name, metric, results),
-        version=str(results["versions"].get(name, "")),
     )
 
 

@@ -47,7 +47,20 @@ def truth_ratio(correct_loss: float, wrong_losses: Sequence[float], *, mean: Mea
     Raises:
         ValueError: no false answer, a NaN, or an unknown mean.
     """
-    return math.exp(-_wrong_loss(correct_loss, wrong_losses, mean)) / (math.exp(-correct_loss) + _GUARD)
+    import numpy as np
+
+    losses = np.asarray(wrong_losses, dtype=np.float64)
+    if losses.ndim != 1 or losses.size == 0:
+        raise ValueError("the truth ratio needs at least one false answer; leave rows without any out of the mean.")
+    if math.isnan(correct_loss) or bool(np.isnan(losses).any()):
+        raise ValueError("a loss is NaN; check the model's weights.")
+    if mean == "geometric":
+        wrong_loss = float(losses.mean())
+    elif mean == "arithmetic":
+        wrong_loss = -math.log(max(float(np.exp(-losses).mean()), np.finfo(np.float64).tiny))
+    else:
+        raise ValueError(f"mean must be 'geometric' or 'arithmetic', got {mean!r}.")
+    return math.exp(-wrong_loss) / (math.exp(-correct_loss) + _GUARD)
 
 
 def forget_form(ratio: T) -> T:
@@ -215,21 +228,16 @@ class Truth(Metric):
         for split, rows in self.session.answered.items():
             if not any(row.wrong_answers for row in rows):
                 continue
-            asked = [(index, row) for index, row in enumerate(rows) if row.wrong_answers]
-            reworded = [
-                (index, _answered(row, row.paraphrased_answer)) for index, row in asked if row.paraphrased_answer
+            reworded = [row for row in rows if row.wrong_answers and row.paraphrased_answer]
+            others = [_answered(row, row.paraphrased_answer) for row in reworded]
+            others += [_answered(row, text) for row in rows for text in row.wrong_answers]
+            losses = iter(self._read(split, others))
+            better = {row: next(losses) for row in reworded}
+            correct = [
+                better.get(row, _loss(read.logps)) if row.wrong_answers else None
+                for row, read in zip(rows, self.session.tokens(split), strict=True)
             ]
-            wrong = [(index, _answered(row, text)) for index, row in asked for text in row.wrong_answers]
-            losses = self._read(split, [row for _, row in reworded + wrong])
-            correct: list[float | None] = [None] * len(rows)
-            for index, _ in asked:
-                correct[index] = _loss(self.session.tokens(split)[index].logps)
-            for (index, _), loss in zip(reworded, losses, strict=False):
-                correct[index] = loss
-            false: list[list[float]] = [[] for _ in rows]
-            for (index, _), loss in zip(wrong, losses[len(reworded) :], strict=True):
-                false[index].append(loss)
-            self._losses[split] = correct, false
+            self._losses[split] = correct, [[next(losses) for _ in row.wrong_answers] for row in rows]
 
     def _read(self, split: str, rows: list[Example]) -> list[float]:
         assert self.session.encoder is not None
@@ -310,19 +318,3 @@ def _loss(logps: NDArray[np.float64]) -> float:
     import numpy as np
 
     return -float(np.mean(logps))
-
-
-def _wrong_loss(correct_loss: float, wrong_losses: Sequence[float], mean: Mean) -> float:
-    """The loss an answer as likely as the false ones on average would have."""
-    import numpy as np
-
-    losses = np.asarray(wrong_losses, dtype=np.float64)
-    if losses.ndim != 1 or losses.size == 0:
-        raise ValueError("the truth ratio needs at least one false answer; leave rows without any out of the mean.")
-    if math.isnan(correct_loss) or bool(np.isnan(losses).any()):
-        raise ValueError("a loss is NaN; check the model's weights.")
-    if mean == "geometric":
-        return float(losses.mean())
-    if mean == "arithmetic":
-        return -math.log(max(float(np.exp(-losses).mean()), np.finfo(np.float64).tiny))
-    raise ValueError(f"mean must be 'geometric' or 'arithmetic', got {mean!r}.")

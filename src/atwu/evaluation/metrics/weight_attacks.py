@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, ClassVar, overload
+from typing import TYPE_CHECKING, ClassVar
 
 from atwu.data.schema import Example
+from atwu.evaluation.arrays import FloatArray
 from atwu.evaluation.columns import FORGET, OVERALL, Column
 from atwu.evaluation.generations import Generation, Prompt
 from atwu.evaluation.metric import Metric
@@ -20,14 +21,9 @@ from atwu.evaluation.questions.rows import claim, question_prompt, variants
 from atwu.judge.verdicts import Claim
 
 if TYPE_CHECKING:
-    from atwu.evaluation.intervals import FloatArray
     from atwu.evaluation.numbers import Derivation, Sides
 
 
-@overload
-def recovered(before: float, after: float, original: float) -> float: ...
-@overload
-def recovered(before: FloatArray, after: FloatArray, original: FloatArray) -> FloatArray: ...
 def recovered(
     before: float | FloatArray, after: float | FloatArray, original: float | FloatArray
 ) -> float | FloatArray:
