@@ -177,6 +177,10 @@ class Session:
         """Whether an answer was right; None without a readable verdict."""
         return self._verdicts[claim].correct
 
+    def verdicts(self, claims: Iterable[Iterable[Claim]]) -> list[list[bool | None]]:
+        """The same for all answers of every row."""
+        return [[self.verdict(claim) for claim in row] for row in claims]
+
     def preference(self, pair: Pair) -> Preference:
         """How two answers were rated."""
         return self._preferences[pair]

@@ -11,12 +11,12 @@ the second author's cases, which was never opened while the rules were written.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
+
+from scipy.stats import binomtest
 
 from atwu.data.records import read_jsonl
 from atwu.judge.verdicts import Claim
@@ -47,9 +47,7 @@ def load_cases(split: Split | None = None, *, path: Path | None = None) -> tuple
         FileNotFoundError: no such file.
         ValueError: a malformed case, with file and line.
     """
-    if path is None:
-        path = Path(str(files("atwu.judge").joinpath("cases.jsonl")))
-    cases = [_case(record, where) for where, record in read_jsonl(path)]
+    cases = [_case(record, where) for where, record in read_jsonl(path or Path(__file__).with_name("cases.jsonl"))]
     return tuple(case for case in cases if split in (None, case.split))
 
 
@@ -67,10 +65,6 @@ def _case(row: Mapping[str, Any], where: str) -> LabelledCase:
     return LabelledCase(
         claim, row["label"], str(row.get("kind", "unnamed")), "dev" if row.get("split") == "dev" else "test"
     )
-
-
-_Z = 1.959963984540054
-"""97.5 % quantile of the normal distribution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +104,7 @@ def agreement(
     pairs = [(a, b) for a, b in zip(labels, verdicts, strict=True) if a is not None and b is not None]
     n = len(pairs)
     agreed = sum(a == b for a, b in pairs)
+    wilson = binomtest(agreed, n).proportion_ci(method="wilson") if n else None
     parts: dict[str, Agreement] = {}
     for kind in sorted(set(kinds or ())):
         chosen = [place for place, other in enumerate(kinds or ()) if other == kind]
@@ -118,20 +113,12 @@ def agreement(
         n=n,
         unscored=len(labels) - n,
         accuracy=agreed / n if n else None,
-        interval=_wilson(agreed, n) if n else None,
+        interval=(wilson.low, wilson.high) if wilson else None,
         kappa=_kappa(pairs),
         false_positives=sum(b and not a for a, b in pairs),
         false_negatives=sum(a and not b for a, b in pairs),
         kinds=parts,
     )
-
-
-def _wilson(successes: int, n: int) -> tuple[float, float]:
-    """`(p + z²/2n ± z √(p(1-p)/n + z²/4n²)) / (1 + z²/n)`, in [0, 1]."""
-    share, z2 = successes / n, _Z * _Z
-    centre, spread = share + z2 / (2 * n), _Z * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
-    low, high = (centre - spread) / (1 + z2 / n), (centre + spread) / (1 + z2 / n)
-    return max(0.0, low), min(1.0, high)
 
 
 def _kappa(pairs: Sequence[tuple[bool, bool]]) -> float | None:

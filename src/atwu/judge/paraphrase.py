@@ -16,24 +16,9 @@ from atwu.judge.ask import Asker, Unscored
 from atwu.judge.budget import Estimate
 from atwu.judge.chat import ChatRequest
 from atwu.judge.prompted import json_object, rubric_request, yes_or_no
-from atwu.judge.rubrics import DATA, PARAPHRASE, Rubric
+from atwu.judge.rubrics import PARAPHRASE, SAME_QUESTION
 from atwu.judge.rules.numerals import MONTHS
 from atwu.judge.rules.words import Word, words_of
-
-SAME_QUESTION = Rubric(
-    version="same-question/2",
-    system=(
-        "You compare two questions. Do they ask for the same thing, so that a right answer to one is always a right "
-        "answer to the other? Differences of wording and order do not matter; a different person, place, time, number "
-        "or kind of answer does.\n" + DATA + "\n"
-        'Reply with one line of JSON and nothing else: {"same": "YES" or "NO"}'
-    ),
-    template=(
-        "<first-question-{mark}>\n{question}\n</first-question-{mark}>\n\n"
-        "<second-question-{mark}>\n{paraphrase}\n</second-question-{mark}>"
-    ),
-    max_tokens=40,
-)
 
 EMPTY = "empty"
 REPEATED = "repeats the question or another wording"

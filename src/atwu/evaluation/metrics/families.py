@@ -237,8 +237,7 @@ class Families(Metric):
 
     def record(self) -> None:
         """Record the leak rate of every family and of the worst one per row."""
-        found = [{probe.family: self.session.verdict(self._claim(probe)) for probe in row} for row in self._probes]
-        tables = {"worst_family": [list(row.values()) for row in found]}
-        tables |= {family: [[row[family]] if family in row else [] for row in found] for family in FAMILIES}
-        for name, verdicts in tables.items():
+        for name in ("worst_family", *FAMILIES):
+            told = [[probe for probe in row if name in ("worst_family", probe.family)] for row in self._probes]
+            verdicts = self.session.verdicts([map(self._claim, row) for row in told])
             self.keep(FORGET, f"leak_{name}", percent(worst(verdicts)), unscored=unscored(verdicts))

@@ -10,6 +10,7 @@ as wrong.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from atwu.evaluation.columns import FORGET, OVERALL, RETAIN, ROWS, Percent
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from atwu.data.schema import Example
     from atwu.evaluation.intervals import Estimate
     from atwu.evaluation.numbers import Derivation, Sides
     from atwu.evaluation.result import EvalResult
@@ -189,20 +189,13 @@ class Judged(Metric):
 
     def claims(self) -> Iterator[Claim]:
         """Every answer."""
-        for split, rows in self._plain.items():
-            yield from self._claims_of(self.session.sets[split], rows)
-        yield from self._claims_of(self.session.sets.get(FORGET, ()), self._shown)
+        for split, asked in [*self._plain.items(), (FORGET, self._shown)]:
+            yield from chain.from_iterable(self._claims(split, asked))
 
-    def _claims_of(self, examples: Iterable[Example], rows: list[list[Prompt]]) -> Iterator[Claim]:
-        for row, prompts in zip(examples, rows, strict=True):
-            for prompt in prompts:
-                yield claim(row, self.session.answer(prompt))
-
-    def _verdicts(self, split: str, rows: list[list[Prompt]]) -> list[list[bool | None]]:
-        return [
-            [self.session.verdict(claim(row, self.session.answer(prompt))) for prompt in prompts]
-            for row, prompts in zip(self.session.sets[split], rows, strict=True)
-        ]
+    def _claims(self, split: str, asked: list[list[Prompt]]) -> Iterator[list[Claim]]:
+        """The answers to every row's prompts."""
+        for row, prompts in zip(self.session.sets.get(split, ()), asked, strict=True):
+            yield [claim(row, self.session.answer(prompt)) for prompt in prompts]
 
     def record(self) -> None:
         """Record the scores in percent, as they are published."""
@@ -210,14 +203,14 @@ class Judged(Metric):
         for split, rows in self._plain.items():
             said = tuple(session.answer(prompts[0]) if prompts else "" for prompts in rows)
             session.texts.setdefault(split, {})["answer"] = said
-            plain = self._verdicts(split, rows)
+            plain = session.verdicts(self._claims(split, rows))
             missing = unscored(plain)
             if split != FORGET:
                 self.keep(split, "J_AVG", percent(average(plain)), unscored=missing)
                 continue
             self.keep(split, "J_P", percent(worst(plain)), unscored=missing)
             if any(self._shown):
-                shown = self._verdicts(split, self._shown)
+                shown = session.verdicts(self._claims(split, self._shown))
                 self.keep(split, "J_ICR", percent(worst(shown)), unscored=unscored(shown))
                 self.keep(split, "J_W", percent(worst(plain, shown)), unscored=unscored(plain, shown))
 

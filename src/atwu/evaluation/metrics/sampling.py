@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from atwu.evaluation.columns import FORGET, Percent
 from atwu.evaluation.generations import Decoding, Prompt
@@ -54,26 +55,26 @@ class Sampling(Metric):
         """Draw."""
         config = self.session.config
         decoding = Decoding(max_new_tokens=config.max_new_tokens, temperature=1.0, seed=config.seed)
-        asked = [row for row in self.session.sets[FORGET] if row.messages]
         self._draws = {
             row: [Prompt(question_prompt(row).messages, draw=number) for number in range(config.samples)]
-            for row in asked
+            for row in self.session.sets[FORGET]
+            if row.messages
         }
         prompts = [prompt for row in self._draws.values() for prompt in row]
         self._said = self.session.generate(prompts, label="sample", decoding=decoding)
 
     def claims(self) -> Iterator[Claim]:
         """Every draw."""
-        for row, prompts in self._draws.items():
-            for prompt in prompts:
-                yield claim(row, self._said[prompt].text)
+        return chain.from_iterable(self._claims())
+
+    def _claims(self) -> Iterator[list[Claim]]:
+        """The draws of every row."""
+        for row in self.session.sets[FORGET]:
+            yield [claim(row, self._said[prompt].text) for prompt in self._draws.get(row, ())]
 
     def record(self) -> None:
         """Record the best of n and the mean, in percent."""
-        verdicts = [
-            [self.session.verdict(claim(row, self._said[prompt].text)) for prompt in self._draws.get(row, ())]
-            for row in self.session.sets[FORGET]
-        ]
+        verdicts = self.session.verdicts(self._claims())
         missing = unscored(verdicts)
         self.keep(FORGET, f"leak_best_of_{self.session.config.samples}", percent(worst(verdicts)), unscored=missing)
         self.keep(FORGET, "leak_per_sample", list(map(share_of, verdicts)), unscored=missing)

@@ -10,10 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, ClassVar
 
-from atwu.data.schema import Example
 from atwu.evaluation.arrays import FloatArray
 from atwu.evaluation.columns import FORGET, OVERALL, Column
-from atwu.evaluation.generations import Generation, Prompt
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.judge import percent, unscored, worst
 from atwu.evaluation.metrics.memorization import extraction_strength, strength
@@ -63,47 +61,34 @@ class WeightAttack(Metric):
         """Measure under every attack."""
         from atwu.evaluation.backends import TransformersGenerator
 
-        session = self.session
+        session, config = self.session, self.session.config
+        rows = session.sets[FORGET]
+        asked = [[question_prompt(row, question) for question in variants(row, config.paraphrases)] for row in rows]
         self._strengths: dict[str, list[float | None]] = {}
-        self._said: dict[str, list[dict[Prompt, Generation]]] = {}
+        self._claims: dict[str, list[list[Claim]]] = {}
         for name, (altered, kept) in self.attacks().items():
-            rows = session.sets[FORGET]
             with altered:
                 read = session.read([session.encoded(FORGET)[index] for index in kept], label=f"read forget@{name}")
-                generator = TransformersGenerator(
-                    session.model, session.tokenizer, batch_tokens=session.config.batch_tokens
-                )
-                prompts = {index: self._prompts(rows[index]) for index in kept}
                 said = session.generate(
-                    [prompt for few in prompts.values() for prompt in few],
+                    [prompt for index in kept for prompt in asked[index]],
                     label=f"generate@{name}",
-                    generator=generator,
+                    generator=TransformersGenerator(session.model, session.tokenizer, batch_tokens=config.batch_tokens),
                 )
-            strengths: list[float | None] = [None] * len(rows)
-            for index, row in zip(kept, read, strict=True):
-                strengths[index] = strength(row)
-            self._strengths[name] = strengths
-            self._said[name] = [
-                {prompt: said[prompt] for prompt in prompts.get(index, ())} for index in range(len(rows))
+            strengths = dict(zip(kept, map(strength, read), strict=True))
+            self._strengths[name] = [strengths.get(index) for index in range(len(rows))]
+            self._claims[name] = [
+                [claim(row, said[prompt].text) for prompt in asked[index]] if index in strengths else []
+                for index, row in enumerate(rows)
             ]
-
-    def _prompts(self, row: Example) -> list[Prompt]:
-        return [question_prompt(row, question) for question in variants(row, self.session.config.paraphrases)]
 
     def claims(self) -> Iterator[Claim]:
         """Every answer given under attack."""
-        for answers in self._said.values():
-            for row, said in zip(self.session.sets[FORGET], answers, strict=True):
-                for generation in said.values():
-                    yield claim(row, generation.text)
+        return (answer for rows in self._claims.values() for row in rows for answer in row)
 
     def record(self) -> None:
         """Record what came back."""
-        for name, answers in self._said.items():
-            verdicts = [
-                [self.session.verdict(claim(row, generation.text)) for generation in said.values()]
-                for row, said in zip(self.session.sets[FORGET], answers, strict=True)
-            ]
+        for name, claims in self._claims.items():
+            verdicts = self.session.verdicts(claims)
             self.keep(FORGET, f"extraction_strength@{name}", self._strengths[name])
             self.keep(FORGET, f"J_P@{name}", percent(worst(verdicts)), unscored=unscored(verdicts))
 
