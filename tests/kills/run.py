@@ -39,8 +39,10 @@ LONGEST = 600
 
 ALREADY = re.compile(r"already holds a finished run|out\.json exists")
 """Said to a command that was killed behind its last write."""
-NOT_RESULT = re.compile(r"^(worker-.*\.log|lock|timing\.json|manifest\.json|report\.html)$")
-"""Times and what is made of them (the page draws them, manifests digest them), and locks."""
+NOT_RESULT = re.compile(
+    r"\.journal(\.lock)?$|\.db(-\w+)?$|^(worker-.*\.log|lock|timing\.json|manifest\.json|report\.html)$"
+)
+"""Times and what is made of them (the page draws them, manifests digest them), and the search's own files."""
 TIMES = (
     *("seconds", "started", "made", "train_seconds", "peak_memory_bytes", "resumed_from_step", "total_flos"),
     *("train_loss", "train_runtime", "train_samples_per_second", "train_steps_per_second"),

@@ -90,10 +90,16 @@ def prepare(place: Path, judge: str) -> dict[str, Target]:
             ),
             "cache/generations/*.jsonl",
         ),
-        "tune": Target(
-            ("tune", "--method", "wga", "--scale", f"{place}/micro.yaml", "--trials", "4", "--output", "out"),
-            "out/trials/**/eval.json",
-        ),
+        **{
+            name: Target(
+                (
+                    *("tune", "--method", "wga", "--scale", f"{place}/micro.yaml", "--trials", "4", "--output", "out"),
+                    *storage,
+                ),
+                "out/trials/**/eval.json",
+            )
+            for name, storage in (("tune", ()), ("tune, in a journal", ("--storage", "search.journal")))
+        },
         **{
             f"study, {number} at once": Target(
                 ("study", "run", f"{place}/study.yaml", "--output", "out", "--processes", str(number)),

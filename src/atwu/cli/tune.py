@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,12 @@ class Tune:
         "Option of all runs as NAME=VALUE, such as weighting=entropy; it is not searched.", None, flag="set"
     )
     seed: int = option("Of the sampler and of the runs.", 0, least=0)
+    storage: str | None = option(
+        "NAME.db (SQLite), NAME.journal, or a database such as postgresql://USER@HOST/NAME. Default: the environment "
+        "variable ATWU_STORAGE, else search.db in --output, else in runs/tune-SCALE of the first stage's scale, which "
+        "transfers then share.",
+        None,
+    )
     processes: int = option("Trials at once.", 1, least=1)
     cluster: str | None = option(
         "Ray cluster that does the work: HOST:PORT of its head, or auto (`atwu[cluster]`).", None
@@ -50,15 +57,13 @@ class Tune:
         "GPUs of the cluster for each trial; default: one where it has any.", None, least=0
     )
     output: Path | None = option(
-        "Folder; default runs/tune-SCALE, the scale that presets are for. Trials then lie in that of the first stage, which "
-        "transfers share.",
-        None,
-        alias=("-o",),
+        "Folder; default runs/tune-SCALE, the scale that presets are for.", None, alias=("-o",)
     )
 
     def run(self) -> None:
         """Search, print, write."""
         from atwu.experiments.places import open_queue
+        from atwu.experiments.tuning.storage import masked, storage_url
         from atwu.experiments.tuning.tables import best_table, trials_table, use_of_presets
         from atwu.experiments.tuning.tune import decide, tune_methods
         from atwu.modeling.load import quiet_transformers
@@ -71,6 +76,7 @@ class Tune:
             scale=self.scale,
             transfer_to=self.transfer_to,
             output=self.output,
+            storage=self.storage or os.environ.get("ATWU_STORAGE"),
             trials=self.trials,
             transfer_trials=self.transfer_trials,
             objective=self.objective,
@@ -79,8 +85,10 @@ class Tune:
         )
         folder, count = tuning.folder, len(tuning.lines)
         kind = "method" if self.study is None else "line"
-        where = tuning.searches / "trials"
-        say(f"{count} {kind}{'s' if count > 1 else ''} x {self.trials} trials at {tuning.here.name}, in {where}")
+        url = storage_url(tuning.storage, folder)
+        say(
+            f"{count} {kind}{'s' if count > 1 else ''} x {self.trials} trials at {tuning.here.name}; storage {masked(url)}"
+        )
         with open_queue(
             self.processes,
             folder=folder,

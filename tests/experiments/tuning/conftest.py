@@ -1,10 +1,19 @@
-"""A search in a process of its own, to be killed."""
+"""A search in a process of its own, to be killed; and a throw-away PostgreSQL server."""
 
 from __future__ import annotations
 
+import contextlib
+import getpass
+import os
+import pwd
+import secrets
+import shutil
 import signal
+import socket
+import subprocess
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +28,9 @@ SEARCH = "import sys; from tests.experiments.tuning.searching import main; main(
 def searching() -> Callable[..., Started]:
     """Starts a search, which ends by itself after seconds."""
 
-    def start(folder: Path, *, trials: int, seconds: float, processes: int = 1) -> Started:
+    def start(folder: Path, *, storage: str = "-", trials: int, seconds: float, processes: int = 1) -> Started:
         folder.mkdir(parents=True, exist_ok=True)
-        return Started([folder, trials, seconds, processes], code=SEARCH)
+        return Started([folder, storage, trials, seconds, processes], code=SEARCH)
 
     return start
 
@@ -47,3 +56,80 @@ def kill_in_trial() -> Callable[[Started, Path, int], None]:
         assert process.kill().returncode == -signal.SIGKILL
 
     return kill
+
+
+def _binaries() -> Path | None:
+    """Folder of PostgreSQL's programs, the newest where there are several."""
+    if found := shutil.which("initdb"):
+        return Path(found).resolve().parent
+    folders = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")]
+    return max(folders, key=lambda folder: float(folder.parent.name), default=None)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """URL of a database on a server of its own, with a password; it listens on the loopback interface only."""
+    binaries = _binaries()
+    if binaries is None:
+        pytest.skip("PostgreSQL's initdb is not installed (Debian: apt install postgresql)")
+    root = os.geteuid() == 0
+    if root and shutil.which("setpriv") is None:
+        pytest.skip("PostgreSQL refuses to run as root, and setpriv is not there to change the user")
+    user = pwd.getpwnam("nobody") if root else None
+    # Not under pytest's folder, which other users cannot enter.
+    folder = Path(tempfile.mkdtemp(prefix="atwu-postgres-"))
+    change = [] if user is None else ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+    password, port = secrets.token_hex(8), _free_port()
+    (folder / "password").write_text(password)
+    if user is not None:
+        for path in (folder, folder / "password"):
+            os.chown(path, user.pw_uid, user.pw_gid)
+    server = None
+    try:
+        subprocess.run(
+            [
+                *(*change, str(binaries / "initdb"), "--pgdata", str(folder / "data"), "--username", "tuner"),
+                *("--auth", "scram-sha-256", "--pwfile", str(folder / "password"), "--no-sync", "--encoding", "UTF8"),
+            ],
+            check=True,
+            capture_output=True,
+            cwd=folder,
+        )
+        with (folder / "server.log").open("w") as log:
+            server = subprocess.Popen(
+                [
+                    *(*change, str(binaries / "postgres"), "-D", str(folder / "data"), "-p", str(port)),
+                    *("-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={folder}"),
+                    *("-c", "fsync=off"),
+                ],
+                stdout=log,
+                stderr=log,
+                cwd=folder,
+            )
+        _wait_for(port, server, folder / "server.log")
+        yield f"postgresql://tuner:{password}@127.0.0.1:{port}/postgres"
+    finally:
+        if server is not None:
+            server.send_signal(signal.SIGINT)  # fast shutdown
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                server.wait(20)
+            server.kill()
+            server.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wait_for(port: int, server: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if server.poll() is not None:
+            break
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.05)
+    pytest.fail(f"PostgreSQL did not start as {getpass.getuser()}:\n{log.read_text()[-2000:]}")

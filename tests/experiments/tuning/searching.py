@@ -1,4 +1,4 @@
-"""A search with a cheap objective as a process of its own: FOLDER TRIALS SECONDS PROCESSES.
+"""A search with a cheap objective as a process of its own: FOLDER STORAGE TRIALS SECONDS PROCESSES.
 
 Writes a line to FOLDER/begun.log when a trial begins, and prints the finished search.
 """
@@ -38,16 +38,19 @@ class Sleeper:
         return Outcome(value(point), 0.25, 0.5)
 
 
-def search(folder: Path, *, trials: int, seconds: float = 0.0, processes: int = 1) -> list[Any]:
-    what = Search("atwu", find_scale("people-tiny"), trials=trials, seed=3).decided()
+def search(
+    folder: Path, where: str | None = None, *, trials: int, seconds: float = 0.0, processes: int = 1
+) -> list[Any]:
+    what = Search("atwu", find_scale("people-tiny"), trials=trials, seed=3, storage=where).decided()
     folder.mkdir(parents=True, exist_ok=True)
     with open_queue(processes, folder=folder, say=print) as queue:
         found = run_trials(what, Sleeper(folder, seconds), queue, folder=folder, what={"seed": 3})
     return [[trial.number, dict(trial.point), trial.value, trial.reason] for trial in found.trials]
 
 
-def main(folder: str, trials: str, seconds: str, processes: str) -> None:
-    found = search(Path(folder), trials=int(trials), seconds=float(seconds), processes=int(processes))
+def main(folder: str, where: str, trials: str, seconds: str, processes: str) -> None:
+    storage = None if where == "-" else where
+    found = search(Path(folder), storage, trials=int(trials), seconds=float(seconds), processes=int(processes))
     print(json.dumps(found))
 
 

@@ -1,8 +1,8 @@
-"""A search by two processes, really killed in the middle of a trial, and continued."""
+"""A search by two processes, in SQLite, really killed in the middle of a trial, and continued."""
 
 from __future__ import annotations
 
-import json
+import sqlite3
 
 import pytest
 
@@ -19,5 +19,7 @@ def test_two_processes_ask_for_the_same_points_whichever_ends_first_killed_or_no
     again = search_here(killed, trials=TRIALS, processes=2)
     assert [number for number, *_ in again] == list(range(TRIALS))
     assert again == search_here(tmp_path / "whole", trials=TRIALS, processes=2)
-    kept = json.loads((killed / "trials" / "people-tiny_atwu" / "search.json").read_text())["trials"]
-    assert [trial["number"] for trial in kept] == list(range(TRIALS))
+    with sqlite3.connect(killed / "search.db") as file:
+        states = [state for (state,) in file.execute("select state from trials")]
+    assert len(states) == TRIALS
+    assert set(states) <= {"COMPLETE", "PRUNED"}

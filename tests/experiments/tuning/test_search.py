@@ -20,7 +20,6 @@ from atwu.experiments.tuning.search import Outcome, PrunedError, Search, SearchR
 from atwu.experiments.tuning.trial import definition
 from atwu.experiments.tuning.trials import differences, run_trials
 from atwu.methods.options import Range
-from tests.damage import damage
 
 SCALE = find_scale("people-tiny")
 
@@ -53,16 +52,18 @@ def points(found: SearchResult) -> list[tuple[int, Point, float | None]]:
     return [(trial.number, trial.point, trial.value) for trial in found.trials]
 
 
-def test_stopped_search_goes_on_to_the_same_points(tmp_path):
+@pytest.mark.parametrize("storage", [None, "{}/one.journal"])
+def test_stopped_search_goes_on_to_the_same_points(tmp_path, storage):
+    where = None if storage is None else storage.format(tmp_path)
     whole = run(search_for(), Objective(), tmp_path / "whole")
     objective = Objective(fail_at={4: KeyboardInterrupt(), 9: ValueError("broken"), 12: OSError("no space")})
     for stopped in (KeyboardInterrupt, ValueError, OSError):
         with pytest.raises(stopped):
-            run(search_for(), objective, tmp_path / "stopped")
-    found = run(search_for(), objective, tmp_path / "stopped")
+            run(search_for(storage=where), objective, tmp_path / "stopped")
+    found = run(search_for(storage=where), objective, tmp_path / "stopped")
     assert points(found) == points(whole)
     assert objective.asked == [0, 1, 2, 3, 4, 4, 5, 6, 7, 8, 9, 9, 10, 11, 12, 12]
-    assert run(search_for(), Objective(), tmp_path / "stopped") == found
+    assert run(search_for(storage=where), Objective(), tmp_path / "stopped") == found
 
 
 def test_budget_is_the_same_for_all_and_counts_pruned_trials(tmp_path):
@@ -127,16 +128,6 @@ def test_other_versions_of_what_decides_the_numbers_are_refused(tmp_path):
     other = what | {"versions": what["versions"] | {"torch": "1.0"}}
     with pytest.raises(ValueError, match=r"versions.torch is .* here"):
         run_trials(search, Objective(), Here(), folder=tmp_path, what=other)
-
-
-@pytest.mark.parametrize("how", ["truncated", "zeroed"])
-def test_a_damaged_file_is_named_before_anything_is_computed(how, tmp_path):
-    run(search_for(trials=1), Objective(), tmp_path)
-    damage(tmp_path / "trials" / "people-tiny_atwu" / "search.json", how)
-    objective = Objective()
-    with pytest.raises(ValueError, match=r"people-tiny_atwu/search\.json"):
-        run(search_for(trials=2), objective, tmp_path)
-    assert not objective.asked
 
 
 def rows(*answers: str) -> tuple[Example, ...]:

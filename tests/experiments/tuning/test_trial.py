@@ -94,11 +94,10 @@ def test_trial_measures_what_the_objective_needs_and_keeps_no_weights(tmp_path, 
 
 def test_trial_that_was_measured_already_is_not_run_again_unless_it_is_another(tmp_path, runs):
     search(tmp_path, trials=1)
-    kept = tmp_path / "trials" / "people-tiny_grad_diff" / "search.json"
-    kept.unlink()  # as if it had been killed just before it was written down
+    (tmp_path / "search.db").unlink()  # as if it had been killed just before it was written down
     assert search(tmp_path, trials=1).trials[0].value == 0.5
     assert len(runs.unlearned) == 1
-    kept.unlink()
+    (tmp_path / "search.db").unlink()
     runs.value = 0.75
     assert search(tmp_path, trials=1, seed=1).trials[0].value == 0.75
     assert len(runs.unlearned) == 2

@@ -25,7 +25,6 @@ class Searches:
 
     def __init__(self) -> None:
         self.seen: list[Search] = []
-        self.folders: list[Path] = []
         self.errors: dict[str, Exception] = {}
         self.pruned: set[str] = set()
 
@@ -33,7 +32,6 @@ class Searches:
         self, search: Search, models: object, queue: object, *, folder: Path, **options: object
     ) -> SearchResult:
         self.seen.append(search)
-        self.folders.append(folder)
         if search.method in self.errors:
             raise self.errors[search.method]
         folder.mkdir(parents=True, exist_ok=True)
@@ -67,6 +65,7 @@ def searches(rows, tmp_path, monkeypatch) -> Searches:
     monkeypatch.setattr("atwu.experiments.tuning.tune.run_search", found)
     monkeypatch.setattr("atwu.experiments.tuning.tune.prepare_models", models)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ATWU_STORAGE", raising=False)
     monkeypatch.setenv("COLUMNS", "200")
     return found
 
@@ -80,20 +79,22 @@ def scale_file(name: str, **values: object) -> str:
     return f"{name}.yaml"
 
 
-def test_transfers_from_one_first_stage_share_its_folder_and_leave_presets_apart(searches, tmp_path):
+def test_transfers_from_one_first_stage_share_its_storage_and_leave_presets_apart(searches, tmp_path):
     for target in ("people-small", "tofu-small"):
         assert run("--method", "grad_diff", "--scale", "people-tiny", "--transfer-to", target).exit_code == 0
-    assert set(searches.folders) == {Path("runs") / "tune-people-tiny"}
+    first = tmp_path / "runs" / "tune-people-tiny" / "search.db"
+    assert {search.storage for search in searches.seen} == {str(first)}
     assert {path.parent.name for path in tmp_path.glob("runs/*/grad_diff.yaml")} == {
         "tune-people-small",
         "tune-tofu-small",
     }
 
 
-def test_searches_lie_in_the_output_that_was_given(searches):
+def test_storage_lies_in_the_output_that_was_given(searches, tmp_path):
     given = ("--method", "grad_diff", "--scale", "people-tiny", "--transfer-to", "people-small", "--output", "mine")
     assert run(*given).exit_code == 0
-    assert set(searches.folders) == {Path("mine")}
+    assert run(*given, "--storage", "elsewhere.db").exit_code == 0
+    assert [search.storage for search in searches.seen[::2]] == [str(tmp_path / "mine" / "search.db"), "elsewhere.db"]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,9 @@ def test_only_what_the_rows_do_not_allow_is_left_out_of_all(searches, rows, monk
     assert {search.method for search in searches.seen} == {"grad_diff"}
 
 
-@pytest.mark.parametrize("error", [ValueError("x holds another search named 'people-tiny/npo'"), OSError("no space")])
+@pytest.mark.parametrize(
+    "error", [ValueError("x.db holds another search named 'people-tiny/npo'"), OSError("no space")]
+)
 def test_any_other_error_ends_all(searches, monkeypatch, error):
     monkeypatch.setattr("atwu.experiments.tuning.tune.METHODS", dict.fromkeys(["grad_diff", "npo", "wga"]))
     searches.errors["npo"] = error

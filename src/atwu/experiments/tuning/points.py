@@ -6,6 +6,7 @@ the same points as one that was not.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import warnings
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from typing import Any
 from atwu._extras import require
 from atwu.methods.options import Range
 
-Point = Mapping[str, int | float]
+Point = Mapping[str, float]
 
 STARTUP_TRIALS = 10
 """Trials at random, the first points among them, before TPE takes over: Optuna's own number."""
@@ -57,9 +58,17 @@ def optuna_trial(space: Mapping[str, Range], point: Point, trial: FinishedTrial 
     """A trial as Optuna keeps it; None for one that runs."""
     optuna = require("optuna", extra="tune")
     states = optuna.trial.TrialState
-    value = None if trial is None else trial.value
-    state = states.RUNNING if trial is None else states.PRUNED if value is None else states.COMPLETE
-    return optuna.trial.create_trial(state=state, value=value, params=dict(point), distributions=distributions(space))
+    state, facts = states.RUNNING, {}
+    if trial is not None:
+        state = states.PRUNED if trial.value is None else states.COMPLETE
+        facts = {"slot": trial.number, **dataclasses.asdict(trial)}
+    return optuna.trial.create_trial(
+        state=state,
+        value=None if trial is None else trial.value,
+        params=dict(point),
+        distributions=distributions(space),
+        user_attrs={name: fact for name, fact in facts.items() if name not in ("number", "value") and fact is not None},
+    )
 
 
 def propose(

@@ -117,8 +117,10 @@ class Search:
     """Of the sampler and of every run."""
     objective: str | None = None
     """A name in `OBJECTIVES`; None for the scale's own."""
+    storage: str | None = field(default=None, repr=False)
+    """Database URL, NAME.db or NAME.journal; None for an SQLite file in the folder of the search."""
     name: str | None = None
-    """What it and its folder are called; None for SCALE/METHOD."""
+    """In the storage; None for SCALE/METHOD."""
     space: Mapping[str, Range] | None = None
     """Option -> range; None for what the method table says."""
     first: Sequence[Point] | None = None
@@ -131,7 +133,7 @@ class Search:
 
     @property
     def label(self) -> str:
-        """Its name."""
+        """Its name in the storage."""
         return self.name or f"{self.scale.name}/{self.method}"
 
     def decided(self, layers: int | None = None) -> Search:

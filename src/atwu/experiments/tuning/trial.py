@@ -69,7 +69,8 @@ def run_search(
 
     Raises:
         NotPossibleError: the rows lack what the method needs.
-        ValueError: settings that cannot run, or the folder holds another search of that name.
+        ValueError: settings that cannot run, a storage that cannot be opened, or one that holds another search of that
+            name.
         ImportError: Optuna is not installed (extra `tune`).
     """
     layers = ModelSource(model=models.target).architecture().get_text_config().num_hidden_layers

@@ -1,9 +1,8 @@
-"""Filling a search's budget: ask for the point of a place, have it run, and keep what came out.
+"""Filling a search's budget: ask for the point of a place, have it run, and keep what came out in the storage.
 
-A search is a folder, whose `search.json` says what is searched and holds the finished trials, each with its place in the
-budget; one process, the driver, decides and writes. With n runs at once the point of a place follows from the results n and
-more places before it, and from the points of those between, which count as bad: it does not depend on which run ends first,
-nor on whether the search was stopped on the way.
+The storage holds finished trials only, each with its place in the budget; one process, the driver, talks to it. With n runs
+at once the point of a place follows from the results n and more places before it, and from the points of those between,
+which count as bad: it does not depend on which run ends first, nor on whether the search was stopped on the way.
 """
 
 from __future__ import annotations
@@ -14,38 +13,24 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from atwu._cache import short_hash
 from atwu._extras import require
-from atwu._files import write_json
 from atwu._progress import bar_of
-from atwu._reading import checked, read_json
 from atwu.experiments.jobs import Jobs, only_here
 from atwu.experiments.queue import Done, Queue, Task, work_off
-from atwu.experiments.tuning.points import FinishedTrial, Point, propose
+from atwu.experiments.tuning.points import FinishedTrial, Point, optuna_trial, propose
 from atwu.experiments.tuning.search import Evaluate, Outcome, PrunedError, Search, SearchResult
+from atwu.experiments.tuning.storage import masked, open_storage, storage_url
 from atwu.training.progress import Say
 
 logger = logging.getLogger(__name__)
 
-SEARCH_NAME = "search.json"
-
-
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """What `search.json` holds."""
-
-    definition: dict[str, Any]
-    trials: list[FinishedTrial]
-
 
 def trials_folder(search: Search, folder: Path) -> Path:
-    """Where a search lies."""
+    """Where the trials of a search lie."""
     return folder / "trials" / search.label.replace("/", "_")
 
 
@@ -64,22 +49,23 @@ def run_trials(
 
     Args:
         evaluate: runs one trial; can be pickled, unless the queue works in this process.
-        what: its definition, which a search of the same name in the folder must share.
+        what: its definition, which a search of the same name in the storage must share.
         needs: models and files of rows that trials read and that lie on this machine.
 
     Raises:
         Exception: what a trial failed with; the search can be continued.
-        ValueError: the folder holds another search of that name or a damaged one, or another command is at work on it.
+        ValueError: the storage holds another search of that name, or another command is at work on it.
     """
     place_folder = trials_folder(search, Path(folder))
     with _quiet_optuna(), only_here(place_folder):
-        known = _known(search, place_folder, what)
+        study = _open_study(search, Path(folder), what)
+        known = _finished(study)
         if there := sum(place in known for place in range(search.trials)):
             say(f"{search.label}: {there} of {search.trials} trials are there already")
         if there < search.trials:
             task = Task(run_trial, (evaluate,), needs=needs)
             with bar_of(total=search.trials, desc=search.label, unit="trial", shown=progress, initial=there) as bar:
-                _fill(search, task, queue, known, place_folder, what, bar)
+                _fill(search, task, queue, study, known, place_folder, what, bar)
         return _result(search, known)
 
 
@@ -87,12 +73,13 @@ def _fill(
     search: Search,
     task: Task,
     queue: Queue,
+    study: Any,
     known: dict[int, FinishedTrial],
     folder: Path,
     what: Mapping[str, Any],
     bar: Any,
 ) -> None:
-    """Run the trials that are missing, and add them to the folder and to what is known."""
+    """Run the trials that are missing, and add them to the study and to what is known."""
     jobs, slots, points = Jobs(folder), queue.slots, {place: trial.point for place, trial in known.items()}
 
     def show() -> None:
@@ -118,9 +105,11 @@ def _fill(
         return place, dataclasses.replace(task, args=(*task.args, place, point), folder=own)
 
     def finish(place: int, done: Done) -> None:
-        known[place] = done.get()
-        kept = _Kept(dict(what), [known[number] for number in sorted(known)])
-        write_json(folder / SEARCH_NAME, dataclasses.asdict(kept))
+        trial = done.get()
+        if place in _finished(study):
+            raise ValueError(f"another command is at work on {search.label} in the same storage; wait for it.")
+        study.add_trial(optuna_trial(search.space or {}, trial.point, trial))
+        known[place] = trial
         show()
 
     show()
@@ -145,23 +134,38 @@ def run_trial(
     return FinishedTrial(place, point, outcome.value, seconds, outcome.forget, outcome.retain)
 
 
-def _known(search: Search, folder: Path, what: Mapping[str, Any]) -> dict[int, FinishedTrial]:
-    """Place -> its trial, of those that are finished.
+def _open_study(search: Search, folder: Path, what: Mapping[str, Any]) -> Any:
+    """The search in its storage, made there if need be.
 
     Raises:
-        ValueError: the folder holds another search, or its file is damaged.
+        ValueError: the storage holds another search of that name.
     """
-    file = folder / SEARCH_NAME
-    if not file.is_file():
-        return {}
-    kept = checked(read_json(file), TypeAdapter(_Kept), what=str(file))
-    if changed := differences(kept.definition, what):
+    optuna = require("optuna", extra="tune")
+    url = storage_url(search.storage, folder)
+    study = optuna.create_study(
+        study_name=search.label, storage=open_storage(url), direction="maximize", load_if_exists=True
+    )
+    there = study.user_attrs.get("definition")
+    if there is None:
+        study.set_user_attr("definition", dict(what))
+    elif changed := differences(there, what):
         more = f" and {len(changed) - 4} more" if len(changed) > 4 else ""
         raise ValueError(
-            f"{folder} holds another search named {search.label!r}: {'; '.join(changed[:4])}{more}. Continue it with its "
-            "own settings, or choose another folder."
+            f"{masked(url)} holds another search named {search.label!r}: {'; '.join(changed[:4])}{more}. Continue it with "
+            "its own settings, or choose another name, folder or storage."
         )
-    return {trial.number: trial for trial in kept.trials}
+    return study
+
+
+def _finished(study: Any) -> dict[int, FinishedTrial]:
+    """Place -> its trial, as the storage has it."""
+    states = require("optuna.trial", extra="tune").TrialState
+    found: dict[int, FinishedTrial] = {}
+    for trial in study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED)):
+        facts = dict(trial.user_attrs)
+        value, place = trial.value if trial.state == states.COMPLETE else None, int(facts.pop("slot"))
+        found.setdefault(place, FinishedTrial(number=place, value=value, **facts))
+    return found
 
 
 def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:

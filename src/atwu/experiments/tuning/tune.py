@@ -24,6 +24,7 @@ from atwu.experiments.study.spec import Variant, read_study
 from atwu.experiments.targets import Models, prepare_models
 from atwu.experiments.tuning.results import check_preset, write_results
 from atwu.experiments.tuning.search import AllPrunedError, NotPossibleError, Search, SearchResult
+from atwu.experiments.tuning.storage import FILE_NAME, check_storage, storage_url
 from atwu.experiments.tuning.trial import check_rows, run_search
 from atwu.methods.options import Range
 from atwu.methods.plugins import load_plugins
@@ -90,9 +91,8 @@ class Tuning:
     transfer_to: str | None
     """Where the learning rate is searched again, as it was given."""
     folder: Path
-    """For presets, and all trials as JSON."""
-    searches: Path
-    """For the searches, which transfers from one first stage share."""
+    """For presets and trials."""
+    storage: str
     trials: int = 20
     transfer_trials: int = TRANSFER_TRIALS
     objective: str | None = None
@@ -106,7 +106,9 @@ class Tuning:
     def search(self, line: Variant, scale: Scale) -> Search:
         """The search for a line at a scale."""
         named = None if line.label == line.method else f"{scale.name}/{line_name(line.label)}"
-        return Search(line.method, scale, line.options, self.trials, self.seed, self.objective, name=named)
+        return Search(
+            line.method, scale, line.options, self.trials, self.seed, self.objective, storage=self.storage, name=named
+        )
 
     def command(self, line: Variant, fixed: Sequence[str] = ()) -> str:
         """The command for one line, with scales as they were given and without what changes no result."""
@@ -129,6 +131,7 @@ def decide(
     scale: str | None = None,
     transfer_to: str | None = None,
     output: Path | None = None,
+    storage: str | None = None,
     **numbers: Any,
 ) -> Tuning:
     """What is to be tuned, from what was asked for.
@@ -138,7 +141,8 @@ def decide(
         options: of all runs, fixed.
         scale: instead of the benchmark; default: the study's, else the surrogate of `transfer_to`, that scale itself, or
             people-tiny.
-        output: folder; default runs/tune-SCALE, the scale that presets are for. Searches then lie in that of the first stage.
+        output: folder; default runs/tune-SCALE, the scale that presets are for.
+        storage: of the trials; default an SQLite file in the output, else in that of the first stage.
 
     Raises:
         ValueError: unknown names, settings that cannot run, or options that no preset can hold.
@@ -178,7 +182,7 @@ def decide(
         here=here,
         transfer_to=transfer_to,
         folder=output or Path("runs") / f"tune-{there.name}",
-        searches=output or Path("runs") / f"tune-{here.name}",
+        storage=storage or str((output or Path("runs") / f"tune-{here.name}").absolute() / FILE_NAME),
         **numbers,
     )
     for line in lines:
@@ -211,6 +215,7 @@ def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say
         ValueError: a method that was named cannot be tuned with these rows, or is unknown to those who do the work, or settings
             cannot run.
     """
+    check_storage(storage_url(tuning.storage, tuning.folder))
     check_workers(queue, (line.method for line in tuning.lines), (line.options for line in tuning.lines), ())
     here, there = tuning.here, tuning.there
     ready: dict[str, Models] = {}
@@ -224,7 +229,7 @@ def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say
         return ready[scale.name]
 
     def run(search: Search) -> SearchResult:
-        return run_search(search, models_of(search.scale), queue, folder=tuning.searches, progress=True, say=say)
+        return run_search(search, models_of(search.scale), queue, folder=tuning.folder, progress=True, say=say)
 
     for line in tuning.lines:
         name, search = line.label, tuning.search(line, there)

@@ -1,0 +1,81 @@
+"""Storages by what the user gives, and passwords that are never shown."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from atwu.experiments.queue import Here
+from atwu.experiments.scales import find_scale
+from atwu.experiments.tuning.search import Outcome, Search
+from atwu.experiments.tuning.storage import check_storage, masked, storage_url
+from atwu.experiments.tuning.trials import run_trials
+from atwu.experiments.tuning.tune import decide, tune_methods
+from tests.damage import damage
+
+SECRET = "s3cret-Kelbury"
+
+
+def test_storages_are_told_apart_by_their_names(tmp_path):
+    assert storage_url(None, tmp_path) == f"sqlite:///{tmp_path}/search.db"
+    assert storage_url(f"{tmp_path}/mine.db", tmp_path) == f"sqlite:///{tmp_path}/mine.db"
+    assert storage_url(f"{tmp_path}/mine.journal", tmp_path) == f"{tmp_path}/mine.journal"
+    for scheme in ("postgres", "postgresql", "postgresql+psycopg"):
+        assert storage_url(f"{scheme}://orla@host/db", tmp_path) == "postgresql+psycopg://orla@host/db"
+    assert storage_url("mysql+pymysql://orla@host/db", tmp_path) == "mysql+pymysql://orla@host/db"
+    with pytest.raises(ValueError, match=r"NAME.db \(SQLite\) or NAME.journal, or a URL"):
+        storage_url("mine.txt", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        (f"postgresql://orla:{SECRET}@host:5432/db", "postgresql://orla:***@host:5432/db"),
+        (f"postgresql://orla:p@{SECRET}@host/db", "postgresql://orla:***@host/db"),
+        (f"postgresql://orla@host/db?password={SECRET}&connect_timeout=3", "postgresql://orla@host/db?password=***"),
+        (f"postgresql+psycopg://:{SECRET}@/db?host=/run", "postgresql+psycopg://:***@/db?host=/run"),
+        ("sqlite:////data/search.db", "sqlite:////data/search.db"),
+        ("/data/search.journal", "/data/search.journal"),
+    ],
+)
+def test_passwords_are_masked(url, shown):
+    assert masked(url).startswith(shown)
+    assert SECRET not in masked(url)
+
+
+@pytest.mark.parametrize("name", ["a#1", "a?1", "a%231", "ä b"])
+def test_folder_may_have_any_name(tmp_path, name):
+    folder = tmp_path / name
+    search = Search("grad_diff", find_scale("people-tiny"), trials=1).decided()
+    run_trials(search, lambda place, point, folder: Outcome(1.0), Here(), folder=folder, what={})
+    assert (folder / "search.db").is_file()
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    mine = dataclasses.replace(search, storage=str(folder / "mine.db"))
+    run_trials(mine, lambda place, point, folder: Outcome(1.0), Here(), folder=folder, what={})
+    assert (folder / "mine.db").is_file()
+
+
+def test_storage_that_cannot_be_opened_is_named_without_its_password(tmp_path):
+    pytest.importorskip("psycopg")
+    url = f"postgresql://orla:{SECRET}@127.0.0.1:1/db?connect_timeout=2"
+    search = Search("grad_diff", find_scale("people-tiny"), trials=1, storage=url).decided()
+    assert SECRET not in repr(search)
+    with pytest.raises(
+        ValueError, match=r"cannot open the storage postgresql\+psycopg://orla:\*\*\*@127.0.0.1:1"
+    ) as error:
+        run_trials(search, lambda place, point, folder: Outcome(1.0), Here(), folder=tmp_path, what={})
+    assert SECRET not in str(error.value)
+
+
+@pytest.mark.parametrize("how", ["truncated", "zeroed"])
+def test_a_damaged_file_is_told_before_anything_is_computed(how, tmp_path):
+    search = Search("grad_diff", find_scale("people-tiny"), trials=1).decided()
+    run_trials(search, lambda place, point, folder: Outcome(1.0), Here(), folder=tmp_path, what={})
+    check_storage(storage_url(None, tmp_path))
+    for neighbour in tmp_path.glob("search.db-*"):
+        neighbour.unlink()
+    damage(tmp_path / "search.db", how)
+    tuning = decide(["grad_diff"], benchmark="people", output=tmp_path, trials=1)
+    with pytest.raises(ValueError, match=r"search\.db is damaged and holds no readable search .* begin anew"):
+        tune_methods(tuning, Here())
