@@ -101,27 +101,24 @@ def over_seeds(results: Sequence[EvalResult], *, references: Sequence[EvalResult
         if any(rows.ids != first.rows[split].ids for split, rows in other.rows.items() if split in first.rows):
             raise ValueError(f"{first.model} and {other.model} were measured on different rows and cannot be averaged.")
     sides = [sides_of(result, references) for result in results]
-    sets: dict[str, dict[str, MetricValue]] = {}
-    for split in dict.fromkeys(split for result in results for split in result.sets):
-        shown = [result.sets.get(split, {}) for result in results]
-        sets[split] = {}
-        for metric in dict.fromkeys(metric for metrics in shown for metric in metrics):
-            estimates = [side.this.mean(split, metric) if side.this.has(split, metric) else None for side in sides]
-            sets[split][metric] = _mean([metrics.get(metric) for metrics in shown], estimates)
     derived = [derivations(side) for side in sides]
-    overall = {
-        metric: _mean(
-            [result.overall.get(metric) for result in results],
-            [found[metric].estimate if metric in found else None for found in derived],
-        )
-        for metric in dict.fromkeys(metric for result in results for metric in result.overall)
-    }
+
+    def estimates(split: str, metric: str) -> list[Estimate | None]:
+        if split == OVERALL:
+            return [found[metric].estimate if metric in found else None for found in derived]
+        return [side.this.mean(split, metric) if side.this.has(split, metric) else None for side in sides]
+
+    def means(split: str, shown: Sequence[Mapping[str, MetricValue]]) -> dict[str, MetricValue]:
+        names = dict.fromkeys(metric for metrics in shown for metric in metrics)
+        return {name: _mean([metrics.get(name) for metrics in shown], estimates(split, name)) for name in names}
+
+    splits = dict.fromkeys(split for result in results for split in result.sets)
     return dataclasses.replace(
         first,
         model=name,
         fingerprint=first.fingerprint if len(distinct) == 1 else short_hash([result.fingerprint for result in results]),
-        sets=sets,
-        overall=overall,
+        sets={split: means(split, [result.sets.get(split, {}) for result in results]) for split in splits},
+        overall=means(OVERALL, [result.overall for result in results]),
         rows={},
         curves={},
         cost=_summed([result.cost for result in results]),

@@ -87,9 +87,6 @@ def set_values(numbers: Numbers, recorded: Mapping[str, Mapping[str, Recorded]])
     """What is shown of every set: mean, spread over rows and interval of each metric."""
     shown: dict[str, dict[str, MetricValue]] = {}
     for split, metrics in recorded.items():
-        if not any(kept.shown for kept in metrics.values()):
-            continue
-        shown[split] = {}
         for name, kept in metrics.items():
             if not kept.shown:
                 continue
@@ -97,7 +94,7 @@ def set_values(numbers: Numbers, recorded: Mapping[str, Mapping[str, Recorded]])
             known = values[np.isfinite(values)]
             draws = numbers.weights(split)
             low, high = draws.mean(values).interval() or (None, None)
-            shown[split][name] = MetricValue(
+            shown.setdefault(split, {})[name] = MetricValue(
                 value=float(known.mean()) if known.size else None,
                 n=int(known.size),
                 direction=kept.direction,

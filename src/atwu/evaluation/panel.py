@@ -6,7 +6,7 @@ import importlib
 import importlib.metadata
 import logging
 import pkgutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeGuard, TypeVar
 
@@ -142,28 +142,24 @@ def chosen(
     """
     there = all_metrics()
     have = set(sets) | ({ROWS} if set(sets) - set(APART) else set())
+
+    def lacking(metric: type[Metric]) -> str | None:
+        if missing := [need for need in metric.needs if need not in have]:
+            return f"{' and '.join(missing)} rows, which are not given"
+        if metric.needs_weights and not weights:
+            return "the model's weights; an endpoint only generates"
+        if metric.needs_plain_weights and not plain:
+            return "plain weights; those of this model are rounded to few bits"
+        return None
+
     if names is None or names == "all":
-        wanted = [
-            name
-            for name, metric in there.items()
-            if set(metric.needs) <= have
-            and (weights or not metric.needs_weights)
-            and (plain or not metric.needs_plain_weights)
-            and (names == "all" or metric.default)
-        ]
+        fitting = [name for name, metric in there.items() if lacking(metric) is None]
+        wanted = [name for name in fitting if names == "all" or there[name].default]
     else:
         wanted = [names] if isinstance(names, str) else list(names)
         for name in wanted:
-            metric = find_metric(name)
-            missing = [need for need in metric.needs if need not in have]
-            if missing:
-                raise ValueError(f"the metrics {name!r} need {' and '.join(missing)} rows, which are not given.")
-            if metric.needs_weights and not weights:
-                raise ValueError(f"the metrics {name!r} need the model's weights; an endpoint only generates.")
-            if metric.needs_plain_weights and not plain:
-                raise ValueError(
-                    f"the metrics {name!r} need plain weights; those of this model are rounded to few bits."
-                )
+            if what := lacking(find_metric(name)):
+                raise ValueError(f"the metrics {name!r} need {what}.")
     return [name for name, metric in there.items() if name in wanted and (metric.of_references or not references)]
 
 
@@ -191,17 +187,12 @@ def find_column(name: str, split: str | None = None) -> tuple[type[Metric], Colu
     """
     found = [
         (metric, column, field)
-        for metric, column in _columns()
+        for metric in all_metrics().values()
+        for column in metric.columns
         if (split is None and TASKS not in column.sets) or (split is not None and column.on(split))
         if (field := column.field(name)) is not None
     ]
     return min(found, key=lambda each: bool(each[2]), default=None)  # a name of its own before one with a field
-
-
-def _columns() -> Iterator[tuple[type[Metric], Column]]:
-    for metric in all_metrics().values():
-        for column in metric.columns:
-            yield metric, column
 
 
 def short_name(name: str, split: str | None = None) -> str:

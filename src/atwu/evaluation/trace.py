@@ -23,7 +23,7 @@ from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import Example
 from atwu.evaluation.auxiliary import auxiliary_of
 from atwu.evaluation.induced import ScoreContext, scored_weightings, token_scores
-from atwu.evaluation.metrics.scores import score_aurocs
+from atwu.evaluation.metrics.scores import score_auroc
 from atwu.evaluation.result import STRICT
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.evaluation.token_scores import word_scores
@@ -152,7 +152,7 @@ class WeightTrace(TrainerCallback):
         if any(look["step"] == step for look in self._looks):
             return
         begun = time.perf_counter()
-        look: dict[str, Any] = {"step": step, "auroc": {}, "scores": {}, "words": {}}
+        look: dict[str, Any] = {"step": step, "auroc": {}, "scores": {}}
         for name, encoded in self._encoded.items():
             examples = self._examples[name]
             tokens = read_tokens(self._trainer.model, encoded, scorer=self._trainer.scorer)
@@ -169,13 +169,10 @@ class WeightTrace(TrainerCallback):
                 word_scores(example.answer, row.offsets, values)
                 for example, row, values in zip(examples[: self._shown], tokens, found, strict=False)
             ]
-            look["words"][name] = [[[word.start, word.end] for word in row] for row in words]
             look["scores"][name] = [
                 [None if word.score is None else round(word.score, 3) for word in row] for row in words
             ]
-            values = [
-                value for value in score_aurocs(context, [self._weighting])[self._weighting].values if value is not None
-            ]
+            values = [value for value in score_auroc(found, tokens).values if value is not None]
             look["auroc"][name] = round(float(np.mean(values)), 4) if values else None
         look["seconds"] = round(time.perf_counter() - begun, 3)
         self._looks.append(look)
@@ -193,17 +190,16 @@ class WeightTrace(TrainerCallback):
                 question=example.question,
                 answer=example.answer,
                 forget_spans=example.forget_spans,
-                words=tuple((start, end) for start, end in self._looks[0]["words"][name][place]),
+                words=tuple((word.start, word.end) for word in word_scores(example.answer, (), ())),
                 scores=tuple(tuple(look["scores"][name][place]) for look in self._looks),
             )
             for name in self._encoded
             for place, example in enumerate(self._examples[name][: self._shown])
         ]
-        names = list(self._encoded)
         return Trace(
             weighting=self._weighting,
             steps=tuple(look["step"] for look in self._looks),
             rows=tuple(rows),
-            auroc={name: tuple(look["auroc"][name] for look in self._looks) for name in names},
+            auroc={name: tuple(look["auroc"][name] for look in self._looks) for name in self._encoded},
             seconds=round(sum(look["seconds"] for look in self._looks), 3),
         )

@@ -133,36 +133,35 @@ class Usage:
         """Calls made now, failed ones included."""
         self.stored = 0
         """Calls answered from the store."""
+        self.prompt_tokens = 0
+        """Of all replies used, sent now or stored, each counted once, and of tries that may have been billed for nothing."""
+        self.completion_tokens = 0
+        """The same for the replies."""
         self._budget = budget
-        self._used: dict[str, tuple[int, int]] = {}
-        """Tokens of prompt and reply, by the reply's key."""
-        self._wasted: list[tuple[int, int]] = []
+        self._used: set[str] = set()
 
     def use(self, key: str, prompt: int, completion: int, *, stored: bool) -> None:
         """Count a reply, once."""
         if key not in self._used:
+            self._used.add(key)
             self.stored += stored
-            self._used[key] = (prompt, completion)
+            self._add(prompt, completion)
 
     def waste(self, request: ChatRequest, prompt: int, completion: int) -> None:
         """Count a try that gave nothing; without token counts, as much as it can have used."""
-        known = prompt or completion
-        self._wasted.append((prompt, completion) if known else (prompt_tokens(request), request.max_tokens))
+        if prompt or completion:
+            self._add(prompt, completion)
+        else:
+            self._add(prompt_tokens(request), request.max_tokens)
+
+    def _add(self, prompt: int, completion: int) -> None:
+        self.prompt_tokens += prompt
+        self.completion_tokens += completion
 
     @property
     def replies(self) -> int:
         """Distinct replies used, sent now or stored."""
         return len(self._used)
-
-    @property
-    def prompt_tokens(self) -> int:
-        """Of all replies used, sent now or stored, each counted once, and of tries that may have been billed for nothing."""
-        return sum(prompt for prompt, _ in (*self._used.values(), *self._wasted))
-
-    @property
-    def completion_tokens(self) -> int:
-        """The same for the replies."""
-        return sum(completion for _, completion in (*self._used.values(), *self._wasted))
 
     @property
     def usd(self) -> float | None:

@@ -99,17 +99,9 @@ def test_frozen_weights_are_trained_too_and_stay_frozen(world):
     assert not any(weight.requires_grad for weight in model.parameters())
 
 
-def test_bad_numbers_and_divergence_leave_the_model_alone(world):
+def test_divergence_leaves_the_model_alone(world):
     model, rows = world
     fingerprint = model_fingerprint(model)
-    for steps, rate, size in ((-1, 1e-3, 8), (1, 0.0, 8), (1, 1e-3, 0)):
-        with (
-            pytest.raises(ValueError, match="relearning needs"),
-            relearned(model, rows, steps=steps, learning_rate=rate, batch_size=size),
-        ):
-            pass
-    with pytest.raises(ValueError, match="at least one row"), relearned(model, [], steps=1, learning_rate=1e-3):
-        pass
     with (
         pytest.raises(FloatingPointError, match="not finite at step 2 with learning rate 1e\\+30; lower it"),
         relearned(model, rows, steps=5, learning_rate=1e30),

@@ -55,7 +55,6 @@ def test_worked_example_per_row_and_pooled():
     found = score_aurocs(context_of([[0.1, 0.9, 0.2], [0.95, 0.99, 0.97]], [[0, 1, 0], [0, 1, 0]]))["scorer"]
     assert found.values == (1.0, 1.0)
     assert found.pooled == 0.75
-    assert found.unlabelled == 0
     np.testing.assert_allclose(found.curve.tpr, [0, 0.5, 0.5, 0.5, 1, 1, 1])
     np.testing.assert_allclose(found.curve.fpr, [0, 0, 0.25, 0.5, 0.5, 0.75, 1])
 
@@ -64,7 +63,6 @@ def test_rows_without_labels_and_of_one_class_have_no_value():
     context = context_of([[0.1, 0.9, 0.2]] * 4, [None, [0, 1, 0], [0, 0, 0], [1, 0, 0]])
     found = score_aurocs(context)["scorer"]
     assert found.values == (None, 1.0, None, 0.0)
-    assert found.unlabelled == 1
     # Secrets .9 and .1 against .1 .2, .1 .9 .2 and .9 .2: wins 5 + 2 halves, and 2 halves, of 14 pairs.
     assert found.pooled == pytest.approx(7 / 14)
 

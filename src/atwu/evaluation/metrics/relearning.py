@@ -59,20 +59,13 @@ def relearned(
         lora_r: rank of adapters that are trained instead of every weight, which takes hardly any memory.
 
     Raises:
-        ValueError: no rows, a number out of range, or adapters on a model that has some.
+        ValueError: adapters on a model that has some.
         FloatingPointError: loss or gradient is not finite; the model is restored.
     """
     import torch
 
     from atwu.evaluation.weights import restored
 
-    if not rows:
-        raise ValueError("nothing to relearn from: give at least one row.")
-    if steps < 0 or learning_rate <= 0 or batch_size < 1:
-        raise ValueError(
-            "relearning needs steps >= 0, learning_rate > 0 and batch_size >= 1; "
-            f"got {steps}, {learning_rate:g} and {batch_size}."
-        )
     bare = [dataclasses.replace(row, token_labels=None) for row in rows]
     order = _order(len(bare), min(batch_size, len(bare)), seed)
     with restored(model) if lora_r is None else _adapted(model, lora_r, seed):

@@ -29,8 +29,6 @@ class ScoreAuroc:
     """AUROC over the tokens of all labelled rows together; None when they are all of one class."""
     curve: RocCurve
     """The pooled curve in at most `MAX_POINTS` points; without points where `pooled` is None."""
-    unlabelled: int
-    """Rows left out because they have no labels."""
 
 
 def score_aurocs(context: ScoreContext, names: Iterable[str] | None = None) -> dict[str, ScoreAuroc]:
@@ -45,7 +43,7 @@ def score_aurocs(context: ScoreContext, names: Iterable[str] | None = None) -> d
 
     if names is None:
         names = [name for name in available(context.there) if name != "labels"]
-    return {name: _measured(found, context.tokens) for name, found in token_scores(context, names).items()}
+    return {name: score_auroc(found, context.tokens) for name, found in token_scores(context, names).items()}
 
 
 def thinned(curve: RocCurve, points: int = MAX_POINTS) -> RocCurve:
@@ -113,7 +111,8 @@ class Scores(Metric):
         session.curves["pooled_roc"] = curves
 
 
-def _measured(scores: Sequence[FloatArray], rows: Sequence[TokenRow]) -> ScoreAuroc:
+def score_auroc(scores: Sequence[FloatArray], rows: Sequence[TokenRow]) -> ScoreAuroc:
+    """Measure one score, which has one array of shape (tokens,) per row."""
     import numpy as np
 
     from atwu.evaluation.token_scores import RocCurve, auroc, per_sample_auroc, roc
@@ -130,5 +129,4 @@ def _measured(scores: Sequence[FloatArray], rows: Sequence[TokenRow]) -> ScoreAu
         values=tuple(None if row.labels is None else next(single) for row in rows),
         pooled=auroc(*pooled) if pooled else None,
         curve=thinned(roc(*pooled)) if pooled else RocCurve(np.empty(0), np.empty(0)),
-        unlabelled=len(rows) - len(labels),
     )

@@ -75,13 +75,9 @@ def harness(
 
     Raises:
         ImportError: without the extra `lm-eval`.
-        ValueError: for an unknown task (the text names close ones), no task, or a number out of range.
+        ValueError: for an unknown task (the text names close ones), or a folder that is none.
         RuntimeError: on a process of a distributed run that the harness gives no result to.
     """
-    if isinstance(tasks, str) or not tasks:
-        raise ValueError(f"tasks must be a list with at least one name, such as ['mmlu'], got {tasks!r}.")
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit must be at least 1, got {limit}.")
     evaluator = require("lm_eval.evaluator", extra=_EXTRA)
     adapter = require("lm_eval.models.huggingface", extra=_EXTRA).HFLM
     with ExitStack() as stack:

@@ -7,56 +7,18 @@ import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from atwu._reading import read_yaml
 from atwu.judge.rules.numerals import listed, with_digits
 
 ARTICLES = frozenset(listed("a an the"))
 PASSED_OVER = ARTICLES | {"and"}
-FUNCTION_WORDS = ARTICLES | frozenset(
-    listed(
-        "across against along among around behind beneath beside beyond inside outside toward towards throughout "
-        "about after again all also although am among and any are as at be became because been before being between both "
-        "but by ca can could did do does doing done during each ever every few for from had has have having he her hers "
-        "here him his how however i if in into is it its itself just may me might mine more most much must my nor not of "
-        "off on once only onto or other our out over own per she should since so some such than that their them then there "
-        "these they this those though through thus to too under until up upon us very was we were what when where which "
-        "while who whom whose why will with within without wo would yes no you your "
-        "named called known name names call title titled indeed truth course fact mr mrs ms dr"
-    )
-)
-
-_ALIASES = {
-    "univ": "university", "dr": "doctor", "mister": "mr", "ln": "lane", "rd": "road", "ave": "avenue",
-    "gray": "grey", "meter": "metre", "kilometer": "kilometre",
-    "centimeter": "centimetre", "liter": "litre", "mum": "mother", "mom": "mother", "dad": "father", "gran": "grandmother",
-    "eur": "euro", "usd": "dollar", "color": "colour", "dept": "department", "prof": "professor", "mt": "mount",
-    "sankt": "saint", "santa": "saint", "gaol": "jail", "mariner": "sailor", "mont": "mount",
-}  # fmt: skip
-
-_FORMS = (
-    "win won, leave left, lose lost loss, write wrote written, give gave given, grow grew grown, "
-    "take took taken, buy bought, sell sold sale, teach taught, bring brought, think thought, find found, "
-    "keep kept, sleep slept, hide hid hidden, break broke broken, speak spoke spoken, steal stole stolen, "
-    "choose chose chosen, wear wore worn, hold held, tell told, go goes went gone, come came, become became, "
-    "begin began begun, sing sang sung, swim swam swum, drive drove driven driver, ride rode ridden rider, fall fell fallen, "
-    "eat ate eaten, know knew known, fly flew flown, draw drew drawn, blow blew blown, build built, send sent, "
-    "spend spent, lend lent, feed fed, lead led, meet met, fight fought, catch caught, hear heard, make made maker, "
-    "pay paid, say said, stand stood, understand understood, sit sat, shoot shot, burn burnt, learn learnt, "
-    "forget forgot forgotten, bear bore born birth, wake woke woken, rise rose risen, sink sank sunk, "
-    "freeze froze frozen, child children, man men, woman women, wife wives, goose geese, foot feet, tooth teeth, "
-    "mouse mice, life lives, bury burial, die dead death, arrive arrival, see saw seen sight, refuse refusal, "
-    "survive survival, discover discovery, destroy destruction, decide decision, explode explosion, "
-    "succeed success, speak speech, weigh weight, deep depth, long length, wide width, high height, "
-    "poor poverty, proud pride, "
-    "lonely loneliness, fail failure, noisy noise noisily, angry anger, hungry hunger, jealous jealousy, "
-    "poison poisonous, marry marriage, "
-    "choose choice, run ran, explore exploration, deliver delivery, rob robbery, mock mockery, grow growth, "
-    "steal theft, divorce divorced"
-)
-"""Forms no stemmer finds; the first of each group stands for the others."""
-
-_IRREGULAR = {form: entry.split()[0] for entry in _FORMS.split(", ") for form in entry.split()[1:]}
+_TABLES: dict[str, Any] = read_yaml(Path(__file__).with_suffix(".yaml"))
+FUNCTION_WORDS = ARTICLES | frozenset(listed(_TABLES["function_words"]))
+_ALIASES: dict[str, str] = _TABLES["aliases"]
+_IRREGULAR = {form: entry.split()[0] for entry in _TABLES["forms"] for form in entry.split()[1:]}
 _QUOTES = str.maketrans({"’": "'", "‘": "'", "`": "'", "´": "'", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"'})
 _NOT = re.compile(r"n't\b", re.I)
 _CLITIC = re.compile(r"(?<=\w)'(?:s|d|ll|ve|re|m)\b|(?<=s)'(?=\s|$)", re.I)
