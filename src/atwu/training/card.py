@@ -2,91 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path, PurePath
 from typing import Any
 
 
 def model_card(record: Mapping[str, Any]) -> str:
     """Markdown for a finished run, from its `run.json` record."""
-    source = record["starting_model"]
-    name = _short(source["model"]) if source["model"] else "a model in memory"
-    if source["scratch"]:
-        name = f"a new model of shape {source['scratch']}"
-    result = record["result"]
-    adapter = result["kind"] == "adapter"
-    front = ["---", f"library_name: {'peft' if adapter else 'transformers'}"]
-    if adapter and _short(source["model"]) == source["model"]:
-        front += [f"base_model: {source['model']}"]
-    front += ["tags:", "- atwu", *(["- lora"] if adapter else [])]
-    front += ["- unlearning", "---"] if record["command"] == "unlearn" else ["---"]
-    rows = "\n".join(
-        f"| {split} | {public_text(data['source'] or 'in memory')} | {data['rows']} |"
-        for split, data in record["data"].items()
-    )
-    if record["command"] == "unlearn":
-        recipe = record["recipe"]
-        title = f"Unlearned with {record['method']}"
-        numbers = ", ".join(f"{key} {value:g}" for key, value in recipe["values"].items())
-        what = (
-            f"`{name}` after unlearning a forget set: weighting **{recipe['weighting']}**, forget loss "
-            f"**{recipe['forget_loss']}**, retain loss **{recipe['retain_loss']}** ({numbers})."
-        )
-        limits = (
-            "Unlearning lowers the model's tendency to state the forget set. It is not a proof of deletion: measure it with "
-            "`atwu evaluate`, and expect some knowledge to return under further training."
-        )
-    else:
-        title, what = "Fine-tuned model", f"`{name}` after supervised training on answers."
-        limits = "The model is likely to repeat its training rows word for word."
-    versions = ", ".join(f"{package} {version}" for package, version in record["versions"].items())
-    return "\n".join(
-        [
-            *front,
-            "",
-            f"# {title}",
-            "",
-            what,
-            "",
-            *_about_adapters(result, name),
-            "| rows | source | count |",
-            "|---|---|---|",
-            rows,
-            "",
-            f"{record['steps']} optimizer steps, {record['train_seconds']:.0f} s, seed {record['seed']}; {versions}. "
-            "All settings are in `run.json`, the course of the training in `log.jsonl`.",
-            "",
-            limits,
-            "",
-            "```json",
-            json.dumps(
-                {"starting_model_fingerprint": source["fingerprint"], "fingerprint": record["result_fingerprint"]}
-            ),
-            "```",
-            "",
-        ]
-    )
+    from jinja2 import Environment, StrictUndefined
 
-
-def _about_adapters(result: Mapping[str, Any], base: str) -> list[str]:
-    lora = result["lora"]
-    if lora is None:
-        return []
-    where = ", ".join(lora["targets"] or ["every linear layer of the decoder that an adapter can change"])
-    if lora["layers"] is not None:
-        where += " of layers " + ", ".join(map(str, lora["layers"]))
-    trained = f"Trained as LoRA adapters of rank {lora['r']} (alpha {lora['alpha']:g}) on {where}"
-    if result["kind"] == "merged":
-        return [f"{trained}, merged into the weights.", ""]
-    return [
-        f"{trained}; this folder holds the adapters alone and needs `{base}`. "
-        "`peft.AutoPeftModelForCausalLM.from_pretrained` loads both, and so does `atwu evaluate`; where the base model "
-        "is elsewhere, add `--base`.",
-        "",
-    ]
+    text = resources.files(__package__).joinpath("card.md").read_text(encoding="utf-8")
+    template = Environment(trim_blocks=True, undefined=StrictUndefined, keep_trailing_newline=True).from_string(text)
+    source, result = record["starting_model"], record["result"]
+    base = _short(source["model"]) if source["model"] else "a model in memory"
+    return template.render(
+        {"recipe": None} | dict(record),
+        source=source,
+        base=base,
+        name=f"a new model of shape {source['scratch']}" if source["scratch"] else base,
+        adapter=result["kind"] == "adapter",
+        lora=result["lora"],
+        public=public_text,
+    )
 
 
 def public_record(record: Any) -> Any:
