@@ -40,7 +40,7 @@ def test_every_study_plans_what_was_published(table, command, tmp_path):
         asked.scale,
         output=tmp_path,
         wordings=asked.wordings or (),
-        configurations=asked.configuration or (),
+        configurations=asked.configuration,
     )
     assert {run.config(found.scale).configuration for run in found.runs} == {"authors"}
     if table == "–":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from atwu.cli.options import option
+from atwu.cli.options import option, values_of
 from atwu.cli.output import say
 from atwu.cli.shared import DEVICE, ROWS
 from atwu.modeling.opening import Loading
@@ -61,16 +61,8 @@ class Export:
         exported = export(
             self.run_folder,
             self.form,
-            output=self.output,
-            forget=self.forget,
-            retain=self.retain,
-            unseen=self.unseen,
-            gguf_type=self.gguf_type,
-            llama_cpp=self.llama_cpp,
-            retain_limit=self.retain_limit,
-            loading=self.loading,
-            device=self.device,
-            overwrite=self.overwrite,
+            **values_of(self, "output", "overwrite", "forget", "retain", "unseen", "retain_limit"),
+            **values_of(self, "gguf_type", "llama_cpp", "loading", "device"),
             say=say,
         )
         say(f"exported to {exported.model} ({exported.bytes / 1e6:.1f} MB)")

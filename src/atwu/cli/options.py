@@ -161,6 +161,11 @@ def built(source: type, given: Mapping[str, Any]) -> Any:
     return source(**values, **{each.name: left for each in last})
 
 
+def values_of(command: Any, *names: str) -> dict[str, Any]:
+    """Some fields of a command, for a function that takes them by the same names."""
+    return {name: getattr(command, name) for name in names}
+
+
 _hints = functools.cache(typing.get_type_hints)
 
 

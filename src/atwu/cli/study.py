@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from atwu.cli.options import option
+from atwu.cli.options import option, values_of
 from atwu.cli.output import say, stand_out, terminal
 from atwu.judge.opening import JudgeOptions
 
@@ -42,14 +42,14 @@ class Run:
     scale: str | None = option("Where to run it; default: the study's own scale, else people-small.", None)
     output: Path | None = option("Folder; default runs/STUDY-SCALE.", None, alias=("-o",))
     seeds: int | None = option("How many seeds instead of the study's.", None, least=1)
-    wordings: list[str] | None = option(
-        "JSONL with other wordings of the measured questions (`atwu paraphrase`); may be repeated.", None
+    wordings: tuple[str, ...] = option(
+        "JSONL with other wordings of the measured questions (`atwu paraphrase`); may be repeated.", ()
     )
-    configuration: list[str] | None = option(
+    configuration: tuple[str, ...] = option(
         "Settings of every line: ours, authors (published code) or paper (its text); repeat to set them side by side.",
-        None,
+        (),
     )
-    only: list[str] | None = option("Only the line of this label; may be repeated.", None)
+    only: tuple[str, ...] = option("Only the line of this label; may be repeated.", ())
     processes: int | None = option("Runs at once; default: one per GPU, else per core up to 4.", None, least=1)
     devices: str | None = option("CUDA devices to use, such as 0,1; default: all.", None)
     cluster: str | None = option(
@@ -78,22 +78,16 @@ class Run:
         planned = plan_study(
             self.study,
             self.scale,
-            output=self.output,
-            seeds=self.seeds,
-            presets=self.presets,
-            configurations=self.configuration or (),
-            wordings=self.wordings or (),
-            only=self.only or (),
+            **values_of(self, "output", "seeds", "presets", "wordings", "only"),
+            configurations=self.configuration,
         )
-        settled = settled_plan(planned, self.only or (), without_rows=self.plan, say=say)
+        settled = settled_plan(planned, self.only, without_rows=self.plan, say=say)
         whole = settled.whole
         queue = open_queue(
             self.processes,
             folder=whole.folder,
             threads=1,
-            devices=self.devices,
-            cluster=self.cluster,
-            gpus_per_run=self.gpus_per_run,
+            **values_of(self, "devices", "cluster", "gpus_per_run"),
             say=say,
         )
         judging = shared_judge(self.judging, queue.slots)
@@ -106,8 +100,7 @@ class Run:
                 settled,
                 queue,
                 judging=judging,
-                keep_models=self.keep_models,
-                overwrite=self.overwrite,
+                **values_of(self, "keep_models", "overwrite"),
                 command=public_command(f"atwu {shlex.join(sys.argv[1:])}"),
                 say=say,
             )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atwu._reading import blamed
-from atwu.cli.options import Option, UsageError, option, options_of, settings
+from atwu.cli.options import Option, UsageError, option, options_of, settings, values_of
 from atwu.cli.output import say
 from atwu.modeling.opening import Loading
 
@@ -157,7 +157,7 @@ class Unlearn:
         None,
         group=RUN,
     )
-    request: str | None = option("Who asks for what, in words, for atwu evidence.", None, group=RUN)
+    about: str | None = option("Who asks for what, in words, for atwu evidence.", None, group=RUN, flag="request")
     fit: bool = option(
         "Choose all weights, adapters and checkpointing by memory, even with a learning rate and a length. See atwu plan.",
         False,
@@ -181,14 +181,8 @@ class Unlearn:
         self.training()
         tell = say if first_process() else _nothing
         how: dict[str, Any] = {
-            "retain": self.retain,
+            **values_of(self, "retain", "fit", "unseen", "retain_limit", "thresholds", "about", "overwrite"),
             "options": self.settings,
-            "fit": self.fit,
-            "unseen": self.unseen,
-            "retain_limit": self.retain_limit,
-            "thresholds": self.thresholds,
-            "about": self.request,
-            "overwrite": self.overwrite,
             "say": tell,
         }
         done: Further | Outcome

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atwu.cli.options import UsageError, option
+from atwu.cli.options import UsageError, option, values_of
 from atwu.cli.output import say, stand_out, terminal
 
 
@@ -23,7 +23,7 @@ class Tune:
     Example: atwu tune --method atwu --method grad_diff --benchmark people --trials 20
     """
 
-    method: list[str] | None = option("Method from `atwu methods`, or all; repeat for several.", None)
+    method: tuple[str, ...] = option("Method from `atwu methods`, or all; repeat for several.", ())
     study: str | None = option(
         "Instead: every line of a study, a YAML file or a name from `atwu study list`. Then: atwu study run STUDY "
         "--presets OUTPUT.",
@@ -39,8 +39,8 @@ class Tune:
     )
     transfer_trials: int = option("Trials of that second stage.", 5, least=1)
     objective: str | None = option("ES_delta, N_delta (rwku) or UQ (offline judge). Default: the scale's.", None)
-    fixed: list[str] | None = option(
-        "Option of all runs as NAME=VALUE, such as weighting=entropy; it is not searched.", None, flag="set"
+    fixed: tuple[str, ...] = option(
+        "Option of all runs as NAME=VALUE, such as weighting=entropy; it is not searched.", (), flag="set"
     )
     seed: int = option("Of the sampler and of the runs.", 0, least=0)
     storage: str | None = option(
@@ -70,18 +70,11 @@ class Tune:
 
         quiet_transformers()
         tuning = decide(
-            self.method or (),
-            study=self.study,
-            benchmark=self.benchmark,
-            scale=self.scale,
-            transfer_to=self.transfer_to,
-            output=self.output,
+            self.method,
+            **values_of(self, "study", "benchmark", "scale", "transfer_to", "output"),
+            **values_of(self, "trials", "transfer_trials", "objective", "seed"),
             storage=self.storage or os.environ.get("ATWU_STORAGE"),
-            trials=self.trials,
-            transfer_trials=self.transfer_trials,
-            objective=self.objective,
-            options=dict(_setting(text) for text in self.fixed or ()),
-            seed=self.seed,
+            options=dict(map(_setting, self.fixed)),
         )
         folder, count = tuning.folder, len(tuning.lines)
         kind = "method" if self.study is None else "line"
@@ -90,13 +83,9 @@ class Tune:
             f"{count} {kind}{'s' if count > 1 else ''} x {self.trials} trials at {tuning.here.name}; storage {masked(url)}"
         )
         with open_queue(
-            self.processes,
-            folder=folder,
-            cluster=self.cluster,
-            gpus_per_run=self.gpus_per_run,
-            say=say,
+            self.processes, folder=folder, cluster=self.cluster, gpus_per_run=self.gpus_per_run, say=say
         ) as queue:
-            done = tune_methods(tuning, queue, fixed=self.fixed or (), say=say)
+            done = tune_methods(tuning, queue, fixed=self.fixed, say=say)
         found = done.searches
         console = terminal()
         if len(found) == 1:
