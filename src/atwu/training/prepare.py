@@ -23,11 +23,10 @@ from atwu.methods.weightings.learned import LearnedScores
 from atwu.methods.weightings.rarity import TokenCounts
 from atwu.methods.weightings.scorer import TokenScorer
 from atwu.modeling.batches import TokenBatch
-from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.forward import LayoutChoice
 from atwu.modeling.load import load_model
 from atwu.modeling.reference import TokenTable, Wanted
-from atwu.training.references import References, StartingModel, read_cached
+from atwu.training.references import References, StartingModel
 from atwu.training.rows import UnlearningRows
 
 
@@ -128,17 +127,8 @@ def _logps_of_model(name: str, rows: Sequence[EncodedRow], start: StartingModel)
             f"{name} has a vocabulary of {own}, the model about to unlearn one of {vocabulary}; "
             "auxiliary models share its tokenizer."
         )
-    tables = read_cached(
-        model,
-        rows,
-        Wanted(logps=True),
-        folder=start.folder,
-        fingerprint=model_fingerprint(model),
-        autocast=nullcontext,
-        autocast_dtype=None,
-        progress=f"{Path(name).name}, forget rows" if start.progress else None,
-    )
-    return _per_row(tables["logps"])
+    other = StartingModel(model, start.folder, nullcontext, progress=start.progress, name=Path(name).name, adapted=True)
+    return _per_row(other.read(rows, Wanted(logps=True), what="forget")["logps"])
 
 
 def _per_row(table: TokenTable) -> list[FloatArray]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import psutil
 import torch
 from torch import Tensor, nn
 
@@ -56,6 +56,8 @@ class StartingModel:
         autocast: the context that training steps run in.
         progress: show progress bars.
         stays: whether its weights stay whole and where they are while it trains.
+        name: what progress bars call it.
+        adapted: read it with its adapters, if it has some.
     """
 
     model: nn.Module
@@ -65,69 +67,44 @@ class StartingModel:
     progress: bool = True
     fingerprint: str | None = None
     stays: bool = True
+    name: str = "starting model"
+    adapted: bool = False
 
     def read(self, rows: Sequence[EncodedRow], wanted: Wanted, *, what: str) -> dict[str, TokenTable]:
         """Tables of what is wanted for a set of rows."""
+        label = f"{self.name}, {what} rows" if self.progress else None
         with self._off():
-            return read_cached(
-                self.model,
-                rows,
-                wanted,
-                folder=self.folder,
-                fingerprint=self._known_fingerprint(),
-                autocast=self.autocast,
-                autocast_dtype=self.autocast_dtype,
-                progress=f"starting model, {what} rows" if self.progress else None,
+            tensors = cached_tensors(
+                self.folder,
+                self._key(rows, wanted),
+                lambda: read_rows(self.model, rows, wanted, autocast=self.autocast, progress=label),
             )
+        lengths = [counted_tokens(row) for row in rows]
+        return {name: TokenTable(tensor, lengths) for name, tensor in tensors.items()}
 
     def has_read(self, rows: Sequence[EncodedRow], wanted: Wanted) -> bool:
         """Whether the tables are in the cache already."""
         with self._off():
-            fingerprint = self._known_fingerprint()
-        key = _key(self.model, rows, wanted, fingerprint=fingerprint, autocast_dtype=self.autocast_dtype)
-        return is_cached(self.folder, key)
+            return is_cached(self.folder, self._key(rows, wanted))
 
     def _off(self) -> AbstractContextManager[object]:
-        return starting_model(self.model) if adapters_of(self.model) is not None else nullcontext()
+        plain = self.adapted or adapters_of(self.model) is None
+        return nullcontext() if plain else starting_model(self.model)
 
-    def _known_fingerprint(self) -> str:
+    def _key(self, rows: Sequence[EncodedRow], wanted: Wanted) -> dict[str, Any]:
+        """Everything that can change a number."""
         if self.fingerprint is None:
             self.fingerprint = model_fingerprint(self.model)
-        return self.fingerprint
-
-
-def read_cached(
-    model: nn.Module,
-    rows: Sequence[EncodedRow],
-    wanted: Wanted,
-    *,
-    folder: Path,
-    fingerprint: str,
-    autocast: Callable[[], AbstractContextManager[object]],
-    autocast_dtype: str | None,
-    progress: str | None,
-) -> dict[str, TokenTable]:
-    """`read_rows` through the cache in `folder`."""
-    key = _key(model, rows, wanted, fingerprint=fingerprint, autocast_dtype=autocast_dtype)
-    tensors = cached_tensors(folder, key, lambda: read_rows(model, rows, wanted, autocast=autocast, progress=progress))
-    lengths = [counted_tokens(row) for row in rows]
-    return {name: TokenTable(tensor, lengths) for name, tensor in tensors.items()}
-
-
-def _key(
-    model: nn.Module, rows: Sequence[EncodedRow], wanted: Wanted, *, fingerprint: str, autocast_dtype: str | None
-) -> dict[str, Any]:
-    """Everything that can change a number."""
-    return {
-        "format": 1,
-        "model": fingerprint,
-        "config": _behaviour(model),
-        "rows": _digest(rows),
-        "wanted": [wanted.logps, wanted.states, wanted.layer],
-        "autocast": autocast_dtype,
-        "torch": torch.__version__,
-        "device": next(model.parameters()).device.type,
-    }
+        return {
+            "format": 1,
+            "model": self.fingerprint,
+            "config": _behaviour(self.model),
+            "rows": _digest(rows),
+            "wanted": [wanted.logps, wanted.states, wanted.layer],
+            "autocast": self.autocast_dtype,
+            "torch": torch.__version__,
+            "device": next(self.model.parameters()).device.type,
+        }
 
 
 def _digest(rows: Sequence[EncodedRow]) -> str:
@@ -278,7 +255,9 @@ def _choose(
         # What is there is used, whatever else fills the disk: a resumed run goes on as it began.
         if all(start.has_read(sets[name], what) for name, what in wanted.items()):
             return "cache", f"found, {where}"
-        if mode == "cache" or size <= min(SHARE_OF_DISK * _free(start.folder), SHARE_OF_MEMORY * _memory()):
+        if mode == "cache" or size <= min(
+            SHARE_OF_DISK * _free(start.folder), SHARE_OF_MEMORY * psutil.virtual_memory().total
+        ):
             return "cache", f"read once, {where}"
     if mode == "adapters" or (mode == "auto" and adapted):
         return "adapters", "the model with its adapters off, in every step"
@@ -293,11 +272,6 @@ def _bytes(start: StartingModel, wanted: Mapping[str, Wanted], sets: Mapping[str
         per_token = 4 * what.logps + item * width * (what.states + (what.layer is not None))
         total += per_token * sum(counted_tokens(row) for row in sets[name])
     return total
-
-
-def _memory() -> int:
-    """Memory of this machine in bytes."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 1 << 62
 
 
 def _free(folder: Path) -> int:
