@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,21 +79,12 @@ class Report:
         if form == "html":
             from atwu.report.page.write import write_page
 
-            write_page(records, path, command=self._command(), focus=self.focus)
+            write_page(records, path, command=shlex.join(["atwu", *sys.argv[1:]]), focus=self.focus)
             return
         from atwu.report.formats import WRITERS
 
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(WRITERS[form](records), encoding="utf-8")
-
-    def _command(self) -> str:
-        """What makes the same report again."""
-        words = ["atwu", "report", *map(str, self.runs), "--output", str(self.output)]
-        words += [word for form in dict.fromkeys(self.form or ()) for word in ("--format", form)]
-        words += ["--figures", str(self.figures)] if self.figures is not None else []
-        words += ["--title", self.title] if self.title is not None else []
-        words += ["--focus", self.focus] if self.focus != "atwu" else []
-        return shlex.join(words)
 
 
 def _print(records: Records, forms: list[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ from atwu.benchmarks.general import general_questions
 from atwu.data.schema import Example
 from atwu.modeling.batches import RowLengths
 from atwu.modeling.footprint import Footprint
-from atwu.request.general import ANSWER_TOKENS
+from atwu.request.retain import ANSWER_TOKENS
 from atwu.training.config import UnlearnConfig
 from atwu.training.memory import Memory, longest_batch, look, memory
 from atwu.training.model import ModelSource
@@ -101,16 +101,18 @@ def fit(
         yield Fitted(way, needed, needed.peak <= (1 - SPARE) * free)
 
 
-def first_fitting(tried: Sequence[Fitted], *, device: str, free: float) -> Fitted:
+def first_fitting(tried: Iterable[Fitted], *, device: str, free: float) -> Fitted:
     """The first that fits; without one, the last if it only lacks what an estimate may be off.
 
     Raises:
         ValueError: none fits.
     """
+    without_room = []
     for each in tried:
         if each.fits:
             return each
-    least = min(tried, key=lambda each: each.memory.peak)
+        without_room.append(each)
+    least = min(without_room, key=lambda each: each.memory.peak)
     if least.memory.peak * (1 - ERROR) <= free:
         return least
     raise ValueError(

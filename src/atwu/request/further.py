@@ -16,7 +16,6 @@ from atwu.request.again import HEAD, Again, known_of, measured_again
 from atwu.request.asked import AUTO, RETAIN_LIMIT, Asked, Since
 from atwu.request.ledger import Entry, Ledger, ModelUsed
 from atwu.request.prepare import after_loading, how_read, now
-from atwu.request.processes import from_first
 from atwu.request.record import RequestFolder, RowsUsed
 from atwu.request.run import Outcome, carry_out
 from atwu.request.thresholds import read_thresholds
@@ -24,6 +23,7 @@ from atwu.request.verdict import FORGOTTEN, NOTHING
 from atwu.training.config import UnlearnConfig
 from atwu.training.model import ModelSource
 from atwu.training.progress import Say, silent
+from atwu.training.sharding import from_first
 
 logger = logging.getLogger(__name__)
 

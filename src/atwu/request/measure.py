@@ -15,7 +15,7 @@ from atwu.evaluation.config import EvaluateConfig
 from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.result import EvalResult
 from atwu.evaluation.run import evaluate
-from atwu.request.general import own_answers
+from atwu.request.retain import own_answers
 from atwu.request.verdict import HELD, REWORDED, TEXTS, UNSEEN
 
 MEASURED = 40

@@ -135,12 +135,7 @@ def fitting(asked: Asked, config: UnlearnConfig, place: Place) -> Fitted:
     lengths = batch_of(asked.rows, kept, UnlearnConfig(**given), checked_tokenizer(asked.source))
     chooses = asked.fit or RATE not in given or not any(name in given for name in LENGTH)
     where: dict[str, Any] = {"device": place.device.type, "free": place.memory}
-    tried: list[Fitted] = []
-    for each in fit(asked.source, given, lengths, chosen=chooses, **where):
-        tried.append(each)
-        if each.fits:
-            break
-    return first_fitting(tried, **where)
+    return first_fitting(fit(asked.source, given, lengths, chosen=chooses, **where), **where)
 
 
 def _taken_up(asked: Asked, folder: RequestFolder, say: Say) -> Prepared:

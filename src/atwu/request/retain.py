@@ -6,10 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from atwu._cache import cache_folder
 from atwu.benchmarks.general import general_questions
-from atwu.data.schema import Example
-from atwu.request.general import own_answers
+from atwu.data.rows import is_text
+from atwu.data.schema import Example, Message
+from atwu.evaluation.backends import TransformersGenerator
+from atwu.evaluation.generations import Decoding, GenerationStore, Prompt, generate_all
 from atwu.request.neighbours import Neighbours, names, names_any, neighbours
+
+ANSWER_TOKENS = 48
+"""Longest answer of its own that a model is asked to keep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +81,30 @@ def build_retain(
         progress="general questions" if progress else None,
     )
     return RetainSet((*(found.rows if found else ()), *own), found, len(own))
+
+
+def own_answers(
+    model: Any, tokenizer: Any, asked: Sequence[str], *, system: str | None = None, progress: str | None = None
+) -> tuple[Example, ...]:
+    """Questions with the model's own greedy answers as rows; questions to which it says no text are left out.
+
+    Args:
+        model: causal language model, on its device.
+        tokenizer: its fast tokenizer.
+        asked: the questions.
+        system: system turn put before them.
+        progress: label of a progress bar, or None for none.
+    """
+    turns = () if system is None else (Message("system", system),)
+    made = generate_all(
+        TransformersGenerator(model, tokenizer),
+        [Prompt((*turns, Message("user", question))) for question in asked],
+        Decoding(max_new_tokens=ANSWER_TOKENS),
+        store=GenerationStore(cache_folder() / "generations"),
+        progress=progress,
+    )
+    return tuple(
+        Example.from_qa(question, answer.text)
+        for question, answer in zip(asked, made, strict=True)
+        if is_text(answer.text)
+    )

@@ -27,9 +27,7 @@ from atwu.request.asked import AUTO, RETAIN_LIMIT, Asked
 from atwu.request.choose import LENGTH, RATE, look_every
 from atwu.request.measure import measure
 from atwu.request.prepare import Prepared, after_loading, chosen, how_read, prepare
-from atwu.request.processes import from_first
 from atwu.request.record import RequestFolder
-from atwu.request.shown import verdict_frame, verdict_html
 from atwu.request.thresholds import read_thresholds
 from atwu.request.verdict import HELD, REWORDED, RequestVerdict, answered_again, decide, goal, upper
 from atwu.request.watch import Limits, Watch, WatchedRows, read_course
@@ -37,6 +35,7 @@ from atwu.training.config import UnlearnConfig
 from atwu.training.model import checked_tokenizer
 from atwu.training.progress import Say, silent
 from atwu.training.run import FinishedRun, ModelSource, run_unlearn
+from atwu.training.sharding import from_first
 from atwu.training.trainer import MethodTrainer
 
 if TYPE_CHECKING:
@@ -71,10 +70,10 @@ class Outcome:
 
     def to_pandas(self) -> pd.DataFrame:
         """One row per measure and set, before and after."""
-        return verdict_frame(self.verdict)
+        return self.verdict.to_pandas()
 
     def _repr_html_(self) -> str:
-        return verdict_html(self.verdict)
+        return self.verdict._repr_html_()
 
 
 def unlearn(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from pydantic import ConfigDict
 
@@ -19,6 +20,9 @@ from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.result import STRICT, EvalResult
 from atwu.request.bounds import interval
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 UNSEEN, REWORDED, HELD, TEXTS = "unseen", "reworded", "general", "texts"
 """Further sets that are measured: rows no model saw, forget rows in other words, general questions, ordinary prose."""
@@ -122,6 +126,24 @@ class RequestVerdict:
             out += [f"after   {_short(each.after)}"] if each.after else []
         out += ["", *(f"next: {line}" for line in self.next)]
         return "\n".join(wrapped for line in out for wrapped in _wrapped(line))
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per measure and set: rows, measure, before, after, low, high (95 % interval of `after`)."""
+        import pandas as pd
+
+        names = ("rows", "measure", "before", "after", "low", "high")
+        return pd.DataFrame([[getattr(line, name) for name in names] for line in self.lines], columns=names)
+
+    def _repr_html_(self) -> str:
+        """For a notebook: the word, why, every measure, and the answers of before and after."""
+        numbers: str = self.to_pandas().to_html(index=False, float_format="{:.3g}".format, na_rep="")
+        answers = "".join(
+            f"<tr>{''.join(f'<td>{html.escape(text)}</td>' for text in (each.question, each.before, each.after))}</tr>"
+            for each in self.answers
+        )
+        head = "<tr><th>question</th><th>before</th><th>after</th></tr>"
+        told = f"<p><b>{html.escape(self.word)}</b>. {html.escape(self.why)}</p>"
+        return told + numbers + (f"<table>{head}{answers}</table>" if answers else "")
 
 
 def read_request_verdict(folder: Path) -> RequestVerdict:

@@ -9,7 +9,6 @@ and training ends once the forget rows are no better known than rows no model ev
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -22,12 +21,13 @@ from torch import Tensor
 from transformers.trainer_callback import TrainerCallback
 
 from atwu._files import write_json
+from atwu._reading import adapter_of
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import Example
 from atwu.evaluation.metrics.telling import telling_guessed, telling_probability
 from atwu.evaluation.teacher_forced import read_tokens
-from atwu.request.processes import from_first
 from atwu.training.progress import Say
+from atwu.training.sharding import from_first
 
 T = TypeVar("T")
 
@@ -69,6 +69,15 @@ class Course:
     steps_back: int
     rise: float | None
     """Of the loss of rows that should stay, at the end; None where it is no number."""
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What a watch knows, as a checkpoint has it."""
+
+    looks: tuple[Look, ...]
+    best: Look | None
+    steps_back: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,32 +299,23 @@ class Watch(TrainerCallback):
         if not self.trainer.args.should_save:
             return
         save_file({str(place): tensor for place, tensor in enumerate(self._weights)}, Path(folder) / WEIGHTS_NAME)
-        write_json(
-            Path(folder) / STATE_NAME,
-            {
-                "looks": [dataclasses.asdict(look) for look in self.looks],
-                "best": None if self.best is None else dataclasses.asdict(self.best),
-                "steps_back": self.steps_back,
-            },
-        )
+        state = _State(tuple(self.looks), self.best, self.steps_back)
+        write_json(Path(folder) / STATE_NAME, dataclasses.asdict(state))
 
     def load(self, folder: str | Path) -> None:
         """Read it back."""
         from safetensors.torch import load_file
 
-        read = json.loads((Path(folder) / STATE_NAME).read_text(encoding="utf-8"))
+        state: _State = adapter_of(_State).validate_json((Path(folder) / STATE_NAME).read_bytes())
         weights = load_file(Path(folder) / WEIGHTS_NAME)
-        self.looks = [_read(look) for look in read["looks"]]
-        self.best = None if read["best"] is None else _read(read["best"])
-        self.steps_back = read["steps_back"]
+        self.looks, self.best, self.steps_back = list(state.looks), state.best, state.steps_back
         self._weights = [weights[str(place)] for place in range(len(weights))]
 
 
 def read_course(file: Path) -> Course:
     """Read what a watch wrote as training ended; a rise that is no number is NaN."""
-    read = json.loads(file.read_text(encoding="utf-8"))
-    rise = math.nan if read["rise"] is None else read["rise"]
-    return Course(**read | {"looks": tuple(map(_read, read["looks"])), "rise": rise})
+    course: Course = adapter_of(Course).validate_json(file.read_bytes())
+    return dataclasses.replace(course, rise=math.nan) if course.rise is None else course
 
 
 def _mean(values: Iterable[float | None]) -> float:
@@ -328,7 +328,3 @@ def _log(value: float) -> float:
 
 def _share(first: float, now: float, goal: float) -> float:
     return (now - goal) / max(first - goal, 1e-9) if now > goal else 0.0
-
-
-def _read(look: dict[str, Any]) -> Look:
-    return Look(**look | {"losses": tuple(look["losses"])})

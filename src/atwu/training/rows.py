@@ -89,16 +89,16 @@ def encode_dataset(
     """
     if isinstance(rows, RowSet):
         return rows
-    given = _listed(rows, what)
-    if all(isinstance(row, EncodedRow) for row in given.rows):
+    given, source, notes = _listed(rows, what)
+    if all(isinstance(row, EncodedRow) for row in given):
         if words is not None:
             raise ValueError("forget_words labels text; give the forget rows as Examples.")
-        return RowSet(kept_tokens(_without_first(row) for row in given.rows), None)
+        return RowSet(kept_tokens(_without_first(row) for row in given), None)
     if tokenizer is None:
         raise ValueError(f"the {what} set holds text; give the tokenizer as processing_class.")
-    examples = add_labels(_examples(given.rows, what), words)
+    examples = add_labels(_examples(given, what), words)
     encoded = Encoder(tokenizer, max_length=max_length, system=system).encode_rows(examples, what=what)
-    return RowSet(encoded.rows, examples, given.source, (*given.warnings, *encoded.warnings))
+    return RowSet(encoded.rows, examples, source, (*notes, *encoded.warnings))
 
 
 def text_rows(rows: Rows, *, what: str) -> RowSet:
@@ -113,20 +113,14 @@ def text_rows(rows: Rows, *, what: str) -> RowSet:
     """
     if isinstance(rows, RowSet) and rows.examples is not None:
         return rows
-    given = _listed(rows, what)
-    if any(isinstance(row, EncodedRow) for row in given.rows):
+    given, source, notes = _listed(rows, what)
+    if any(isinstance(row, EncodedRow) for row in given):
         raise ValueError(f"the {what} set is measured as text; give its rows as text, not encoded.")
-    return RowSet((), _examples(given.rows, what), given.source, given.warnings)
+    return RowSet((), _examples(given, what), source, notes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Listed:
-    rows: Sequence[Any]
-    source: str | None
-    warnings: tuple[str, ...]
-
-
-def _listed(rows: Rows, what: str) -> _Listed:
+def _listed(rows: Rows, what: str) -> tuple[Sequence[Any], str | None, tuple[str, ...]]:
+    """The rows, the source that they were loaded from, and what a reader should know of them."""
     given = load_rows(rows) if isinstance(rows, str | Path) else rows
     source, notes = (given.source, given.warnings) if isinstance(given, LoadedRows) else (None, ())
     listed: Any = given.rows if isinstance(given, LoadedRows | RowSet) else given
@@ -134,7 +128,7 @@ def _listed(rows: Rows, what: str) -> _Listed:
         listed = tuple(listed)
     if not len(listed):
         raise ValueError(f"the {what} set is empty; give at least one row.")
-    return _Listed(listed, source, notes)
+    return listed, source, notes
 
 
 def _examples(rows: Sequence[Any], what: str) -> Sequence[Example]:

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
     from torch import Tensor
+
+    from atwu.training.config import TokenTrainingConfig
+
+T = TypeVar("T")
+
+
+def from_first(config: TokenTrainingConfig, make: Callable[[], T]) -> T:
+    """What the first process makes, in every process."""
+    if config.world_size == 1:
+        return make()
+    from accelerate.utils import broadcast_object_list
+
+    made = [make() if config.process_index == 0 else None]
+    broadcast_object_list(made)
+    return made[0]  # type: ignore[return-value]
 
 
 def repeats(rows: int) -> str:
