@@ -21,7 +21,14 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Place, d
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "kills"), [("unlearn", 3), ("evaluate", 3), ("tune", 2), ("study, 1 at once", 2), ("judge", 2)]
+    ("name", "kills"),
+    [
+        ("unlearn", 3),
+        ("evaluate", 3),
+        ("judge", 2),
+        pytest.param("tune", 2, marks=pytest.mark.night),  # by day: experiments/tuning/test_kill_and_continue.py
+        pytest.param("study, 1 at once", 2, marks=pytest.mark.night),  # and experiments/study/test_run_study.py
+    ],
 )
 def test_killed_commands_leave_what_undisturbed_ones_leave_and_pay_once(name, kills, started):
     seed = int(time.time())
