@@ -36,7 +36,8 @@ def bar_of(
     """
     desc = desc or "progress"
     bar: Any
-    notebook = "ipykernel" in sys.modules
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    notebook = hasattr(shell, "kernel")
     if shown and (notebook or sys.stderr.isatty()):
         if notebook and importlib.util.find_spec("ipywidgets"):
             from tqdm.notebook import tqdm
