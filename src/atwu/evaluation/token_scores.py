@@ -9,13 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.stats import rankdata
+from torch import Tensor
 
-from atwu.evaluation.arrays import FloatArray, OneRow, one_row
+from atwu.evaluation.arrays import FloatArray
+
+OneRow: TypeAlias = "Sequence[float] | Sequence[int] | Sequence[bool] | Tensor | NDArray[Any]"
+"""One number per token, one-dimensional."""
 
 # A word starts with a letter, digit or underscore and may hold combining marks (U+0300.., and the vowel signs that
 # `\w` leaves out), apostrophes and hyphens between letters, and points or commas between digits. Anything else that
@@ -156,7 +161,7 @@ def word_scores(answer: str, offsets: Sequence[tuple[int, int] | None], scores: 
     Raises:
         ValueError: if the lengths differ or a score is NaN.
     """
-    values = one_row(scores, "scores")
+    values = _one_row(scores, "scores")
     if len(values) != len(offsets):
         raise ValueError(f"{len(values)} scores for {len(offsets)} token offsets; give one score per answer token.")
     spans = [(match.start(), match.end()) for match in _UNIT.finditer(answer)]
@@ -183,10 +188,19 @@ def word_labels(words: Sequence[WordScore], spans: Sequence[tuple[int, int]]) ->
 
 def _checked(scores: OneRow, labels: OneRow) -> tuple[FloatArray, NDArray[np.bool_]]:
     """Scores and labels as arrays of the same length."""
-    values, marks = one_row(scores, "scores"), one_row(labels, "labels")
+    values, marks = _one_row(scores, "scores"), _one_row(labels, "labels")
     if len(values) != len(marks):
         raise ValueError(f"{len(values)} scores for {len(marks)} labels; give one label per scored token.")
     odd = marks[(marks != 0) & (marks != 1)]
     if odd.size:
         raise ValueError(f"labels must be 0 or 1, got {odd[0]:g}; drop uncounted tokens first.")
     return values, marks.astype(np.bool_)
+
+
+def _one_row(values: OneRow, name: str) -> FloatArray:
+    """Values as float64 on the CPU, without NaN."""
+    row = torch.as_tensor(values, dtype=torch.float64).detach().cpu()
+    if unknown := int(row.isnan().sum()):
+        raise ValueError(f"{unknown} of {len(row)} {name} are NaN; check the model they come from.")
+    array: FloatArray = row.numpy()
+    return array

@@ -7,7 +7,6 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from atwu.data.schema import IGNORE_INDEX
 from atwu.evaluation.metrics.memorization import exact_memorization, extraction_strength
 
 LABELS = [5, 6, 7, 8]
@@ -36,35 +35,15 @@ def test_one_token_answer() -> None:
     assert extraction_strength([4], [3], floor=True) == 1.0  # the floor is 1 / 1
 
 
-@pytest.mark.parametrize("floor", [True, False])
-@pytest.mark.parametrize("labels", [[], [IGNORE_INDEX, IGNORE_INDEX]])
-def test_empty_answer_is_zero_with_a_warning(floor: bool, labels: list[int]) -> None:
-    with pytest.warns(UserWarning, match="without counted tokens"):
-        assert extraction_strength([1] * len(labels), labels, floor=floor) == 0.0
-    assert exact_memorization([1] * len(labels), labels) is None
-
-
-def test_ignored_labels_are_dropped_before_counting() -> None:
-    predictions, labels = [1, 9, 6, 7, 8, 2], [IGNORE_INDEX, *LABELS, IGNORE_INDEX]
-    assert extraction_strength(predictions, labels, floor=False) == 0.75
-    assert exact_memorization(predictions, labels) == 0.75
+def test_an_answer_without_tokens_has_no_value() -> None:
+    assert extraction_strength([], [], floor=False) is extraction_strength([], [], floor=True) is None
+    assert exact_memorization([], []) is None
 
 
 def test_lists_arrays_and_tensors_agree() -> None:
     predictions = [5, 9, 7, 8]
     for make in (tuple, np.array, torch.tensor, lambda ids: np.array(ids, dtype=np.int32)):
         assert extraction_strength(make(predictions), make(LABELS), floor=False) == 0.5
-
-
-def test_bad_input_is_refused() -> None:
-    with pytest.raises(ValueError, match="3 tokens but labels have 4"):
-        extraction_strength([5, 6, 7], LABELS, floor=True)
-    with pytest.raises(ValueError, match="3 tokens but labels have 4"):
-        exact_memorization([5, 6, 7], LABELS)
-    with pytest.raises(ValueError, match="call per row"):
-        extraction_strength(torch.zeros(1, 4, dtype=torch.long), torch.zeros(1, 4, dtype=torch.long), floor=True)
-    with pytest.raises(ValueError, match="argmax"):
-        extraction_strength(torch.zeros(4), torch.tensor(LABELS), floor=True)
 
 
 def _greedy(model: LlamaForCausalLM, prefix: list[int], count: int) -> list[int]:

@@ -83,22 +83,9 @@ def test_rows_without_tokens_have_no_score() -> None:
     assert [loss_score([]), min_k([]), min_k_plus_plus([], [], [])] == [None] * 3
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: min_k(LOGPS, k=0), "in \\(0, 1\\]"),
-        (lambda: min_k(LOGPS, k=40), "got 40"),
-        (lambda: loss_score([math.nan, -1.0]), "1 of 2 logps are NaN"),
-        (lambda: min_k([[-1.0]]), "call per row"),
-        (lambda: min_k_plus_plus([-1.0], [-1.0, -2.0], [1.0]), "the same tokens"),
-        (lambda: attack_auc([], [1.0]), "0 forget and 1 holdout"),
-        (lambda: attack_auc([1.0], [None]), "1 forget and 0 holdout"),
-        (lambda: attack_auc([1.0, 2.0], [1.0], ([1.0], [1.0])), "for 2 forget rows"),
-    ],
-)
-def test_bad_input_is_refused(call, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        call()
+def test_without_rows_on_both_sides_there_is_no_area() -> None:
+    assert math.isnan(attack_auc([], [1.0]))
+    assert math.isnan(attack_auc([1.0], [None]))
 
 
 def test_auc_and_privleak_of_the_worked_example() -> None:

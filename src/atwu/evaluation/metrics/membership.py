@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from atwu.evaluation.arrays import FloatArray, OneRow, as_floats, one_row
+from atwu.evaluation.arrays import FloatArray, as_floats
 from atwu.evaluation.columns import FORGET, HOLDOUT, OVERALL, Column
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.settings import Setting
@@ -37,7 +37,7 @@ _GUARD = 1e-10
 """Added to denominators, as open-unlearning does; published numbers contain it."""
 
 
-def loss_score(logps: OneRow) -> float | None:
+def loss_score(logps: ArrayLike) -> float | None:
     """Mean negative log-likelihood (Yeom et al. 2018), in nats.
 
     Args:
@@ -45,11 +45,10 @@ def loss_score(logps: OneRow) -> float | None:
 
     Returns:
         The loss; None without tokens (skip the row).
-
-    Raises:
-        ValueError: a NaN, or not one-dimensional.
     """
-    values = one_row(logps, "logps")
+    import numpy as np
+
+    values = np.asarray(logps, dtype=np.float64)
     return -float(values.mean()) if values.size else None
 
 
@@ -62,7 +61,7 @@ def zlib_score(loss: float | None, text: str) -> float | None:
     return None if loss is None or not text else loss / len(zlib.compress(text.encode()))
 
 
-def min_k(logps: OneRow, *, k: float = SHARE) -> float | None:
+def min_k(logps: ArrayLike, *, k: float = SHARE) -> float | None:
     """Min-K%: negated mean log-probability of the least likely tokens (Shi et al. 2024).
 
     Args:
@@ -71,14 +70,13 @@ def min_k(logps: OneRow, *, k: float = SHARE) -> float | None:
 
     Returns:
         The score; None without tokens.
-
-    Raises:
-        ValueError: k out of range, a NaN, or not one-dimensional.
     """
-    return _mean_of_lowest(one_row(logps, "logps"), k)
+    import numpy as np
+
+    return _mean_of_lowest(np.asarray(logps, dtype=np.float64), k)
 
 
-def min_k_plus_plus(logps: OneRow, mu: OneRow, sigma2: OneRow, *, k: float = SHARE) -> float | None:
+def min_k_plus_plus(logps: ArrayLike, mu: ArrayLike, sigma2: ArrayLike, *, k: float = SHARE) -> float | None:
     """Min-K%++: Min-K% of `(log p_t - mu_t) / sigma_t`, how a token fares among all that could stand there.
 
     Jingyang Zhang et al. 2024.
@@ -91,17 +89,10 @@ def min_k_plus_plus(logps: OneRow, mu: OneRow, sigma2: OneRow, *, k: float = SHA
 
     Returns:
         The score; None without tokens.
-
-    Raises:
-        ValueError: as `min_k`, or shapes that differ.
     """
     import numpy as np
 
-    values, means, variances = one_row(logps, "logps"), one_row(mu, "mu"), one_row(sigma2, "sigma2")
-    if not values.shape == means.shape == variances.shape:
-        raise ValueError(
-            f"logps, mu and sigma2 must be about the same tokens, got {len(values)}, {len(means)}, {len(variances)}."
-        )
+    values, means, variances = (np.asarray(given, dtype=np.float64) for given in (logps, mu, sigma2))
     return _mean_of_lowest((values - means) / np.sqrt(np.maximum(variances, _LEAST_VARIANCE)), k)
 
 
@@ -120,25 +111,15 @@ def attack_auc(
             (..., holdout rows); scores are sorted once for all draws.
 
     Returns:
-        The area under the ROC curve, or with weights one per draw, shape (...); NaN where a draw has no row on one side.
-
-    Raises:
-        ValueError: no scored row on one side, or weights of other shapes.
+        The area under the ROC curve, or with weights one per draw, shape (...); NaN where there is no row on one side.
     """
     import numpy as np
 
     sides = [as_floats(part) for part in (forget_scores, holdout_scores)]
     there = [~np.isnan(side) for side in sides]
-    if not all(known.any() for known in there):
-        raise ValueError(
-            f"an attack needs scored rows on both sides, got {there[0].sum()} forget and {there[1].sum()} holdout rows."
-        )
     counts = (
         [np.ones(side.shape) for side in sides] if weights is None else [np.asarray(part, float) for part in weights]
     )
-    for count, side, name in zip(counts, sides, ("forget", "holdout"), strict=True):
-        if count.shape[-1:] != side.shape:
-            raise ValueError(f"weights of shape {count.shape} for {len(side)} {name} rows; give one weight per row.")
     forget, holdout = (side[known] for side, known in zip(sides, there, strict=True))
     levels, place = np.unique(np.concatenate([forget, holdout]), return_inverse=True)
     at_forget = _per_level(counts[0][..., there[0]], place[: forget.size], levels.size)
@@ -299,8 +280,6 @@ def _per_level(weights: FloatArray, place: NDArray[np.int64], levels: int) -> Fl
 def _mean_of_lowest(values: FloatArray, k: float) -> float | None:
     import numpy as np
 
-    if not 0 < k <= 1:
-        raise ValueError(f"k is a share of the tokens in (0, 1], got {k}.")
     if not values.size:
         return None
     count = max(1, math.floor(k * values.size))
