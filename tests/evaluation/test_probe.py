@@ -186,5 +186,3 @@ def test_what_cannot_be_probed_is_said(world):
     fails("outside fold . all .* tokens have the label 0", [rows[0], empty[1], empty[2]])
     fails("between 0 .embeddings. and 2 .final states. here, got 3", layers=[3])
     fails("position must be one of own, pred, both, got 'next'", positions=["next"])
-    fails("folds must be at least 2", folds=1)
-    fails("l2 must be at least 0", l2=-1.0)

@@ -72,13 +72,6 @@ def test_two_judges() -> None:
     assert (found.n, found.unscored, found.false_positives, found.false_negatives) == (3, 2, 1, 1)
 
 
-def test_lengths_must_match() -> None:
-    with pytest.raises(ValueError, match="2 labels, 1 verdicts"):
-        agreement(labels("+-"), verdicts("+"))
-    with pytest.raises(ValueError, match="3 kinds"):
-        agreement(labels("+-"), verdicts("+-"), kinds=["a", "b", "c"])
-
-
 @given(st.lists(st.tuples(st.sampled_from("+-"), st.sampled_from("+-?")), max_size=40))
 def test_agreement_is_symmetric_and_within_range(pairs: list[tuple[str, str]]) -> None:
     first, second = (verdicts("".join(pair[side] for pair in pairs)) for side in (0, 1))

@@ -137,14 +137,12 @@ def test_identity_tells_weights_and_templates_apart(tmp_path: Path) -> None:
     assert first["tokenizer"] == weights["tokenizer"] != template["tokenizer"]
 
 
-def test_sampling_and_bad_settings_are_refused(tmp_path: Path) -> None:
+def test_sampling_and_a_model_that_is_not_there_are_refused(tmp_path: Path) -> None:
     _save(tmp_path)
     chat = LocalChat(str(tmp_path), device="cpu")
     replies: list[int] = []
     with pytest.raises(ValueError, match=r"temperature must be 0, got 0\.7"):
         chat.complete([_request("bees"), _request("bees", temperature=0.7)], lambda index, _: replies.append(index))
     assert replies == []
-    with pytest.raises(ValueError, match="batch_tokens must be at least 1"):
-        LocalChat(str(tmp_path), batch_tokens=0)
     with pytest.raises(FileNotFoundError, match="not found"):
         LocalChat(str(tmp_path / "nowhere"))

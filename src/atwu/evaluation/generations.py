@@ -48,12 +48,6 @@ class Decoding:
     stop: tuple[str, ...] = ()
     """The text is cut before the first of these."""
 
-    def __post_init__(self) -> None:
-        if self.max_new_tokens < 1:
-            raise ValueError(f"max_new_tokens must be at least 1, got {self.max_new_tokens}.")
-        if self.temperature < 0:
-            raise ValueError(f"temperature must be 0 (greedy) or more, got {self.temperature}.")
-
 
 @dataclass(frozen=True, slots=True)
 class Generation:

@@ -182,7 +182,7 @@ def probe(
 
     Args:
         layers: layer numbers as in transformers' hidden states, negative ones from the end; None for all of them.
-        folds: parts for cross-validation; rows of one subject stay together, rows without subject stand alone. With
+        folds: parts for cross-validation, at least 2; rows of one subject stay together, rows without subject stand alone. With
             fewer subjects than folds each subject is held out once.
         seed: decides which subjects share a fold.
         l2: weight of the ridge penalty, >= 0; larger keeps a probe from learning its rows by heart.
@@ -274,10 +274,8 @@ def subject_folds(subjects: Sequence[str | None], *, folds: int, seed: int) -> l
         Fold of each row, from 0; no subject is in two folds, and the folds' numbers of subjects differ by at most 1.
 
     Raises:
-        ValueError: fewer than 2 folds or 2 subjects.
+        ValueError: fewer than 2 subjects.
     """
-    if folds < 2:
-        raise ValueError(f"folds must be at least 2, got {folds}.")
     names = [subject if subject is not None else index for index, subject in enumerate(subjects)]
     groups = list(dict.fromkeys(names))
     if len(groups) < 2:
@@ -332,8 +330,6 @@ def fit_probe(features: Tensor, labels: Tensor, *, l2: float) -> LinearProbe:
         labels: 0 or 1, shape (tokens,).
         l2: weight of the penalty, >= 0; the bias is free.
     """
-    if l2 < 0:
-        raise ValueError(f"l2 must be at least 0, got {l2}.")
     mean, deviation = features.mean(dim=0), features.std(dim=0, correction=0)
     deviation = torch.where(deviation > 0, deviation, 1.0)
     scaled = (features - mean) / deviation

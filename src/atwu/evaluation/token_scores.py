@@ -106,8 +106,6 @@ def per_sample_auroc(scores: Sequence[OneRow], labels: Sequence[OneRow]) -> Samp
     Raises:
         ValueError: as for `auroc`, with the number of the answer, except for one class.
     """
-    if len(scores) != len(labels):
-        raise ValueError(f"scores for {len(scores)} answers but labels for {len(labels)}; give one of each per answer.")
     values: list[float | None] = []
     for index, (row_scores, row_labels) in enumerate(zip(scores, labels, strict=True)):
         try:

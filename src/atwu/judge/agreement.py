@@ -94,13 +94,7 @@ def agreement(
     """Compare verdicts with labels: a person's, True where the answer states the fact, or the verdicts of another judge.
 
     A case that either leaves unscored (None) is unscored. With kinds, the same for each kind of case.
-
-    Raises:
-        ValueError: different lengths.
     """
-    if len(labels) != len(verdicts) or (kinds is not None and len(kinds) != len(labels)):
-        counts = f"{len(labels)} labels, {len(verdicts)} verdicts"
-        raise ValueError(f"{counts}{'' if kinds is None else f', {len(kinds)} kinds'}: one of each per case is needed.")
     pairs = [(a, b) for a, b in zip(labels, verdicts, strict=True) if a is not None and b is not None]
     n = len(pairs)
     agreed = sum(a == b for a, b in pairs)

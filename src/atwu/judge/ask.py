@@ -58,10 +58,8 @@ class Asker:
             max_tokens: cap on every reply in place of the requests' own; a reasoning model needs some thousands.
 
         Raises:
-            ValueError: attempts or max_tokens below 1, or a limit without a store.
+            ValueError: a limit without a store.
         """
-        if attempts < 1 or (max_tokens is not None and max_tokens < 1):
-            raise ValueError(f"attempts and max_tokens must be at least 1, got {attempts} and {max_tokens}.")
         self.budget = budget or Budget()
         if cache is None and self.budget.max_cost is not None:
             raise ValueError("max_cost needs a cache, or what was paid for is lost when the limit is reached.")

@@ -80,16 +80,9 @@ class OpenAIChat:
                 connections and unusable replies.
 
         Raises:
-            ValueError: a setting out of range, an address that is none, or no usable key for the hosted API.
+            ValueError: an address that is none, or no usable key for the hosted API.
             ImportError: the openai package is missing.
         """
-        if not model:
-            raise ValueError("model is empty; name a model of the server.")
-        if concurrency < 1 or max_retries < 0 or timeout <= 0:
-            raise ValueError(
-                "concurrency must be at least 1, max_retries 0 or more and timeout above 0, got "
-                f"{concurrency}, {max_retries} and {timeout}."
-            )
         self._openai = require("openai", extra="judge")
         self._endpoint = find_endpoint(base_url, api_key_env)
         self.concurrency = concurrency

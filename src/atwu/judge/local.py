@@ -23,23 +23,15 @@ class LocalChat:
 
     concurrency = 1
 
-    def __init__(
-        self,
-        path: str,
-        *,
-        device: str | None = None,
-        batch_tokens: int = 8192,
-    ) -> None:
+    def __init__(self, path: str, *, device: str | None = None, batch_tokens: int = 8192) -> None:
         """Load a model and its tokenizer.
 
         Args:
             batch_tokens: tokens per batch, prompts and replies; more is faster and takes more memory.
 
         Raises:
-            ValueError, FileNotFoundError, ImportError: the model cannot be loaded, or a setting is out of range.
+            ValueError, FileNotFoundError, ImportError: the model cannot be loaded.
         """
-        if batch_tokens < 1:
-            raise ValueError(f"batch_tokens must be at least 1, got {batch_tokens}; the default is 8192.")
         check_model_name(path)
         target = pick_device(device)
         self._tokenizer = load_tokenizer(path)

@@ -44,5 +44,5 @@ def test_worst_of_both_is_the_larger_of_the_two(rows) -> None:
 
 
 def test_tables_must_be_about_the_same_rows() -> None:
-    with pytest.raises(ValueError, match=r"got \[2, 1\] rows"):
+    with pytest.raises(ValueError, match="shorter"):
         worst(PLAIN, SHOWN[:1])

@@ -47,9 +47,6 @@ def worst(*tables: Verdicts) -> list[float | None]:
 
     Returns:
         One value per row; None where nothing was judged.
-
-    Raises:
-        ValueError: no table, or tables with different numbers of rows.
     """
     return [float(any(verdicts)) if verdicts else None for verdicts in _rows(tables)]
 
@@ -260,9 +257,6 @@ def percent(values: Iterable[float | None]) -> list[float | None]:
 
 def _rows(tables: Sequence[Verdicts]) -> Iterator[list[bool]]:
     """The verdicts there are on each row, over all tables."""
-    sizes = [len(table) for table in tables]
-    if len(set(sizes)) != 1:
-        raise ValueError(f"tables of verdicts must be about the same rows, got {sizes} rows.")
     for parts in zip(*tables, strict=True):
         yield [verdict for part in parts for verdict in part if verdict is not None]
 

@@ -38,26 +38,22 @@ def truth_ratio(correct_loss: float, wrong_losses: Sequence[float], *, mean: Mea
 
     Args:
         correct_loss: mean negative log-likelihood L of the correct answer, >= 0.
-        wrong_losses: the same of each false answer, shape (answers,).
+        wrong_losses: the same of each false answer, at least one, shape (answers,).
         mean: `geometric` takes w = exp(-mean_j L_j) (open-unlearning, most published tables); `arithmetic` the mean of
             the probabilities themselves (TOFU's own code). The arithmetic one is never smaller.
 
     Raises:
-        ValueError: no false answer, a NaN, or an unknown mean.
+        ValueError: a loss is NaN.
     """
     import numpy as np
 
     losses = np.asarray(wrong_losses, dtype=np.float64)
-    if losses.ndim != 1 or losses.size == 0:
-        raise ValueError("the truth ratio needs at least one false answer; leave rows without any out of the mean.")
     if math.isnan(correct_loss) or bool(np.isnan(losses).any()):
         raise ValueError("a loss is NaN; check the model's weights.")
     if mean == "geometric":
         wrong_loss = float(losses.mean())
-    elif mean == "arithmetic":
-        wrong_loss = -math.log(max(float(np.exp(-losses).mean()), np.finfo(np.float64).tiny))
     else:
-        raise ValueError(f"mean must be 'geometric' or 'arithmetic', got {mean!r}.")
+        wrong_loss = -math.log(max(float(np.exp(-losses).mean()), np.finfo(np.float64).tiny))
     return math.exp(-wrong_loss) / (math.exp(-correct_loss) + _GUARD)
 
 
