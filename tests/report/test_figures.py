@@ -19,12 +19,11 @@ from atwu.report import figures
 from atwu.report.colour_scale import contrast
 from atwu.report.figures import FIGURES, Drawn, all_figures, save_figures
 from atwu.report.figures.attacks import Panel, after_value, before_value
-from atwu.report.figures.auroc_ridge import density
 from atwu.report.figures.cost import spoken_time
 from atwu.report.figures.drawn import FORMATS
 from atwu.report.figures.labels import spread
-from atwu.report.figures.own_score import own_scores
 from atwu.report.figures.style import ACCENT, COLOURS, INK, series_of, slug, styled
+from atwu.report.figures.token_scores import density, own_scores
 from atwu.report.figures.trade_off import pareto
 from atwu.report.figures.training_curves import curve
 from atwu.report.figures.uplift import UQ, without_scores

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from atwu.evaluation.token_scores import WordScore, word_scores
 from atwu.report.colour_scale import LEVELS, background, contrast, css, ink, level, luminance
-from atwu.report.heatmap import render_html, render_terminal, write_html
+from atwu.report.heatmap import HeatMap, render_html, render_terminal
 from atwu.report.scored_row import ScoredRow, pieces, word_auroc
 from tests.report.conftest import Page
 
@@ -175,7 +175,7 @@ def test_colour_scale_is_ordered_by_lightness_and_readable(dark: bool) -> None:
 
 def test_write_is_atomic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "new" / "scores.html"
-    assert write_html(target, [ROW], title="one") == target
+    assert HeatMap([ROW]).write(target, title="one") == target
     before = target.read_text(encoding="utf-8")
     assert before == render_html([ROW], title="one")
 
@@ -184,6 +184,6 @@ def test_write_is_atomic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match="disk full"):
-        write_html(target, [ROW], title="two")
+        HeatMap([ROW]).write(target, title="two")
     assert target.read_text(encoding="utf-8") == before
     assert list(target.parent.iterdir()) == [target]

@@ -141,12 +141,6 @@ def test_markdown() -> None:
     assert "[" not in panel_markdown(table_of(RESULTS, lines), intervals=False)
 
 
-def test_own_references_are_not_ranked() -> None:
-    text = panel_markdown(table_of(RESULTS, [("forget", "J_W")], references=["atwu", "original"]))
-    assert "| **2.0** |" in text
-    assert "| 14.5 [9.9, 20.0] |" in text
-
-
 def test_printed_numbers_are_those_of_the_json() -> None:
     shown = cells(panel_table(RESULTS))
     for name, found in RESULTS.items():

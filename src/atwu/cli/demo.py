@@ -29,7 +29,7 @@ class Demo:
 
         from atwu.experiments.demo import COLUMNS, LEARNING_RATE, demonstrate
         from atwu.modeling.load import quiet_transformers
-        from atwu.report.heatmap import render_terminal, write_html
+        from atwu.report.heatmap import HeatMap, render_terminal
         from atwu.report.terminal import models_table
 
         start = time.perf_counter()
@@ -41,7 +41,7 @@ class Demo:
             console.print(f"{time.perf_counter() - start:5.0f} s  {line}", highlight=False, soft_wrap=True)
 
         made = demonstrate(self.size, self.output, seed=self.seed, say=say)
-        page = write_html(self.output / "tokens.html", made.scored, title="Which words carry the secret?")
+        page = HeatMap(made.scored).write(self.output / "tokens.html", title="Which words carry the secret?")
         console.print()
         counts = next(iter(made.results.values())).rows
         told = ", ".join(f"{len(counts[split].ids)} {split} rows" for split in ("forget", "retain"))

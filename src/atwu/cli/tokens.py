@@ -40,7 +40,7 @@ class Tokens(ReadsRows):
         from atwu.evaluation.auxiliary import find_auxiliary
         from atwu.evaluation.induced import check_scores, met
         from atwu.methods.weightings.scorer import find_scorer
-        from atwu.report.heatmap import render_terminal, write_html
+        from atwu.report.heatmap import HeatMap, render_terminal
         from atwu.report.score_rows import score_rows
 
         self.check()
@@ -70,4 +70,4 @@ class Tokens(ReadsRows):
         )
         render_terminal(scored[: self.rows], terminal())
         if self.html is not None:
-            say(f"written: {write_html(self.html, scored, title=f'Token scores of {self.model}')}")
+            say(f"written: {HeatMap(scored).write(self.html, title=f'Token scores of {self.model}')}")

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from atwu._reading import checked, decoded, file_bytes, parse_json, printable, read_json
+from atwu._reading import adapter_of, checked, decoded, file_bytes, parse_json, printable, read_json
 
 Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0)]
@@ -67,21 +67,13 @@ class _Study(_File):
 
 
 def read_run(path: Path) -> dict[str, Any]:
-    """`run.json`.
-
-    Raises:
-        ValueError: not such a file; names it and the place in it.
-    """
-    return _plain(path, _RUN)
+    """`run.json`; a ValueError names the file and the place in it that is not as declared."""
+    return _read(path, _Run)
 
 
 def read_study(path: Path) -> dict[str, Any]:
-    """`study.json`.
-
-    Raises:
-        ValueError: not such a file; names it and the place in it.
-    """
-    return _plain(path, _STUDY)
+    """`study.json`, likewise."""
+    return _read(path, _Study)
 
 
 def read_log(path: Path) -> tuple[dict[str, Any], ...]:
@@ -103,13 +95,12 @@ def read_log(path: Path) -> tuple[dict[str, Any], ...]:
     return tuple(found)
 
 
-_RUN, _STUDY = TypeAdapter(_Run), TypeAdapter(_Study)
 _LOG_LINE = TypeAdapter(dict[str, Annotated[float, Field(strict=True, allow_inf_nan=False)] | None])
 
 
-def _plain(path: Path, adapter: TypeAdapter[Any]) -> dict[str, Any]:
+def _read(path: Path, kind: type[_File]) -> dict[str, Any]:
     value = read_json(path)
-    checked(value, adapter, what=str(path))
+    checked(value, adapter_of(kind), what=str(path))
     plain: dict[str, Any] = _shown(value)
     return plain
 

@@ -11,7 +11,7 @@ from atwu.evaluation.result import EVAL_SCHEMA, EvalResult
 from atwu.report.latex import to_latex
 from atwu.report.markdown import to_markdown
 from atwu.report.records import Records
-from atwu.report.table import DATA, headline_lines, tidy
+from atwu.report.table import DATA, headline_lines
 from atwu.training.card import public_command, public_record
 
 SCHEMA_NAME = "atwu.report/1"
@@ -19,8 +19,8 @@ SCHEMA_NAME = "atwu.report/1"
 
 def to_csv(records: Records) -> str:
     """Every number of every model in long form, unrounded: one line per model, set and metric."""
-    frame = tidy(records.results)
-    frame["label"] = [_cell(name) for name in frame["label"]]
+    frame = records.table.frame
+    frame = frame.assign(label=frame.label.map(_cell))
     text: str = frame.to_csv(columns=DATA, index=False, lineterminator="\n")
     return text
 

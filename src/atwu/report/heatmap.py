@@ -25,8 +25,6 @@ from atwu.report.scored_row import Piece, ScoredRow, methods_of, percent, pieces
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["HeatMap", "render_html", "render_terminal", "write_html"]
-
 _MARKED_FROM = 0.5
 """Without colour, words from this score on carry their number."""
 
@@ -35,7 +33,7 @@ _MARKED_FROM = 0.5
 class HeatMap:
     """Scored rows as a notebook shows them."""
 
-    rows: tuple[ScoredRow, ...]
+    rows: Sequence[ScoredRow]
 
     def to_pandas(self) -> pd.DataFrame:
         """One row per word and method: row, method, word, score (0 to 1), secret."""
@@ -51,8 +49,9 @@ class HeatMap:
         return pd.DataFrame(words, columns=("row", "method", "word", "score", "secret"))
 
     def write(self, path: str | Path, *, title: str = "Token scores") -> Path:
-        """The page of `atwu tokens --html`; gives its path."""
-        return write_html(path, self.rows, title=title)
+        """Write the page of `atwu tokens --html`, which is either complete or not touched; gives its path."""
+        write_text(path, render_html(self.rows, title=title))
+        return Path(path)
 
     def _repr_html_(self) -> str:
         lines = []
@@ -113,12 +112,6 @@ def render_html(rows: Sequence[ScoredRow], *, title: str) -> str:
         annotated=any(row.forget_spans is not None for row in rows),
         aurocs={method: values for method, values in known.items() if values},
     )
-
-
-def write_html(path: str | Path, rows: Sequence[ScoredRow], *, title: str) -> Path:
-    """Write `render_html` to a file, which is either complete or not touched; gives its path."""
-    write_text(path, render_html(rows, title=title))
-    return Path(path)
 
 
 def _span(piece: Piece) -> str:

@@ -2,13 +2,13 @@ r"""The table of a report for a paper: a `table` environment that needs the pack
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from atwu.report.names import SUBSCRIPT
 from atwu.report.records import Records
 from atwu.report.table import notes_of, report_table, said_of
-from atwu.report.values import REFERENCES, Line, Mark
+from atwu.report.values import REFERENCES, Mark
 
 _TEX: Mapping[int, str] = str.maketrans(
     {
@@ -39,19 +39,19 @@ _MARKS: Mapping[Mark, str] = {"best": "bold: best", "second": "underlined: secon
 _CELLS = {"best": r"\textbf{%s}", "second": r"\underline{%s}", "degraded": r"\textcolor{red}{%s}", "": "%s"}
 
 
-def to_latex(records: Records, lines: Sequence[Line] | None = None, *, intervals: bool = True) -> str:
+def to_latex(records: Records) -> str:
     """Best bold, second underlined, degraded red, spread over seeds as subscript, intervals below."""
-    table = report_table(records, lines)
+    table = report_table(records)
     numbers = table.cells(_cell, "--")
     small = table.cells(lambda cell: cell.interval and rf"{{\tiny {_number(cell.interval)}}}")
     body: list[str] = []
     for label, following in zip(table.labels, [*table.labels[1:], None], strict=True):
         body.append(_row(tex(table.shown(label)), *numbers.loc[label]))
-        if intervals and any(small.loc[label]):
+        if any(small.loc[label]):
             body.append(_row("", *small.loc[label]))
         if label in REFERENCES and following not in (*REFERENCES, None):
             body.append(r"    \midrule")
-    caption = [*said_of(records, table, _MARKS, intervals=intervals), *notes_of(records, table)]
+    caption = [*said_of(records, table, _MARKS), *notes_of(records, table)]
     return "\n".join(
         [
             r"% needs \usepackage{booktabs} and \usepackage{xcolor}",

@@ -28,6 +28,8 @@ from atwu.training.output import LOG_NAME
 if TYPE_CHECKING:
     import pandas as pd
 
+    from atwu.report.table import Table
+
 EVAL_NAME = "eval.json"
 STUDY_NAME = "study.json"
 
@@ -104,6 +106,13 @@ class Records:
             )
         return found
 
+    @cached_property
+    def table(self) -> Table:
+        """Every line of every model."""
+        from atwu.report.table import table_of
+
+        return table_of(self.results, runs={label: len(self.of(label)) for label in self.labels})
+
     def summary(self) -> str:
         """The headline table, for a terminal of 80 columns, without colours."""
         from rich.console import Console
@@ -116,9 +125,9 @@ class Records:
 
     def to_pandas(self) -> pd.DataFrame:
         """Every number of every model, one per row, means over seeds: label, set, metric, value, low, high and more."""
-        from atwu.report.table import DATA, tidy
+        from atwu.report.table import DATA
 
-        return tidy(self.results)[list(DATA)]
+        return self.table.frame[list(DATA)]
 
     def _repr_html_(self) -> str:
         from atwu.report.table import report_table

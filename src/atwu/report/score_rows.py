@@ -54,7 +54,7 @@ def heat_map(
         scores=None if scores is None else {name: name for name in scores},
         system=system,
     )
-    return HeatMap(tuple(scored))
+    return HeatMap(scored)
 
 
 def score_rows(

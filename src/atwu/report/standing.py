@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.result import EvalResult
-from atwu.report.values import cell_of
+from atwu.report.values import REFERENCES, cell_of
 
 DESTROYED, UNTOUCHED, UNCHANGED = "destroyed", "untouched", "unchanged"
 MEANING = {
@@ -32,13 +32,13 @@ def standing(result: EvalResult, original: EvalResult | None) -> str:
     return UNTOUCHED if known and min(known) > SAME else ""
 
 
-def standings(results: Mapping[str, EvalResult], references: Collection[str]) -> dict[str, str]:
+def standings(results: Mapping[str, EvalResult]) -> dict[str, str]:
     """What is said of the models that take no part, by name."""
-    given = {results[role].fingerprint for role in references if role in results}
+    given = {results[role].fingerprint for role in REFERENCES if role in results}
     found = {
         label: UNCHANGED if result.fingerprint in given else standing(result, results.get("original"))
         for label, result in results.items()
-        if label not in references
+        if label not in REFERENCES
     }
     return {label: word for label, word in found.items() if word}
 

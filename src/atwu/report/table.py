@@ -23,7 +23,7 @@ from atwu.report.names import DECISIVE, HEADLINE, head_name
 from atwu.report.standing import standings
 from atwu.report.standing import told as standing_told
 from atwu.report.studies import NO_BUDGET, reasons
-from atwu.report.values import REFERENCES, Line, Mark, seeds_told
+from atwu.report.values import REFERENCES, Line, Mark
 from atwu.training.card import public_text
 
 if TYPE_CHECKING:
@@ -34,12 +34,7 @@ DATA = ("label", "seeds", "set", "metric", "value", "low", "high", "seed_std", "
 _COLUMNS = (*DATA, "digits", "number", "spread", "interval", "told", "reference", "mark")
 
 
-def tidy(
-    results: Mapping[str, EvalResult],
-    *,
-    references: Collection[str] = REFERENCES,
-    runs: Mapping[str, int] | None = None,
-) -> pd.DataFrame:
+def tidy(results: Mapping[str, EvalResult], *, runs: Mapping[str, int] | None = None) -> pd.DataFrame:
     """Every number that models have.
 
     Args:
@@ -51,19 +46,20 @@ def tidy(
     """
     rows: list[dict[str, Any]] = []
     for label, result in results.items():
+        count = (runs or {}).get(label, 1)
         for split, metric, cell in measured(result):
             text = {
                 "number": shown_number(cell.value, cell.digits),
                 "spread": "" if cell.seed_std is None else shown_number(cell.seed_std, cell.digits),
                 "interval": shown_interval(cell),
-                "told": seeds_told(cell, (runs or {}).get(label, 1)),
-                "reference": label in references,
+                "told": f"{cell.seeds} of {count} seeds" if cell.seeds < count else "",
+                "reference": label in REFERENCES,
             }
             rows.append({"label": label, "set": split, "metric": metric} | dataclasses.asdict(cell) | text)
     frame = pd.DataFrame(rows, columns=_COLUMNS)
     numbers = ["value", "low", "high", "seed_std"]
     frame[numbers] = frame[numbers].astype(float)
-    return frame.assign(mark=_marks(frame, results, standings(results, references)))
+    return frame.assign(mark=_marks(frame, results, standings(results)))
 
 
 def _marks(frame: pd.DataFrame, results: Mapping[str, EvalResult], out: Collection[str]) -> list[str]:
@@ -187,32 +183,17 @@ class Table:
 
 
 def table_of(
-    results: Mapping[str, EvalResult],
-    lines: Sequence[Line] | None = None,
-    *,
-    references: Collection[str] = REFERENCES,
-    runs: Mapping[str, int] | None = None,
+    results: Mapping[str, EvalResult], lines: Sequence[Line] | None = None, *, runs: Mapping[str, int] | None = None
 ) -> Table:
-    """The table of some results.
-
-    Args:
-        references: names of models that are not ranked.
-        runs: model name -> runs it is the mean of.
-    """
-    frame = tidy(results, references=references, runs=runs)
-    table = Table(frame, lines_of(frame), list(results), out=standings(results, references))
+    """The table of some results; `runs` as for `tidy`."""
+    frame = tidy(results, runs=runs)
+    table = Table(frame, lines_of(frame), list(results), out=standings(results))
     return table if lines is None else table.only(lines)
-
-
-def whole_table(records: Records) -> Table:
-    """Every line of a report; of several seeds the mean."""
-    return table_of(records.results, runs={label: len(records.of(label)) for label in records.labels})
 
 
 def report_table(records: Records, lines: Sequence[Line] | None = None) -> Table:
     """Some lines of a report; those of `headline_lines` by default."""
-    whole = whole_table(records)
-    return whole.only(_headline(whole) if lines is None else lines)
+    return records.table.only(headline_lines(records) if lines is None else lines)
 
 
 def headline_lines(records: Records) -> list[Line]:
@@ -221,25 +202,17 @@ def headline_lines(records: Records) -> list[Line]:
     After it the paper's panel, then utility, membership, learned scores and RWKU's difference; every line there is where none
     of these was measured.
     """
-    return _headline(whole_table(records))
-
-
-def _headline(whole: Table) -> list[Line]:
-    there = whole.lines
+    there, decisive = records.table.lines, leading_line(records)
     panel = [line for group in HEADLINE for line in [line for line in group if line in there][:1]] or there
-    decisive = _leading(whole)
-    return [line for line in panel if line == decisive] + [line for line in panel if line != decisive]
+    return sorted(panel, key=lambda line: line != decisive)
 
 
 def leading_line(records: Records) -> Line | None:
     """The line that decides who leads; None when nothing with a direction was measured."""
-    return _leading(whole_table(records))
-
-
-def _leading(whole: Table) -> Line | None:
-    ranked = whole.frame[~whole.frame.reference.astype(bool) & (whole.frame.direction != "none")]
+    frame = records.table.frame
+    ranked = frame[~frame.reference.astype(bool) & (frame.direction != "none")]
     there = set(zip(ranked.set, ranked.metric, strict=True))
-    return next((line for line in (*DECISIVE, *whole.lines) if line in there), None)
+    return next((line for line in (*DECISIVE, *records.table.lines) if line in there), None)
 
 
 def usual_counts(table: Table) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -64,18 +64,13 @@ def _models(table: Table, said: Sequence[str]) -> SplitTable:
     return SplitTable("method", [Text(head.text) for head in table.heads], rows, said)
 
 
-def panel_table(
-    results: Mapping[str, EvalResult],
-    *,
-    lines: Sequence[Line] | None = None,
-    references: Collection[str] = REFERENCES,
-) -> SplitTable:
+def panel_table(results: Mapping[str, EvalResult], *, lines: Sequence[Line] | None = None) -> SplitTable:
     """One row per line, one column per model, with intervals.
 
     Args:
         lines: which lines, in order; every line by default, grouped by set.
     """
-    table = table_of(results, lines, references=references)
+    table = table_of(results, lines)
     cells = table.cells(lambda cell: _text(cell, intervals=True), Text(MISSING, "dim"))
     usual = usual_counts(table)
     rows: list[Row] = []
@@ -88,7 +83,7 @@ def panel_table(
             name.append(f" (n = {head.count})", "dim")
         end = lines is None and place + 1 < len(table.lines) and table.lines[place + 1][0] != split
         rows.append(Row(name, list(cells.iloc[:, place]), end=end))
-    heads = [Text(table.shown(name), "dim" if name in references else "") for name in results]
+    heads = [Text(table.shown(name), "dim" if name in REFERENCES else "") for name in results]
     counts = f"Rows: {', '.join(f'{split} n={count}' for split, count in usual.items())}"
     said = ([counts] if lines is not None and usual else []) + table.caption(_MARKS)
     return SplitTable("metric", heads, rows, said)

@@ -1,4 +1,4 @@
-"""A model's numbers by line (a set and a metric), and what tells it apart. Needs no pandas."""
+"""A model's numbers by line (a set and a metric). Needs no pandas."""
 
 from __future__ import annotations
 
@@ -22,8 +22,3 @@ def cell_of(result: EvalResult, line: Line) -> MetricValue | None:
     split, metric = line
     cell = (result.overall if split == OVERALL else result.sets.get(split, {})).get(metric)
     return None if cell is None or cell.value is None or math.isnan(cell.value) else cell
-
-
-def seeds_told(cell: MetricValue, runs: int) -> str:
-    """`2 of 3 seeds` for a mean that not all runs of a method have a value for; else empty."""
-    return f"{cell.seeds} of {runs} seeds" if cell.seeds < runs else ""

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from atwu.report.figures.attacks import attack_families, attacks
 from atwu.report.figures.auroc_progression import auroc_progression
-from atwu.report.figures.auroc_ridge import auroc_ridge
 from atwu.report.figures.cost import cost
 from atwu.report.figures.drawn import FORMATS, Drawn
-from atwu.report.figures.pooled_roc import pooled_roc
+from atwu.report.figures.token_scores import auroc_ridge, pooled_roc
 from atwu.report.figures.trade_off import trade_off, trade_off_judged
 from atwu.report.figures.training_curves import training_curves
 from atwu.report.figures.uplift import uplift

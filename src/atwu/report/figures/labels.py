@@ -18,6 +18,8 @@ Point = tuple[float, float]
 Array = NDArray[np.float64]
 _ORDERS = 8
 """Shuffled orders that are tried."""
+_GAP, _ROOM = 10.5, 12.0
+"""Points from one name at the end of a line to the next, and from the axes to the names."""
 
 
 def place_names(axes: Axes, names: Mapping[Series, Point], *, avoid: Sequence[Point] = ()) -> None:
@@ -74,7 +76,7 @@ def _placed(
     return texts, lines
 
 
-def name_ends(axes: Axes, ends: Mapping[Series, Point], *, gap: float = 10.5, room: float = 12.0) -> None:
+def name_ends(axes: Axes, ends: Mapping[Series, Point]) -> None:
     """Write names right of the axes at the height where their lines end, with a thin line to that end."""
     figure = axes.get_figure(root=True)
     assert figure is not None
@@ -82,11 +84,11 @@ def name_ends(axes: Axes, ends: Mapping[Series, Point], *, gap: float = 10.5, ro
     box = axes.get_window_extent()
     low, high = axes.get_ylim()
     heights = [(y - low) / (high - low) for _, y in ends.values()]
-    places = spread(heights, gap * figure.dpi / 72 / box.height, low=0.0, high=1.0)
+    places = spread(heights, _GAP * figure.dpi / 72 / box.height, low=0.0, high=1.0)
     texts = []
     for (one, end), height in zip(ends.items(), places, strict=True):
         arrow = {"arrowstyle": "-", "color": one.colour, "linewidth": 0.7, "alpha": 0.7, "shrinkA": 1, "shrinkB": 2}
-        place = (1 + room * figure.dpi / 72 / box.width, height)
+        place = (1 + _ROOM * figure.dpi / 72 / box.width, height)
         texts.append(
             axes.annotate(
                 one.name, end, place, textcoords="axes fraction", va="center", annotation_clip=False,

@@ -129,9 +129,9 @@ def styled(*, salt: str = "") -> Iterator[None]:
             yield
 
 
-def new_figure(height: float, width: float = WIDTH) -> Figure:
+def new_figure(height: float) -> Figure:
     """An empty figure, in inches, that no window knows of; its margins follow from what is drawn."""
-    figure: Figure = require("matplotlib.figure", extra="report").Figure(figsize=(width, height))
+    figure: Figure = require("matplotlib.figure", extra="report").Figure(figsize=(WIDTH, height))
     return figure
 
 

@@ -14,7 +14,7 @@ from atwu.report.figures.labels import place_names
 from atwu.report.figures.style import GUIDE, MUTED, grid, new_figure, series_of, styled
 from atwu.report.records import Records
 from atwu.report.standing import DESTROYED, standings
-from atwu.report.values import REFERENCES, Line, cell_of
+from atwu.report.values import Line, cell_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def _scatter(records: Records, plane: Plane, focus: str | None) -> Drawn:
     points = {name: point for name, result in records.results.items() if (point := _point(result, plane)) is not None}
     broken = {
         name: points.pop(name)
-        for name, word in standings(records.results, REFERENCES).items()
+        for name, word in standings(records.results).items()
         if word == DESTROYED and name in points
     }
     if not any(label in points for label in records.labels):

@@ -16,7 +16,7 @@ from atwu.evaluation.warn import degraded
 from atwu.report.names import line_name
 from atwu.report.records import Records
 from atwu.report.standing import MEANING
-from atwu.report.table import leading_line, left_out, spoken, whole_table
+from atwu.report.table import leading_line, left_out, spoken
 from atwu.report.values import Line, cell_of
 
 _TOLD = 2
@@ -28,7 +28,7 @@ def ranking(records: Records, line: Line) -> pd.DataFrame:
 
     Those with some seeds only, and models that do not work or were not changed, have none.
     """
-    table = whole_table(records).only([line])
+    table = records.table.only([line])
     rows = table.frame[~table.frame.reference.astype(bool)].set_index("label")
     numbers = rows.number[(rows.told == "") & ~rows.index.isin(list(table.out))].astype(float)
     place = numbers.rank(method="min", ascending=not (rows.direction == "up").any())
@@ -67,7 +67,7 @@ def _sentences(records: Records, focus: str) -> Iterator[str]:
     for label, told in rows.told[rows.place.isna() & (rows.told != "")].items():
         yield f"{label} is not ranked: it has {name} for {told}."
     for word, meaning in MEANING.items():
-        if out := [label for label, said in whole_table(records).out.items() if said == word]:
+        if out := [label for label, said in records.table.out.items() if said == word]:
             yield f"{_listed(out)} {'is' if len(out) == 1 else 'are'} {word} and not ranked: {meaning}."
     results = records.results
     lost = [label for label in records.labels if any(degraded(results[label], results.get("original")))]

@@ -17,7 +17,7 @@ from atwu.report.page.tables import lines_table, models_table
 from atwu.report.page.templates import render
 from atwu.report.page.words import traced
 from atwu.report.records import Records
-from atwu.report.table import headline_lines, left_out, whole_table
+from atwu.report.table import headline_lines, left_out
 from atwu.report.values import Line
 
 
@@ -32,7 +32,7 @@ def write_page(records: Records, path: str | Path, *, command: str | None = None
 
 def render_page(records: Records, *, command: str | None = None, focus: str = "atwu") -> str:
     """The page as text; equal records give equal pages."""
-    every = whole_table(records)
+    every = records.table
     table = every.only(headline_lines(records))
     return render(
         "page.html",

@@ -1,0 +1,156 @@
+"""How well each method's own token score, the one its weighting is made of, finds the secret.
+
+In single rows, as one ridge per label; and in all tokens of the forget rows together, as ROC curves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from atwu.report.figures.drawn import Drawn
+from atwu.report.figures.style import GUIDE, MUTED, grid, name_rows, new_figure, series_of, styled, tell_names
+from atwu.report.records import Records, RunRecord
+from atwu.report.table import span
+
+Array = NDArray[np.float64]
+_GRID = np.linspace(0.0, 1.0, 81)
+_BASE, _HEIGHT = 0.28, 0.85
+"""Foot of a ridge below the middle of its row, and height of the tallest, in rows."""
+_COLUMNS = {"mean": 8, "score": 38, "rows": 112}
+"""What stands beside a ridge -> points right of the axes."""
+
+
+def own_score(run: RunRecord) -> str | None:
+    """Name of the score, or None where a run has none: uniform weights, labels, a combination of two, or unknown.
+
+    A result without its `run.json` has one if a learned scorer was measured, which only the model's own can be.
+    """
+    if run.run is not None:
+        name = str((run.run.get("recipe") or {}).get("weighting", ""))
+    else:
+        name = run.trace.weighting if run.trace is not None else "scorer"
+    return name if name != "labels" and f"auroc_{name}" in run.result.sets.get("forget", {}) else None
+
+
+def own_scores(records: Records) -> dict[str, str]:
+    """Label -> score, for those that have one."""
+    found = {label: {own_score(run) for run in records.of(label)} for label in records.labels}
+    return {label: next(iter(names)) for label, names in found.items() if len(names) == 1 and None not in names}  # type: ignore[misc]
+
+
+def row_values(runs: Sequence[RunRecord], metric: str) -> list[float]:
+    """Values of all forget rows of all runs, None left out."""
+    rows = [run.result.rows["forget"] for run in runs if "forget" in run.result.rows]
+    return [value for found in rows for value in found.metrics.get(metric, ()) if value is not None]
+
+
+def auroc_ridge(records: Records, *, focus: str | None = "atwu") -> Drawn:
+    """Distribution over forget rows of the AUROC of each label's own score on its unlearned model."""
+    title, scores = "Do token scores find the secret? Row by row", own_scores(records)
+    values = {label: row_values(records.of(label), f"auroc_{score}") for label, score in scores.items()}
+    values = {label: found for label, found in values.items() if found}
+    if not values:
+        reason = (
+            "no run has token scores of its own that were measured against labels (metrics 'scores', forget_spans)."
+        )
+        return Drawn("auroc_ridge", None, title, reason=reason)
+    order = sorted(values, key=lambda label: -float(np.mean(values[label])))
+    looks = series_of(records, focus)
+    tips = {}
+    with styled():
+        figure = new_figure(0.75 + (0.52 if len(order) <= 8 else 0.29) * (len(order) + 0.5))
+        axes = figure.subplots()
+        beside: list[tuple[float, dict[str, str], str]] = [
+            (-0.85, dict(zip(_COLUMNS, _COLUMNS, strict=True)), "normal")
+        ]
+        for row, label in enumerate(order):
+            one, foot, mean = looks[label], row + _BASE, float(np.mean(values[label]))
+            heights = density(values[label])
+            top = foot - _HEIGHT * heights / heights.max()
+            layer = 2 + row / 100
+            axes.fill_between(_GRID, top, foot, color=one.colour, alpha=0.3, linewidth=0, zorder=layer)
+            axes.plot(_GRID, top, color=one.colour, linewidth=one.width, zorder=layer, gid=one.gid("ridge"))
+            axes.plot(mean, foot, one.marker, color=one.colour, clip_on=False, zorder=4, gid=one.gid("mean"))
+            counts = [len(rows) for run in records.of(label) if (rows := row_values([run], f"auroc_{scores[label]}"))]
+            count = span(counts) + (f" × {len(counts)}" if len(counts) > 1 else "")
+            beside.append((row, {"mean": f"{mean:.2f}", "score": scores[label], "rows": count}, one.weight))
+            tips[one.gid("mean")] = f"{label}: mean AUROC of {scores[label]} {mean:.3f} over {count} rows"
+        for height, words, weight in beside:
+            for column, word in words.items():
+                quiet = height < 0 or column != "mean"
+                look: dict[str, Any] = {"alpha": MUTED} if quiet else {"fontweight": weight}
+                place = (_COLUMNS[column], 0)
+                axes.annotate(
+                    word, (1, height), place, textcoords="offset points", va="center", annotation_clip=False, **look
+                )
+        name_rows(axes, [looks[label] for label in order])
+        axes.axvline(0.5, **GUIDE)
+        grid(axes, "x")
+        axes.set(xlim=(0, 1), ylim=(len(order) - 0.5, -1.0), xlabel="AUROC within a forget row (dashed: chance)")
+    caption = (
+        "For every forget row, the chance that a token of the secret has a higher score than any other token: 1 finds the "
+        "secret first, .5 is chance. Ridges are densities over rows and seeds, of equal height; marks are means. Scores are "
+        "those of the unlearned model: what they were while it trained is in the figure over steps."
+    )
+    return Drawn("auroc_ridge", figure, title, caption, tips=tips)
+
+
+def density(values: Sequence[float]) -> Array:
+    """Gaussian kernel density on [0, 1], mirrored at both ends so that no mass leaves the range.
+
+    Returns:
+        Heights at 81 points from 0 to 1.
+    """
+    found = np.asarray(values, dtype=np.float64)
+    spread = float(found.std(ddof=1)) if found.size > 1 else 0.0
+    width = max(0.02, 1.06 * spread * found.size**-0.2)
+    points = np.concatenate([found, -found, 2 - found])
+    heights = np.exp(-0.5 * ((_GRID[:, None] - points[None, :]) / width) ** 2).sum(axis=1)
+    return np.asarray(heights / (found.size * width * np.sqrt(2 * np.pi)), dtype=np.float64)
+
+
+def pooled_roc(records: Records, *, focus: str | None = "atwu") -> Drawn:
+    """Pooled ROC curve of each label's own score, mean over seeds at equal false-positive rates."""
+    title, scores = "Do token scores find the secret? All tokens together", own_scores(records)
+    curves: dict[str, tuple[float, Array]] = {}
+    for label, score in scores.items():
+        stored = [run.result.curves.get("pooled_roc", {}).get(score) for run in records.of(label)]
+        found = [curve for curve in stored if curve and curve["auroc"] is not None and curve["fpr"]]
+        if found:
+            heights = [np.interp(_GRID, curve["fpr"], curve["tpr"]) for curve in found]
+            curves[label] = float(np.mean([curve["auroc"] for curve in found])), np.mean(heights, axis=0)
+    if not curves:
+        reason = "no run has pooled ROC curves of a score of its own (metrics 'scores', rows with forget_spans)."
+        return Drawn("pooled_roc", None, title, reason=reason)
+    looks = series_of(records, focus)
+    order = sorted(curves, key=lambda label: -curves[label][0])
+    tips = {}
+    with styled():
+        figure = new_figure(max(3.1, 0.6 + 0.165 * len(order)))
+        axes = figure.subplots()
+        axes.plot([0, 1], [0, 1], **GUIDE)
+        lines = []
+        for place, label in enumerate(order):
+            one, (area, tpr) = looks[label], curves[label]
+            every = (4 + 3 * place % 16, 16)
+            lines += axes.plot(
+                _GRID, tpr, **one.line, markevery=every, label=f"{area:.2f}  {one.name}", gid=one.gid("curve")
+            )
+            tips[one.gid("curve")] = f"{label}: {scores[label]}, pooled AUROC {area:.3f}"
+        grid(axes)
+        axes.set(
+            xlim=(0, 1), ylim=(0, 1.01), xlabel="share of other tokens found", ylabel="share of secret tokens found"
+        )
+        axes.set_box_aspect(1)
+        axes.set_anchor("W")
+        legend = figure.legend(handles=lines, loc="outside right upper", title="pooled AUROC", alignment="left")
+        tell_names(legend.get_texts(), [looks[label] for label in order])
+    caption = (
+        "Tokens of all forget rows, ranked by each method's own score on its unlearned model; mean over seeds. Dashed "
+        "diagonal: chance. Pooled curves also need scores to be comparable between rows."
+    )
+    return Drawn("pooled_roc", figure, title, caption, tips=tips)
