@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,8 @@ from atwu.evaluation.intervals import combine
 from atwu.evaluation.numbers import Numbers
 from atwu.evaluation.result import MetricValue
 from atwu.evaluation.shown import shown_number
-from atwu.report.figures.drawn import Drawn
-from atwu.report.figures.style import INK, REFERENCE_DASHES, Series, grid, name_rows, new_figure, series_of, styled
+from atwu.report.figures.drawn import Sketch, figure
+from atwu.report.figures.style import INK, REFERENCE_DASHES, Series, grid, name_rows, new_figure
 from atwu.report.records import Records, RunRecord
 from atwu.report.values import cell_of
 
@@ -53,7 +53,8 @@ class Panel:
         return _MEASURES[self.before]
 
 
-def attacks(records: Records, *, focus: str | None = "atwu") -> Drawn:
+@figure("What attacks bring back")
+def attacks(records: Records, looks: Mapping[str, Series]) -> Sketch | str:
     """Relearning, rounding, the worst family of adversarial probes and the best of several draws."""
     names = _metrics(records)
     panels = [Panel("J_P", name, _spoken(name)) for name in names if re.match("leak_(worst_family|best_of_)", name)]
@@ -65,10 +66,11 @@ def attacks(records: Records, *, focus: str | None = "atwu") -> Drawn:
         "lines: the starting model (dashed) and the retain-only model (dotted) without any attack. Lower is better."
     )
     reason = "no run was attacked (metrics families, sampling, relearning, quantisation)."
-    return _dots(records, Drawn("attacks", None, "What attacks bring back", caption, reason), panels, focus)
+    return _dots(records, panels, looks, caption) if panels else reason
 
 
-def attack_families(records: Records, *, focus: str | None = "atwu") -> Drawn:
+@figure("Adversarial wordings, family by family")
+def attack_families(records: Records, looks: Mapping[str, Series]) -> Sketch | str:
     """Leak rate under each family of adversarial probes (Jin et al. 2024)."""
     family = re.compile("leak_(?!worst_family|best_of|per_sample)")
     panels = [Panel("J_P", name, _spoken(name)) for name in _metrics(records) if family.match(name)]
@@ -77,8 +79,7 @@ def attack_families(records: Records, *, focus: str | None = "atwu") -> Drawn:
         "figure of attacks."
     )
     reason = "no run was asked adversarial probes (metrics families)."
-    title = "Adversarial wordings, family by family"
-    return _dots(records, Drawn("attack_families", None, title, caption, reason), panels, focus)
+    return _dots(records, panels, looks, caption) if panels else reason
 
 
 def before_value(runs: Sequence[RunRecord], panel: Panel) -> float | None:
@@ -130,11 +131,7 @@ def _spoken(name: str) -> str:
     return _WORDS.get(name) or "\n".join(" ".join(part) for part in (words[:cut], words[cut:]) if part)
 
 
-def _dots(records: Records, drawn: Drawn, panels: Sequence[Panel], focus: str | None) -> Drawn:
-    """The figure, or why there is none."""
-    if not panels:
-        return replace(drawn, caption="")
-    looks = series_of(records, focus)
+def _dots(records: Records, panels: Sequence[Panel], looks: Mapping[str, Series], caption: str) -> Sketch:
     cells = {
         (label, panel): cell
         for label in records.labels
@@ -147,28 +144,27 @@ def _dots(records: Records, drawn: Drawn, panels: Sequence[Panel], focus: str | 
     )
     lines = _lines(panels)
     tips: dict[str, str] = {}
-    with styled():
-        body = 0.3 + (0.165 if len(labels) <= _ROOMY else 0.145) * len(labels)
-        figure = new_figure(len(lines) * (body + 0.8))
-        for across, line in zip(
-            figure.subplots(len(lines), max(_ACROSS[0], *map(len, lines)), squeeze=False), lines, strict=True
-        ):
-            name_rows(across[0], [looks[label] for label in labels])
-            across[0].set_xlabel(line[0].measure, fontsize=8, loc="left")
-            for axes in across[1:]:
-                axes.sharey(across[0])
-                axes.spines["left"].set_visible(False)
-                axes.tick_params(axis="y", length=0, labelleft=False)
-            for axes in across[len(line) :]:
-                axes.set_visible(False)
-            for axes, panel in zip(across, line, strict=False):
-                for row, label in enumerate(labels):
-                    if (label, panel) in cells:
-                        runs = records.of(label)
-                        after = after_value(runs, panel, cells[label, panel])
-                        tips |= _row(axes, row, looks[label], before_value(runs, panel), after, panel)
-                _frame(axes, records, panel)
-    return replace(drawn, figure=figure, reason="", tips=tips)
+    body = 0.3 + (0.165 if len(labels) <= _ROOMY else 0.145) * len(labels)
+    sheet = new_figure(len(lines) * (body + 0.8))
+    for across, line in zip(
+        sheet.subplots(len(lines), max(_ACROSS[0], *map(len, lines)), squeeze=False), lines, strict=True
+    ):
+        name_rows(across[0], [looks[label] for label in labels])
+        across[0].set_xlabel(line[0].measure, fontsize=8, loc="left")
+        for axes in across[1:]:
+            axes.sharey(across[0])
+            axes.spines["left"].set_visible(False)
+            axes.tick_params(axis="y", length=0, labelleft=False)
+        for axes in across[len(line) :]:
+            axes.set_visible(False)
+        for axes, panel in zip(across, line, strict=False):
+            for row, label in enumerate(labels):
+                if (label, panel) in cells:
+                    runs = records.of(label)
+                    after = after_value(runs, panel, cells[label, panel])
+                    tips |= _row(axes, row, looks[label], before_value(runs, panel), after, panel)
+            _frame(axes, records, panel)
+    return sheet, caption, tips
 
 
 def _lines(panels: Sequence[Panel]) -> list[Sequence[Panel]]:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from atwu.report.figures.drawn import Drawn
+from atwu.report.figures.drawn import Sketch, figure
 from atwu.report.figures.labels import name_ends
-from atwu.report.figures.style import GUIDE, grid, new_figure, series_of, styled
+from atwu.report.figures.style import GUIDE, Series, grid, new_figure
 from atwu.report.records import Records, RunRecord
-
-KEY = "auroc_progression"
-TITLE = "Token scores while training"
 
 
 def masks_told(records: Records) -> str:
@@ -27,7 +24,8 @@ def masks_told(records: Records) -> str:
     return f" {', '.join(found)}: training keeps the mask of the starting model; here it is that of the current model."
 
 
-def auroc_progression(records: Records, *, focus: str | None = "atwu") -> Drawn:
+@figure("Token scores while training")
+def auroc_progression(records: Records, looks: Mapping[str, Series]) -> Sketch | str:
     """AUROC over optimizer steps of the score of the kind each label uses: mean over seeds, with their range."""
     curves = {
         (label, name): found
@@ -37,30 +35,28 @@ def auroc_progression(records: Records, *, focus: str | None = "atwu") -> Drawn:
     }
     ends = {label: found for (label, name), found in curves.items() if name == "forget"}
     if not ends:
-        return Drawn(KEY, None, TITLE, reason="no run recorded its token scores while training (trace.json).")
-    looks = series_of(records, focus)
+        return "no run recorded its token scores while training (trace.json)."
     tips = {}
-    with styled():
-        figure = new_figure(max(3.0, 0.6 + 0.155 * len(ends)))
-        axes = figure.subplots()
-        for (label, name), found in curves.items():
-            one, steps, mean = looks[label], found.index, found["mean"].array
-            look = one.line | {"linestyle": "-", "markevery": max(1, len(steps) // 6), "clip_on": False}
-            if name == "unseen":
-                quiet = {"linestyle": (0, (3, 2)), "linewidth": 0.75 * one.width, "markersize": 3}
-                look |= quiet | {"markerfacecolor": "none", "alpha": 0.75}
-            elif (found["max"] > found["min"]).any():
-                low, high = found["min"], found["max"]
-                axes.fill_between(steps, low, high, color=one.colour, alpha=0.16, linewidth=0, zorder=one.order - 1)
-            axes.plot(steps, mean, **look, gid=one.gid(name))
-            tips[one.gid(name)] = f"{label}, {name} rows: {mean[0]:.3f} at step {steps[0]}, {mean[-1]:.3f} at the end"
-        axes.axhline(0.5, **GUIDE)
-        grid(axes)
-        every = pd.concat(list(curves.values()))
-        axes.set_ylim(max(0.0, min(0.5, every["min"].min()) - 0.04), min(1.0, max(0.5, every["max"].max()) + 0.04))
-        axes.set_xlim(0, max(1, every.index.max()))
-        axes.set(xlabel="optimizer steps", ylabel="mean AUROC within rows")
-        name_ends(axes, {looks[label]: (found.index[-1], found["mean"].iloc[-1]) for label, found in ends.items()})
+    sheet = new_figure(max(3.0, 0.6 + 0.155 * len(ends)))
+    axes = sheet.subplots()
+    for (label, name), found in curves.items():
+        one, steps, mean = looks[label], found.index, found["mean"].array
+        look = one.line | {"linestyle": "-", "markevery": max(1, len(steps) // 6), "clip_on": False}
+        if name == "unseen":
+            quiet = {"linestyle": (0, (3, 2)), "linewidth": 0.75 * one.width, "markersize": 3}
+            look |= quiet | {"markerfacecolor": "none", "alpha": 0.75}
+        elif (found["max"] > found["min"]).any():
+            low, high = found["min"], found["max"]
+            axes.fill_between(steps, low, high, color=one.colour, alpha=0.16, linewidth=0, zorder=one.order - 1)
+        axes.plot(steps, mean, **look, gid=one.gid(name))
+        tips[one.gid(name)] = f"{label}, {name} rows: {mean[0]:.3f} at step {steps[0]}, {mean[-1]:.3f} at the end"
+    axes.axhline(0.5, **GUIDE)
+    grid(axes)
+    every = pd.concat(list(curves.values()))
+    axes.set_ylim(max(0.0, min(0.5, every["min"].min()) - 0.04), min(1.0, max(0.5, every["max"].max()) + 0.04))
+    axes.set_xlim(0, max(1, every.index.max()))
+    axes.set(xlabel="optimizer steps", ylabel="mean AUROC within rows")
+    name_ends(axes, {looks[label]: (found.index[-1], found["mean"].iloc[-1]) for label, found in ends.items()})
     dashed = "; dashed: unseen rows" if any(name == "unseen" for _, name in curves) else ""
     caption = (
         "How well the score of the kind each method uses, recomputed on the current model (without the run's own exponents), "
@@ -68,7 +64,7 @@ def auroc_progression(records: Records, *, focus: str | None = "atwu") -> Drawn:
         f"{dashed}. Lines are means over seeds, bands reach from the lowest to the highest seed. Long dashes: chance."
         f"{masks_told(records)}"
     )
-    return Drawn(KEY, figure, TITLE, caption, tips=tips)
+    return sheet, caption, tips
 
 
 def _over_seeds(runs: Sequence[RunRecord], name: str) -> pd.DataFrame | None:

@@ -6,12 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-from atwu.report.figures.drawn import Drawn
-from atwu.report.figures.style import INK, name_rows, new_figure, series_of, styled
+from atwu.report.figures.drawn import Sketch, figure
+from atwu.report.figures.style import INK, Series, name_rows, new_figure
 from atwu.report.records import Records, RunRecord
-
-KEY = "cost"
-TITLE = "What a run costs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +51,8 @@ QUANTITIES: Mapping[str, Quantity] = {
 """Name -> what is spent per run."""
 
 
-def cost(records: Records, *, focus: str | None = "atwu") -> Drawn:
+@figure("What a run costs")
+def cost(records: Records, looks: Mapping[str, Series]) -> Sketch | str:
     """Bars per label, mean over seeds."""
     found: dict[str, dict[str, list[float]]] = {}
     for name, quantity in QUANTITIES.items():
@@ -66,35 +64,32 @@ def cost(records: Records, *, focus: str | None = "atwu") -> Drawn:
         if any(map(any, spent.values())):
             found[name] = spent
     if not found:
-        reason = "no run recorded its time or memory (run.json), and no judge was paid."
-        return Drawn(KEY, None, TITLE, reason=reason)
-    looks = series_of(records, focus)
+        return "no run recorded its time or memory (run.json), and no judge was paid."
     first = next(iter(found.values()))
     labels = [label for label in records.labels if any(label in spent for spent in found.values())]
     labels.sort(key=lambda label: fmean(first[label]) if label in first else float("inf"))
     tips = {}
-    with styled():
-        figure = new_figure(0.32 + 0.2 * len(labels))
-        panels = figure.subplots(1, len(found), squeeze=False, sharey=True)[0]
-        name_rows(panels[0], [looks[label] for label in labels])
-        for axes, (name, spent) in zip(panels, found.items(), strict=True):
-            quantity = QUANTITIES[name]
-            for label, values in spent.items():
-                one, row, mean = looks[label], labels.index(label), fmean(values)
-                axes.barh(row, mean, height=0.62, color=one.colour, alpha=0.85 if one.focus else 0.5, gid=one.gid(name))
-                if len(values) > 1:
-                    axes.plot([min(values), max(values)], [row, row], color=one.colour, linewidth=1.4)
-                shown = quantity.shown(mean)
-                axes.annotate(
-                    shown, (max(values), row), (3, 0), textcoords="offset points", va="center", fontweight=one.weight
-                )
-                tips[one.gid(name)] = f"{label}: {quantity.title} {shown}"
-            axes.set(xlim=(0, 1.5 * max(map(max, spent.values()))), xticks=[], title=quantity.title)
-            axes.tick_params(axis="y", length=0)
-            axes.spines[["bottom", "left"]].set_visible(False)
-            axes.axvline(0, linewidth=0.8, color=INK)
+    sheet = new_figure(0.32 + 0.2 * len(labels))
+    panels = sheet.subplots(1, len(found), squeeze=False, sharey=True)[0]
+    name_rows(panels[0], [looks[label] for label in labels])
+    for axes, (name, spent) in zip(panels, found.items(), strict=True):
+        quantity = QUANTITIES[name]
+        for label, values in spent.items():
+            one, row, mean = looks[label], labels.index(label), fmean(values)
+            axes.barh(row, mean, height=0.62, color=one.colour, alpha=0.85 if one.focus else 0.5, gid=one.gid(name))
+            if len(values) > 1:
+                axes.plot([min(values), max(values)], [row, row], color=one.colour, linewidth=1.4)
+            shown = quantity.shown(mean)
+            axes.annotate(
+                shown, (max(values), row), (3, 0), textcoords="offset points", va="center", fontweight=one.weight
+            )
+            tips[one.gid(name)] = f"{label}: {quantity.title} {shown}"
+        axes.set(xlim=(0, 1.5 * max(map(max, spent.values()))), xticks=[], title=quantity.title)
+        axes.tick_params(axis="y", length=0)
+        axes.spines[["bottom", "left"]].set_visible(False)
+        axes.axvline(0, linewidth=0.8, color=INK)
     money = "; the judge's price is that of one run's verdicts, stored ones included" if "judge" in found else ""
     caption = (
         f"Means over seeds; thin lines reach from the cheapest to the dearest seed{money}. Times depend on the machine."
     )
-    return Drawn(KEY, figure, TITLE, caption, tips=tips)
+    return sheet, caption, tips

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import wraps
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
 
 from atwu._reading import printable
-from atwu.report.figures.style import INK, styled
+from atwu.report.figures.style import INK, Series, series_of, styled
+from atwu.report.records import Records
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -69,3 +71,27 @@ class Drawn:
     def _marked(self, found: re.Match[str]) -> str:
         tip = escape(printable(self.tips.get(found[1], "")))
         return f'<g class="series {found[1].partition("--")[0]}">' + (f"<title>{tip}</title>" if tip else "")
+
+
+Sketch = tuple["Figure", str, Mapping[str, str]]
+"""Figure, caption and tooltips."""
+Draw = Callable[[Records, Mapping[str, Series]], Sketch | str]
+"""Draws records in the looks of their labels, or says why there is nothing to draw."""
+
+
+def figure(title: str) -> Callable[[Draw], Callable[..., Drawn]]:
+    """Makes what draws one of a report's figures, under the function's name: `FIGURE(records, focus=LABEL)`."""
+
+    def made(draw: Draw) -> Callable[..., Drawn]:
+        @wraps(draw)
+        def drawn(records: Records, *, focus: str | None = "atwu") -> Drawn:
+            with styled():
+                found = draw(records, series_of(records, focus))
+            if isinstance(found, str):
+                return Drawn(draw.__name__, None, title, reason=found)
+            sheet, caption, tips = found
+            return Drawn(draw.__name__, sheet, title, caption, tips=tips)
+
+        return drawn
+
+    return made

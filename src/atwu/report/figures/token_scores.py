@@ -5,14 +5,14 @@ In single rows, as one ridge per label; and in all tokens of the forget rows tog
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from atwu.report.figures.drawn import Drawn
-from atwu.report.figures.style import GUIDE, MUTED, grid, name_rows, new_figure, series_of, styled, tell_names
+from atwu.report.figures.drawn import Sketch, figure
+from atwu.report.figures.style import GUIDE, MUTED, Series, grid, name_rows, new_figure, tell_names
 from atwu.report.records import Records, RunRecord
 from atwu.report.table import span
 
@@ -48,55 +48,49 @@ def row_values(runs: Sequence[RunRecord], metric: str) -> list[float]:
     return [value for found in rows for value in found.metrics.get(metric, ()) if value is not None]
 
 
-def auroc_ridge(records: Records, *, focus: str | None = "atwu") -> Drawn:
+@figure("Do token scores find the secret? Row by row")
+def auroc_ridge(records: Records, looks: Mapping[str, Series]) -> Sketch | str:
     """Distribution over forget rows of the AUROC of each label's own score on its unlearned model."""
-    title, scores = "Do token scores find the secret? Row by row", own_scores(records)
+    scores = own_scores(records)
     values = {label: row_values(records.of(label), f"auroc_{score}") for label, score in scores.items()}
     values = {label: found for label, found in values.items() if found}
     if not values:
-        reason = (
-            "no run has token scores of its own that were measured against labels (metrics 'scores', forget_spans)."
-        )
-        return Drawn("auroc_ridge", None, title, reason=reason)
+        return "no run has token scores of its own that were measured against labels (metrics 'scores', forget_spans)."
     order = sorted(values, key=lambda label: -float(np.mean(values[label])))
-    looks = series_of(records, focus)
     tips = {}
-    with styled():
-        figure = new_figure(0.75 + (0.52 if len(order) <= 8 else 0.29) * (len(order) + 0.5))
-        axes = figure.subplots()
-        beside: list[tuple[float, dict[str, str], str]] = [
-            (-0.85, dict(zip(_COLUMNS, _COLUMNS, strict=True)), "normal")
-        ]
-        for row, label in enumerate(order):
-            one, foot, mean = looks[label], row + _BASE, float(np.mean(values[label]))
-            heights = density(values[label])
-            top = foot - _HEIGHT * heights / heights.max()
-            layer = 2 + row / 100
-            axes.fill_between(_GRID, top, foot, color=one.colour, alpha=0.3, linewidth=0, zorder=layer)
-            axes.plot(_GRID, top, color=one.colour, linewidth=one.width, zorder=layer, gid=one.gid("ridge"))
-            axes.plot(mean, foot, one.marker, color=one.colour, clip_on=False, zorder=4, gid=one.gid("mean"))
-            counts = [len(rows) for run in records.of(label) if (rows := row_values([run], f"auroc_{scores[label]}"))]
-            count = span(counts) + (f" × {len(counts)}" if len(counts) > 1 else "")
-            beside.append((row, {"mean": f"{mean:.2f}", "score": scores[label], "rows": count}, one.weight))
-            tips[one.gid("mean")] = f"{label}: mean AUROC of {scores[label]} {mean:.3f} over {count} rows"
-        for height, words, weight in beside:
-            for column, word in words.items():
-                quiet = height < 0 or column != "mean"
-                look: dict[str, Any] = {"alpha": MUTED} if quiet else {"fontweight": weight}
-                place = (_COLUMNS[column], 0)
-                axes.annotate(
-                    word, (1, height), place, textcoords="offset points", va="center", annotation_clip=False, **look
-                )
-        name_rows(axes, [looks[label] for label in order])
-        axes.axvline(0.5, **GUIDE)
-        grid(axes, "x")
-        axes.set(xlim=(0, 1), ylim=(len(order) - 0.5, -1.0), xlabel="AUROC within a forget row (dashed: chance)")
+    sheet = new_figure(0.75 + (0.52 if len(order) <= 8 else 0.29) * (len(order) + 0.5))
+    axes = sheet.subplots()
+    beside: list[tuple[float, dict[str, str], str]] = [(-0.85, dict(zip(_COLUMNS, _COLUMNS, strict=True)), "normal")]
+    for row, label in enumerate(order):
+        one, foot, mean = looks[label], row + _BASE, float(np.mean(values[label]))
+        heights = density(values[label])
+        top = foot - _HEIGHT * heights / heights.max()
+        layer = 2 + row / 100
+        axes.fill_between(_GRID, top, foot, color=one.colour, alpha=0.3, linewidth=0, zorder=layer)
+        axes.plot(_GRID, top, color=one.colour, linewidth=one.width, zorder=layer, gid=one.gid("ridge"))
+        axes.plot(mean, foot, one.marker, color=one.colour, clip_on=False, zorder=4, gid=one.gid("mean"))
+        counts = [len(rows) for run in records.of(label) if (rows := row_values([run], f"auroc_{scores[label]}"))]
+        count = span(counts) + (f" × {len(counts)}" if len(counts) > 1 else "")
+        beside.append((row, {"mean": f"{mean:.2f}", "score": scores[label], "rows": count}, one.weight))
+        tips[one.gid("mean")] = f"{label}: mean AUROC of {scores[label]} {mean:.3f} over {count} rows"
+    for height, words, weight in beside:
+        for column, word in words.items():
+            quiet = height < 0 or column != "mean"
+            look: dict[str, Any] = {"alpha": MUTED} if quiet else {"fontweight": weight}
+            place = (_COLUMNS[column], 0)
+            axes.annotate(
+                word, (1, height), place, textcoords="offset points", va="center", annotation_clip=False, **look
+            )
+    name_rows(axes, [looks[label] for label in order])
+    axes.axvline(0.5, **GUIDE)
+    grid(axes, "x")
+    axes.set(xlim=(0, 1), ylim=(len(order) - 0.5, -1.0), xlabel="AUROC within a forget row (dashed: chance)")
     caption = (
         "For every forget row, the chance that a token of the secret has a higher score than any other token: 1 finds the "
         "secret first, .5 is chance. Ridges are densities over rows and seeds, of equal height; marks are means. Scores are "
         "those of the unlearned model: what they were while it trained is in the figure over steps."
     )
-    return Drawn("auroc_ridge", figure, title, caption, tips=tips)
+    return sheet, caption, tips
 
 
 def density(values: Sequence[float]) -> Array:
@@ -113,9 +107,10 @@ def density(values: Sequence[float]) -> Array:
     return np.asarray(heights / (found.size * width * np.sqrt(2 * np.pi)), dtype=np.float64)
 
 
-def pooled_roc(records: Records, *, focus: str | None = "atwu") -> Drawn:
+@figure("Do token scores find the secret? All tokens together")
+def pooled_roc(records: Records, looks: Mapping[str, Series]) -> Sketch | str:
     """Pooled ROC curve of each label's own score, mean over seeds at equal false-positive rates."""
-    title, scores = "Do token scores find the secret? All tokens together", own_scores(records)
+    scores = own_scores(records)
     curves: dict[str, tuple[float, Array]] = {}
     for label, score in scores.items():
         stored = [run.result.curves.get("pooled_roc", {}).get(score) for run in records.of(label)]
@@ -124,33 +119,28 @@ def pooled_roc(records: Records, *, focus: str | None = "atwu") -> Drawn:
             heights = [np.interp(_GRID, curve["fpr"], curve["tpr"]) for curve in found]
             curves[label] = float(np.mean([curve["auroc"] for curve in found])), np.mean(heights, axis=0)
     if not curves:
-        reason = "no run has pooled ROC curves of a score of its own (metrics 'scores', rows with forget_spans)."
-        return Drawn("pooled_roc", None, title, reason=reason)
-    looks = series_of(records, focus)
+        return "no run has pooled ROC curves of a score of its own (metrics 'scores', rows with forget_spans)."
     order = sorted(curves, key=lambda label: -curves[label][0])
     tips = {}
-    with styled():
-        figure = new_figure(max(3.1, 0.6 + 0.165 * len(order)))
-        axes = figure.subplots()
-        axes.plot([0, 1], [0, 1], **GUIDE)
-        lines = []
-        for place, label in enumerate(order):
-            one, (area, tpr) = looks[label], curves[label]
-            every = (4 + 3 * place % 16, 16)
-            lines += axes.plot(
-                _GRID, tpr, **one.line, markevery=every, label=f"{area:.2f}  {one.name}", gid=one.gid("curve")
-            )
-            tips[one.gid("curve")] = f"{label}: {scores[label]}, pooled AUROC {area:.3f}"
-        grid(axes)
-        axes.set(
-            xlim=(0, 1), ylim=(0, 1.01), xlabel="share of other tokens found", ylabel="share of secret tokens found"
+    sheet = new_figure(max(3.1, 0.6 + 0.165 * len(order)))
+    axes = sheet.subplots()
+    axes.plot([0, 1], [0, 1], **GUIDE)
+    lines = []
+    for place, label in enumerate(order):
+        one, (area, tpr) = looks[label], curves[label]
+        every = (4 + 3 * place % 16, 16)
+        lines += axes.plot(
+            _GRID, tpr, **one.line, markevery=every, label=f"{area:.2f}  {one.name}", gid=one.gid("curve")
         )
-        axes.set_box_aspect(1)
-        axes.set_anchor("W")
-        legend = figure.legend(handles=lines, loc="outside right upper", title="pooled AUROC", alignment="left")
-        tell_names(legend.get_texts(), [looks[label] for label in order])
+        tips[one.gid("curve")] = f"{label}: {scores[label]}, pooled AUROC {area:.3f}"
+    grid(axes)
+    axes.set(xlim=(0, 1), ylim=(0, 1.01), xlabel="share of other tokens found", ylabel="share of secret tokens found")
+    axes.set_box_aspect(1)
+    axes.set_anchor("W")
+    legend = sheet.legend(handles=lines, loc="outside right upper", title="pooled AUROC", alignment="left")
+    tell_names(legend.get_texts(), [looks[label] for label in order])
     caption = (
         "Tokens of all forget rows, ranked by each method's own score on its unlearned model; mean over seeds. Dashed "
         "diagonal: chance. Pooled curves also need scores to be comparable between rows."
     )
-    return Drawn("pooled_roc", figure, title, caption, tips=tips)
+    return sheet, caption, tips

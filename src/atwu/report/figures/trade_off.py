@@ -9,9 +9,9 @@ from typing import Any
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.evaluation.shown import shown_interval, shown_number
-from atwu.report.figures.drawn import Drawn
+from atwu.report.figures.drawn import Sketch, figure
 from atwu.report.figures.labels import place_names
-from atwu.report.figures.style import GUIDE, MUTED, grid, new_figure, series_of, styled
+from atwu.report.figures.style import GUIDE, MUTED, Series, grid, new_figure
 from atwu.report.records import Records
 from atwu.report.standing import DESTROYED, standings
 from atwu.report.values import Line, cell_of
@@ -21,8 +21,6 @@ from atwu.report.values import Line, cell_of
 class Plane:
     """Two metrics that pull against each other."""
 
-    key: str
-    title: str
     x: Line
     y: Line
     x_label: str
@@ -32,16 +30,12 @@ class Plane:
 
 
 EXTRACTION = Plane(
-    "trade_off",
-    "What is forgotten against what is kept",
     ("forget", "extraction_strength"),
     ("retain", "extraction_strength"),
     "extraction strength of forget rows (lower: more forgotten)",
     "of retain rows (higher: more kept)",
 )
 JUDGED = Plane(
-    "trade_off_judged",
-    "Forget quality against retain damage",
     (OVERALL, "FQ"),
     (OVERALL, "RD"),
     "FQ in % (higher: more forgotten)",
@@ -55,14 +49,16 @@ _CROWDED = 10
 Point = tuple[MetricValue, MetricValue]
 
 
-def trade_off(records: Records, *, focus: str | None = "atwu") -> Drawn:
+@figure("What is forgotten against what is kept")
+def trade_off(records: Records, looks: Mapping[str, Series]) -> Sketch | str:
     """Extraction strength of forget rows against that of retain rows."""
-    return _scatter(records, EXTRACTION, focus)
+    return _scatter(records, EXTRACTION, looks)
 
 
-def trade_off_judged(records: Records, *, focus: str | None = "atwu") -> Drawn:
+@figure("Forget quality against retain damage")
+def trade_off_judged(records: Records, looks: Mapping[str, Series]) -> Sketch | str:
     """Forget quality against retain damage, as the judge sees them."""
-    return _scatter(records, JUDGED, focus)
+    return _scatter(records, JUDGED, looks)
 
 
 def pareto(points: Mapping[str, tuple[float, float]], *, x_up: bool, y_up: bool) -> list[str]:
@@ -77,7 +73,7 @@ def pareto(points: Mapping[str, tuple[float, float]], *, x_up: bool, y_up: bool)
     return sorted(front, key=lambda name: points[name])
 
 
-def _scatter(records: Records, plane: Plane, focus: str | None) -> Drawn:
+def _scatter(records: Records, plane: Plane, looks: Mapping[str, Series]) -> Sketch | str:
     points = {name: point for name, result in records.results.items() if (point := _point(result, plane)) is not None}
     broken = {
         name: points.pop(name)
@@ -89,56 +85,54 @@ def _scatter(records: Records, plane: Plane, focus: str | None) -> Drawn:
     ranked = [label for label in records.labels if label in points]
     if not ranked:
         metrics = " and ".join(dict.fromkeys(f"{split} {metric}" for split, metric in (plane.x, plane.y)))
-        return Drawn(plane.key, None, plane.title, reason=f"no run has values of {metrics}.")
+        return f"no run has values of {metrics}."
     up = [points[ranked[0]][axis].direction == "up" for axis in (0, 1)]
     if plane.origin is not None and "original" in records.references and "original" not in points:
         digits = [cell.digits for cell in points[ranked[0]]]
         x, y = (MetricValue(value, 0, "none", digits=n) for value, n in zip(plane.origin, digits, strict=True))
         points["original"] = x, y
-    looks = series_of(records, focus)
     crowded = len(ranked) > _CROWDED
     tips = {}
     seeds = []
-    with styled():
-        figure = new_figure(5.2 if crowded else 4.1)
-        axes = figure.subplots()
-        grid(axes)
-        for name, point in points.items():
-            one = looks[name]
-            faint = 0.2 if crowded and not one.focus else 0.5
-            found = [_point(run.result, plane) for run in records.of(name)]
-            singles = [_xy(single) for single in found if single is not None]
-            look: dict[str, Any] = {"color": one.colour, "linestyle": "none", "marker": one.marker}
-            if len(singles) > 1:
-                seeds += singles
-                quiet = look | {"alpha": faint, "markersize": 3.6, "markeredgewidth": 0, "zorder": 2.5}
-                axes.plot(*zip(*singles, strict=True), **quiet, gid=one.gid("seeds"))
-                tips[one.gid("seeds")] = f"{name}, seed by seed"
-            for ends, across in zip(_whiskers(point) if name in ranked else (), ("x", "y"), strict=False):
-                if ends is not None:
-                    middle = [_xy(point)[across == "x"]] * 2
-                    line = (ends, middle) if across == "x" else (middle, ends)
-                    axes.plot(*line, color=one.colour, linewidth=1.1, alpha=faint, zorder=one.order)
-            look |= {"markersize": 8 if one.focus else 6.5, "zorder": one.order + 1, "clip_on": False}
-            look |= {"markerfacecolor": "none", "markeredgewidth": 1.3} if one.reference else {"markeredgewidth": 0}
-            axes.plot(*_xy(point), **look, gid=one.gid("mean"))
-            tips[one.gid("mean")] = _tip(name, point, plane)
-        front = pareto({label: _xy(points[label]) for label in ranked}, x_up=up[0], y_up=up[1])
-        steps = "steps-pre" if up[0] else "steps-post"
-        axes.plot(*zip(*(_xy(points[name]) for name in front), strict=True), **GUIDE, drawstyle=steps)
-        axes.set(xlabel=plane.x_label, ylabel=plane.y_label)
-        axes.margins(0.12)
-        axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())
-        arrow = {(True, True): "↗", (True, False): "↘", (False, True): "↖", (False, False): "↙"}[up[0], up[1]]
-        corner: dict[str, Any] = {
-            "xy": tuple(map(int, up)),
-            "xytext": (0, 4 if up[1] else -26),
-            "textcoords": "offset points",
-        }
-        side = "right" if up[0] else "left"
-        axes.annotate(f"better {arrow}", **corner, xycoords="axes fraction", ha=side, fontstyle="italic", alpha=MUTED)
-        first = sorted(points, key=lambda name: (not looks[name].focus, looks[name].reference, name not in front))
-        place_names(axes, {looks[name]: _xy(points[name]) for name in first}, avoid=seeds)
+    sheet = new_figure(5.2 if crowded else 4.1)
+    axes = sheet.subplots()
+    grid(axes)
+    for name, point in points.items():
+        one = looks[name]
+        faint = 0.2 if crowded and not one.focus else 0.5
+        found = [_point(run.result, plane) for run in records.of(name)]
+        singles = [_xy(single) for single in found if single is not None]
+        look: dict[str, Any] = {"color": one.colour, "linestyle": "none", "marker": one.marker}
+        if len(singles) > 1:
+            seeds += singles
+            quiet = look | {"alpha": faint, "markersize": 3.6, "markeredgewidth": 0, "zorder": 2.5}
+            axes.plot(*zip(*singles, strict=True), **quiet, gid=one.gid("seeds"))
+            tips[one.gid("seeds")] = f"{name}, seed by seed"
+        for ends, across in zip(_whiskers(point) if name in ranked else (), ("x", "y"), strict=False):
+            if ends is not None:
+                middle = [_xy(point)[across == "x"]] * 2
+                line = (ends, middle) if across == "x" else (middle, ends)
+                axes.plot(*line, color=one.colour, linewidth=1.1, alpha=faint, zorder=one.order)
+        look |= {"markersize": 8 if one.focus else 6.5, "zorder": one.order + 1, "clip_on": False}
+        look |= {"markerfacecolor": "none", "markeredgewidth": 1.3} if one.reference else {"markeredgewidth": 0}
+        axes.plot(*_xy(point), **look, gid=one.gid("mean"))
+        tips[one.gid("mean")] = _tip(name, point, plane)
+    front = pareto({label: _xy(points[label]) for label in ranked}, x_up=up[0], y_up=up[1])
+    steps = "steps-pre" if up[0] else "steps-post"
+    axes.plot(*zip(*(_xy(points[name]) for name in front), strict=True), **GUIDE, drawstyle=steps)
+    axes.set(xlabel=plane.x_label, ylabel=plane.y_label)
+    axes.margins(0.12)
+    axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())
+    arrow = {(True, True): "↗", (True, False): "↘", (False, True): "↖", (False, False): "↙"}[up[0], up[1]]
+    corner: dict[str, Any] = {
+        "xy": tuple(map(int, up)),
+        "xytext": (0, 4 if up[1] else -26),
+        "textcoords": "offset points",
+    }
+    side = "right" if up[0] else "left"
+    axes.annotate(f"better {arrow}", **corner, xycoords="axes fraction", ha=side, fontstyle="italic", alpha=MUTED)
+    first = sorted(points, key=lambda name: (not looks[name].focus, looks[name].reference, name not in front))
+    place_names(axes, {looks[name]: _xy(points[name]) for name in first}, avoid=seeds)
     caption = (
         f"Each mark is the mean over a method's seeds{' (faint: single seeds)' if seeds else ''}; whiskers are 95 % bootstrap "
         "intervals over subjects. Open marks are the models compared with. Methods on the dashed line, the Pareto front, are "
@@ -147,7 +141,7 @@ def _scatter(records: Records, plane: Plane, focus: str | None) -> Drawn:
     if broken:
         places = (f"{name} at {_place(point)}" for name, point in broken.items())
         caption += f" Not drawn, since less than half of what should stay is left: {', '.join(places)}."
-    return Drawn(plane.key, figure, plane.title, caption, tips=tips)
+    return sheet, caption, tips
 
 
 def _point(result: EvalResult, plane: Plane) -> Point | None:

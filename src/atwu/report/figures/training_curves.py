@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from atwu.report.figures.drawn import Drawn
-from atwu.report.figures.style import grid, new_figure, series_of, styled, tell_names
+from atwu.report.figures.drawn import Sketch, figure
+from atwu.report.figures.style import Series, grid, new_figure, tell_names
 from atwu.report.records import Records, RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-KEY = "training_curves"
-TITLE = "Losses and token weights while training"
 PARTS = {
     "forget_loss": "forget loss",
     "retain_loss": "retain loss",
@@ -35,7 +33,8 @@ _COLUMNS = 3
 FloatArray = NDArray[np.float64]
 
 
-def training_curves(records: Records, *, focus: str | None = "atwu") -> Drawn:
+@figure("Losses and token weights while training")
+def training_curves(records: Records, looks: Mapping[str, Series]) -> Sketch | str:
     """One panel per logged quantity, one line per label, mean over seeds."""
     points = max(12, min(80, _POINTS // max(1, len(records.labels))))
     curves = {
@@ -44,39 +43,37 @@ def training_curves(records: Records, *, focus: str | None = "atwu") -> Drawn:
     }
     curves = {part: lines for part, lines in curves.items() if lines}
     if not curves:
-        return Drawn(KEY, None, TITLE, reason="no run has a training log (log.jsonl) beside its results.")
-    looks = series_of(records, focus)
+        return "no run has a training log (log.jsonl) beside its results."
     labels = [label for label in records.labels if any(label in lines for lines in curves.values())]
     rows = math.ceil(len(curves) / _COLUMNS)
     across = max(1, min(5, int(82 / (8 + max(len(looks[label].name) for label in labels)))))
     tips: dict[str, str] = {}
-    with styled():
-        figure = new_figure(1.6 * rows + 0.45 + 0.165 * math.ceil(len(labels) / across))
-        panels = figure.subplots(rows, _COLUMNS, squeeze=False).ravel()
-        handles = {}
-        for axes, (part, lines) in zip(panels, curves.items(), strict=False):
-            for label, line in lines.items():
-                one = looks[label]
-                look = one.line | {"markersize": 3.5, "markevery": max(1, len(line[0]) // 3), "label": one.name}
-                handles[label] = axes.plot(*line, **look, gid=one.gid(part))[0]
-                tips[one.gid(part)] = f"{label}: {PARTS[part]} from {line[1][0]:.3g} to {line[1][-1]:.3g}"
-            _scale(axes, np.concatenate([values for _, values in lines.values()]))
-            grid(axes)
-            axes.set_title(PARTS[part])
-            axes.margins(x=0)
-        for axes in panels[len(curves) :]:
-            axes.set_axis_off()
-        for axes in panels[max(0, len(curves) - _COLUMNS) : len(curves)]:
-            axes.set_xlabel("optimizer steps")
-        legend = figure.legend(
-            handles=[handles[label] for label in labels], loc="outside lower center", ncols=across, columnspacing=1.2
-        )
-        tell_names(legend.get_texts(), [looks[label] for label in labels])
+    sheet = new_figure(1.6 * rows + 0.45 + 0.165 * math.ceil(len(labels) / across))
+    panels = sheet.subplots(rows, _COLUMNS, squeeze=False).ravel()
+    handles = {}
+    for axes, (part, lines) in zip(panels, curves.items(), strict=False):
+        for label, line in lines.items():
+            one = looks[label]
+            look = one.line | {"markersize": 3.5, "markevery": max(1, len(line[0]) // 3), "label": one.name}
+            handles[label] = axes.plot(*line, **look, gid=one.gid(part))[0]
+            tips[one.gid(part)] = f"{label}: {PARTS[part]} from {line[1][0]:.3g} to {line[1][-1]:.3g}"
+        _scale(axes, np.concatenate([values for _, values in lines.values()]))
+        grid(axes)
+        axes.set_title(PARTS[part])
+        axes.margins(x=0)
+    for axes in panels[len(curves) :]:
+        axes.set_axis_off()
+    for axes in panels[max(0, len(curves) - _COLUMNS) : len(curves)]:
+        axes.set_xlabel("optimizer steps")
+    legend = sheet.legend(
+        handles=[handles[label] for label in labels], loc="outside lower center", ncols=across, columnspacing=1.2
+    )
+    tell_names(legend.get_texts(), [looks[label] for label in labels])
     caption = (
         "Means over seeds, in bins of neighbouring steps. Forget losses of different methods are different functions: "
         "compare their course, not their height."
     )
-    return Drawn(KEY, figure, TITLE, caption, tips=tips)
+    return sheet, caption, tips
 
 
 def curve(runs: Sequence[RunRecord], part: str, points: int) -> tuple[FloatArray, FloatArray] | None:

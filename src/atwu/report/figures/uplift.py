@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.result import MetricValue
 from atwu.evaluation.shown import shown_number
-from atwu.report.figures.drawn import Drawn
-from atwu.report.figures.style import MUTED, grid, name_rows, new_figure, series_of, styled
+from atwu.report.figures.drawn import Sketch, figure
+from atwu.report.figures.style import MUTED, Series, grid, name_rows, new_figure
 from atwu.report.records import Records
 from atwu.report.values import Line, cell_of
 
-KEY = "uplift"
-TITLE = "What learned token weights add to a forget loss"
 UQ: Line = (OVERALL, "UQ")
 
 _WGA = ("saturation", "ga")
@@ -36,7 +35,8 @@ def without_scores(records: Records) -> dict[str, str]:
     return found
 
 
-def uplift(records: Records, *, focus: str | None = "atwu") -> Drawn:
+@figure("What learned token weights add to a forget loss")
+def uplift(records: Records, looks: Mapping[str, Series]) -> Sketch | str:
     """UQ without and with learned scores, one line per forget loss, the largest gain first."""
     pairs = {
         label: (other, before, after)
@@ -44,50 +44,45 @@ def uplift(records: Records, *, focus: str | None = "atwu") -> Drawn:
         if (before := cell_of(records.results[other], UQ)) and (after := cell_of(records.results[label], UQ))
     }
     if not pairs:
-        reason = (
-            "no forget loss was run both with and without learned scores and judged against the starting model (UQ)."
-        )
-        return Drawn(KEY, None, TITLE, reason=reason)
+        return "no forget loss was run both with and without learned scores and judged against the starting model (UQ)."
     order = sorted(pairs, key=lambda label: -_gain(*pairs[label][1:]))
-    looks = series_of(records, focus)
     tips = {}
-    with styled():
-        figure = new_figure(0.75 + 0.34 * len(order))
-        axes = figure.subplots()
-        for row, label in enumerate(order):
-            one, (other, before, after) = looks[label], pairs[label]
-            ends = [_value(before), _value(after)]
-            axes.plot(ends, [row, row], color=one.colour, linewidth=one.width, zorder=one.order)
-            look: dict[str, Any] = {
-                "color": one.colour,
-                "marker": one.marker,
-                "clip_on": False,
-                "zorder": one.order + 1,
-            }
-            axes.plot(ends[0], row, **look, markerfacecolor="none", markeredgewidth=1.3, gid=one.gid("without"))
-            axes.plot(ends[1], row, **look, gid=one.gid("with"))
-            gain, interval = f"{_gain(before, after):+.{after.digits}f}", _interval(records, label, other, after.digits)
-            for word, at, muted in ((gain, 8, False), (interval, 38, True), (f"over {looks[other].name}", 102, True)):
-                axes.annotate(
-                    word,
-                    (1, row),
-                    (at, 0),
-                    xycoords=("axes fraction", "data"),
-                    textcoords="offset points",
-                    va="center",
-                    annotation_clip=False,
-                    **({"alpha": MUTED} if muted else {"fontweight": one.weight}),
-                )
-            tips[one.gid("without")] = f"{other}: UQ {shown_number(before.value, before.digits)}"
-            tips[one.gid("with")] = f"{label}: UQ {shown_number(after.value, after.digits)}, {gain} {interval}".rstrip()
-        name_rows(axes, [looks[label] for label in order])
-        grid(axes, "x")
-        axes.set(xlim=(0, max(1.0, axes.get_xlim()[1])), xlabel="UQ in % (higher: more forgotten at less damage)")
+    sheet = new_figure(0.75 + 0.34 * len(order))
+    axes = sheet.subplots()
+    for row, label in enumerate(order):
+        one, (other, before, after) = looks[label], pairs[label]
+        ends = [_value(before), _value(after)]
+        axes.plot(ends, [row, row], color=one.colour, linewidth=one.width, zorder=one.order)
+        look: dict[str, Any] = {
+            "color": one.colour,
+            "marker": one.marker,
+            "clip_on": False,
+            "zorder": one.order + 1,
+        }
+        axes.plot(ends[0], row, **look, markerfacecolor="none", markeredgewidth=1.3, gid=one.gid("without"))
+        axes.plot(ends[1], row, **look, gid=one.gid("with"))
+        gain, interval = f"{_gain(before, after):+.{after.digits}f}", _interval(records, label, other, after.digits)
+        for word, at, muted in ((gain, 8, False), (interval, 38, True), (f"over {looks[other].name}", 102, True)):
+            axes.annotate(
+                word,
+                (1, row),
+                (at, 0),
+                xycoords=("axes fraction", "data"),
+                textcoords="offset points",
+                va="center",
+                annotation_clip=False,
+                **({"alpha": MUTED} if muted else {"fontweight": one.weight}),
+            )
+        tips[one.gid("without")] = f"{other}: UQ {shown_number(before.value, before.digits)}"
+        tips[one.gid("with")] = f"{label}: UQ {shown_number(after.value, after.digits)}, {gain} {interval}".rstrip()
+    name_rows(axes, [looks[label] for label in order])
+    grid(axes, "x")
+    axes.set(xlim=(0, max(1.0, axes.get_xlim()[1])), xlabel="UQ in % (higher: more forgotten at less damage)")
     caption = (
         "Open marks: the forget loss alone; filled: the same with learned scores, each with its own tuned values. Beside them "
         "the gain, its 95 % bootstrap interval over rows, paired and over shared seeds, and the method it is over."
     )
-    return Drawn(KEY, figure, TITLE, caption, tips=tips)
+    return sheet, caption, tips
 
 
 def _parts(records: Records, label: str) -> tuple[str, ...]:
