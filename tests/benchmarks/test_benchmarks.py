@@ -14,7 +14,7 @@ from atwu.benchmarks.sources import load_rows
 from atwu.benchmarks.spread import measured
 from atwu.benchmarks.tables import Tables
 from atwu.benchmarks.tofu.benchmark import tofu_benchmark
-from atwu.benchmarks.tofu.tables import TOFU
+from atwu.benchmarks.tofu.rows import TOFU
 from atwu.data.schema import Example
 
 ROWS = {"full": 60, "forget05": 20, "retain95": 40, "retain_perturbed": 40, "forget05_perturbed": 20, "holdout05": 20}

@@ -6,8 +6,7 @@ import statistics
 
 import pytest
 
-from atwu.benchmarks.people.facts import people_facts
-from atwu.benchmarks.people.rows import SIZES, SPLITS, PeopleRows, people, people_rows
+from atwu.benchmarks.people.rows import SIZES, SPLITS, PeopleRows, people, people_facts, people_rows
 from atwu.data.schema import Example
 
 

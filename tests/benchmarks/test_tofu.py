@@ -11,10 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from atwu.benchmarks.sources import load_rows
-from atwu.benchmarks.tables import Tables
-from atwu.benchmarks.tofu import tables as module
-from atwu.benchmarks.tofu.rows import PROXY_WARNING, SPLITS, proxy_spans, tofu_rows
-from atwu.benchmarks.tofu.tables import TOFU, tofu_tables
+from atwu.benchmarks.tables import Tables, open_tables
+from atwu.benchmarks.tofu import rows as module
+from atwu.benchmarks.tofu.rows import PROXY_WARNING, SPLITS, TOFU, proxy_spans, tofu_rows
 from atwu.data.schema import Example
 
 COUNTS = {
@@ -296,9 +295,9 @@ class TestNames:
 
 class TestWhere:
     def test_the_folder_itself_may_be_named(self, copy, monkeypatch):
-        found = tofu_tables()
+        found = open_tables(module.TOFU)
         monkeypatch.setenv("ATWU_DATA", str(copy.folder))
-        assert tofu_tables().folder == found.folder == copy.folder
+        assert open_tables(module.TOFU).folder == found.folder == copy.folder
 
     def test_a_folder_without_tofu(self, tmp_path, monkeypatch):
         monkeypatch.setenv("ATWU_DATA", str(tmp_path / "nowhere"))
@@ -347,7 +346,7 @@ def test_published_counts():
 
 @pytest.mark.skipif("ATWU_DATA" not in os.environ, reason="set ATWU_DATA to the folder that holds tofu/")
 def test_real_copy():
-    tables = tofu_tables()
+    tables = open_tables(module.TOFU)
     found = {split: tofu_rows(f"tofu:{split}", tables=tables) for split in SPLITS}
     assert [len(entry.rows) for entry in found.values()] == [TOFU.tables[split].rows for split in SPLITS]
     forget, full = found["forget10"].rows, found["full"].rows

@@ -17,9 +17,8 @@ from atwu.evaluation.numbers import Numbers, Recorded, Sides, set_values
 from atwu.evaluation.result import EvalResult, MetricValue, RowValues
 from atwu.report.markdown import models_markdown, panel_markdown
 from atwu.report.names import PANEL
-from atwu.report.split_table import SplitTable
 from atwu.report.table import lines_of, table_of, tidy
-from atwu.report.terminal import differences_table, models_table, panel_table
+from atwu.report.terminal import SplitTable, differences_table, models_table, panel_table
 
 NONE = MetricValue(None, 0, "up", skipped=40)
 

@@ -63,8 +63,8 @@ class Tune:
     def run(self) -> None:
         """Search, print, write."""
         from atwu.experiments.places import open_queue
+        from atwu.experiments.tuning.results import best_table, trials_table, use_of_presets
         from atwu.experiments.tuning.storage import masked, storage_url
-        from atwu.experiments.tuning.tables import best_table, trials_table, use_of_presets
         from atwu.experiments.tuning.tune import decide, tune_methods
         from atwu.modeling.load import quiet_transformers
 

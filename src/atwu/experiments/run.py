@@ -32,7 +32,7 @@ from atwu.evaluation.result import EvalResult, read_result
 from atwu.evaluation.run import evaluate
 from atwu.evaluation.trace import TRACE_NAME, WeightTrace
 from atwu.experiments.queue import Queue, Task
-from atwu.experiments.scale import Scale
+from atwu.experiments.scales import Scale
 from atwu.experiments.targets import Models
 from atwu.judge.verdicts import Judge
 from atwu.methods.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS
@@ -191,11 +191,10 @@ def measure_reference(setup: Setup, role: str, references: Mapping[str, EvalResu
 
 
 def reference_of(queue: Queue, setup: Setup, role: str, references: Mapping[str, EvalResult], file: Path) -> EvalResult:
-    """The same, done by a queue and kept in a file."""
-    queue.submit(role, Task(measure_reference, (setup, role, references), needs=setup.needs))
-    result: EvalResult = queue.result()[1].get()
-    file.parent.mkdir(parents=True, exist_ok=True)
-    result.write(file)
+    """The same, done by a queue and kept in a file; what is there already is read."""
+    if not file.is_file():
+        queue.submit(role, Task(measure_reference, (setup, role, references), needs=setup.needs))
+        queue.result()[1].get().write(file)
     return read_result(file)
 
 

@@ -23,7 +23,7 @@ from atwu.benchmarks.sources import load_rows
 from atwu.data.rows import fingerprint
 from atwu.data.schema import Example
 from atwu.experiments.queue import cpu_threads
-from atwu.experiments.scale import Scale, Taught
+from atwu.experiments.scales import Scale, Taught
 from atwu.modeling.named import model_source
 from atwu.training.config import FinetuneConfig
 from atwu.training.progress import Say

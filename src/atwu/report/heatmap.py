@@ -5,7 +5,6 @@ Takes `ScoredRow`s; knows no model and no tokenizer.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from rich.text import Text
 from atwu._files import write_text
 from atwu._reading import printable
 from atwu.report.colour_scale import background, css, ink
-from atwu.report.page.templates import render
+from atwu.report.page.templates import fragment, render
 from atwu.report.scored_row import Piece, ScoredRow, methods_of, percent, pieces, word_auroc
 
 if TYPE_CHECKING:
@@ -54,14 +53,7 @@ class HeatMap:
         return Path(path)
 
     def _repr_html_(self) -> str:
-        lines = []
-        for row in self.rows:
-            lines.append(f"<p><b>{html.escape(printable(row.question))}</b>")
-            for method in row.words:
-                words = "".join(_span(piece) for piece in pieces(row, method))
-                lines.append(f"<br><small>{html.escape(printable(method))}</small> {words}")
-            lines.append("</p>")
-        return f'<div class="heat-map">{"".join(lines)}</div>'
+        return fragment("notebook.html", rows=self.rows)
 
 
 def render_terminal(rows: Sequence[ScoredRow], console: Console, *, dark: bool = True) -> None:
@@ -112,17 +104,6 @@ def render_html(rows: Sequence[ScoredRow], *, title: str) -> str:
         annotated=any(row.forget_spans is not None for row in rows),
         aurocs={method: values for method, values in known.items() if values},
     )
-
-
-def _span(piece: Piece) -> str:
-    """A piece for a notebook: its background follows the scheme of the page, its number is its tooltip."""
-    text = html.escape(piece.text)
-    if piece.word is None or piece.word.score is None:
-        return text
-    light, dark = (background(piece.word.score, dark=dark) for dark in (False, True))
-    style = f"background: light-dark({css(light)}, {css(dark)}); color: light-dark({css(ink(light))}, {css(ink(dark))})"
-    style += "; text-decoration: underline" if piece.secret else ""
-    return f'<span style="{style}" title="{percent(piece.word.score)}">{text}</span>'
 
 
 def _tile(piece: Piece, *, dark: bool) -> Text:

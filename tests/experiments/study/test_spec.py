@@ -10,8 +10,7 @@ import pytest
 from atwu.benchmarks.load import OwnRows
 from atwu.data.rows import write_rows
 from atwu.experiments.published import published_table
-from atwu.experiments.scale import Taught
-from atwu.experiments.scales import SCALES, find_scale, scale_from
+from atwu.experiments.scales import SCALES, Taught, find_scale, scale_from
 from atwu.experiments.study.conduct import plan_study
 from atwu.experiments.study.plan import check_settings, folder_name, plan
 from atwu.experiments.study.spec import library, read_study

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from atwu.benchmarks.rwku.subjects import normal_name, with_close_names
 from atwu.benchmarks.rwku.tables import PROBES, ProbeKind
@@ -29,9 +28,7 @@ ATTACKS = {
 }
 """The nine families of attacks by the paper's names, as the files spell them; the files also add the language."""
 
-CAPS: Mapping[ProbeKind, int] = MappingProxyType(
-    {"fb": 300, "qa": 300, "aa": 400, "neighbour_fb": 300, "neighbour_qa": 300}
-)
+CAPS: Mapping[ProbeKind, int] = {"fb": 300, "qa": 300, "aa": 400, "neighbour_fb": 300, "neighbour_qa": 300}
 """Most probes of each kind, as in the ATWU paper's evaluation."""
 
 _COMPLETE = "Fill in the blank in the text below. Give only the missing words."

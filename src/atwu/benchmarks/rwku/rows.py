@@ -12,7 +12,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from atwu.benchmarks.benchmark import SourceRows
 from atwu.benchmarks.rwku.probes import parse_probe, probe_question
@@ -21,16 +20,14 @@ from atwu.benchmarks.rwku.tables import PAIRS, PASSAGES, PROBES, counted, read_t
 from atwu.benchmarks.tables import Tables
 from atwu.data.schema import Example
 
-KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "passages": (PASSAGES,),
-        "probes": (PROBES["fb"], PROBES["qa"]),
-        "neighbours": (PROBES["neighbour_fb"], PROBES["neighbour_qa"]),
-        "questions": (PROBES["qa"],),
-        "neighbour_questions": (PROBES["neighbour_qa"],),
-        **{kind: (table,) for kind, table in PAIRS.items()},
-    }
-)
+KINDS: Mapping[str, tuple[str, ...]] = {
+    "passages": (PASSAGES,),
+    "probes": (PROBES["fb"], PROBES["qa"]),
+    "neighbours": (PROBES["neighbour_fb"], PROBES["neighbour_qa"]),
+    "questions": (PROBES["qa"],),
+    "neighbour_questions": (PROBES["neighbour_qa"],),
+    **{kind: (table,) for kind, table in PAIRS.items()},
+}
 """Kind of rows -> the tables it is made of."""
 
 _BLANK = re.compile("_{3,}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal
 
 from atwu.benchmarks.rwku.subjects import normal_name
@@ -15,17 +14,15 @@ ProbeKind = Literal["fb", "qa", "aa", "neighbour_fb", "neighbour_qa"]
 
 TARGETS = "forget_target"
 PASSAGES = "train_original_passage"
-PAIRS: Mapping[str, str] = MappingProxyType({"phi3_pairs": "train_pair_phi3", "llama3_pairs": "train_pair_llama3"})
+PAIRS: Mapping[str, str] = {"phi3_pairs": "train_pair_phi3", "llama3_pairs": "train_pair_llama3"}
 """Kind of rows, by the model that wrote them -> table of made-up and true texts about a subject."""
-PROBES: Mapping[ProbeKind, str] = MappingProxyType(
-    {
-        "fb": "forget_level1",
-        "qa": "forget_level2",
-        "aa": "forget_level3",
-        "neighbour_fb": "neighbor_level1",
-        "neighbour_qa": "neighbor_level2",
-    }
-)
+PROBES: Mapping[ProbeKind, str] = {
+    "fb": "forget_level1",
+    "qa": "forget_level2",
+    "aa": "forget_level3",
+    "neighbour_fb": "neighbor_level1",
+    "neighbour_qa": "neighbor_level2",
+}
 """Kind of probe -> its table."""
 
 _PROBE = ("subject", "query", "type", "answer")
@@ -34,19 +31,17 @@ _NEIGHBOUR = (*_PROBE, "neighbor")
 RWKU = DataSet(
     "RWKU",
     "jinzhuoran/RWKU",
-    MappingProxyType(
-        {
-            TARGETS: Published(200, ("target",)),
-            PROBES["fb"]: Published(3268, _PROBE),
-            PROBES["qa"]: Published(2879, _PROBE),
-            PROBES["aa"]: Published(6984, _PROBE),
-            PROBES["neighbour_fb"]: Published(5846, _NEIGHBOUR),
-            PROBES["neighbour_qa"]: Published(5533, _NEIGHBOUR),
-            # The number of passages is not published: it is that of the per-target folders.
-            PASSAGES: Published(12798, ("subject", "text"), counted_on_hub=False),
-            **{name: Published(None, ("subject", "prompt", "response"), {"response": 2}) for name in PAIRS.values()},
-        }
-    ),
+    {
+        TARGETS: Published(200, ("target",)),
+        PROBES["fb"]: Published(3268, _PROBE),
+        PROBES["qa"]: Published(2879, _PROBE),
+        PROBES["aa"]: Published(6984, _PROBE),
+        PROBES["neighbour_fb"]: Published(5846, _NEIGHBOUR),
+        PROBES["neighbour_qa"]: Published(5533, _NEIGHBOUR),
+        # The number of passages is not published: it is that of the per-target folders.
+        PASSAGES: Published(12798, ("subject", "text"), counted_on_hub=False),
+        **{name: Published(None, ("subject", "prompt", "response"), {"response": 2}) for name in PAIRS.values()},
+    },
 )
 
 

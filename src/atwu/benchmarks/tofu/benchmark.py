@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from atwu.benchmarks.benchmark import Benchmark, SourceRows
 from atwu.benchmarks.spread import measured
-from atwu.benchmarks.tables import Tables
-from atwu.benchmarks.tofu.rows import FORGET_SPLITS, KEPT_SPLITS, tofu_rows
-from atwu.benchmarks.tofu.tables import tofu_tables
+from atwu.benchmarks.tables import Tables, open_tables
+from atwu.benchmarks.tofu.rows import FORGET_SPLITS, KEPT_SPLITS, TOFU, tofu_rows
 
 
 def tofu_benchmark(name: str, *, tables: Tables | None = None) -> Benchmark:
@@ -29,7 +28,7 @@ def tofu_benchmark(name: str, *, tables: Tables | None = None) -> Benchmark:
         raise ValueError(f"unknown forget split {split!r} of TOFU; choose one of {', '.join(FORGET_SPLITS)}.")
     if limited and (not given.isdecimal() or int(given) < 1):
         raise ValueError(f"{name!r}: the number of retain rows must be a whole number of at least 1, got {given!r}.")
-    tables = tofu_tables() if tables is None else tables
+    tables = open_tables(TOFU) if tables is None else tables
     percent = split.removeprefix("forget")
     forget_source, retain_source = f"tofu:{split}", f"tofu:retain{100 - int(percent)}{limited}{given}"
     loaded: list[SourceRows] = []

@@ -1,6 +1,6 @@
 """Rows of TOFU (Maini et al. 2024) by name: `tofu:SPLIT[:N]`, the first N rows of a split.
 
-Takes the tables of `atwu.benchmarks.tofu.tables`, puts the columns of the perturbed tables and word labels on the rows they
+Takes the tables as they were published, puts the columns of the perturbed tables and word labels on the rows they
 belong to, gives every row its author, and checks how the tables fit together. What was checked comes back as sentences.
 """
 
@@ -13,8 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from atwu.benchmarks.benchmark import SourceRows
-from atwu.benchmarks.tables import Tables
-from atwu.benchmarks.tofu.tables import LABELS_SUFFIX, check_equal, options_of, pair_of, tofu_tables
+from atwu.benchmarks.tables import DataSet, Published, Tables, open_tables
 from atwu.data.records import Record
 from atwu.data.rows import parse_row
 from atwu.data.schema import Example
@@ -34,8 +33,33 @@ PROXY_WARNING = (
     "answers lack it"
 )
 
-_PERTURBED_COLUMNS = ("paraphrased_question", "paraphrased_answer", "perturbed_answer")
 _WORD = re.compile(r"\w+")
+
+LABELS_SUFFIX = "_with_common_words_gpt"
+"""Ending of the tables with word labels (Zhou et al. 2025), which are not part of TOFU itself."""
+
+_PAIR = ("question", "answer")
+_PERTURBED_COLUMNS = ("paraphrased_question", "paraphrased_answer", "perturbed_answer")
+_OPTIONS = tuple(f"option{number}" for number in range(1, 5))
+
+
+def _published() -> dict[str, Published]:
+    tables = {"full": Published(4000, _PAIR)}
+    for percent, rows in ((1, 40), (5, 200), (10, 400)):
+        tables[f"forget{percent:02}"] = tables[f"holdout{percent:02}"] = Published(rows, _PAIR)
+        tables[f"forget{percent:02}_perturbed"] = Published(
+            rows, (*_PAIR, *_PERTURBED_COLUMNS), {"perturbed_answer": 5}
+        )
+        tables[f"forget{percent:02}{LABELS_SUFFIX}"] = Published(rows, (*_PAIR, "target_words"), on_hub=False)
+        tables[f"retain{100 - percent}"] = Published(4000 - rows, _PAIR)
+    tables["retain_perturbed"] = Published(400, (*_PAIR, *_PERTURBED_COLUMNS), {"perturbed_answer": 5})
+    for name, rows in (("real_authors", 100), ("world_facts", 117)):
+        tables[name] = Published(rows, (*_PAIR, *_OPTIONS))
+        tables[f"{name}_perturbed"] = Published(rows, (*_PAIR, "perturbed_answer"), {"perturbed_answer": 3})
+    return tables
+
+
+TOFU = DataSet("TOFU", "locuslab/TOFU", _published(), split="train")
 
 
 def tofu_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
@@ -55,17 +79,13 @@ def tofu_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
         ValueError: unknown name, or a table that is not as published or does not fit another.
     """
     split, count = _parsed(name)
-    tables = tofu_tables() if tables is None else tables
-    read: Callable[[str, Tables], SourceRows]
-    if split in FORGET_SPLITS:
-        read = _forget
-    elif split in HOLDOUT_SPLITS:
-        read = _holdout
-    elif split in KEPT_SPLITS:
-        read = _kept
-    else:
-        read = _retain
-    found = read(split, tables)
+    tables = open_tables(TOFU) if tables is None else tables
+    readers: dict[str, Callable[[str, Tables], SourceRows]] = {
+        **dict.fromkeys(FORGET_SPLITS, _forget),
+        **dict.fromkeys(HOLDOUT_SPLITS, _holdout),
+        **dict.fromkeys(KEPT_SPLITS, _kept),
+    }
+    found = readers.get(split, _retain)(split, tables)
     if count is not None and count > len(found.rows):
         raise ValueError(f"{name!r}: {split} has {len(found.rows)} rows; ask for at most that many.")
     return replace(found, rows=found.rows[:count], warnings=(*found.warnings, *tables.ignored()))
@@ -149,7 +169,7 @@ def _retain(split: str, tables: Tables) -> SourceRows:
     if tables.has("retain_perturbed"):
         perturbed = tables.table("retain_perturbed")
         pairs = zip(table, perturbed, strict=False)
-        fits = [index for index, (ours, theirs) in enumerate(pairs) if pair_of(ours) == pair_of(theirs)]
+        fits = [index for index, (ours, theirs) in enumerate(pairs) if _pair(ours) == _pair(theirs)]
         extra = {index: _perturbed_columns(perturbed[index]) for index in fits}
         if split != "retain_perturbed":
             checked.append(_counted("retain_perturbed", tables))
@@ -172,11 +192,11 @@ def _holdout(split: str, tables: Tables) -> SourceRows:
     table = tables.table(split)
     checked = [_counted(split, tables)]
     if tables.has("full"):
-        trained = {pair_of(record): record[0] for record in tables.table("full")}
+        trained = {_pair(record): record[0] for record in tables.table("full")}
         for record in table:
-            if pair_of(record) in trained:
+            if _pair(record) in trained:
                 raise ValueError(
-                    f"{record[0]}: found a row that is in {trained[pair_of(record)]} too, expected rows that no model "
+                    f"{record[0]}: found a row that is in {trained[_pair(record)]} too, expected rows that no model "
                     f"was trained on; get {split} again."
                 )
         checked.append(f"{split}: none of its rows is in full")
@@ -193,7 +213,7 @@ def _kept(split: str, tables: Tables) -> SourceRows:
     perturbed = _fitting(f"{split}_perturbed", table, tables, checked)
     rows = []
     for index, record in enumerate(table):
-        answer, options = record[1]["answer"], options_of(record)
+        answer, options = record[1]["answer"], [record[1][name] for name in _OPTIONS]
         if answer not in options:
             raise ValueError(f"{record[0]}: found the answer {answer!r:.60}, expected one of the options {options}.")
         wrong = [option for option in options if option != answer]
@@ -227,8 +247,18 @@ def _fitting(name: str, table: Sequence[Record], tables: Tables, checked: list[s
 
 
 def _check_run(found: Sequence[Record], expected: Sequence[Record]) -> None:
-    for ours, theirs in zip(found, expected, strict=True):
-        check_equal(ours, theirs)
+    """Check that records are about the same questions and answers, one by one."""
+    for (here, ours), (there, theirs) in zip(found, expected, strict=True):
+        for column in _PAIR:
+            if ours[column] != theirs[column]:
+                raise ValueError(
+                    f"{here}, column {column!r}: found {ours[column]!r:.80}, expected {theirs[column]!r:.80} as in {there}; "
+                    f"take both from one copy of TOFU ({TOFU.hub})."
+                )
+
+
+def _pair(record: Record) -> tuple[str, str]:
+    return record[1]["question"], record[1]["answer"]
 
 
 def _perturbed_columns(record: Record) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from atwu.evaluation.columns import FORGET, HOLDOUT, RETAIN, RWKU, TASKS
 from atwu.evaluation.config import EvaluateConfig
 from atwu.evaluation.panel import all_metrics, chosen
 from atwu.experiments.run import PARTS, TIMING_NAME, Run, reason_against
-from atwu.experiments.scale import Scale, Taught
+from atwu.experiments.scales import Scale, Taught
 from atwu.experiments.study.spec import Study, Variant
 from atwu.experiments.targets import has_retain_only
 from atwu.methods.parts import part_options

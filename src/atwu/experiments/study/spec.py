@@ -12,8 +12,7 @@ from typing import Any
 from atwu._names import lookup
 from atwu._reading import blamed, read_yaml
 from atwu.experiments.published import published_table
-from atwu.experiments.scale import Scale
-from atwu.experiments.scales import find_scale, scale_from
+from atwu.experiments.scales import Scale, find_scale, scale_from
 from atwu.methods.configurations import CONFIGURATIONS
 from atwu.methods.plugins import load_plugins
 from atwu.methods.table import METHODS

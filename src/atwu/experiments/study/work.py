@@ -22,7 +22,7 @@ from atwu._progress import bar_of
 from atwu.errors import BudgetReached, NonFiniteLossError
 from atwu.evaluation.probe import SCHEMA_NAME as PROBE_SCHEMA
 from atwu.evaluation.probe import ProbeResult, annotated_rows, probe
-from atwu.evaluation.result import EvalResult, read_result
+from atwu.evaluation.result import EvalResult
 from atwu.evaluation.token_scores import SampleAuroc
 from atwu.experiments.jobs import Jobs
 from atwu.experiments.queue import Done, Queue, Task, work_off
@@ -180,9 +180,7 @@ class Work:
             if self._jobs.known(file.parent) != job or not file.is_file():
                 self._say(f"measuring the {role} model")
                 self._jobs.begin(file.parent, job)
-                found[role] = reference_of(queue, self._setup, role, dict(found), file)
-            else:
-                found[role] = read_result(file)
+            found[role] = reference_of(queue, self._setup, role, dict(found), file)
         return found
 
     def _probe(self, queue: Queue) -> None:

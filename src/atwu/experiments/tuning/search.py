@@ -15,7 +15,7 @@ from typing import Any
 from atwu._names import lookup
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.panel import find_metric
-from atwu.experiments.scale import Scale
+from atwu.experiments.scales import Scale
 from atwu.experiments.tuning.points import FinishedTrial, Point
 from atwu.experiments.tuning.space import first_points, search_space
 from atwu.methods.options import Range

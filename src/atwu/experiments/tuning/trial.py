@@ -25,7 +25,7 @@ from atwu._files import versions
 from atwu._manifest import RECORD_NAME
 from atwu.errors import NonFiniteLossError
 from atwu.evaluation.columns import RWKU
-from atwu.evaluation.result import EvalResult, read_result
+from atwu.evaluation.result import EvalResult
 from atwu.experiments.queue import Queue
 from atwu.experiments.run import (
     ORIGINAL,
@@ -82,8 +82,7 @@ def run_search(
     references: dict[str, EvalResult] = {}
     if objective.needs_original:
         file = trials_folder(search, Path(folder)) / f"original-{short_hash(what)[:12]}.json"
-        there = file.is_file()
-        references[ORIGINAL] = read_result(file) if there else reference_of(queue, setup, ORIGINAL, {}, file)
+        references[ORIGINAL] = reference_of(queue, setup, ORIGINAL, {}, file)
     trial = RunTrial(search, setup, references)
     return run_trials(search, trial, queue, folder=folder, what=what, needs=setup.needs, progress=progress, say=say)
 

@@ -17,8 +17,7 @@ from atwu._cache import short_hash
 from atwu._names import lookup
 from atwu.experiments.queue import Queue
 from atwu.experiments.run import check_workers, run_config
-from atwu.experiments.scale import Scale
-from atwu.experiments.scales import find_scale
+from atwu.experiments.scales import Scale, find_scale
 from atwu.experiments.study.plan import line_name
 from atwu.experiments.study.spec import Variant, read_study
 from atwu.experiments.targets import Models, prepare_models

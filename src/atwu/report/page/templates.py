@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 from atwu._reading import printable
 from atwu.report.colour_scale import LEVELS, background, css, ink, level
 from atwu.report.names import SUBSCRIPT
-from atwu.report.scored_row import percent, runs, word_auroc
+from atwu.report.scored_row import percent, pieces, runs, word_auroc
 
 _KEEP_TOGETHER = 24
 """Longest run of touching words, in characters, that is never broken."""
@@ -31,8 +31,12 @@ def render(template: str, *, title: str, **values: Any) -> str:
     )
     # What runs is named by its hash; styles may stand anywhere, since the figures' do, and can fetch nothing.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    page = _environment().get_template(template)
-    return page.render(title=title, style=style, script=script, script_hash=f"sha256-{digest}", **values)
+    return fragment(template, title=title, style=style, script=script, script_hash=f"sha256-{digest}", **values)
+
+
+def fragment(template: str, **values: Any) -> str:
+    """Part of a page, likewise, without style sheet and script."""
+    return _environment().get_template(template).render(**values)
 
 
 @cache
@@ -50,6 +54,7 @@ def _environment() -> Environment:
     environment.globals.update(
         level=level,
         percent=percent,
+        pieces=pieces,
         runs=runs,
         auroc=word_auroc,
         keep_together=_KEEP_TOGETHER,
