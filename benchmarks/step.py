@@ -1,11 +1,13 @@
 """One training step of atwu beside the same step as others take it: time, work, share of the machine's peak, memory.
 
-    python benchmarks/step.py                                       # everything below but open-unlearning
+    python benchmarks/step.py                                       # what is installed
     python benchmarks/step.py --open-unlearning CHECKOUT --shape smollm2 --json
 
 `plain` is transformers' model with its own loss: a pass for the forget rows and one for the retain rows, padded, with logits
 at every position. `open-unlearning` calls that project's own loss functions, from a checkout, and keeps the copy of the
-starting model that its trainers keep. `padded` is our step with rows side by side. All sides take the same optimizer step
+starting model that its trainers keep. `trl` is the loss of its DPO trainer, with the starting model's numbers computed before
+training as ours are, where that package is installed; DPO has a refused and a preferred answer, and no retain rows. `padded`
+is our step with rows side by side. All sides take the same optimizer step
 (AdamW) on the same rows: 8 to forget and 8 to keep (--rows), as long as TOFU rows in a Llama-3 chat template (58 ± 4 prompt and
 37 ± 15 answer tokens). What NPO compares with, atwu computes once before training, in one forward pass of every row; that is
 not part of its step.
@@ -54,6 +56,7 @@ GROUPS = (
     (("grad_diff", "plain"), ("grad_diff", "atwu"), ("grad_diff", "padded"), ("atwu", "atwu")),
     (("wga", "open-unlearning"), ("wga", "atwu")),
     (("npo", "open-unlearning"), ("npo", "atwu")),
+    (("dpo", "trl"), ("dpo", "atwu")),
 )
 """Method and side; those of a line take turns."""
 SCORER_EVERY, MAX_STEPS = 5, 5000
@@ -112,6 +115,8 @@ NAMES = ("input_ids", "attention_mask", "labels")
 
 def loss_of_others(model, method: str, side: str, checkout: str | None):
     """Their loss of a forget and a retain batch."""
+    if side == "trl":
+        return loss_of_trl(model)
     if side == "plain":
         return lambda forget, retain: -0.12 * model(**forget).loss + 0.8 * model(**retain).loss
     assert checkout is not None
@@ -132,6 +137,48 @@ def loss_of_others(model, method: str, side: str, checkout: str | None):
     return loss
 
 
+def loss_of_trl(model):
+    """Its DPO trainer's loss, which prefers the answers of the second batch."""
+    import tempfile
+
+    import torch
+    from datasets import Dataset
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from transformers import PreTrainedTokenizerFast
+    from trl import DPOConfig, DPOTrainer
+
+    words = Tokenizer(WordLevel({"<pad>": 0, "a": 1}, unk_token="<pad>"))
+    trainer = DPOTrainer(
+        model,
+        args=DPOConfig(
+            output_dir=tempfile.gettempdir(),
+            precompute_ref_log_probs=True,
+            report_to=[],
+            use_cpu=model.device.type == "cpu",
+        ),
+        train_dataset=Dataset.from_dict({"prompt": ["a"], "chosen": ["a a"], "rejected": ["a"]}),
+        processing_class=PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", eos_token="a"),
+    )
+
+    def loss(refused, preferred):
+        width = max(rows["input_ids"].shape[1] for rows in (refused, preferred))
+        ids, mask, labels = (
+            torch.cat(
+                [torch.nn.functional.pad(rows[name], (0, width - rows[name].shape[1]), value=fill) for rows in order]
+            )
+            for order in [(preferred, refused)]
+            for name, fill in zip(NAMES, (0, 0, -100), strict=True)
+        )
+        known = torch.zeros(len(refused["input_ids"]), device=ids.device)
+        compared = {"ref_chosen_logps": known, "ref_rejected_logps": known}
+        return trainer.compute_loss(
+            model, {"input_ids": ids, "attention_mask": mask, "completion_mask": (labels != -100).long(), **compared}
+        )
+
+    return loss
+
+
 def our_loss(model, method: str, layout: str, batches):
     """Our loss of the batch of that number, and what a scorer does after the model's step."""
     from atwu.methods.alternation import ScorerAlternation
@@ -143,11 +190,12 @@ def our_loss(model, method: str, layout: str, batches):
     from atwu.modeling.layers import decoder_layers
     from atwu.modeling.reference import Reference, live_reference
 
-    decided = recipe(method, scorer_every=SCORER_EVERY)
+    decided = recipe(method, **({"retain_loss": "none"} if method == "dpo" else {"scorer_every": SCORER_EVERY}))
+    second = "retain" if decided.retainer is not None else "alternate"
     wanted = decided.wanted(len(decoder_layers(model)))
     given = [Given(Reference())] * len(batches)
     if wanted:
-        rows = [{"forget": TokenBatch.of(forget), "retain": TokenBatch.of(retain)} for forget, retain in batches]
+        rows = [{"forget": TokenBatch.of(forget), second: TokenBatch.of(other)} for forget, other in batches]
         given = [Given(live_reference(model, each, wanted)) for each in rows]
     alternation = None
     if decided.scores is not None:
@@ -158,7 +206,9 @@ def our_loss(model, method: str, layout: str, batches):
     def loss(number: int):
         step = next(done)
         scorer = alternation.scorer if alternation else None
-        result = recipe_loss(model, *batches[number], decided, scorer=scorer, given=given[number], layout=layout)
+        forget, other = batches[number]
+        others = {"retain": None, "alternate": None, second: other}
+        result = recipe_loss(model, forget, recipe=decided, scorer=scorer, given=given[number], layout=layout, **others)
         if alternation and alternation.due(step, MAX_STEPS):
             alternation.collect(result)
             return result.loss, lambda: alternation.step(MAX_STEPS)
@@ -296,7 +346,9 @@ def main() -> None:
     given = parser.parse_args()
     if given.steps < SCORER_EVERY or given.steps % SCORER_EVERY:
         parser.error(f"--steps must be a positive multiple of {SCORER_EVERY}, got {given.steps}")
-    groups = [group for group in GROUPS if given.open_unlearning or not any("open" in side for _, side in group)]
+    missing = {"open-unlearning"} if given.open_unlearning is None else set()
+    missing |= set() if importlib.util.find_spec("trl") else {"trl"}
+    groups = [group for group in GROUPS if missing.isdisjoint(side for _, side in group)]
     peak, ratios = peak_speed(given.device, given.precision), {}
     print(f"peak: {peak / 1e9:.0f} GFLOP/s, {given.precision}")
     line = "{:>11} {:>9} {:>15} {:>8} {:>8} {:>8} {:>8} {:>8}"
