@@ -128,7 +128,7 @@ class GenerationStore:
             size = os.fstat(file).st_size
             if size == 0:
                 content = _head(identity) + b"\n" + content
-            elif _byte_at(file, size - 1) != b"\n":
+            elif os.pread(file, 1, size - 1) != b"\n":
                 content = b"\n" + content  # the last writer was killed in the middle of a line
             while content:
                 content = content[os.write(file, content) :]
@@ -219,8 +219,3 @@ def _entry(line: bytes) -> tuple[str, Generation] | None:
         ):
             return key, Generation(text, tokens)
     return None
-
-
-def _byte_at(file: int, place: int) -> bytes:
-    os.lseek(file, place, os.SEEK_SET)  # appending writes go to the end all the same
-    return os.read(file, 1)

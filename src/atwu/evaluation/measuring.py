@@ -61,47 +61,40 @@ class Measuring:
         Returns:
             Its result, None if only the estimate was wanted; and those of the others.
         """
-        found = self._references(references, output=output)
+        found: dict[str, EvalResult] = {}
+        plain = replace(self.loading, revision=None, base=None)
+        for role, name in references.items():  # the original model first, which the other one is compared with
+            if name.endswith(".json"):
+                found[role] = read_result(name)
+                continue
+            self.say(f"measuring the {role} model {name}")
+            result = self._measure(name, plain, name=role, reference=True, references=found)
+            if result is not None:
+                found[role] = result
+                if output is not None:
+                    result.write(result_beside(output, role))
         if found:
             self.say(f"measuring {model}")
         if self.url is None:
             own = {"scorer": find_scorer(model), "auxiliary": find_auxiliary(model)}
             result = self._measure(model, self.loading, name=model, references=found, **own)
         else:
-            result = self._endpoint(model, self.url, references=found)
+            result = self._evaluate(None, None, self._endpoint(model, self.url), name=model, references=found)
         if result is not None and output is not None:
             result.write(output)
         return result, found
 
-    def _references(self, names: Mapping[str, str], *, output: Path | None) -> dict[str, EvalResult]:
-        found = {role: read_result(name) for role, name in names.items() if name.endswith(".json")}
-        plain = replace(self.loading, revision=None, base=None)
-        for role, name in names.items():
-            if role in found:
-                continue
-            self.say(f"measuring the {role} model {name}")
-            original = {role: result for role, result in found.items() if role == "original"}
-            result = self._measure(name, plain, name=role, reference=True, references=original)
-            if result is not None:
-                found[role] = result
-                if output is not None:
-                    result.write(result_beside(output, role))
-        return {role: found[role] for role in names if role in found}
-
-    def _endpoint(self, name: str, url: str, *, references: Mapping[str, EvalResult]) -> EvalResult | None:
+    def _endpoint(self, model: str, url: str) -> Generator:
         from atwu.evaluation.backends import EndpointGenerator
         from atwu.judge.client import OpenAIChat
 
-        chat = OpenAIChat(name, base_url=url, api_key_env=self.key, concurrency=self.concurrency)
-        return self._evaluate(None, None, EndpointGenerator(chat), name=name, references=references)
+        return EndpointGenerator(OpenAIChat(model, base_url=url, api_key_env=self.key, concurrency=self.concurrency))
 
     def total(self) -> str:
         """What judging would cost over all models."""
         if not self._estimates:
             return f"{self._free} answers, judged offline at no cost"
-        total = self._estimates[0]
-        for estimate in self._estimates[1:]:
-            total = total + estimate
+        total = sum(self._estimates[1:], start=self._estimates[0])
         return f"{total} (all models; without comparisons to answers that are not there yet)"
 
     def _measure(self, model: str, loading: Loading, **options: Any) -> EvalResult | None:

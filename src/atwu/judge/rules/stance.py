@@ -78,7 +78,7 @@ class _Item(NamedTuple):
     start: int
     end: int
     before: str
-    """Its separator: "or", "," or "."."""
+    """Its separator: "or", ",", or "." where another list begins."""
     words: Sequence[Word]
 
 
@@ -97,9 +97,9 @@ def alternatives(answer: Sequence[Word], place: int, own: Set[str], familiar: Se
     if here is None:
         return 0
     first = last = here
-    while first > 0 and _goes_on(items[first]) and _short(items[first - 1], own):
+    while first > 0 and items[first].before != "." and _short(items[first - 1], own):
         first -= 1
-    while last + 1 < len(items) and _goes_on(items[last + 1]) and _short(items[last + 1], own):
+    while last + 1 < len(items) and items[last + 1].before != "." and _short(items[last + 1], own):
         last += 1
     chain = items[first : last + 1]
     others = [item for item in chain if item is not items[here] and _says_else(item, own)]
@@ -129,11 +129,6 @@ def _items(answer: Sequence[Word]) -> list[_Item]:
                 before = separator
             start = place + (word.text == "or")
     return [*items, _Item(start, len(answer), before, answer[start:])] if start < len(answer) else items
-
-
-def _goes_on(item: _Item) -> bool:
-    """Whether an item belongs to the same list as the one before it."""
-    return item.before != "."
 
 
 def _short(item: _Item, own: Set[str]) -> bool:
