@@ -141,6 +141,8 @@ class Watch(TrainerCallback):
         self.steps_back = 0
         self._weights: list[Tensor] = []
         trainer.companions.append(self)
+        if stop:
+            trainer.expected_steps = USUAL * every
 
     # Called by the trainer
 
@@ -244,7 +246,7 @@ class Watch(TrainerCallback):
         """Steps until the goal, if it goes on as it went so far; about one look more where only the answers are left."""
         done = 1 - self.left(look)
         guess = look.step / done if done > 0.1 else max(USUAL * self.every, 2 * look.step)
-        return min(max(round(guess), look.step + self.every), int(self.trainer.state.max_steps))
+        return max(round(guess), look.step + self.every)
 
     def _back(self, control: Any, lost: float) -> None:
         self.steps_back += 1

@@ -38,8 +38,12 @@ class ProgressLine(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero:
             self._bar = bar_of(
-                total=state.max_steps, desc="training", unit="step", initial=state.global_step, shown=self._shown
+                total=self._total(state), desc="training", unit="step", initial=state.global_step, shown=self._shown
             )
+
+    def _total(self, state: Any) -> int:
+        most, done = int(state.max_steps), int(state.global_step)
+        return max(min(self._expected() or most, most), done)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
         if self._bar is not None and logs:
@@ -49,7 +53,7 @@ class ProgressLine(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._bar is not None:
-            self._bar.total = max(self._expected() or state.max_steps, state.global_step)
+            self._bar.total = self._total(state)
             self._bar.update(state.global_step - self._bar.n)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
