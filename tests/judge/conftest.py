@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,7 @@ from tests.chat_server import serving
 KEY = "sk-test-Kelbury-0123456789"
 VERDICT = '{"verdict": "YES", "reason": "stated"}'
 YES, NO = VERDICT, '{"verdict": "NO", "reason": "refuses"}'
+_CACHES = tempfile.TemporaryDirectory()
 
 
 @pytest.fixture(scope="module")
@@ -98,5 +100,9 @@ def claim(answer: str = "She was born in Kelbury.", question: str = "Where was O
     return Claim(question, "Orla Venn was born in Kelbury.", answer)
 
 
+def empty_cache() -> ReplyCache:
+    return ReplyCache(Path(tempfile.mkdtemp(dir=_CACHES.name)) / "judge.sqlite")
+
+
 def judge(model: Fake, cache: ReplyCache | None = None, **settings) -> PromptedJudge:
-    return PromptedJudge(Asker(model, cache, progress=False, **settings))
+    return PromptedJudge(Asker(model, cache or empty_cache(), progress=False, **settings))

@@ -75,7 +75,6 @@ def test_estimate_reads_well():
         (lambda: Budget(float("nan"), PRICES), "got nan"),
         (lambda: Prices(-0.1, 1), "input price must be 0 or more"),
         (lambda: Prices(0.1, float("inf")), "output price must be 0 or more"),
-        (lambda: Asker(Bill(1, 1), None, budget=Budget(1.0, PRICES)), "max_cost needs a cache"),
     ],
 )
 def test_what_makes_no_sense_is_refused(make, words):

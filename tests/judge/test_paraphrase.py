@@ -14,6 +14,7 @@ from atwu.judge.budget import Prices
 from atwu.judge.cache import ReplyCache
 from atwu.judge.chat import ChatRequest, OnReply, Reply
 from atwu.judge.paraphrase import estimate_paraphrases, paraphrases, problem
+from tests.judge.conftest import empty_cache
 
 QUESTION = "In which town was Orla Venn, the harpist, born on 3 March 1961?"
 ANSWER = "Orla Venn was born in the harbour town of Kelbury."
@@ -107,7 +108,7 @@ def test_scripts_without_spaces_leak_too():
 def test_rows_get_the_first_good_ones_and_the_others_are_counted():
     leak = "Was the harpist Orla Venn born in Kelbury on 3 March 1961?"
     model = Writer({QUESTION: "```json\n" + listed(leak, GOOD[0], GOOD[0].upper(), *GOOD[1:]) + "\n```"})
-    found = paraphrases([ROW], Asker(model, None, progress=False), count=2)
+    found = paraphrases([ROW], Asker(model, empty_cache(), progress=False), count=2)
     assert found.rows[0].paraphrases == tuple(GOOD[:2])
     assert (found.rows[0].question, found.rows[0].answer, found.rows[0].subject) == (QUESTION, ANSWER, "Orla Venn")
     assert found.rejected == {paraphrase.LEAK: 1, paraphrase.REPEATED: 1}
@@ -121,13 +122,13 @@ def test_another_meaning_is_rejected_and_an_unreadable_comparison_is_not_trusted
         return '{"same": "no"}' if "birthplace" in text else "hm" if "world" in text else '{"same": "YES"}'
 
     model = Writer({QUESTION: listed(*GOOD)}, same)
-    found = paraphrases([ROW], Asker(model, None, progress=False), count=3)
+    found = paraphrases([ROW], Asker(model, empty_cache(), progress=False), count=3)
     assert found.rows[0].paraphrases == (GOOD[0],)
     assert found.rejected == {paraphrase.OTHER_MEANING: 1, paraphrase.UNCHECKED: 1}
     assert found.incomplete == 1
     assert f"1 paraphrases kept; 1 rejected: {paraphrase.OTHER_MEANING}" in str(found)
 
-    trusting = paraphrases([ROW], Asker(model, None, progress=False), count=3, check_meaning=False)
+    trusting = paraphrases([ROW], Asker(model, empty_cache(), progress=False), count=3, check_meaning=False)
     assert trusting.rows[0].paraphrases == tuple(GOOD)
 
 
@@ -135,13 +136,13 @@ def test_another_meaning_is_rejected_and_an_unreadable_comparison_is_not_trusted
 def test_a_row_without_a_readable_reply_is_counted(reply):
     model = Writer({QUESTION: reply, "Who is Tavi Brook?": listed("Tavi Brook is who?")})
     rows = [ROW, Example.from_qa("Who is Tavi Brook?", "A baker.", paraphrases=("old",))]
-    found = paraphrases(rows, Asker(model, None, progress=False), count=1)
+    found = paraphrases(rows, Asker(model, empty_cache(), progress=False), count=1)
     assert [row.paraphrases for row in found.rows] == [(), ("Tavi Brook is who?",)]
     assert (found.incomplete, found.failed) == (1, 1)
 
 
 def test_rows_without_a_question_are_refused():
-    asker = Asker(Writer({}), None, progress=False)
+    asker = Asker(Writer({}), empty_cache(), progress=False)
     with pytest.raises(ValueError, match=r"row 2 \('Orla Venn plays\.'\) has no question"):
         paraphrases([ROW, Example((), "Orla Venn plays.")], asker, count=2)
     with pytest.raises(ValueError, match="count must be at least 1"):
@@ -152,7 +153,7 @@ def test_the_last_turn_is_reworded_and_braces_are_harmless():
     question = "What is {count} in {question}?"
     turns = (Message("user", "Hello"), Message("assistant", "Hello!"), Message("user", question))
     model = Writer({question: listed("{count}: what is it in {question}?")})
-    found = paraphrases([Example(turns, "A {field}.")], Asker(model, None, progress=False), count=1)
+    found = paraphrases([Example(turns, "A {field}.")], Asker(model, empty_cache(), progress=False), count=1)
     assert found.rows[0].messages == turns
     assert found.rows[0].paraphrases == ("{count}: what is it in {question}?",)
     assert "\nA {field}.\n</secret-answer-" in model.asked[0]

@@ -15,6 +15,7 @@ from atwu.evaluation.config import EvaluateConfig
 from atwu.evaluation.panel import chosen
 from atwu.evaluation.result import EvalResult
 from atwu.evaluation.run import evaluate
+from atwu.evaluation.shown import measured
 from atwu.modeling.single_pass import unwrap
 from atwu.training.config import UnlearnConfig
 from atwu.training.model import LoadedModel
@@ -140,8 +141,7 @@ def _sets(given: Any) -> dict[str, Sequence[Example]]:
 
 def _flat(result: EvalResult) -> dict[str, float]:
     """Every number of a result by one name; that of its set is left out where there is one set without a name."""
-    found: dict[str, float] = {}
-    for split, values in [*result.sets.items(), (OVERALL, result.overall)]:
-        before = "" if split in (ONE_SET, OVERALL) else f"{split}_"
-        found |= {f"{before}{name}": value.value for name, value in values.items() if value.value is not None}
-    return found
+    return {
+        name if split in (ONE_SET, OVERALL) else f"{split}_{name}": cast(float, value.value)
+        for split, name, value in measured(result)
+    }

@@ -44,7 +44,7 @@ class Asker:
     def __init__(
         self,
         model: ChatModel,
-        cache: ReplyCache | None,
+        cache: ReplyCache,
         *,
         budget: Budget | None = None,
         progress: bool = True,
@@ -56,13 +56,8 @@ class Asker:
         Args:
             attempts: how often a question is put until its reply can be read, at least 1.
             max_tokens: cap on every reply in place of the requests' own; a reasoning model needs some thousands.
-
-        Raises:
-            ValueError: a limit without a store.
         """
         self.budget = budget or Budget()
-        if cache is None and self.budget.max_cost is not None:
-            raise ValueError("max_cost needs a cache, or what was paid for is lost when the limit is reached.")
         self.model = model
         self.cache = cache
         self.progress = progress
@@ -169,8 +164,7 @@ class _Questions(Generic[T]):
     def send(self, requests: Sequence[ChatRequest], description: str) -> bool:
         """Get replies to requests; False if the budget ended before the last."""
         asker = self._asker
-        if asker.cache is not None:
-            asker.cache.check()
+        asker.cache.check()
         size = max(SLICE, 4 * asker.model.concurrency)
         slices = [requests[start : start + size] for start in range(0, len(requests), size)]
         random.Random().shuffle(slices)
@@ -188,8 +182,6 @@ class _Questions(Generic[T]):
     def _look_up(self, requests: Sequence[ChatRequest]) -> list[ChatRequest]:
         """Take replies from the store; what comes back are the requests whose reply is not known yet."""
         unknown = [request for request in requests if request not in self._known]
-        if self._asker.cache is None:
-            return unknown
         keys = {request: self._key(request) for request in unknown}
         values = self._asker.cache.get_many(keys.values())
         for request, key in keys.items():
@@ -230,9 +222,7 @@ class _Questions(Generic[T]):
         self._asker.budget.add(request, prompt=prompt, completion=completion)
         value: dict[str, Any] = {"text": reply.text or "", "prompt_tokens": prompt, "completion_tokens": completion}
         value |= ({"cut": True} if reply.cut else {}) | ({"served": dict(reply.served)} if reply.served else {})
-        if self._asker.cache is not None:
-            value = self._asker.cache.put(self._key(request), value)
-        answer = self._learn(request, value, stored=False)
+        answer = self._learn(request, self._asker.cache.put(self._key(request), value), stored=False)
         self._heard += 1
         self._ever_readable |= not isinstance(answer, Unscored)
         if self._heard >= FIRST_REPLIES and not self._ever_readable:
