@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from atwu._cache import short_hash, warn_uncached
+from atwu._cache import cache_folder, short_hash, warn_uncached
 from atwu._disk import cannot_write
 from atwu._progress import bar_of
 from atwu.data.schema import Message
@@ -81,8 +81,9 @@ class Generator(Protocol):
 class GenerationStore:
     """Generations on disk, found by generator, prompt and decoding."""
 
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+    def __init__(self, folder: str | Path | None = None) -> None:
+        """Use a folder, by default that of the cache."""
+        self.folder = cache_folder() / "generations" if folder is None else Path(folder)
 
     def path(self, identity: str) -> Path:
         """The file of a generator."""

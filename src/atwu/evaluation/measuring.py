@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from atwu._cache import cache_folder
 from atwu._files import check_writable
 from atwu.benchmarks.rwku.probes import CAPS, RwkuProbes, load_probes
 from atwu.benchmarks.rwku.subjects import CANONICAL_FORGET
@@ -128,7 +127,7 @@ class Measuring:
                 original=references.get("original"),
                 retain_only=references.get("retain-only"),
                 judge=self.judge,
-                store=GenerationStore(cache_folder() / "generations"),
+                store=GenerationStore(),
                 before_judging=self._announce,
                 **self.options,
                 **options,

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from transformers.trainer_callback import TrainerCallback
 
-from atwu._cache import cache_folder
 from atwu._files import move, write_json
 from atwu._manifest import MANIFEST_NAME, RECORD_NAME, write_manifest
 from atwu.benchmarks.benchmark import Benchmark
@@ -338,7 +337,7 @@ def measure(
         original=references.get(ORIGINAL),
         retain_only=references.get(RETAIN_ONLY),
         reference=reference,
-        store=GenerationStore(cache_folder() / "generations") if setup.store else None,
+        store=GenerationStore() if setup.store else None,
         progress=False,
         name=name,
     )

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from atwu._cache import cache_folder
 from atwu.benchmarks.general import general_questions, general_texts
 from atwu.benchmarks.spread import spread
 from atwu.data.schema import Example, Message
@@ -108,6 +107,6 @@ def measure(
         metrics=metrics,
         config=EvaluateConfig(**{**(settings or {}), "system": system, "max_length": max_length}),
         original=original,
-        store=GenerationStore(cache_folder() / "generations"),
+        store=GenerationStore(),
         name=name,
     )

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from atwu._cache import cache_folder
 from atwu.benchmarks.general import general_questions
 from atwu.data.rows import is_text
 from atwu.data.schema import Example, Message
@@ -100,7 +99,7 @@ def own_answers(
         TransformersGenerator(model, tokenizer),
         [Prompt((*turns, Message("user", question))) for question in asked],
         Decoding(max_new_tokens=ANSWER_TOKENS),
-        store=GenerationStore(cache_folder() / "generations"),
+        store=GenerationStore(),
         progress=progress,
     )
     return tuple(
