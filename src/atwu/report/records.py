@@ -164,12 +164,12 @@ def read_records(paths: Sequence[str | Path], *, title: str | None = None) -> Re
                 f"{path} holds no finished run: expected a study folder ({STUDY_NAME}), a run folder with {EVAL_NAME}, or a "
                 "result file of atwu evaluate."
             )
-    studies = merged([one for one in found if isinstance(one, StudyRuns)])
-    of_studies = iter(studies.runs)
+    each, about = merged([one for one in found if isinstance(one, StudyRuns)])
+    of_studies = iter(each)
     runs = [run for one in found for run in (next(of_studies) if isinstance(one, StudyRuns) else (one,))]
     _check(runs)
     names = ", ".join(path.name for path in map(Path, paths))
-    return Records(title or str(studies.about.get("title") or names), references, tuple(runs), studies.about)
+    return Records(title or str(about.get("title") or names), references, tuple(runs), about)
 
 
 def _study(path: Path, references: dict[str, EvalResult]) -> StudyRuns:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,25 +24,9 @@ class StudyRuns:
     """`study.json`."""
     runs: tuple[RunRecord, ...]
     """Its finished runs."""
-
-
-@dataclass(frozen=True, slots=True)
-class MergedStudies:
-    """Studies that can stand in one table."""
-
-    runs: tuple[tuple[RunRecord, ...], ...]
-    """Of every study, under the labels of the table, without those that an earlier study has."""
-    about: Mapping[str, Any]
-    """One `study.json` that speaks for all."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """What the report says of one study."""
-
-    name: str
-    about: Mapping[str, Any]
-    labels: Mapping[str, str]
+    name: str = ""
+    """What tells it from the others."""
+    labels: Mapping[str, str] = field(default_factory=dict)
     """Label -> what the table calls it, for labels that mean different runs in other studies."""
 
     def renamed(self, name: str) -> str:
@@ -52,22 +35,26 @@ class _Told:
         return self.labels[name] if name in self.labels else self.labels.get(label, label) + name[len(label) :]
 
 
-def merged(studies: Sequence[StudyRuns]) -> MergedStudies:
+def merged(studies: Sequence[StudyRuns]) -> tuple[list[tuple[RunRecord, ...]], dict[str, Any]]:
     """Lay studies together; a single one stays as it is.
 
     A label gets its study's name in front where two studies have different results for one of its seeds.
+
+    Returns:
+        The runs of every study, under the labels of the table and without those that an earlier study has; and one
+        `study.json` that speaks for all.
     """
     if len(studies) < 2:
-        return MergedStudies(tuple(study.runs for study in studies), dict(studies[0].about) if studies else {})
+        return [study.runs for study in studies], dict(studies[0].about) if studies else {}
     taken: set[tuple[str, int | None]] = set()
     runs = []
-    told = _told(studies)
-    for study, one in zip(studies, told, strict=True):
-        renamed = [dataclasses.replace(run, label=one.labels.get(run.label, run.label)) for run in study.runs]
+    studies = _told_apart(studies)
+    for study in studies:
+        renamed = [replace(run, label=study.labels.get(run.label, run.label)) for run in study.runs]
         runs.append(tuple(run for run in renamed if (run.label, run.seed) not in taken))
         taken |= {(run.label, run.seed) for run in renamed}
     there = {name for label, seed in taken for name in (label, f"{label}-s{seed}")}
-    return MergedStudies(tuple(runs), _about(told, there))
+    return runs, _about(studies, there)
 
 
 def reasons(about: Mapping[str, Any], key: str) -> dict[str, str]:
@@ -87,7 +74,8 @@ def _names(studies: Sequence[StudyRuns]) -> list[str]:
     return next((found for found in (names, folders) if len(set(found)) == len(found)), numbered)
 
 
-def _told(studies: Sequence[StudyRuns]) -> list[_Told]:
+def _told_apart(studies: Sequence[StudyRuns]) -> list[StudyRuns]:
+    """The studies with their names, and what their labels are called beside the others'."""
     names = _names(studies)
     found: dict[tuple[str, int | None], EvalResult] = {}
     clashing = {
@@ -97,7 +85,9 @@ def _told(studies: Sequence[StudyRuns]) -> list[_Told]:
         if found.setdefault((run.label, run.seed), run.result) != run.result
     }
     return [
-        _Told(name, study.about, {label: f"{names[_home(studies, place, label)]}: {label}" for label in clashing})
+        replace(
+            study, name=name, labels={label: f"{names[_home(studies, place, label)]}: {label}" for label in clashing}
+        )
         for place, (name, study) in enumerate(zip(names, studies, strict=True))
     ]
 
@@ -110,7 +100,7 @@ def _home(studies: Sequence[StudyRuns], place: int, label: str) -> int:
     return next(other for other, known in enumerate(results) if results[place].items() <= known.items())
 
 
-def _about(studies: Sequence[_Told], there: Collection[str]) -> dict[str, Any]:
+def _about(studies: Sequence[StudyRuns], there: Collection[str]) -> dict[str, Any]:
     """The first study's, with what must not be said of one study only."""
     variants: dict[str, Mapping[str, Any]] = {}
     for study in studies:
@@ -135,7 +125,7 @@ def _about(studies: Sequence[_Told], there: Collection[str]) -> dict[str, Any]:
     }
 
 
-def _reasons(studies: Sequence[_Told], key: str, there: Collection[str]) -> dict[str, str]:
+def _reasons(studies: Sequence[StudyRuns], key: str, there: Collection[str]) -> dict[str, str]:
     """What all studies miss; with the study's name where another study has it, or says something else of it."""
     found: dict[str, str] = {}
     for study in studies:
@@ -147,11 +137,11 @@ def _reasons(studies: Sequence[_Told], key: str, there: Collection[str]) -> dict
     return found
 
 
-def _texts(studies: Sequence[_Told], key: str) -> list[str]:
+def _texts(studies: Sequence[StudyRuns], key: str) -> list[str]:
     """What the studies say there, each text once."""
     return [text for text in dict.fromkeys(str(study.about.get(key) or "").strip() for study in studies) if text]
 
 
-def _each(studies: Sequence[_Told], texts: Sequence[str]) -> str:
+def _each(studies: Sequence[StudyRuns], texts: Sequence[str]) -> str:
     """What every study says, by its name."""
     return "; ".join(f"{study.name}: {text}" for study, text in zip(studies, texts, strict=True) if text)

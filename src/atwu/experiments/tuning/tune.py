@@ -89,6 +89,8 @@ class Tuning:
     """That scale."""
     transfer_to: str | None
     """Where the learning rate is searched again, as it was given."""
+    there: Scale
+    """What presets are for: that scale, or the first one."""
     folder: Path
     """For presets and trials."""
     storage: str
@@ -96,11 +98,6 @@ class Tuning:
     transfer_trials: int = TRANSFER_TRIALS
     objective: str | None = None
     seed: int = 0
-
-    @property
-    def there(self) -> Scale:
-        """What presets are for."""
-        return self.here if self.transfer_to is None else find_scale(self.transfer_to)
 
     def search(self, line: Variant, scale: Scale) -> Search:
         """The search for a line at a scale."""
@@ -180,6 +177,7 @@ def decide(
         first_scale=first,
         here=here,
         transfer_to=transfer_to,
+        there=there,
         folder=output or Path("runs") / f"tune-{there.name}",
         storage=storage or str((output or Path("runs") / f"tune-{here.name}").absolute() / FILE_NAME),
         **numbers,
