@@ -154,14 +154,10 @@ class Search:
             raise ValueError(f"nothing is left to search for {self.method}: the options fix every number.")
         if first is None:
             first = first_points(self.method, learning_rate=self.scale.learning_rate, **parts, layers=layers)
-        unique: list[Point] = []
-        for point in first:
-            if (
-                inside := {name: where.clip(point[name]) for name, where in space.items() if name in point}
-            ) not in unique:
-                unique.append(inside)
+        clipped = [{name: where.clip(point[name]) for name, where in space.items() if name in point} for point in first]
+        unique = tuple(point for place, point in enumerate(clipped) if point not in clipped[:place])
         objective = objective_name(self.objective, self.scale)
-        return dataclasses.replace(self, objective=objective, space=space, first=tuple(unique))
+        return dataclasses.replace(self, objective=objective, space=space, first=unique)
 
     def run_options(self, point: Point) -> dict[str, Any]:
         """A trial's options of `UnlearnConfig`, beside those of its scale."""
@@ -181,7 +177,8 @@ class SearchResult:
     @property
     def best(self) -> FinishedTrial | None:
         """The trial with the largest value, the earliest of equal ones; None when all were pruned."""
-        return max((trial for trial in self.trials if trial.value is not None), key=_value, default=None)
+        finished = (trial for trial in self.trials if trial.value is not None)
+        return max(finished, key=lambda trial: trial.value or 0.0, default=None)
 
     @property
     def pruned(self) -> int:
@@ -197,7 +194,3 @@ class SearchResult:
         """For tables."""
         count = f"{len(self.trials)} trial{'s' if len(self.trials) != 1 else ''}"
         return f"{count}, {self.pruned} pruned, {self.seconds:.0f} s"
-
-
-def _value(trial: FinishedTrial) -> float:
-    return float("-inf") if trial.value is None else trial.value

@@ -95,7 +95,8 @@ def after_value(runs: Sequence[RunRecord], panel: Panel, cell: MetricValue) -> M
         cell: mean over seeds of all attacked rows; it is returned where there is nothing to leave out.
     """
     attacked = [(run, len(kept)) for run in runs if (kept := _pairs(run, panel))]
-    if all(count == _known(run, panel.after) for run, count in attacked):
+    every = [run.result.rows[FORGET].metrics[panel.after] for run, _ in attacked]
+    if all(len(values) - values.count(None) == kept for (_, kept), values in zip(attacked, every, strict=True)):
         return cell
     sides = [Numbers(run.result.rows) for run, _ in attacked]
     means = [side.mean(FORGET, panel.after, where=side.values(FORGET, panel.before)) for side in sides]
@@ -109,10 +110,6 @@ def _pairs(run: RunRecord, panel: Panel) -> list[tuple[float, float]]:
     metrics = run.result.rows[FORGET].metrics if FORGET in run.result.rows else {}
     pairs = zip(metrics.get(panel.before, ()), metrics.get(panel.after, ()), strict=False)
     return [(before, after) for before, after in pairs if before is not None and after is not None]
-
-
-def _known(run: RunRecord, metric: str) -> int:
-    return sum(value is not None for value in run.result.rows[FORGET].metrics.get(metric, ()))
 
 
 def _metrics(records: Records) -> list[str]:

@@ -32,10 +32,6 @@ def _gigabytes(run: RunRecord) -> float | None:
     return None if found is None else found / 1e9
 
 
-def _money(run: RunRecord) -> float | None:
-    return run.result.cost.get("judge_usd")
-
-
 def spoken_time(seconds: float) -> str:
     """Seconds, minutes or hours, whichever reads best."""
     if seconds < 100:
@@ -46,7 +42,7 @@ def spoken_time(seconds: float) -> str:
 QUANTITIES: Mapping[str, Quantity] = {
     "time": Quantity("training time", _seconds, spoken_time),
     "memory": Quantity("peak memory", _gigabytes, lambda value: f"{value:.2f} GB" if value < 10 else f"{value:.1f} GB"),
-    "judge": Quantity("judge", _money, lambda value: f"${value:.2f}"),
+    "judge": Quantity("judge", lambda run: run.result.cost.get("judge_usd"), lambda value: f"${value:.2f}"),
 }
 """Name -> what is spent per run."""
 

@@ -74,8 +74,8 @@ def _sentences(records: Records, focus: str) -> Iterator[str]:
     if lost:
         yield f"{_listed(lost)} lost general abilities (marked in the table)."
     left = left_out(records)
-    missing = [label for label in _planned(records) if label not in records.labels and label not in left]
-    if missing:
+    planned = dict.fromkeys(str(variant["label"]) for variant in records.study.get("variants", ()))
+    if missing := [label for label in planned if label not in records.labels and label not in left]:
         yield f"No finished run of {_listed(missing)}."
     if records.study.get("progress"):
         yield f"{records.study['progress']}."
@@ -167,11 +167,6 @@ def _basis(records: Records) -> str:
 
 def _rows(records: Records, split: str) -> int:
     return max((len(run.result.rows[split].ids) for run in records.runs if split in run.result.rows), default=0)
-
-
-def _planned(records: Records) -> list[str]:
-    """Labels that the study was to have."""
-    return list(dict.fromkeys(str(variant["label"]) for variant in records.study.get("variants", ())))
 
 
 def _judge(result: EvalResult) -> str:
