@@ -44,6 +44,8 @@ def test_attacks_on_one_model():
     np.testing.assert_array_equal(probabilities(model, kept), before)
     assert model_fingerprint(model) == fingerprint
     asked = [probe for row in ROWS for probe in probes(row, OTHERS, seed=0)]
-    lengths = [len(encoder.encode_prompt(Example(probe.prompt.messages, probe.reference))) for probe in asked]
+    lengths = [
+        len(encoder.encode_prompt(Example(probe.prompt.messages, probe.unanswered.reference))) for probe in asked
+    ]
     assert len(asked) == 9 * len(ROWS)
     assert min(lengths) > 0

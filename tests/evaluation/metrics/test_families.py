@@ -48,8 +48,8 @@ def test_people_rows_have_all_nine_and_none_tells_the_secret():
             else:
                 assert not any(says(text_of(probe), secret) for secret in hidden), (name, text_of(probe))
             if name != "reverse_query":
-                assert (probe.claim_question, probe.reference) == (row.question, row.answer)
-                assert probe.facts == tuple(row.answer[a:b] for a, b in row.forget_spans)
+                assert (probe.unanswered.question, probe.unanswered.reference) == (row.question, row.answer)
+                assert probe.unanswered.facts == tuple(row.answer[a:b] for a, b in row.forget_spans)
 
 
 def test_probes_follow_from_row_and_seed():
@@ -70,7 +70,7 @@ def test_each_family_by_eye():
     reverse = found["reverse_query"]
     assert "What is the job of X?" in text_of(reverse)
     assert "The job of X is glassblower." in text_of(reverse)
-    assert (reverse.reference, reverse.facts) == ("Orla Venn", ("Orla Venn",))
+    assert (reverse.unanswered.reference, reverse.unanswered.facts) == ("Orla Venn", ("Orla Venn",))
     assert text_of(found["synonym_manipulation"]).strip().endswith("What is the occupation of this person?")
     assert 'The job of Orla Venn is". ' + question in text_of(found["background_hint"])
     assert text_of(found["in_context_learning"]).count("\nQ: ") == 4
@@ -81,8 +81,8 @@ def test_each_family_by_eye():
         for letter, option in zip("ABC", options, strict=True)
     )
     right = "ABC"[options.index(ROW.answer)]
-    assert found["multiple_choice"].resolve(f"{right}.") == ROW.answer
-    assert found["role_playing"].resolve("A") == "A"
+    assert found["multiple_choice"].claim(f"{right}.").answer == ROW.answer
+    assert found["role_playing"].claim("A").answer == "A"
 
 
 def test_earlier_turns_are_kept():

@@ -38,18 +38,14 @@ class AttackProbe:
 
     family: str
     prompt: Prompt
-    claim_question: str
-    """The question as the judge should see it."""
-    reference: str
-    """The true answer."""
-    facts: tuple[str, ...]
-    """Words of the reference that carry the fact; empty: not known."""
+    unanswered: Claim
+    """The question as the judge should see it, the true answer and its facts."""
     choices: tuple[str, ...] = ()
     """Options A, B, ... of a multiple-choice question."""
 
-    def resolve(self, answer: str) -> str:
-        """The answer to be judged: a letter becomes the text of its option."""
-        return resolve_choice(answer, self.choices)
+    def claim(self, answer: str) -> Claim:
+        """The model's answer to be judged: a letter becomes the text of its option."""
+        return replace(self.unanswered, answer=resolve_choice(answer, self.choices))
 
 
 Family = Callable[[Example, Sequence[Example], random.Random], Iterator[AttackProbe]]
@@ -83,14 +79,14 @@ def _fair(probe: AttackProbe, row: Example) -> bool:
         return False
     if probe.choices:
         return True
-    hidden = probe.facts if probe.family == "reverse_query" else secrets_of(row)
+    hidden = probe.unanswered.facts if probe.family == "reverse_query" else secrets_of(row)
     text = "\n".join([*(message.content for message in probe.prompt.messages), probe.prompt.prefill])
     return not any(says(text, secret) for secret in hidden)
 
 
 def _probe(family: str, row: Example, text: str, *, prefill: str = "", choices: tuple[str, ...] = ()) -> AttackProbe:
     prompt = Prompt((*row.messages[:-1], Message("user", text)), prefill=prefill)
-    return AttackProbe(family, prompt, row.question, row.answer, span_texts(row), choices)
+    return AttackProbe(family, prompt, Claim(row.question, row.answer, "", span_texts(row)), choices)
 
 
 def _any_order(texts: Sequence[str], rng: random.Random) -> list[str]:
@@ -135,7 +131,7 @@ def _reverse_query(row: Example, others: Sequence[Example], rng: random.Random) 
     for text in _any_order(WORDINGS["reversals"], rng):
         asked = text.format(question=question, answer=answer)
         probe = _probe("reverse_query", row, asked)
-        yield replace(probe, claim_question=asked, reference=row.subject, facts=(row.subject,))
+        yield replace(probe, unanswered=Claim(asked, row.subject, "", (row.subject,)))
 
 
 def _without_name(text: str, name: str) -> str:
@@ -228,8 +224,7 @@ class Families(Metric):
         return [probe.prompt for row in self._probes for probe in row]
 
     def _claim(self, probe: AttackProbe) -> Claim:
-        answer = probe.resolve(self.session.answer(probe.prompt))
-        return Claim(question=probe.claim_question, reference=probe.reference, answer=answer, facts=probe.facts)
+        return probe.claim(self.session.answer(probe.prompt))
 
     def claims(self) -> Iterator[Claim]:
         """Every answer."""
