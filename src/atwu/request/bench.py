@@ -235,12 +235,9 @@ class Bench:
 
 
 def together(first: EvalResult, others: Sequence[EvalResult], original: EvalResult | None = None) -> EvalResult:
-    """Results of one model on the same rows as one, with what compares it with the starting model.
+    """Results of one model on the same rows as one, with what compares it with the starting model (`original`).
 
-    Args:
-        first: decides where several have a number.
-        others: further ones.
-        original: of the starting model.
+    Where several have a number, the first decides.
     """
     sets, rows = {split: dict(found) for split, found in first.sets.items()}, dict(first.rows)
     for other in others:

@@ -34,16 +34,7 @@ def measured_sets(
     *,
     system: str | None,
 ) -> dict[str, Sequence[Example]]:
-    """The rows that two models are compared on, by set.
-
-    Args:
-        model: the first of the two, whose own answers to general questions are to stay.
-        tokenizer: its tokenizer.
-        forget: rows to forget.
-        retain: rows to keep; may be none.
-        unseen: rows like those to forget that no model saw.
-        system: system turn put before questions.
-    """
+    """The rows that two models are compared on, by set; what the first of the two says to general questions is to stay."""
     general = own_answers(model, tokenizer, general_questions("held"), system=system, progress="general questions")
     return sets_of(forget, retain, unseen, general)
 
@@ -84,16 +75,10 @@ def measure(
     settings: Mapping[str, Any] | None = None,
     original: EvalResult | None = None,
 ) -> EvalResult:
-    """Measure a model on these sets.
+    """Measure a model on such sets, or some of them.
 
     Args:
-        model: causal language model, on its device.
-        tokenizer: its fast tokenizer.
-        sets: as `measured_sets` gives them, or some of them.
-        system: system turn put before questions.
-        max_length: longest row in tokens.
         name: how the result calls the model.
-        metrics: names of metrics.
         settings: further ones of the evaluation.
         original: result of the model before, for what compares with it.
     """

@@ -33,11 +33,6 @@ class Neighbours:
 def neighbours(forget: Sequence[Example], corpus: Sequence[Example], count: int) -> Neighbours:
     """The rows of a corpus that are closest to the forget rows (cosine of TF-IDF vectors, Salton & Buckley 1988).
 
-    Args:
-        forget: rows to forget.
-        corpus: rows to choose from.
-        count: how many at most.
-
     Returns:
         At most `count` rows, closest first; none names a subject to forget, repeats a forget row, or another row.
     """

@@ -23,13 +23,7 @@ PASSED, UNSURE, FAILED, MISSING = "met", "met, within chance", "not met", "not m
 
 
 def write_page(evidence: Evidence, path: Path, *, data: Path) -> None:
-    """Write the page as one HTML file that needs nothing else.
-
-    Args:
-        evidence: what it shows.
-        path: of the page.
-        data: the JSON of the same, which it names with its hash.
-    """
+    """Write the page as one HTML file that needs nothing else; it names the JSON of the same with its hash."""
     write_text(path, render_page(evidence, data=data.name, sha256=sha256_of(data)))
 
 

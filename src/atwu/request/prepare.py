@@ -50,13 +50,6 @@ class Prepared:
 def prepare(asked: Asked, folder: RequestFolder, config: UnlearnConfig, *, overwrite: bool, say: Say) -> Prepared:
     """Take up what was begun, or look at the model and write down what stands before training starts.
 
-    Args:
-        asked: the request.
-        folder: where it is written.
-        config: made of its options.
-        overwrite: replace a finished run and discard an unfinished request.
-        say: receives one line of plain text per stage.
-
     Raises:
         ValueError, FileNotFoundError, FileExistsError, OSError: see the message; nothing was changed.
     """

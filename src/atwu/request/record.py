@@ -179,9 +179,7 @@ class RequestFolder:
         """Write what stands before training starts; `request.json` last, so that with it everything is there.
 
         Args:
-            request: the record.
-            before: the starting model.
-            general: its own answers to general questions.
+            general: the starting model's own answers to general questions.
             kept: rows to keep that were made and not given.
         """
         self.work.mkdir(parents=True, exist_ok=True)

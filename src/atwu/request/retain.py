@@ -59,13 +59,8 @@ def build_retain(
     """Build rows to keep.
 
     Args:
-        model: the model that shall forget, on its device.
-        tokenizer: its fast tokenizer.
-        forget: rows to forget.
         corpus: rows that neighbours are taken from; their own answers are what is kept.
         count: most neighbours.
-        system: system turn put before conversations.
-        progress: show a progress bar.
 
     Returns:
         Neighbours first, then the shipped general questions that name no subject to forget, as the model answers them.
@@ -85,15 +80,7 @@ def build_retain(
 def own_answers(
     model: Any, tokenizer: Any, asked: Sequence[str], *, system: str | None = None, progress: str | None = None
 ) -> tuple[Example, ...]:
-    """Questions with the model's own greedy answers as rows; questions to which it says no text are left out.
-
-    Args:
-        model: causal language model, on its device.
-        tokenizer: its fast tokenizer.
-        asked: the questions.
-        system: system turn put before them.
-        progress: label of a progress bar, or None for none.
-    """
+    """Questions with the model's own greedy answers as rows; questions to which it says no text are left out."""
     turns = () if system is None else (Message("system", system),)
     made = generate_all(
         TransformersGenerator(model, tokenizer),

@@ -140,10 +140,7 @@ def carry_out(
     """Do what was asked, from where it stands.
 
     Args:
-        asked: the request.
-        overwrite: replace a finished run that is there.
         begin: called in the first process once the request is known to be sound, before anything is trained.
-        say: receives one line of plain text per stage, in the first process.
     """
     config, folder = UnlearnConfig(**asked.options), RequestFolder(asked.output)
     if not config.learning_rate:

@@ -166,13 +166,7 @@ def metric_of(threshold: Threshold) -> str:
 
 
 def check(threshold: Threshold, before: EvalResult | None, after: EvalResult) -> Checked:
-    """Compare one limit with what was measured.
-
-    Args:
-        threshold: the limit.
-        before: the starting model, with values of rows; None where it was not measured.
-        after: the unlearned model on the same rows.
-    """
+    """Compare one limit with what was measured on the same rows; of the starting model maybe nothing was."""
     first, last = _value(before, threshold), _value(after, threshold)
     limit, value, missing = threshold.limit, last, ""
     if limit is None:

@@ -273,12 +273,7 @@ def lines_of(before: EvalResult, after: EvalResult | None) -> tuple[Line, ...]:
 
 
 def answered(before: EvalResult, rows: Mapping[str, Sequence[Example]]) -> tuple[Answered, ...]:
-    """The questions that are shown with what the starting model answers.
-
-    Args:
-        before: the starting model.
-        rows: the rows that were measured, by set.
-    """
+    """The questions that are shown with what the starting model answers."""
     return tuple(
         Answered(row.question, row.answer, said, "")
         for split in SHOWN

@@ -81,14 +81,7 @@ class Format:
             raise ValueError(f"{source.path} cannot become GGUF: {error}") from error
 
     def write(self, source: Source, model: Any, tokenizer: Any, folder: Path) -> Written:
-        """Write the artefact.
-
-        Args:
-            source: where the model comes from.
-            model: plain weights (`Source.merged`); not looked at for adapters.
-            tokenizer: its tokenizer.
-            folder: empty folder to write into.
-        """
+        """Write the artefact into an empty folder; `model` has plain weights (`Source.merged`), which adapters do without."""
         name = folder
         if self.name == "gguf":
             name = folder / f"{source.path.name}-{self.kind}.gguf"

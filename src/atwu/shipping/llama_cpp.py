@@ -28,13 +28,7 @@ def check_llama_cpp(folder: Path, kind: str) -> None:
 
 
 def convert(folder: Path, model: Path, path: Path, kind: str) -> None:
-    """Write a saved model as GGUF.
-
-    Args:
-        folder: the checkout (`check_llama_cpp`).
-        model: folder with safetensors and tokenizer.
-        path: file to write.
-        kind: of the matrices, as llama.cpp calls it.
+    """Write a saved model as GGUF, with its matrices in a kind as llama.cpp calls it.
 
     Raises:
         ValueError: llama.cpp refused; the last line that it said.

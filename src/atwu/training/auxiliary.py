@@ -33,11 +33,7 @@ def auxiliary_models(
 ) -> dict[str, str]:
     """Folders for the part options `auxiliary_forget` and `auxiliary_retain` where they are not given.
 
-    Args:
-        source: the model about to unlearn, which the auxiliary models start from.
-        config: the run's configuration.
-        rows: the forget and the retain rows, each loaded from a source.
-        say: receives one line of plain text per model that is trained or found.
+    They start from the model about to unlearn, on its forget and retain rows, each loaded from a source.
     """
     folders: dict[str, str] = {}
     missing = [name for name in ("forget", "retain") if config.part_options.get(f"auxiliary_{name}") is None]

@@ -84,7 +84,6 @@ def train_into(
     """Train from the start or the last checkpoint of the same run, and publish the finished folder.
 
     Args:
-        folder: where the run works, and what it leaves.
         trainer: before its first step; it started from a `ModelSource` and logs to `folder.log`.
         settings: as `work_in` gave them.
         inputs: digests of what the run reads besides model and rows.

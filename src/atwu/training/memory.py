@@ -50,13 +50,7 @@ class Memory:
 
 
 def look(source: ModelSource, config: TokenTrainingConfig, lengths: RowLengths) -> Footprint:
-    """Look at the model of a run, with the adapters of its settings.
-
-    Args:
-        source: the model, of which the configuration is read.
-        config: the settings.
-        lengths: of the rows of one batch, forget and retain rows together.
-    """
+    """Look at the model of a run, with the adapters of its settings and the rows of one batch (`longest_batch`)."""
     plain = model_without_weights(source.architecture(), trust_remote_code=source.trust_remote_code)
     plain = plain.to(torch.bfloat16 if config.quantize else _dtype(source))
     autocast = torch.bfloat16 if config.bf16 else torch.float16 if config.fp16 else None
@@ -64,13 +58,7 @@ def look(source: ModelSource, config: TokenTrainingConfig, lengths: RowLengths) 
 
 
 def memory(model: Footprint, config: TokenTrainingConfig, *, device: str) -> Memory:
-    """What a run takes.
-
-    Args:
-        model: what was seen when it was looked at.
-        config: the run's settings.
-        device: kind of device.
-    """
+    """What a run takes on a kind of device."""
     weights = float(model.weights)
     if config.quantize is not None:
         weights -= model.layers_only * (1 - _BITS[config.quantize] / 2)  # they are counted in 2 bytes

@@ -252,11 +252,7 @@ def trained_layers(recipe: Recipe, model: nn.Module) -> tuple[int, ...] | None:
 
 
 def with_adapters(model: nn.Module, config: TokenTrainingConfig) -> nn.Module:
-    """The model with the adapters of a run on it; a model that has some already, or needs none, is returned as it is.
-
-    Args:
-        model: in its starting state; changed in place.
-        config: of the run; its seed decides the adapters' first values.
+    """The model, changed in place, with the adapters of a run on it; one that has some already, or needs none, stays as it is.
 
     Raises:
         ValueError: a target or layer that the model does not have.

@@ -136,10 +136,7 @@ class OutputFolder:
             )
 
     def begin(self, key: Mapping[str, Any]) -> None:
-        """Take hold of the work folder; what is in it afterwards is of an identical run.
-
-        Args:
-            key: everything that decides the result of the run.
+        """Take hold of the work folder; what is in it afterwards is of an identical run, which is one of the same key.
 
         Raises:
             FileExistsError: another run was left unfinished here and `overwrite` is off, or one is going on.

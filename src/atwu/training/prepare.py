@@ -137,12 +137,7 @@ def _per_row(table: TokenTable) -> list[FloatArray]:
 
 
 def starting_scorer(how: LearnedScores, width: int, rows: UnlearningRows) -> TokenScorer:
-    """The scorer before its first update.
-
-    Args:
-        how: numbers of the learned weighting.
-        width: hidden size of the model.
-        rows: the run's rows, for the prior.
+    """The scorer before its first update; the rows give the prior.
 
     Raises:
         FileNotFoundError: `scorer_from` holds no scorer.

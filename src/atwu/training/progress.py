@@ -79,11 +79,7 @@ class JsonLog(TrainerCallback):
 
 
 def log_text(state: Any) -> str:
-    """Everything that a trainer logged, as the lines of `log.jsonl`.
-
-    Args:
-        state: of the trainer.
-    """
+    """Everything that a trainer logged, by its state, as the lines of `log.jsonl`."""
     return "".join(
         log_line(logs["step"], {name: value for name, value in logs.items() if name != "step"})
         for logs in state.log_history

@@ -45,13 +45,7 @@ def packages(trainer: TokenTrainer) -> dict[str, str]:
 
 
 def run_record(trainer: TokenTrainer, *, settings: Mapping[str, Any], result_fingerprint: str) -> dict[str, Any]:
-    """Everything about a run, as `run.json` has it.
-
-    Args:
-        trainer: after training.
-        settings: of the run, as they were given.
-        result_fingerprint: of the weights that were saved.
-    """
+    """Everything about a run after training, as `run.json` has it, with its settings as they were given."""
     config, loaded, timing = trainer.args, trainer.loaded, trainer.timing
     adapted = adapters_of(loaded.model) is not None
     start = _start(loaded.source, loaded.model)

@@ -103,15 +103,7 @@ def unlearn_trainer(
     callbacks: list[TrainerCallback] | None = None,
     say: Say = logger.info,
 ) -> MethodTrainer:
-    """Load the starting model and make the trainer of a run, before its first step.
-
-    Args:
-        source: the starting model.
-        rows: what the run reads, encoded with `tokenizer`.
-        config: the run's settings.
-        tokenizer: the model's.
-        callbacks: transformers callbacks.
-        say: receives one line of plain text per decision worth knowing.
+    """Load the starting model and make the trainer of a run, before its first step; the rows are encoded with the tokenizer.
 
     Raises:
         ValueError, FileNotFoundError, ImportError: a part that lacks something, said before weights are read; or weights

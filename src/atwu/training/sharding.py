@@ -34,11 +34,7 @@ def repeats(rows: int) -> str:
 
 
 def shard_here(accelerator: Accelerator, options: Mapping[str, Any]) -> None:
-    """Have an accelerator shard that left its FSDP plugin out, as it does for processes on CPUs.
-
-    Args:
-        options: of the plugin.
-    """
+    """Have an accelerator shard that left its FSDP plugin out, as it does for processes on CPUs; options are the plugin's."""
     from accelerate.state import PartialState
     from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 
