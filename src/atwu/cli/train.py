@@ -172,6 +172,7 @@ class Unlearn:
         from atwu.modeling.load import quiet_transformers
         from atwu.request.further import unlearn_further
         from atwu.request.run import unlearn
+        from atwu.training.progress import Say, silent
         from atwu.training.run import ModelSource
 
         missing = [f"--{name}" for name in ("model", "output") if getattr(self, name) is None]
@@ -179,7 +180,7 @@ class Unlearn:
             raise UsageError(f"{' and '.join(missing)} missing; give as flags or in the --config file.")
         quiet_transformers()
         self.training()
-        tell = say if first_process() else _nothing
+        tell: Say = say if first_process() else silent
         how: dict[str, Any] = {
             **values_of(self, "retain", "fit", "unseen", "retain_limit", "thresholds", "about", "overwrite"),
             "options": self.settings,
@@ -211,10 +212,6 @@ class Unlearn:
 
         with blamed(self.config):
             return UnlearnConfig(**self.settings)
-
-
-def _nothing(text: object) -> None:
-    """What processes other than the first say."""
 
 
 @dataclass(kw_only=True)

@@ -98,7 +98,6 @@ class TokenTrainer(Trainer):
         """What goes into checkpoints besides."""
         for built_in in (DEFAULT_PROGRESS_CALLBACK, PrinterCallback):  # a notebook has a table of its own
             self.remove_callback(built_in)
-        self.add_callback(_Resumed(self))
         self.add_callback(_Interrupted(self))
         self.add_callback(ProgressLine(lambda: self.expected_steps, shown=not args.disable_tqdm))
 
@@ -122,7 +121,8 @@ class TokenTrainer(Trainer):
         self.timing, clock = Timing(datetime.datetime.now(datetime.UTC)), time.perf_counter()
         checkpoint = self._whole(resume_from_checkpoint)
         if checkpoint is not None:
-            self._say(f"resuming the unfinished run at step {step_of(checkpoint)}")
+            self.timing.resumed_from = step_of(checkpoint)
+            self._say(f"resuming the unfinished run at step {self.timing.resumed_from}")
         if repeated := self.args.rows_repeated(len(cast(Any, self.train_dataset))):
             self._say(repeats(repeated))
         try:
@@ -369,16 +369,6 @@ class TokenTrainer(Trainer):
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """Checkpoints are not pushed: they hold optimizer state and, in transformers, a pickle of all arguments."""
-
-
-class _Resumed(TrainerCallback):
-    """Notes the step that training went on from."""
-
-    def __init__(self, trainer: TokenTrainer) -> None:
-        self._trainer = trainer
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._trainer.timing.resumed_from = state.global_step
 
 
 class _Interrupted(TrainerCallback):

@@ -121,7 +121,7 @@ class MethodTrainer(TokenTrainer):
             if self.sharded and scores.scorer_procedure == "joint":
                 raise ValueError("a sharded model's optimizer takes no scorer; use scorer_procedure='alternate'.")
             if scores.scorer_procedure != "frozen":
-                self.alternation = self._alternation(self.recipe)
+                self.alternation = ScorerAlternation(self.scorer, self.recipe, reduce=self._sum_over_processes)
             self.add_callback(_ScorerStep(self))
 
     def recorded(self) -> dict[str, Any]:
@@ -178,10 +178,6 @@ class MethodTrainer(TokenTrainer):
         assert self._known is not None, "made by train"
         return self._known
 
-    def _alternation(self, recipe: Recipe) -> ScorerAlternation:
-        assert self.scorer is not None
-        return ScorerAlternation(self.scorer, recipe, reduce=self._sum_over_processes)
-
     def pretrain_scorer(self) -> None:
         """One pass over the forget set on the starting model, an update of the scorer after every micro-batch."""
         once: dict[str, Any] = {"scorer_procedure": "alternate", "scorer_schedule": "constant", "scorer_min_updates": 0}
@@ -190,7 +186,7 @@ class MethodTrainer(TokenTrainer):
             for weighter in self.recipe.weighters
         )
         recipe = dataclasses.replace(self.recipe, retain_loss="none", retainer=None, weighters=weighters)
-        alternation = self._alternation(recipe)
+        alternation = ScorerAlternation(cast(TokenScorer, self.scorer), recipe, reduce=self._sum_over_processes)
         model: Any = self.model
         was_training = model.training
         model.eval()
