@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -24,9 +23,7 @@ from atwu.modeling.opening import Loading, open_model
 from atwu.request.measure import METRICS, measure, sets_of
 from atwu.request.record import RequestFolder, without_texts
 from atwu.request.thresholds import parse_thresholds, read_thresholds
-from atwu.training.progress import Say
-
-logger = logging.getLogger(__name__)
+from atwu.training.progress import Say, logged
 
 BEFORE, AFTER = "before", "after"
 OF_THE_RUN = ("system", "max_length")
@@ -56,7 +53,7 @@ class Bench:
         *,
         thresholds: str | Path | None = None,
         device: str | None = None,
-        say: Say = logger.info,
+        say: Say = logged,
     ) -> None:
         self.folder, self.device, self.say = RequestFolder(run), device, say
         if not (self.folder.output / RECORD_NAME).is_file():

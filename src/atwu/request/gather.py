@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -35,9 +34,7 @@ from atwu.request.thresholds import Checked, Threshold, Thresholds, check, metri
 from atwu.request.verdict import DECISIVE, REWORDED, read_request_verdict
 from atwu.request.watch import read_course
 from atwu.training.card import public_command, public_text
-from atwu.training.progress import Say
-
-logger = logging.getLogger(__name__)
+from atwu.training.progress import Say, logged
 
 PARAPHRASES = "paraphrases"
 """What asking in other words is called among the attacks."""
@@ -50,7 +47,7 @@ def gather(
     thresholds: str | Path | None = None,
     show_rows: bool = False,
     device: str | None = None,
-    say: Say = logger.info,
+    say: Say = logged,
 ) -> Evidence:
     """Put together the evidence of a request; the same as `atwu evidence`.
 

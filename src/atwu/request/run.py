@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +32,7 @@ from atwu.request.verdict import HELD, REWORDED, RequestVerdict, answered_again,
 from atwu.request.watch import Limits, Watch, WatchedRows, read_course
 from atwu.training.config import UnlearnConfig
 from atwu.training.model import checked_tokenizer
-from atwu.training.progress import Say, silent
+from atwu.training.progress import Say, logged, silent
 from atwu.training.run import FinishedRun, ModelSource, run_unlearn
 from atwu.training.sharding import from_first
 from atwu.training.trainer import MethodTrainer
@@ -41,7 +40,6 @@ from atwu.training.trainer import MethodTrainer
 if TYPE_CHECKING:
     import pandas as pd
 
-logger = logging.getLogger(__name__)
 
 WATCHED = 24
 """Rows of a set that are looked at while training."""
@@ -89,7 +87,7 @@ def unlearn(
     thresholds: str | Path | None = None,
     about: str | None = None,
     overwrite: bool = False,
-    say: Say = logger.info,
+    say: Say = logged,
 ) -> Outcome:
     """Unlearn rows from a model, and say what became of it; the same as `atwu unlearn`.
 
@@ -135,7 +133,7 @@ def unlearn(
 
 
 def carry_out(
-    asked: Asked, *, overwrite: bool = False, begin: Callable[[], object] | None = None, say: Say = logger.info
+    asked: Asked, *, overwrite: bool = False, begin: Callable[[], object] | None = None, say: Say = logged
 ) -> Outcome:
     """Do what was asked, from where it stands.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import os
 import shlex
 import shutil
@@ -31,9 +30,7 @@ from atwu.shipping.formats import Format, Written, same_tokens
 from atwu.shipping.source import Source, read_source
 from atwu.shipping.verdict import GOOD, judge_export, lost, run_limits
 from atwu.training.card import public_text
-from atwu.training.progress import Say
-
-logger = logging.getLogger(__name__)
+from atwu.training.progress import Say, logged
 
 EXPORT_NAME, RECORD_SCHEMA = "export.json", "atwu.export/1"
 
@@ -72,7 +69,7 @@ def export(
     loading: Loading | None = None,
     device: str | None = None,
     overwrite: bool = False,
-    say: Say = logger.info,
+    say: Say = logged,
 ) -> Exported:
     """Write a run's model in another format, and measure what was written; the same as `atwu export`.
 

@@ -8,7 +8,6 @@ a loss that is not finite stops the run.
 from __future__ import annotations
 
 import datetime
-import logging
 import shutil
 import signal
 import time
@@ -34,12 +33,10 @@ from atwu.modeling.adapters import adapters_of
 from atwu.training.checkpoints import STAGING, check_whole, drop_damaged, last_checkpoint, publish, step_of
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.model import LoadedModel, as_given
-from atwu.training.progress import ProgressLine, Say, log_text
+from atwu.training.progress import ProgressLine, Say, log_text, logged
 from atwu.training.record import Timing, push, run_record, save_result, write_about
 from atwu.training.rows import RowSet
 from atwu.training.sharding import gathered, repeats, shard_here
-
-logger = logging.getLogger(__name__)
 
 
 class Companion(Protocol):
@@ -69,7 +66,7 @@ class TokenTrainer(Trainer):
         args: TokenTrainingConfig,
         *,
         callbacks: list[TrainerCallback] | None = None,
-        say: Say = logger.info,
+        say: Say = logged,
         **kwargs: Any,
     ) -> None:
         self._say = say
@@ -257,32 +254,22 @@ class TokenTrainer(Trainer):
         if self.args.push_to_hub and self.is_world_process_zero():
             push(folder, self.args)
 
-    def push_to_hub(
-        self,
-        commit_message: str | None = None,
-        blocking: bool = True,
-        token: str | None = None,
-        revision: str | None = None,
-        private: bool | None = None,
-        **card: Any,
-    ) -> Any:
+    def push_to_hub(self, commit_message: str = "Result of atwu", **further: Any) -> Any:
         """Save into `output_dir` of the arguments, and upload that folder without its checkpoints, before returning.
 
-        Args:
-            commit_message, token, revision, private: instead of `hub_*` of the arguments.
-
         Raises:
-            TypeError: arguments for another model card, or to return before the upload is done.
+            TypeError: anything else that transformers' `Trainer` takes here; `hub_*` of the arguments say where to.
         """
-        if card or not blocking:
+        if further:
             raise TypeError(
-                f"push_to_hub does not take {', '.join(card) or 'blocking=False'}: the card is the run's own."
+                f"push_to_hub does not take {', '.join(further)}: the card is the run's own, and hub_* of the arguments say "
+                "where to."
             )
         folder = Path(str(self.args.output_dir))
         self._write_result(folder)
         if not self.is_world_process_zero():
             return None
-        return push(folder, self.args, commit_message, token=token, revision=revision, private=private)
+        return push(folder, self.args, commit_message)
 
     def _write_result(self, folder: Path) -> None:
         fingerprint = save_result(self, folder, use_up=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,10 +33,8 @@ from atwu.training.model import (
     space_needed,
 )
 from atwu.training.output import OutputFolder
-from atwu.training.progress import JsonLog, Say, silent
+from atwu.training.progress import JsonLog, Say, logged, silent
 from atwu.training.rows import Rows, encode_dataset, tell, warn_of, without_labels
-
-logger = logging.getLogger(__name__)
 
 
 class _KeyedRows(Dataset[EncodedRow]):
@@ -113,7 +110,7 @@ def run_finetune(
     output: str | Path,
     overwrite: bool = False,
     corpus: Callable[[], list[str]] | None = None,
-    say: Say = logger.info,
+    say: Say = logged,
 ) -> FinishedRun:
     """Train a model on the answers of `data` and write the result to `output`.
 

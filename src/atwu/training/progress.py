@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,6 +15,11 @@ from atwu._progress import bar_of
 
 Say = Callable[[str], None]
 """Receives one line of plain text."""
+
+
+def logged(line: str) -> None:
+    """For Python code that names no listener."""
+    logging.getLogger("atwu").info(line)
 
 
 def silent(line: str) -> None:

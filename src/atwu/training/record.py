@@ -134,37 +134,21 @@ def read_back(source: ModelSource, config: TokenTrainingConfig, folder: Path, *,
     return model
 
 
-def push(
-    folder: Path,
-    config: TokenTrainingConfig,
-    message: str | None = None,
-    *,
-    token: str | None = None,
-    revision: str | None = None,
-    private: bool | None = None,
-) -> Any:
-    """Upload a finished folder to the Hub, without checkpoints; its record without what belongs to this machine.
-
-    Args:
-        config: where to, in `hub_*`; what is given besides goes before it.
-    """
+def push(folder: Path, config: TokenTrainingConfig, message: str = "Result of atwu") -> Any:
+    """Upload a finished folder to where `hub_*` say, without checkpoints; its record without what belongs to this machine."""
     from huggingface_hub import HfApi
 
-    message, revision = message or "Result of atwu", revision or config.hub_revision
-    hub, hidden = HfApi(token=token or config.hub_token), config.hub_private_repo if private is None else private
-    name = hub.create_repo(config.hub_model_id or folder.name, private=hidden, exist_ok=True).repo_id
-    hub.upload_folder(
-        repo_id=name,
-        folder_path=folder,
-        ignore_patterns=[RECORD_NAME, "checkpoint-*"],
-        commit_message=message,
-        revision=revision,
-    )
+    hub = HfApi(token=config.hub_token)
+    name = config.hub_model_id or folder.name
+    where: dict[str, Any] = {
+        "repo_id": hub.create_repo(name, private=config.hub_private_repo, exist_ok=True).repo_id,
+        "commit_message": message,
+        "revision": config.hub_revision,
+    }
+    hub.upload_folder(folder_path=folder, ignore_patterns=[RECORD_NAME, "checkpoint-*"], **where)
     record = public_record(json.loads((folder / RECORD_NAME).read_text(encoding="utf-8")))
     content = (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode()
-    return hub.upload_file(
-        repo_id=name, path_or_fileobj=content, path_in_repo=RECORD_NAME, commit_message=message, revision=revision
-    )
+    return hub.upload_file(path_or_fileobj=content, path_in_repo=RECORD_NAME, **where)
 
 
 def _start(source: ModelSource | None, model: Any) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,13 +29,12 @@ from atwu.training.model import (
 )
 from atwu.training.output import OutputFolder
 from atwu.training.prepare import check_width
-from atwu.training.progress import JsonLog, Say, silent
+from atwu.training.progress import JsonLog, Say, logged, silent
 from atwu.training.rows import UnlearningRows, tell, unlearning_rows
 from atwu.training.trainer import MethodTrainer
 
 __all__ = ["FinishedRun", "ModelSource", "run_finetune", "run_unlearn"]
 
-logger = logging.getLogger(__name__)
 
 _AUXILIARY = ("auxiliary_forget", "auxiliary_retain")
 
@@ -50,7 +48,7 @@ def run_unlearn(
     output: str | Path,
     overwrite: bool = False,
     watch: Callable[[MethodTrainer], Sequence[TrainerCallback]] | None = None,
-    say: Say = logger.info,
+    say: Say = logged,
 ) -> FinishedRun:
     """Unlearn `forget` from a model and write the result to `output`.
 
@@ -101,7 +99,7 @@ def unlearn_trainer(
     *,
     tokenizer: Any,
     callbacks: list[TrainerCallback] | None = None,
-    say: Say = logger.info,
+    say: Say = logged,
 ) -> MethodTrainer:
     """Load the starting model and make the trainer of a run, before its first step; the rows are encoded with the tokenizer.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -30,11 +29,9 @@ from atwu.training.base import TokenTrainer
 from atwu.training.config import UnlearnConfig
 from atwu.training.model import LoadedModel, ModelSource, checked_tokenizer, load_to_train, take_lora, trained_layers
 from atwu.training.prepare import LookUps, fixed_tables, prior_offsets, starting_scorer, text_table
-from atwu.training.progress import Say
+from atwu.training.progress import Say, logged
 from atwu.training.references import StartingModel, prepare_references, reference_folder
 from atwu.training.rows import Rows, UnlearningRows, planned_epochs, unlearning_rows, warn_of
-
-logger = logging.getLogger(__name__)
 
 
 class MethodTrainer(TokenTrainer):
@@ -76,7 +73,7 @@ class MethodTrainer(TokenTrainer):
         processing_class: Any = None,
         peft_config: Any = None,
         scorer: TokenScorer | None = None,
-        say: Say = logger.info,
+        say: Say = logged,
         callbacks: list[TrainerCallback] | None = None,
         **kwargs: Any,
     ) -> None:
