@@ -254,7 +254,9 @@ class TokenTrainer(Trainer):
         if self.args.push_to_hub and self.is_world_process_zero():
             push(folder, self.args)
 
-    def push_to_hub(self, commit_message: str = "Result of atwu", **further: Any) -> Any:
+    def push_to_hub(  # type: ignore[override]
+        self, commit_message: str = "Result of atwu", **further: Any
+    ) -> Any:
         """Save into `output_dir` of the arguments, and upload that folder without its checkpoints, before returning.
 
         Raises:
