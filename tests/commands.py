@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from atwu._files import held
-from atwu.cli.app import execute
+from atwu.cli.app import QUIET, execute
 
 COMMAND = "from atwu.cli import main; main()"
 IN_PROCESSES = """
@@ -35,7 +35,7 @@ IMPORTED = {
     "OMP_NUM_THREADS": "1",
     "CUDA_VISIBLE_DEVICES": "",
     "HF_HUB_OFFLINE": "1",
-    "TOKENIZERS_PARALLELISM": "false",
+    **QUIET,
 }
 """What is read once, on import, and is therefore the same for all commands."""
 

@@ -50,6 +50,12 @@ STARTING_OVER = frozenset(["unlearn", "finetune"])
 TOGETHER = frozenset(["unlearn", "finetune"])
 """Those that several processes (torchrun) run as one."""
 _LONGEST = 600
+QUIET = {
+    "TOKENIZERS_PARALLELISM": "false",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+}
+"""What keeps libraries from speaking between the lines of a command; the user's own settings go before it."""
 EXPECTED = (AtwuError, ValueError, ImportError, OSError)
 
 
@@ -58,7 +64,8 @@ def run() -> None:
 
     Set ATWU_DEBUG=1 to see where an error came from.
     """
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
     any_terminal()
     try:
         execute(sys.argv[1:])

@@ -30,10 +30,8 @@ class Chat:
         from atwu.data.schema import Message
         from atwu.evaluation.backends import TransformersGenerator
         from atwu.evaluation.generations import Decoding, Prompt, generate_all
-        from atwu.modeling.load import quiet_transformers
         from atwu.modeling.opening import open_model
 
-        quiet_transformers()
         names = [self.model, *([self.beside] if self.beside else [])]
         models = {name: TransformersGenerator(*open_model(name, self.loading)) for name in names}
         start = () if self.system is None else (Message("system", self.system),)

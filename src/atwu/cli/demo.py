@@ -28,12 +28,10 @@ class Demo:
         import time
 
         from atwu.experiments.demo import COLUMNS, LEARNING_RATE, demonstrate
-        from atwu.modeling.load import quiet_transformers
         from atwu.report.heatmap import HeatMap, render_terminal
         from atwu.report.terminal import models_table
 
         start = time.perf_counter()
-        quiet_transformers()
         console = terminal()
         self.output.mkdir(parents=True, exist_ok=True)
 

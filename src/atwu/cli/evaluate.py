@@ -99,11 +99,9 @@ class Evaluate:
         from atwu.evaluation.measuring import Measuring, check_names
         from atwu.evaluation.panel import chosen, find_metric
         from atwu.judge.opening import open_judge
-        from atwu.modeling.load import quiet_transformers
         from atwu.modeling.opening import other_system
         from atwu.report.terminal import panel_table
 
-        quiet_transformers()
         model = self._checked()
         config = EvaluateConfig.flagged(self.settings)
         sources = {"forget": self.forget, "retain": self.retain, "holdout": self.holdout} | named_sets(self.keep or ())

@@ -42,7 +42,6 @@ class MakeEvidence:
 
     def run(self) -> None:
         """Measure what is missing, write, say what came of it."""
-        from atwu.modeling.load import quiet_transformers
         from atwu.request.gather import gather
         from atwu.request.page import write_page
         from atwu.request.thresholds import shipped_text
@@ -59,7 +58,6 @@ class MakeEvidence:
         for file in (page, data):
             if self.output is not None or file.exists():
                 check_writable(file, overwrite=self.overwrite)
-        quiet_transformers()
         evidence = gather(
             self.run_folder, thresholds=self.thresholds, show_rows=self.show_rows, device=self.device, say=note
         )

@@ -52,10 +52,8 @@ class Export:
 
     def run(self) -> None:
         """Export, and say what became of it."""
-        from atwu.modeling.load import quiet_transformers
         from atwu.shipping.run import export
 
-        quiet_transformers()
         exported = export(
             self.run_folder,
             self.form,

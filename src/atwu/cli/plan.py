@@ -41,13 +41,11 @@ class Plan:
     def run(self) -> None:
         """Look at each way, and name the first that fits."""
         from atwu.benchmarks.sources import load_rows
-        from atwu.modeling.load import quiet_transformers
         from atwu.request.choose import Place, batch_size
         from atwu.request.fit import batch_of, first_fitting, fit
         from atwu.training.config import UnlearnConfig
         from atwu.training.model import ModelSource, checked_tokenizer
 
-        quiet_transformers()
         rows = load_rows(self.forget).rows
         kept = None if self.retain == "auto" else load_rows(self.retain).rows
         given = self.settings | {"per_device_train_batch_size": batch_size(self.settings, len(rows))}

@@ -34,14 +34,12 @@ class Build:
     def run(self) -> None:
         """Build, write, say what is in it."""
         from atwu.data.rows import write_rows
-        from atwu.modeling.load import quiet_transformers
         from atwu.modeling.opening import open_model
         from atwu.request.retain import build_retain
 
         check_writable(self.output, overwrite=self.overwrite)
         if self.output.suffix != ".jsonl":
             raise ValueError(f"--output must end in .jsonl, got {self.output}.")
-        quiet_transformers()
         forget, corpus = open_rows(self.forget), open_rows(self.corpus)
         built = build_retain(
             *open_model(self.model, self.loading), forget, corpus=corpus, count=self.count, system=self.system

@@ -35,10 +35,9 @@ class ReadsRows:
         """Check names before anything is read; warn of a system turn that is another one than in training."""
         from atwu.data.render import check_system
         from atwu.modeling.device import pick_device
-        from atwu.modeling.load import check_model_name, quiet_transformers
+        from atwu.modeling.load import check_model_name
         from atwu.modeling.opening import other_system
 
-        quiet_transformers()
         pick_device(self.device)
         check_system(self.system)
         check_model_name(self.model, base=self.loading.base)

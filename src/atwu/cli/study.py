@@ -70,11 +70,9 @@ class Run:
         from atwu.experiments.study.conduct import plan_study, run_study, settled_plan, shared_judge
         from atwu.experiments.study.tables import print_plan
         from atwu.experiments.study.work import read_probe
-        from atwu.modeling.load import quiet_transformers
         from atwu.report.terminal import headline_table, print_probe
         from atwu.training.card import public_command
 
-        quiet_transformers()
         planned = plan_study(
             self.study,
             self.scale,

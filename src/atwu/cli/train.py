@@ -169,7 +169,6 @@ class Unlearn:
 
     def run(self) -> None:
         """Unlearn, and say what became of it."""
-        from atwu.modeling.load import quiet_transformers
         from atwu.request.further import unlearn_further
         from atwu.request.run import unlearn
         from atwu.training.progress import Say, silent
@@ -178,7 +177,6 @@ class Unlearn:
         missing = [f"--{name}" for name in ("model", "output") if getattr(self, name) is None]
         if self.ledger is None and missing:
             raise UsageError(f"{' and '.join(missing)} missing; give as flags or in the --config file.")
-        quiet_transformers()
         self.training()
         tell: Say = say if first_process() else silent
         how: dict[str, Any] = {
@@ -233,12 +231,10 @@ class Finetune:
 
     def run(self) -> None:
         """Train."""
-        from atwu.modeling.load import quiet_transformers
         from atwu.training.run import ModelSource, run_finetune
 
         if (self.model is None) == (self.scratch is None):
             raise UsageError("give either --model (continue from it) or --scratch (build a new one).")
-        quiet_transformers()
         source = ModelSource(model=self.model, scratch=self.scratch, tokenizer=self.tokenizer, **asdict(self.loading))
         finished = run_finetune(
             source, self.training(), data=self.data, output=self.output, overwrite=self.overwrite, say=say

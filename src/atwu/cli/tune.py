@@ -66,9 +66,7 @@ class Tune:
         from atwu.experiments.tuning.results import best_table, trials_table, use_of_presets
         from atwu.experiments.tuning.storage import masked, storage_url
         from atwu.experiments.tuning.tune import decide, tune_methods
-        from atwu.modeling.load import quiet_transformers
 
-        quiet_transformers()
         tuning = decide(
             self.method,
             **values_of(self, "study", "benchmark", "scale", "transfer_to", "output"),
