@@ -76,7 +76,7 @@ def _print(evidence: Evidence) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from atwu.request.page import between, figure, lead, outcome
+    from atwu.request.page import between, figure, lead, outcome, shown_limit
 
     bar = evidence.thresholds
     say(f"thresholds: {bar.name} (sha256 {bar.sha256[:16]}...). {bar.said}\n")
@@ -84,7 +84,7 @@ def _print(evidence: Evidence) -> None:
     for name in ("number", "limit", "measured", ""):
         table.add_column(name, overflow="fold", no_wrap=name == "number")
     for each in bar.results:
-        limit = each.threshold.replace("unseen", f"{figure(each.limit)} (unseen)")
+        limit = shown_limit(each, " (unseen)")
         table.add_row(each.name, limit, f"{figure(each.value)} {between(each.low, each.high)}".strip(), outcome(each))
     Console(soft_wrap=False).print(table)
     for each in bar.results:

@@ -1,17 +1,16 @@
-"""Evidence as one page for people: numbers in words, and the template of `atwu.report.page` that shows them."""
+"""Evidence as one page for people: what the template `evidence.html` of `atwu.report.page` calls to say it in words."""
 
 from __future__ import annotations
 
 import datetime
 import re
 from pathlib import Path
-from typing import Any
 
 from atwu._files import sha256_of, write_text
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.panel import definition, short_name
 from atwu.report.page.templates import render
-from atwu.request.evidence import Evidence, Number
+from atwu.request.evidence import Evidence
 from atwu.request.thresholds import Checked
 from atwu.request.verdict import DECISIVE, SET_NAMES
 
@@ -20,6 +19,8 @@ SPELLED = {"ES": "extraction strength", "J_P": "leak in any wording"}
 _SHORT = re.compile(rf"\b(?:{'|'.join(SPELLED)})\b")
 PASSED, UNSURE, FAILED, MISSING = "met", "met, within chance", "not met", "not measured"
 """What came of a threshold."""
+MARKS = {PASSED: "pass", UNSURE: "unsure", FAILED: "fail", MISSING: "missing"}
+"""How the page shows it."""
 
 
 def write_page(evidence: Evidence, path: Path, *, data: Path) -> None:
@@ -34,24 +35,18 @@ def render_page(evidence: Evidence, *, data: str, sha256: str) -> str:
         title="Evidence of an unlearning request",
         evidence=evidence,
         lead=lead(evidence),
-        made=spoken_time(evidence.made),
-        asked=spoken_time(evidence.request.made),
-        started=spoken_time(evidence.done.started),
-        thresholds=[_threshold(each) for each in evidence.thresholds.results],
-        attacks=[
-            {
-                "name": each.name,
-                "about": each.about,
-                "why_not": each.why_not,
-                "numbers": [_number(n) for n in each.numbers],
-            }
-            for each in evidence.attacks
-        ],
-        memory=None if evidence.done.memory is None else f"{evidence.done.memory / 1e9:.2g} GB",
         set_names=SET_NAMES,
         measures=DECISIVE,
         data=data,
         sha256=sha256,
+        marks=MARKS,
+        between=between,
+        figure=figure,
+        meaning=meaning,
+        number_name=number_name,
+        outcome=outcome,
+        shown_limit=shown_limit,
+        spoken_time=spoken_time,
     )
 
 
@@ -99,10 +94,21 @@ def number_name(name: str) -> str:
     """A number in words: rows to forget: extraction strength."""
     split, _, metric = name.partition(".")
     where = "compared with the starting model" if split == OVERALL else SET_NAMES[split]
-    return f"{where}: {spelled(short_name(metric, split))}"
+    return f"{where}: {_spelled(short_name(metric, split))}"
 
 
-def spelled(text: str) -> str:
+def meaning(name: str) -> str:
+    """What a number tells."""
+    split, _, metric = name.partition(".")
+    return _spelled(definition(metric, split) or "")
+
+
+def shown_limit(checked: Checked, unseen: str) -> str:
+    """A threshold as the file has it, with the number in place of `unseen` and what it is."""
+    return checked.threshold.replace("unseen", f"{figure(checked.limit)}{unseen}")
+
+
+def _spelled(text: str) -> str:
     """Short names of metrics in a text, spelled out."""
     return _SHORT.sub(lambda found: SPELLED[found[0]], text)
 
@@ -119,32 +125,3 @@ def figure(value: float | None) -> str:
 def between(low: float | None, high: float | None) -> str:
     """An interval to read; empty without one."""
     return "" if low is None or high is None else f"[{figure(low)}, {figure(high)}]"
-
-
-def _threshold(checked: Checked) -> dict[str, Any]:
-    split, _, metric = checked.name.partition(".")
-    word = outcome(checked)
-    return {
-        "name": number_name(checked.name),
-        "key": checked.name,
-        "meaning": spelled(definition(metric, split) or ""),
-        "limit": checked.threshold.replace("unseen", f"{figure(checked.limit)}, as of rows no model saw"),
-        "before": figure(checked.before),
-        "after": figure(checked.after),
-        "value": figure(checked.value) if checked.value != checked.after else "",
-        "interval": between(checked.low, checked.high),
-        "rows": checked.rows,
-        "word": word,
-        "mark": {PASSED: "pass", UNSURE: "unsure", FAILED: "fail", MISSING: "missing"}[word],
-        "missing": checked.missing,
-    }
-
-
-def _number(number: Number) -> dict[str, str]:
-    return {
-        "name": number_name(number.name),
-        "meaning": spelled(number.meaning),
-        "value": figure(number.value),
-        "interval": between(number.low, number.high),
-        "rows": str(number.rows),
-    }

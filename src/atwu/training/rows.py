@@ -154,7 +154,7 @@ def warn_of(*sets: RowSet | None) -> None:
     while frame is not None and str(frame.f_globals.get("__name__")).startswith("atwu."):
         frame, level = frame.f_back, level + 1  # the caller's line is the one to look at
     for note in (note for rows in sets if rows is not None for note in rows.warnings):
-        warnings.warn(note, stacklevel=level - 1)
+        warnings.warn(note, stacklevel=level)
 
 
 def _without_first(row: EncodedRow) -> EncodedRow:
