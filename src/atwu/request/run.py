@@ -190,11 +190,16 @@ def _watch(
     staying = (HELD,) if asked.retain == AUTO else (HELD, RETAIN)  # own answers that are trained on say little
     names = (FORGET, REWORDED, *staying)
     seen = {name: spread(prepared.sets[name], WATCHED) for name in names if prepared.sets[name]}
-    batch = config.per_device_train_batch_size * config.gradient_accumulation_steps
+    batch, before = config.per_device_train_batch_size * config.gradient_accumulation_steps, prepared.before
     return Watch(
         trainer,
         _watched(seen, checked_tokenizer(asked.source), config),
-        _limits(prepared.before, rise=asked.retain_limit),
+        Limits(
+            goal(before, "telling_probability"),
+            upper(before, "telling_guessed"),
+            upper(before, "telling_said"),
+            asked.retain_limit,
+        ),
         every=look_every(math.ceil(len(asked.rows) / batch)),
         adapt=RATE not in asked.options,
         stop=not any(name in asked.options for name in LENGTH),
@@ -246,12 +251,6 @@ def _watched(seen: Mapping[str, Sequence[Example]], tokenizer: Any, config: Unle
         tuple((seen[name], encoded[name]) for name in leaving),
         tuple(rows for name, rows in encoded.items() if name not in leaving),
         said,
-    )
-
-
-def _limits(before: EvalResult, *, rise: float) -> Limits:
-    return Limits(
-        goal(before, "telling_probability"), upper(before, "telling_guessed"), upper(before, "telling_said"), rise
     )
 
 

@@ -298,8 +298,6 @@ class Watch(TrainerCallback):
         """Write what it knows into a checkpoint."""
         from safetensors.torch import save_file
 
-        if not self.trainer.args.should_save:
-            return
         save_file({str(place): tensor for place, tensor in enumerate(self._weights)}, Path(folder) / WEIGHTS_NAME)
         state = _State(tuple(self.looks), self.best, self.steps_back)
         write_json(Path(folder) / STATE_NAME, dataclasses.asdict(state))

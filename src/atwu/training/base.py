@@ -43,7 +43,7 @@ class Companion(Protocol):
     """State beside the model's, saved and loaded with it."""
 
     def save(self, folder: str) -> None:
-        """Write it into a checkpoint."""
+        """Write it into a checkpoint, in the first process."""
 
     def load(self, folder: str) -> None:
         """Read it from one."""
@@ -348,7 +348,7 @@ class TokenTrainer(Trainer):
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)
-        for each in self.companions:
+        for each in self.companions if self.args.should_save else ():
             each.save(output_dir)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:

@@ -19,7 +19,7 @@ from atwu.methods.objective import UnlearningLoss, recipe_loss
 from atwu.methods.recipe import Recipe
 from atwu.methods.seen import Denominators
 from atwu.methods.weightings.agreement import labelled_rows, row_auroc
-from atwu.methods.weightings.scorer import CONFIG_NAME, TokenScorer
+from atwu.methods.weightings.scorer import TokenScorer
 from atwu.modeling.abilities import abilities_of, can_stop_at
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.layers import decoder_layers, train_only_down_projections
@@ -119,6 +119,7 @@ class MethodTrainer(TokenTrainer):
                 raise ValueError("a sharded model's optimizer takes no scorer; use scorer_procedure='alternate'.")
             if scores.scorer_procedure != "frozen":
                 self.alternation = ScorerAlternation(self.scorer, self.recipe, reduce=self._sum_over_processes)
+                self.companions.append(self.alternation)
             self.add_callback(_ScorerStep(self))
 
     def recorded(self) -> dict[str, Any]:
@@ -297,18 +298,10 @@ class MethodTrainer(TokenTrainer):
         if self.scorer is not None and self.args.should_save:
             self.scorer.save_pretrained(Path(folder or str(self.args.output_dir)))
 
-    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        super()._save_optimizer_and_scheduler(output_dir)
-        if self.alternation is not None and self.args.should_save:
-            self.alternation.save(output_dir)
-
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
-        if checkpoint is None or self.scorer is None or not Path(checkpoint, CONFIG_NAME).is_file():
-            return
-        self.scorer.load_state_dict(TokenScorer.from_pretrained(checkpoint).state_dict())
-        if self.alternation is not None:
-            self.alternation.load(checkpoint)
+        if checkpoint is not None and self.scorer is not None:
+            self.scorer.load_state_dict(TokenScorer.from_pretrained(checkpoint).state_dict())
 
 
 class _ScorerStep(TrainerCallback):
