@@ -122,31 +122,24 @@ class RequestFolder:
         Raises:
             FileExistsError: a finished run, or another request that has something to lose, is in the way.
         """
-        if overwrite:
-            OutputFolder(self.output, overwrite=True)
-            self.discard()
-            return False
         now = json.loads(json.dumps(key))
-        if judged and self.judged() and self.request().key == now:
+        if judged and not overwrite and self.judged() and self.request().key == now:
             return True
-        if not (self.work / REQUEST_NAME).is_file():
-            OutputFolder(self.output)
-            self.discard()
-            return False
-        before = self.request().key
-        if before == now:
-            if self.trained():  # and killed when its result was in place
-                drop_unfinished(self.output)
-            else:
-                OutputFolder(self.output)
-            return True
-        if self.has_something_to_lose():
-            raise FileExistsError(
-                f"{self.work} holds an unfinished request that differs in {differences(before, now)}; give its own "
-                "command again to finish it, or pass --overwrite to discard it."
-            )
+        if not overwrite and (self.work / REQUEST_NAME).is_file():
+            before = self.request().key
+            if before == now:
+                if self.trained():  # and killed when its result was in place
+                    drop_unfinished(self.output)
+                else:
+                    OutputFolder(self.output)
+                return True
+            if self.has_something_to_lose():
+                raise FileExistsError(
+                    f"{self.work} holds an unfinished request that differs in {differences(before, now)}; give its own "
+                    "command again to finish it, or pass --overwrite to discard it."
+                )
+        OutputFolder(self.output, overwrite=overwrite)
         self.discard()
-        OutputFolder(self.output)
         return False
 
     def trained(self) -> bool:

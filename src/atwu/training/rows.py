@@ -182,10 +182,9 @@ def unlearning_rows(forget: Rows, retain: Rows | None, config: UnlearnConfig, *,
         ValueError: rows that the recipe needs are missing, or lack what it needs of them; or as `encode_dataset`.
     """
     recipe = config.recipe()
-    if recipe.retainer is not None and retain is None:
-        raise ValueError(f"method {recipe.name!r} needs a retain_dataset; give one or set retain_loss='none'.")
-    if "retain" in recipe.needs and retain is None:
-        raise ValueError("rarity and n-gram counts are those of retain answers; give a retain_dataset.")
+    if retain is None and (recipe.retainer is not None or "retain" in recipe.needs):
+        instead = " or set retain_loss='none'" if recipe.retainer is not None else ""
+        raise ValueError(f"method {recipe.name!r} needs a retain_dataset; give one{instead}.")
     longest = config.max_length - bool(recipe.everywhere)  # `_everywhere` adds a token
     limits: dict[str, Any] = {"max_length": longest, "system": config.system}
     removed = encode_dataset(forget, tokenizer, what="forget", words=config.forget_words, **limits)

@@ -73,11 +73,6 @@ def run_unlearn(
     if source.model is None:
         raise ValueError("unlearning starts from a model; a new shape has nothing to forget.")
     adapter_bytes = check_training(source, config)
-    if "retain" in recipe.needs and retain is None:
-        raise ValueError(
-            f"method {recipe.name!r} needs retain rows: pass --retain"
-            + (", or --retain-loss none." if recipe.retainer is not None else ".")
-        )
     tokenizer = checked_tokenizer(source)
     folder.check_space(space_needed(source.weight_bytes(), config, adapter_bytes))
     rows = unlearning_rows(forget, retain, config, tokenizer=tokenizer)
