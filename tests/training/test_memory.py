@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from transformers import LlamaConfig
@@ -127,3 +129,12 @@ def test_the_longest_batch_knows_what_its_rows_begin_with() -> None:
     )
     one = UnlearnConfig(use_cpu=True, method="grad_diff", per_device_train_batch_size=1)
     assert longest_batch(rows, one) == RowLengths((22, 23), shared=20)
+
+
+def test_a_configuration_without_weights_is_enough_to_be_told(tmp_path: Path) -> None:
+    SHAPE.save_pretrained(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"holds no \.safetensors weights"):
+        ModelSource(model=str(tmp_path))
+    there = ModelSource(model=str(tmp_path), weights=False)
+    config = UnlearnConfig(use_cpu=True)
+    assert memory(look(there, config, LENGTHS), config, device="cpu") == seen()

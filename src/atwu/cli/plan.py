@@ -49,7 +49,8 @@ class Plan:
         rows = load_rows(self.forget).rows
         kept = None if self.retain == "auto" else load_rows(self.retain).rows
         given = self.settings | {"per_device_train_batch_size": batch_size(self.settings, len(rows))}
-        config, source = UnlearnConfig(**given), ModelSource(model=self.model, **asdict(self.loading))
+        config = UnlearnConfig(**given)
+        source = ModelSource(model=self.model, weights=False, **asdict(self.loading))
         place = Place.of(config.device)
         device, free = place.device.type, float(place.memory)
         if self.device_memory is not None:

@@ -34,7 +34,7 @@ def quiet_transformers() -> None:
     logging.disable_progress_bar()
 
 
-def check_model_name(name: str, *, base: str | None = None) -> None:
+def check_model_name(name: str, *, base: str | None = None, weights: bool = True) -> None:
     """Check that a local model or adapter folder is complete; anything that cannot be a path is taken for a Hub name.
 
     Short names and GGUF files are brought into the cache here.
@@ -42,6 +42,7 @@ def check_model_name(name: str, *, base: str | None = None) -> None:
     Args:
         name: folder or Hub name.
         base: base model of an adapter folder, instead of the one it names.
+        weights: whether weights have to be there.
 
     Raises:
         FileNotFoundError: a path that does not exist, or a folder without a config or safetensors weights.
@@ -67,7 +68,7 @@ def check_model_name(name: str, *, base: str | None = None) -> None:
     if not (path / "config.json").is_file():
         unfinished = " It is the work folder of an unfinished run." if name.endswith(".incomplete") else ""
         raise FileNotFoundError(f"{name} holds no model: config.json is missing.{unfinished}")
-    if not list(path.glob("*.safetensors")):
+    if weights and not list(path.glob("*.safetensors")):
         raise FileNotFoundError(
             f"{name} holds no .safetensors weights; other formats are not loaded because they can run code."
         )

@@ -46,14 +46,16 @@ class ModelSource(Loading):
     """Shape name for a new, randomly initialised model."""
     tokenizer: str | None = None
     """Folder of a tokenizer for a scratch model; without it one is trained on the data."""
+    weights: dataclasses.InitVar[bool] = True
+    """Whether its weights have to be there."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, weights: bool) -> None:
         if (self.model is None) == (self.scratch is None):
             raise ValueError("name either a model to start from or a shape to build, not both and not neither.")
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {self.dtype!r}.")
         if self.model is not None:
-            check_model_name(self.model, base=self.base)
+            check_model_name(self.model, base=self.base, weights=weights)
         else:
             scratch_shape(str(self.scratch))
             if self.base is not None:
