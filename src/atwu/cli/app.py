@@ -45,10 +45,8 @@ CONTINUING = frozenset(
     ["unlearn", "finetune", "evaluate", "study run", "tune", "judge agreement", "paraphrase", "evidence"]
 )
 """Commands that go on from where they were stopped."""
-STARTING_OVER = frozenset(["unlearn", "finetune"])
-"""Those of them that begin anew with --overwrite."""
 TOGETHER = frozenset(["unlearn", "finetune"])
-"""Those that several processes (torchrun) run as one."""
+"""Those that several processes (torchrun) run as one, and that begin anew with --overwrite."""
 _LONGEST = 600
 QUIET = {
     "TOKENIZERS_PARALLELISM": "false",
@@ -104,7 +102,7 @@ def execute(words: Sequence[str]) -> None:
             f"{name} works in one process and was started in {several}, of which each would do all of it; start it without "
             "torchrun or accelerate launch."
         )
-    anew = name in STARTING_OVER and "--overwrite" in rest
+    anew = name in TOGETHER and "--overwrite" in rest
     then = "the same command begins anew (--overwrite)" if anew else "the same command continues"
     call_it(name, then=then if name in CONTINUING else "")
     try:

@@ -26,9 +26,7 @@ class MakeEvidence:
     """
 
     run_folder: str | None = option("Finished run of atwu unlearn. (needed)", None, flag="run", positional=True)
-    thresholds: Path | None = option(
-        "YAML of limits; default: those that were set with the request, or else the shipped ones.", None
-    )
+    thresholds: Path | None = option("YAML of limits; default: those that were set with the request.", None)
     print_thresholds: bool = option("Print the shipped thresholds, to start a file from, and stop.", False)
     output: Path | None = option(
         "Page to write, with the JSON beside it. Default: evidence.html in the run's folder request.",

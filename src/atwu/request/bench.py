@@ -132,12 +132,6 @@ class Bench:
         return sets_of(forget, retain or (), self._strangers(), self.folder.rows("general") or ())
 
     @property
-    def system(self) -> str | None:
-        """System turn that the run was trained with."""
-        found: str | None = self.run["config"].get("system")
-        return found
-
-    @property
     def every_row(self) -> Sequence[Example]:
         """All rows to forget.
 
@@ -218,8 +212,8 @@ class Bench:
             network,
             tokenizer,
             sets,
-            system=self.system,
-            max_length=int(self.run["config"]["max_length"]),
+            system=self.request.system,
+            max_length=self.request.max_length,
             name=side,
             metrics=(metric,),
             settings=self._settings,
