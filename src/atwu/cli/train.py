@@ -29,22 +29,10 @@ ALIASES = {
     "max_steps": ("--steps",),
     "per_device_train_batch_size": ("--batch-size",),
 }
-
-
 CHOSEN = (
-    "learning_rate",
-    "num_train_epochs",
-    "max_steps",
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-    "warmup_steps",
-    "lora_r",
-    "quantize",
-    "activation_checkpointing",
-    "bf16",
-    "lr_scheduler_type",
-    "save_strategy",
-    "save_steps",
+    *("learning_rate", "lr_scheduler_type", "warmup_steps", "num_train_epochs", "max_steps"),
+    *("per_device_train_batch_size", "gradient_accumulation_steps", "save_strategy", "save_steps"),
+    *("lora_r", "quantize", "activation_checkpointing", "bf16"),
 )
 """What `unlearn` chooses unless it is given a learning rate and a length (`atwu.request.choose`), as the help shows it."""
 

@@ -19,33 +19,14 @@ from atwu.training.record import packages, push, run_record, save_result, write_
 
 NOT_RESULT = frozenset(
     [
-        "output_dir",
-        "run_name",
-        "disable_tqdm",
-        "report_to",
-        "logging_steps",
-        "logging_strategy",
-        "logging_first_step",
-        "log_level",
-        "save_strategy",
-        "save_steps",
-        "save_total_limit",
-        "push_to_hub",
-        "hub_model_id",
-        "hub_private_repo",
-        "hub_revision",
-        "dataloader_num_workers",
-        "dataloader_pin_memory",
-        "dataloader_persistent_workers",
-        "dataloader_prefetch_factor",
-        "resume_from_checkpoint",
+        *("output_dir", "run_name", "resume_from_checkpoint", "local_rank"),
+        *("disable_tqdm", "report_to", "log_level", "logging_steps", "logging_strategy", "logging_first_step"),
+        *("save_strategy", "save_steps", "save_total_limit"),
+        *("push_to_hub", "hub_model_id", "hub_private_repo", "hub_revision"),
+        *("dataloader_num_workers", "dataloader_pin_memory"),
+        *("dataloader_persistent_workers", "dataloader_prefetch_factor"),
         # What lies there counts, by its digest.
-        "cache_dir",
-        "forget_words",
-        "scorer_from",
-        "auxiliary_forget",
-        "auxiliary_retain",
-        "local_rank",
+        *("cache_dir", "forget_words", "scorer_from", "auxiliary_forget", "auxiliary_retain"),
     ]
 )
 """Fields that cannot change the result, so a run may be resumed with other values."""

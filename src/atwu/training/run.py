@@ -35,7 +35,6 @@ from atwu.training.trainer import MethodTrainer
 
 __all__ = ["FinishedRun", "ModelSource", "run_finetune", "run_unlearn"]
 
-
 _AUXILIARY = ("auxiliary_forget", "auxiliary_retain")
 
 
