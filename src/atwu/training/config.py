@@ -26,22 +26,11 @@ from atwu.training.possible import check_possible, check_sharding
 
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 _BOUNDS: Mapping[str, tuple[float, float]] = {
-    "per_device_train_batch_size": (1, math.inf),
-    "gradient_accumulation_steps": (1, math.inf),
-    "seed": (0, 2**32 - 1),
-    "data_seed": (0, 2**32 - 1),
-    "weight_decay": (0, math.inf),
-    "warmup_steps": (0, math.inf),
-    "max_grad_norm": (0, math.inf),
-    "adam_beta1": (0, 1),
-    "adam_beta2": (0, 1),
-    "adam_epsilon": (0, math.inf),
-    "label_smoothing_factor": (0, 1),
-    "lora_r": (0, math.inf),
-    "lora_dropout": (0, 1),
-    "logging_steps": (0, math.inf),
-    "save_steps": (0, math.inf),
-    "save_total_limit": (0, math.inf),
+    **dict.fromkeys(("per_device_train_batch_size", "gradient_accumulation_steps"), (1, math.inf)),
+    **dict.fromkeys(("weight_decay", "warmup_steps", "max_grad_norm", "adam_epsilon", "lora_r"), (0, math.inf)),
+    **dict.fromkeys(("logging_steps", "save_steps", "save_total_limit"), (0, math.inf)),
+    **dict.fromkeys(("adam_beta1", "adam_beta2", "label_smoothing_factor", "lora_dropout"), (0, 1)),
+    **dict.fromkeys(("seed", "data_seed"), (0, 2**32 - 1)),
 }
 
 

@@ -24,14 +24,7 @@ from atwu.modeling.scratch import scratch_shape, train_tokenizer
 from atwu.training.base import TokenTrainer
 from atwu.training.config import FinetuneConfig
 from atwu.training.finish import FinishedRun, train_into, work_in
-from atwu.training.model import (
-    LoadedModel,
-    ModelSource,
-    check_training,
-    checked_tokenizer,
-    load_to_train,
-    space_needed,
-)
+from atwu.training.model import LoadedModel, ModelSource, check_training, checked_tokenizer, load_to_train, space_needed
 from atwu.training.output import OutputFolder
 from atwu.training.progress import JsonLog, Say, logged, silent
 from atwu.training.rows import Rows, encode_dataset, tell, warn_of, without_labels

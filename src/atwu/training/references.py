@@ -28,15 +28,7 @@ from atwu.modeling.compare import Teacher
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.forward import LayoutChoice
 from atwu.modeling.head import OutputHead
-from atwu.modeling.reference import (
-    Reference,
-    TokenTable,
-    Wanted,
-    counted_tokens,
-    live_reference,
-    plain_head,
-    read_rows,
-)
+from atwu.modeling.reference import Reference, TokenTable, Wanted, counted_tokens, live_reference, plain_head, read_rows
 from atwu.training.progress import Say
 
 Mode = Literal["cache", "model", "adapters"]

@@ -20,13 +20,7 @@ from atwu.training.auxiliary import auxiliary_models
 from atwu.training.config import UnlearnConfig
 from atwu.training.finetune import run_finetune
 from atwu.training.finish import FinishedRun, train_into, work_in
-from atwu.training.model import (
-    ModelSource,
-    check_training,
-    checked_tokenizer,
-    load_to_train,
-    space_needed,
-)
+from atwu.training.model import ModelSource, check_training, checked_tokenizer, load_to_train, space_needed
 from atwu.training.output import OutputFolder
 from atwu.training.prepare import check_width
 from atwu.training.progress import JsonLog, Say, logged, silent
