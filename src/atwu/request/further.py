@@ -12,7 +12,7 @@ from typing import Any
 from atwu.benchmarks.sources import load_rows
 from atwu.modeling.opening import open_model
 from atwu.request.again import HEAD, Again, known_of, measured_again
-from atwu.request.asked import AUTO, INVENTED, RETAIN_LIMIT, Asked, Since
+from atwu.request.asked import AUTO, RETAIN_LIMIT, Asked, Since
 from atwu.request.ledger import Entry, Ledger, ModelUsed
 from atwu.request.prepare import after_loading, how_read, now
 from atwu.request.record import RequestFolder, RowsUsed
@@ -59,7 +59,7 @@ def unlearn_further(
     retain: str = AUTO,
     options: Mapping[str, Any] | None = None,
     fit: bool = False,
-    unseen: str = INVENTED,
+    unseen: str | None = None,
     retain_limit: float = RETAIN_LIMIT,
     thresholds: str | Path | None = None,
     about: str | None = None,
