@@ -88,7 +88,12 @@ HEAD = f"{'':<42}" + "".join(f"{name:>7}" for name in ("before", "after", "now",
 
 
 def known_of(before: EvalResult, after: EvalResult | None) -> tuple[Known, ...]:
-    """How well the rows of a request were known before and after, which is the same where there was nothing to forget."""
+    """What a later request is compared with.
+
+    Args:
+        before: the starting model of a request.
+        after: the model that it left; None where there was nothing to forget.
+    """
     found = []
     for split in (FORGET, REWORDED):
         for name in DECISIVE:
@@ -107,7 +112,15 @@ def measured_again(
     system: str | None,
     max_length: int,
 ) -> tuple[Again, ...]:
-    """Measure the rows of earlier requests on a model; of each its number, its rows, and how well they were known."""
+    """Measure the rows of earlier requests.
+
+    Args:
+        model: causal language model, on its device.
+        tokenizer: its fast tokenizer.
+        earlier: number, rows, and how well they were known, of every request.
+        system: system turn put before questions.
+        max_length: longest row in tokens.
+    """
     sets: dict[str, Sequence[Example]] = {}
     for number, rows, _ in earlier:
         sets[f"{number} {FORGET}"] = spread(rows, MEASURED)

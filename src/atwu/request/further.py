@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +22,10 @@ from atwu.request.thresholds import read_thresholds
 from atwu.request.verdict import FORGOTTEN, NOTHING
 from atwu.training.config import UnlearnConfig
 from atwu.training.model import ModelSource
-from atwu.training.progress import Say, logged, silent
+from atwu.training.progress import Say, silent
 from atwu.training.sharding import from_first
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ def unlearn_further(
     thresholds: str | Path | None = None,
     about: str | None = None,
     overwrite: bool = False,
-    say: Say = logged,
+    say: Say = logger.info,
 ) -> Further:
     """Apply a request to the model that the last one in a ledger left, and measure all earlier ones again.
 
