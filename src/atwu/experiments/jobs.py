@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from atwu._files import held, write_json
+from atwu._reading import read_json
 from atwu.training.output import unfinished
 
 
@@ -22,7 +22,7 @@ class Jobs:
     def known(self, folder: Path) -> Any:
         """The job under which a folder was begun; None if it never was."""
         file = self._file(folder)
-        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+        return read_json(file) if file.is_file() else None
 
     def begin(self, folder: Path, job: Mapping[str, Any]) -> None:
         """Write a job down; what another one left in the folder is removed, what the same one left is kept."""

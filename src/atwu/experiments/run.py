@@ -42,6 +42,7 @@ from atwu.methods.weightings.scorer import find_scorer
 from atwu.modeling.device import pick_device
 from atwu.modeling.load import load_model, load_tokenizer, quiet_transformers
 from atwu.report.records import EVAL_NAME
+from atwu.report.values import REFERENCES
 from atwu.training.config import UnlearnConfig
 from atwu.training.output import drop_unfinished
 from atwu.training.rows import add_labels
@@ -53,7 +54,7 @@ CallbacksOf = Callable[[Any], Sequence[TrainerCallback]]
 """Callbacks for an `UnlearnTrainer`."""
 
 TIMING_NAME = "timing.json"
-ORIGINAL, RETAIN_ONLY = "original", "retain-only"
+ORIGINAL, RETAIN_ONLY = REFERENCES
 """Models that runs are compared with."""
 PARTS = ("weighting", "forget_loss", "retain_loss")
 TRACED_ROWS = 40

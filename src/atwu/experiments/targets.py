@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any
 from atwu._cache import cache_folder, place_for, short_hash
 from atwu._files import file_digest, held, versions
 from atwu._manifest import RECORD_NAME, damage, is_kept
+from atwu._reading import read_json
 from atwu.benchmarks.benchmark import Benchmark
 from atwu.benchmarks.load import load_benchmark
 from atwu.benchmarks.sources import load_rows
@@ -143,7 +143,7 @@ def model_identity(name: str) -> str:
         return str(folder)
     record = folder / RECORD_NAME
     if record.is_file():
-        return str(json.loads(record.read_text(encoding="utf-8"))["result_fingerprint"])
+        return str(read_json(record)["result_fingerprint"])
     files = [file for file in folder.iterdir() if file.suffix in (".safetensors", ".json", ".model")]
     return _folder_digest(tuple((str(file), file.stat().st_mtime_ns) for file in sorted(files)))
 
@@ -175,7 +175,7 @@ def train_once(
     """
     sources = {"target": target} | ({"retain_only": retain_only} if retain_only else {})
     key: dict[str, Any] = {
-        "taught": json.loads(json.dumps(dataclasses.asdict(taught))),
+        "taught": dataclasses.asdict(taught),
         "rows": {role: load_rows(source).fingerprint for role, source in sources.items()},
         "seed": seed,
     }

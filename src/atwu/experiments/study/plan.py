@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -11,6 +10,7 @@ from typing import Any
 
 from atwu._cache import short_hash
 from atwu._names import lookup
+from atwu._reading import read_json
 from atwu.benchmarks.benchmark import Benchmark
 from atwu.evaluation.columns import FORGET, HOLDOUT, RETAIN, RWKU, TASKS
 from atwu.evaluation.config import EvaluateConfig
@@ -63,7 +63,7 @@ class Plan:
     def seconds_per_run(self) -> tuple[float, str]:
         """Mean of the finished runs, or the scale's figure, and where it comes from."""
         files = [run.folder / TIMING_NAME for run in self.runs]
-        timings = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.is_file()]
+        timings = [read_json(file) for file in files if file.is_file()]
         if timings:
             total = sum(timing["unlearn"] + timing["measure"] for timing in timings)
             return total / len(timings), f"measured on {len(timings)} finished runs"
@@ -279,7 +279,7 @@ def described(plan: Plan, command: str) -> dict[str, Any]:
         "title": plan.study.title,
         "about": plan.study.about,
         "command": command,
-        "scale": json.loads(json.dumps(asdict(plan.scale), default=str)),
+        "scale": asdict(plan.scale),
         "seeds": list(plan.study.seeds),
         "metrics": list(plan.metrics),
         "budget": plan.budget,

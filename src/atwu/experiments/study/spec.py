@@ -16,6 +16,7 @@ from atwu.experiments.scales import Scale, find_scale, scale_from
 from atwu.methods.configurations import CONFIGURATIONS
 from atwu.methods.plugins import load_plugins
 from atwu.methods.table import METHODS
+from atwu.report.values import REFERENCES
 
 BUILT_IN = Path(__file__).with_name("library")
 """The studies that come with the package, one YAML each."""
@@ -27,7 +28,6 @@ MOST_LINES, MOST_SEEDS = 1000, 1000
 
 _KEYS = ("title", "about", "methods", "vary", "seeds", "scale", "metrics", "published", "presets", "trace", "probe")
 _OWN_KEYS = ("label", "method", "scorer_from", "start")
-_REFERENCES = ("original", "retain-only")
 _STARTS = "retain-only"
 _SWITCHES = {"presets": True, "trace": True, "probe": False}
 
@@ -222,7 +222,7 @@ def _variants(methods: Any, vary: Mapping[str, Any]) -> list[Variant]:
     unfit = [label for label in labels if not label.isprintable() or len(label) > LONGEST_LABEL]
     if unfit:
         raise ValueError(f"{unfit[0]!r:.60} is no label: at most {LONGEST_LABEL} characters on one line.")
-    reserved = sorted(set(labels) & set(_REFERENCES))
+    reserved = sorted(set(labels) & set(REFERENCES))
     if reserved:
         raise ValueError(f"no line can be called {reserved[0]!r}, as the table calls a model that is compared with.")
     if twice:

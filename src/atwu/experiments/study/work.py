@@ -19,6 +19,7 @@ from atwu._cache import short_hash
 from atwu._files import file_digest, write_json
 from atwu._manifest import MANIFEST_NAME, RECORD_NAME
 from atwu._progress import bar_of
+from atwu._reading import read_json
 from atwu.errors import BudgetReached, NonFiniteLossError
 from atwu.evaluation.probe import SCHEMA_NAME as PROBE_SCHEMA
 from atwu.evaluation.probe import ProbeResult, annotated_rows, probe
@@ -109,7 +110,7 @@ class Work:
         """
         for run in runs:
             failure = run.folder / FAILED_NAME
-            if failure.is_file() and (self._overwrite or not json.loads(failure.read_text(encoding="utf-8"))["final"]):
+            if failure.is_file() and (self._overwrite or not read_json(failure)["final"]):
                 if self._overwrite or not (run.folder / RECORD_NAME).is_file():
                     shutil.rmtree(run.folder)
                 else:  # unlearned already; it was the measurement that failed
@@ -217,7 +218,7 @@ class Failure:
 def failures(runs: Iterable[Run]) -> dict[str, Failure]:
     """Runs that failed, by name."""
     files = {run.name: run.folder / FAILED_NAME for run in runs}
-    plain = {name: json.loads(file.read_text(encoding="utf-8")) for name, file in files.items() if file.is_file()}
+    plain = {name: read_json(file) for name, file in files.items() if file.is_file()}
     return {name: Failure(found["error"], found["final"]) for name, found in plain.items()}
 
 
@@ -234,7 +235,7 @@ def probe_original(setup: Setup) -> list[dict[str, Any]]:
 def read_probe(folder: Path) -> list[ProbeResult]:
     """What a linear probe found in the starting model of a study; nothing where the study did not ask for it."""
     file = folder / REFERENCES / ORIGINAL / PROBE_NAME
-    plain = json.loads(file.read_text(encoding="utf-8"))["results"] if file.is_file() else []
+    plain = read_json(file)["results"] if file.is_file() else []
     return [ProbeResult(**{**found, "auroc": SampleAuroc(**found["auroc"])}) for found in plain]
 
 

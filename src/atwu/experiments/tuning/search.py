@@ -15,6 +15,7 @@ from typing import Any
 from atwu._names import lookup
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.panel import find_metric
+from atwu.experiments.run import PARTS
 from atwu.experiments.scales import Scale
 from atwu.experiments.tuning.points import FinishedTrial, Point
 from atwu.experiments.tuning.space import first_points, search_space
@@ -145,7 +146,7 @@ class Search:
         Raises:
             ValueError: unknown names, or nothing is left to search.
         """
-        parts = {name: self.options.get(name) for name in ("weighting", "forget_loss", "retain_loss")}
+        parts = {name: self.options.get(name) for name in PARTS}
         space, first = self.space, self.first
         if space is None:
             space = search_space(self.method, learning_rate=self.scale.learning_rates, **parts, layers=layers)
