@@ -81,6 +81,12 @@ def test_a_second_request_goes_on_with_the_first_and_may_be_killed(
     assert second.entry.word == "forgotten"
     assert [each.number for each in second.entry.again] == [1]
     assert second.entry.before == Ledger(whole).entries()[0].model
+    first = Ledger(whole).entries()[0].stayed
+    assert first is not None
+    assert second.entry.stayed is not None
+    assert second.entry.stayed.first == first.first
+    assert second.entry.stayed.now != first.now
+    assert f"first model's answers p  {first.first:.3f}" in second.summary()
 
     # The same request, killed twice: before its verdict, and before it is in the ledger.
     def stop(*_: Any, **__: Any) -> None:

@@ -1,4 +1,8 @@
-"""Does a later request bring back what an earlier one removed? Its rows are measured again, beside how well known they were."""
+"""Does a later request bring back what an earlier one removed? Its rows are measured again, beside how well known they were.
+
+What one request may cost is limited, and what several cost together adds up: the answers that the first model gave to general
+questions are measured again, too.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from atwu.evaluation.columns import FORGET
 from atwu.evaluation.result import EvalResult
 from atwu.request.bounds import interval
 from atwu.request.measure import MEASURED, measure, reworded
-from atwu.request.verdict import CHANGED, DECISIVE, REWORDED, SET_NAMES, upper
+from atwu.request.verdict import CHANGED, DECISIVE, HELD, REWORDED, SET_NAMES, upper
 
 CAME_BACK, STILL_KNOWN, STILL_GONE = "came back", "not forgotten, as before", "still forgotten"
 
@@ -83,6 +87,31 @@ class Again:
         return "\n".join(out)
 
 
+@dataclass(frozen=True, slots=True)
+class Stayed:
+    """How probable the first model's own answers to general questions are."""
+
+    first: float
+    """To that model."""
+    now: float
+
+    def text(self) -> str:
+        """Under the same head as `Again.text`."""
+        name = "general questions: first model's answers p"
+        return f"{name:<42}{self.first:>7.3f}{'':7}{self.now:>7.3f}"
+
+
+def stayed_of(before: EvalResult, after: EvalResult) -> Stayed | None:
+    """Of a first request, by what was measured for its verdict; None where its model had nothing to say."""
+    first, now = (_answers(result) for result in (before, after))
+    return None if first is None or now is None else Stayed(first, now)
+
+
+def _answers(result: EvalResult) -> float | None:
+    found = result.sets.get(HELD, {}).get("probability")
+    return None if found is None else found.value
+
+
 HEAD = f"{'':<42}" + "".join(f"{name:>7}" for name in ("before", "after", "now", "limit"))
 """Above the lines of `Again.text`."""
 
@@ -108,16 +137,18 @@ def measured_again(
     model: Any,
     tokenizer: Any,
     earlier: Sequence[tuple[int, Sequence[Example], tuple[Known, ...]]],
+    general: Sequence[Example],
     *,
     system: str | None,
     max_length: int,
-) -> tuple[Again, ...]:
-    """Measure the rows of earlier requests.
+) -> tuple[tuple[Again, ...], float | None]:
+    """Measure the rows of earlier requests, and how probable the first model's general answers are.
 
     Args:
         model: causal language model, on its device.
         tokenizer: its fast tokenizer.
         earlier: number, rows, and how well they were known, of every request.
+        general: what the first model answered to general questions; may be none.
         system: system turn put before questions.
         max_length: longest row in tokens.
     """
@@ -125,8 +156,8 @@ def measured_again(
     for number, rows, _ in earlier:
         sets[f"{number} {FORGET}"] = spread(rows, MEASURED)
         sets[f"{number} {REWORDED}"] = spread(reworded(rows), MEASURED)
-    how: dict[str, Any] = {"system": system, "max_length": max_length, "metrics": ("telling",)}
-    result = measure(model, tokenizer, sets, **how, name="now")
+    how: dict[str, Any] = {"system": system, "max_length": max_length, "name": "now"}
+    result = measure(model, tokenizer, sets, **how, metrics=("telling",))
     found = []
     for number, _, known in earlier:
         lines = []
@@ -136,7 +167,10 @@ def measured_again(
             if value is not None:
                 lines.append(Now(each, value, *(interval(result, split, each.measure) or (None, None))))
         found.append(Again(number, word_of(lines), tuple(lines)))
-    return tuple(found)
+    if not general:
+        return tuple(found), None
+    kept = measure(model, tokenizer, {HELD: general}, **how, metrics=("memorization",))
+    return tuple(found), _answers(kept)
 
 
 def word_of(lines: Sequence[Now]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from atwu.benchmarks.sources import load_rows
 from atwu.modeling.opening import open_model
-from atwu.request.again import HEAD, Again, known_of, measured_again
+from atwu.request.again import HEAD, Again, Stayed, known_of, measured_again, stayed_of
 from atwu.request.asked import AUTO, RETAIN_LIMIT, Asked, Since
 from atwu.request.ledger import Entry, Ledger, ModelUsed
 from atwu.request.prepare import after_loading, how_read, now
@@ -47,6 +47,7 @@ class Further:
         out = [f"VERDICT: {entry.word.upper()}\n{entry.why}" if self.outcome is None else self.outcome.summary()]
         if entry.again:
             out += [f"\nEARLIER REQUESTS, MEASURED AGAIN\n{HEAD}", *(each.text() for each in entry.again)]
+            out += [] if entry.stayed is None else [entry.stayed.text()]
         for number in entry.returned:
             out.append(f"\nnext: request {number} came back; its rows are in the ledger, to be removed again")
         return "\n".join(out)
@@ -136,16 +137,23 @@ def _entered(
     before = ModelUsed(book.name_of(str(asked.source.model)), outcome.before.fingerprint)
     model, made = before, now()
     again: tuple[Again, ...] = ()
+    stayed = next((entry.stayed for entry in entries if entry.stayed is not None), None)
     if outcome.run is not None and outcome.after is not None:
         model = ModelUsed(book.name_of(outcome.run.output), outcome.after.fingerprint)
-        made = RequestFolder(asked.output).request().made
+        folder = RequestFolder(asked.output)
+        made = folder.request().made
+        if stayed is None:
+            book.keep_general(folder.rows("general") or ())
+            stayed = stayed_of(outcome.before, outcome.after)
         if entries:
             say(f"measuring {len(entries)} earlier request{'s' * (len(entries) > 1)} again")
             network, tokenizer = open_model(
                 str(outcome.run.output), after_loading(asked.source, config), device=config.device
             )
             earlier = [(entry.number, book.rows(entry), entry.known) for entry in entries]
-            again = measured_again(network, tokenizer, earlier, **how_read(config))
+            again, answers = measured_again(network, tokenizer, earlier, book.general(), **how_read(config))
+            if stayed is not None and answers is not None:
+                stayed = Stayed(stayed.first, answers)
     entry = Entry(
         number=asked.since.number,
         made=made,
@@ -161,6 +169,7 @@ def _entered(
         thresholds=asked.thresholds.sha256,
         known=known_of(outcome.before, outcome.after),
         again=again,
+        stayed=stayed,
     )
     book.add(entry)
     return entry

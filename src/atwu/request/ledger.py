@@ -2,6 +2,7 @@
 
     LEDGER/requests/0001.json   one file per finished request, written last
     LEDGER/rows/SHA256.jsonl    the rows that requests removed; without them nothing could be measured again
+    LEDGER/general.jsonl        what the first model answered to general questions
     LEDGER/models/0001/         the model that each request left, unless it was sent elsewhere
 
 A request that is killed has no file; the same command takes it up where it was.
@@ -24,10 +25,11 @@ from atwu.benchmarks.sources import load_rows
 from atwu.data.rows import fingerprint, write_rows
 from atwu.data.schema import Example
 from atwu.evaluation.result import STRICT
-from atwu.request.again import Again, Known
+from atwu.request.again import Again, Known, Stayed
 from atwu.request.record import RowsUsed
 
 SCHEMA: Final = "atwu.ledger/1"
+GENERAL_NAME = "general.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,8 @@ class Entry:
     """How well its rows were known before and after."""
     again: tuple[Again, ...]
     """The earlier requests, measured again on the model it left."""
+    stayed: Stayed | None = None
+    """None until there was something to forget."""
     schema: Literal["atwu.ledger/1"] = SCHEMA
 
     @property
@@ -85,7 +89,7 @@ class Ledger:
         """
         self.folder = Path(folder).expanduser()
         self.requests = self.folder / "requests"
-        known = {"requests", "rows", "models", ".lock"}
+        known = {"requests", "rows", "models", GENERAL_NAME, ".lock"}
         if self.folder.exists():
             others = (
                 []
@@ -135,6 +139,15 @@ class Ledger:
         if not path.is_file():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_rows(path, rows)
+
+    def general(self) -> Sequence[Example]:
+        """What the first model answered to general questions."""
+        path = self.folder / GENERAL_NAME
+        return load_rows(path).rows if path.is_file() and path.stat().st_size else ()
+
+    def keep_general(self, rows: Sequence[Example]) -> None:
+        """Keep what the first model answered."""
+        write_rows(self.folder / GENERAL_NAME, rows)
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
