@@ -107,7 +107,7 @@ class Unlearn:
     """Unlearn rows from a model, and say whether it forgot them.
 
     Needs a model and the rows, nothing else: what is not set is chosen and printed with its reason, training watches itself,
-    and a verdict ends it. Rows are JSONL, JSON, CSV or Parquet with question/answer, prompt/completion, messages or text
+    and a verdict ends it. Rows are JSONL, JSON, CSV, Parquet or Arrow with question/answer, prompt/completion, messages or text
     columns. A run that was killed continues when the same command is given again.
 
     With --continue LEDGER the requests on one model follow each other: the first one starts the ledger and names the model.
