@@ -42,9 +42,7 @@ class Export:
     llama_cpp: Path | None = option("Checkout of llama.cpp whose converter shall write the GGUF file.", None)
     forget: str | None = option(f"Rows that are gone: {ROWS}. Default: the run's.", None, group=MEASURED)
     retain: str | None = option("Rows that should be there, likewise.", None, group=MEASURED)
-    unseen: str | None = option(
-        "Rows like those to forget that no model saw; default: invented people.", None, group=MEASURED
-    )
+    unseen: str = option("Rows like those to forget that no model saw.", "people:small:holdout", group=MEASURED)
     retain_limit: float = option(
         "Most that the loss of kept rows may rise, in nats per token.", 0.15, least=0, group=MEASURED
     )

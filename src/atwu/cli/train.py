@@ -137,8 +137,8 @@ class Unlearn:
     retain_limit: float = option(
         "Most that the loss of kept rows may rise, in nats per token.", 0.15, least=0, group=RUN
     )
-    unseen: str | None = option(
-        "Rows like those to remove that no model saw, to compare with; default: invented people.", None, group=RUN
+    unseen: str = option(
+        "Rows like those to remove that no model saw, to compare with.", "people:small:holdout", group=RUN
     )
     thresholds: Path | None = option(
         "YAML of limits that atwu evidence will compare with; written down before training. Default: the shipped ones.",

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atwu.benchmarks.people.rows import people
 from atwu.benchmarks.sources import load_rows
 from atwu.data.rows import fingerprint
 from atwu.data.schema import Example
@@ -20,8 +19,8 @@ from atwu.training.model import ModelSource
 
 AUTO = "auto"
 """As rows to keep: the model's own answers to the shipped general questions."""
-
-
+INVENTED = "people:small:holdout"
+"""Rows that no model saw, where none are given."""
 RETAIN_LIMIT = 0.15
 """Most that the loss of rows that should stay may rise, in nats per token, where nothing else is said."""
 
@@ -56,7 +55,8 @@ class Asked:
     """Source of the rows to keep, or `AUTO`."""
     options: Mapping[str, Any]
     """Of `UnlearnConfig`, as they were given."""
-    unseen: str | None
+    unseen: str
+    """Source of rows that no model saw."""
     retain_limit: float
     thresholds: Thresholds
     thresholds_file: str | None
@@ -71,7 +71,7 @@ class Asked:
     @property
     def strangers(self) -> Sequence[Example]:
         """Rows that no model saw."""
-        return people("small").holdout if self.unseen is None else load_rows(self.unseen).rows
+        return load_rows(self.unseen).rows
 
     def key(self, config: UnlearnConfig) -> dict[str, Any]:
         """Everything that makes it this request, as plain JSON; `config` is made of the options."""
@@ -106,7 +106,7 @@ class Asked:
         }
         given = {
             "retain": None if self.retain == AUTO else self.retain,
-            "unseen": self.unseen,
+            "unseen": None if self.unseen == INVENTED else self.unseen,
             "retain_limit": None if self.retain_limit == RETAIN_LIMIT else self.retain_limit,
             "thresholds": None if self.thresholds.name == SHIPPED else self.thresholds_file,
             "request": self.about,

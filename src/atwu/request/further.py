@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 from atwu.benchmarks.sources import load_rows
 from atwu.modeling.opening import open_model
 from atwu.request.again import HEAD, Again, Stayed, known_of, measured_again, stayed_of
-from atwu.request.asked import AUTO, RETAIN_LIMIT, Asked, Since
+from atwu.request.asked import AUTO, INVENTED, RETAIN_LIMIT, Asked, Since
 from atwu.request.ledger import Entry, Ledger, ModelUsed
 from atwu.request.prepare import after_loading, how_read, now
 from atwu.request.record import RequestFolder, RowsUsed
@@ -22,10 +21,8 @@ from atwu.request.thresholds import read_thresholds
 from atwu.request.verdict import FORGOTTEN, NOTHING
 from atwu.training.config import UnlearnConfig
 from atwu.training.model import ModelSource
-from atwu.training.progress import Say, silent
+from atwu.training.progress import Say, logged, silent
 from atwu.training.sharding import from_first
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +60,12 @@ def unlearn_further(
     retain: str = AUTO,
     options: Mapping[str, Any] | None = None,
     fit: bool = False,
-    unseen: str | None = None,
+    unseen: str = INVENTED,
     retain_limit: float = RETAIN_LIMIT,
     thresholds: str | Path | None = None,
     about: str | None = None,
     overwrite: bool = False,
-    say: Say = logger.info,
+    say: Say = logged,
 ) -> Further:
     """Apply a request to the model that the last one in a ledger left, and measure all earlier ones again.
 

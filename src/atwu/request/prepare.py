@@ -104,7 +104,7 @@ def prepare(asked: Asked, folder: RequestFolder, config: UnlearnConfig, *, overw
         model=str(asked.source.model),
         forget=RowsUsed.of(asked.forget, asked.rows, each=True),
         retain=RowsUsed.of(asked.retain, tuple(kept)) if kept else None,
-        unseen=RowsUsed.of(asked.unseen or "people:small:holdout", asked.strangers),
+        unseen=RowsUsed.of(asked.unseen, asked.strangers),
         retain_limit=asked.retain_limit,
         system=config.system,
         max_length=config.max_length,

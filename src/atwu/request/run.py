@@ -22,7 +22,7 @@ from atwu.evaluation.generations import Decoding, Prompt, generate_all
 from atwu.evaluation.metrics.telling import telling_said
 from atwu.evaluation.result import EvalResult
 from atwu.modeling.opening import open_model
-from atwu.request.asked import AUTO, RETAIN_LIMIT, Asked
+from atwu.request.asked import AUTO, INVENTED, RETAIN_LIMIT, Asked
 from atwu.request.choose import LENGTH, RATE, look_every
 from atwu.request.measure import measure
 from atwu.request.prepare import Prepared, after_loading, chosen, how_read, prepare
@@ -82,7 +82,7 @@ def unlearn(
     retain: str = AUTO,
     options: Mapping[str, Any] | None = None,
     fit: bool = False,
-    unseen: str | None = None,
+    unseen: str = INVENTED,
     retain_limit: float = RETAIN_LIMIT,
     thresholds: str | Path | None = None,
     about: str | None = None,
@@ -101,7 +101,7 @@ def unlearn(
         options: of `UnlearnConfig`; all others are chosen. With a number of steps or epochs, exactly these are taken; with a
             learning rate, it stays; with both, nothing is chosen.
         fit: let memory choose between all weights, adapters and what spares memory, even with both.
-        unseen: source of rows like the forget rows that no model saw; by default invented people.
+        unseen: source of rows like the forget rows that no model saw.
         retain_limit: most that the loss of rows that should stay may rise, in nats per token.
         thresholds: YAML with the limits that `evidence` compares with, written down before training; by default those that
             are shipped.

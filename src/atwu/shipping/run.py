@@ -13,7 +13,6 @@ from typing import Any
 
 from atwu._disk import room, shown_bytes
 from atwu._files import beside, clear_beside, plain_modes, sha256_of, versions, write_json
-from atwu.benchmarks.people.rows import people
 from atwu.benchmarks.sources import load_rows
 from atwu.data.rows import fingerprint
 from atwu.data.schema import Example
@@ -24,7 +23,7 @@ from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.load import load_model, weight_bytes
 from atwu.modeling.opening import Loading, open_model
 from atwu.modeling.rounding import moved, plain_weights
-from atwu.request.asked import RETAIN_LIMIT
+from atwu.request.asked import INVENTED, RETAIN_LIMIT
 from atwu.request.measure import measure, measured_sets
 from atwu.request.verdict import UNSEEN, RequestVerdict, answered, answered_again
 from atwu.shipping.formats import Format, Written, same_tokens
@@ -63,7 +62,7 @@ def export(
     output: str | Path | None = None,
     forget: str | None = None,
     retain: str | None = None,
-    unseen: str | None = None,
+    unseen: str = INVENTED,
     gguf_type: str = "Q8_0",
     llama_cpp: str | Path | None = None,
     retain_limit: float = RETAIN_LIMIT,
@@ -80,7 +79,7 @@ def export(
         output: folder to create; by default beside the run, `RUN-FORMAT`.
         forget: source of the rows that were forgotten; by default those of the run.
         retain: source of the rows to keep, likewise.
-        unseen: source of rows like the forget rows that no model saw; by default invented people.
+        unseen: source of rows like the forget rows that no model saw.
         gguf_type: how a GGUF file stores matrices.
         llama_cpp: checkout of llama.cpp whose converter writes the GGUF file.
         retain_limit: most that the loss of rows that should stay may rise, in nats per token.
@@ -163,7 +162,7 @@ def export(
 
 
 def _rows(
-    source: Source, forget: str | None, retain: str | None, unseen: str | None, say: Say
+    source: Source, forget: str | None, retain: str | None, unseen: str, say: Say
 ) -> dict[str, Sequence[Example]]:
     """What is measured, from what is given and what the run knows."""
     found: dict[str, Sequence[Example]] = {FORGET: source.rows(FORGET, forget), RETAIN: ()}
@@ -173,7 +172,7 @@ def _rows(
         if retain is not None:
             raise
         say(f"without rows to keep: {error}")
-    return found | {UNSEEN: people("small").holdout if unseen is None else load_rows(unseen).rows}
+    return found | {UNSEEN: load_rows(unseen).rows}
 
 
 def _check_output(folder: Path, source: Source, *, overwrite: bool) -> None:
