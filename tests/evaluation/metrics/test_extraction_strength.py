@@ -84,3 +84,10 @@ def test_one_teacher_forced_pass_equals_greedy_decoding() -> None:
             seen.append(strength)
     assert len(set(seen)) >= 6
     assert {0.0, 1.0} <= set(seen)
+
+
+def test_bad_input_is_refused() -> None:
+    for measure in (exact_memorization, lambda *given: extraction_strength(*given, floor=True)):
+        for wrong in ([5, 6, 7], [5], [LABELS]):
+            with pytest.raises(ValueError, match="aligned so that prediction t is for label t"):
+                measure(wrong, LABELS)

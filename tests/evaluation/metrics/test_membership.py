@@ -183,3 +183,16 @@ def test_asking_for_the_variance_changes_no_gradient(tiny_llama, batch) -> None:
 
     for left, right in zip(gradients(), gradients(entropy_temperature=1.0, variance=True), strict=True):
         assert torch.equal(left, right)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: min_k(LOGPS, k=0), "in \\(0, 1\\]"),
+        (lambda: min_k(LOGPS, k=40), "got 40"),
+        (lambda: min_k_plus_plus([-1.0], [-1.0, -2.0], [1.0]), "the same tokens"),
+    ],
+)
+def test_bad_input_is_refused(call, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -23,3 +23,9 @@ def test_edges() -> None:
     assert answer_probability(np.array([-1.0, -np.inf])) == 0.0
     assert answer_probability([1e-5]) == 1.0  # rounding of a log-softmax
     assert answer_probability([]) is None
+
+
+@pytest.mark.parametrize(("logps", "shown"), [([float("nan"), -1.0], "nan"), ([2.0], "2"), ([-9.0, 0.5], "0.5")])
+def test_what_is_no_log_probability_is_refused(logps: list[float], shown: str) -> None:
+    with pytest.raises(ValueError, match=f"up to 0, got {shown}"):
+        answer_probability(logps)

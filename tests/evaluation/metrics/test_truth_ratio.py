@@ -52,7 +52,20 @@ def test_probability_with_options() -> None:
     assert probability_with_options(0.0, []) == 0.0
 
 
-@pytest.mark.parametrize(("correct", "wrong"), [(0.5, [math.nan]), (math.nan, [1.0])])
-def test_nan_is_refused(correct, wrong) -> None:
-    with pytest.raises(ValueError, match="NaN"):
-        truth_ratio(correct, wrong)
+@pytest.mark.parametrize(
+    ("correct", "wrong", "mean", "message"),
+    [
+        (0.5, [], "geometric", "at least one false answer"),
+        (0.5, [math.nan], "geometric", "NaN"),
+        (math.nan, [1.0], "geometric", "NaN"),
+        (0.5, [1.0], "harmonic", "'geometric' or 'arithmetic'"),
+    ],
+)
+def test_bad_input_is_refused(correct, wrong, mean, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        truth_ratio(correct, wrong, mean=mean)
+
+
+def test_losses_are_no_probabilities() -> None:
+    with pytest.raises(ValueError, match="must lie in"):
+        probability_with_options(0.6, [1.2])

@@ -51,3 +51,9 @@ def test_forget_quality_of_equal_and_of_distant_ratios() -> None:
     assert far[0] == 1.0
     assert far[1] < 1e-20
     assert forget_quality(ratios + 5, ratios) == far
+
+
+@pytest.mark.parametrize("values", [[], [0.5, -0.1]])
+def test_what_has_no_harmonic_mean_is_refused(values) -> None:
+    with pytest.raises(ValueError, match="numbers >= 0, at least one"):
+        model_utility(values)

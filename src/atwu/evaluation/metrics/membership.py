@@ -93,6 +93,10 @@ def min_k_plus_plus(logps: ArrayLike, mu: ArrayLike, sigma2: ArrayLike, *, k: fl
     import numpy as np
 
     values, means, variances = (np.asarray(given, dtype=np.float64) for given in (logps, mu, sigma2))
+    if not values.shape == means.shape == variances.shape:
+        raise ValueError(
+            f"logps, mu and sigma2 must be about the same tokens, got {len(values)}, {len(means)}, {len(variances)}."
+        )
     return _mean_of_lowest((values - means) / np.sqrt(np.maximum(variances, _LEAST_VARIANCE)), k)
 
 
@@ -280,6 +284,8 @@ def _per_level(weights: FloatArray, place: NDArray[np.int64], levels: int) -> Fl
 def _mean_of_lowest(values: FloatArray, k: float) -> float | None:
     import numpy as np
 
+    if not 0 < k <= 1:
+        raise ValueError(f"k is a share of the tokens in (0, 1], got {k}.")
     if not values.size:
         return None
     count = max(1, math.floor(k * values.size))

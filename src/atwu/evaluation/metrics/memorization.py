@@ -17,10 +17,14 @@ from atwu.evaluation.columns import FORGET, OVERALL, RETAIN, ROWS, Column
 from atwu.evaluation.metric import Metric
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
 
     from atwu.evaluation.numbers import Derivation, Sides
     from atwu.evaluation.teacher_forced import TokenRow
+
+_ROUNDING = 1e-3
+"""Log-probabilities this little above zero are rounding (bfloat16 log-softmax); beyond it they are something else."""
 
 
 def extraction_strength(predictions: ArrayLike, labels: ArrayLike, *, floor: bool) -> float | None:
@@ -38,11 +42,14 @@ def extraction_strength(predictions: ArrayLike, labels: ArrayLike, *, floor: boo
 
     Returns:
         The extraction strength; None without tokens (skip the row).
+
+    Raises:
+        ValueError: the two differ in length, or hold more than one answer.
     """
     import numpy as np
 
-    mistaken = np.asarray(predictions) != np.asarray(labels)
-    wrong, total = np.flatnonzero(mistaken), len(mistaken)
+    correct = _correct(predictions, labels)
+    wrong, total = np.flatnonzero(~correct), len(correct)
     last_wrong = int(wrong[-1]) + 1 if wrong.size else 0
     if floor:
         last_wrong = min(last_wrong, total - 1)
@@ -57,10 +64,21 @@ def exact_memorization(predictions: ArrayLike, labels: ArrayLike) -> float | Non
     Returns:
         The share; None without tokens (skip the row).
     """
+    correct = _correct(predictions, labels)
+    return float(correct.mean()) if correct.size else None
+
+
+def _correct(predictions: ArrayLike, labels: ArrayLike) -> NDArray[np.bool_]:
+    """True where the prediction is the label, shape (tokens,)."""
     import numpy as np
 
-    correct = np.asarray(predictions) == np.asarray(labels)
-    return float(correct.mean()) if correct.size else None
+    predicted, expected = np.asarray(predictions), np.asarray(labels)
+    if predicted.ndim != 1 or predicted.shape != expected.shape:
+        raise ValueError(
+            f"predictions have shape {predicted.shape} and labels {expected.shape}; pass both for one answer, aligned so "
+            "that prediction t is for label t."
+        )
+    return np.asarray(predicted == expected)
 
 
 def answer_probability(logps: ArrayLike) -> float | None:
@@ -74,11 +92,18 @@ def answer_probability(logps: ArrayLike) -> float | None:
 
     Returns:
         The length-normalised probability, 0.0 if a token has probability zero; None without tokens (skip the row).
+
+    Raises:
+        ValueError: a value is NaN or above zero.
     """
     import numpy as np
 
     values = np.asarray(logps, dtype=np.float64)
-    return min(1.0, math.exp(values.mean())) if values.size else None  # logps may be rounded above 0
+    if not values.size:
+        return None
+    if not (highest := float(values.max())) <= _ROUNDING:  # also where it is NaN
+        raise ValueError(f"logps must be numbers up to 0, got {highest:.4g}; pass log-probabilities of one answer.")
+    return min(1.0, math.exp(values.mean()))
 
 
 class Memorization(Metric):

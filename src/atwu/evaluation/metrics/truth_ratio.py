@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 Mean = Literal["geometric", "arithmetic"]
 """How the probabilities of the false answers are averaged."""
 
+_ROUNDING = 1e-3
+"""A probability this little above one is rounding (bfloat16 log-softmax)."""
 _GUARD = 1e-10
 """Added to denominators, as open-unlearning does; published numbers contain it."""
 
@@ -43,15 +45,19 @@ def truth_ratio(correct_loss: float, wrong_losses: Sequence[float], *, mean: Mea
             the probabilities themselves (TOFU's own code). The arithmetic one is never smaller.
 
     Raises:
-        ValueError: a loss is NaN.
+        ValueError: no false answer, a loss that is NaN, or an unknown mean.
     """
     import numpy as np
 
     losses = np.asarray(wrong_losses, dtype=np.float64)
     if math.isnan(correct_loss) or bool(np.isnan(losses).any()):
         raise ValueError("a loss is NaN; check the model's weights.")
+    if not losses.size:
+        raise ValueError("the truth ratio needs at least one false answer; leave rows without any out of the mean.")
     if mean == "geometric":
         wrong_loss = float(losses.mean())
+    elif mean != "arithmetic":
+        raise ValueError(f"mean must be 'geometric' or 'arithmetic', got {mean!r}.")
     else:
         wrong_loss = -math.log(max(float(np.exp(-losses).mean()), np.finfo(np.float64).tiny))
     return math.exp(-wrong_loss) / (math.exp(-correct_loss) + _GUARD)
@@ -77,7 +83,13 @@ def probability_with_options(probability: float, wrong_probabilities: Sequence[f
     """`p / (p + sum_j p_j + 1e-10)`: the correct answer's share among its options (TOFU's real authors, world facts).
 
     Range [0, 1]; higher is better on rows to keep.
+
+    Raises:
+        ValueError: a number outside [0, 1].
     """
+    values = (probability, *wrong_probabilities)
+    if not all(0 <= value <= 1 + _ROUNDING for value in values):
+        raise ValueError(f"probabilities must lie in [0, 1], got {values}; pass exp(-loss), not the loss.")
     return probability / (sum((probability, *wrong_probabilities)) + _GUARD)
 
 
@@ -88,10 +100,14 @@ def model_utility(values: Sequence[T]) -> T:
     real authors and world facts. Range [0, 1], higher is better; 0 as soon as any value is 0. Of arrays of equal shape
     (bootstrap draws) it is taken element by element.
 
+    Raises:
+        ValueError: no values, or a negative one.
     """
     import numpy as np
 
     stacked = np.asarray(values, dtype=np.float64)
+    if not len(stacked) or bool((stacked < 0).any()):
+        raise ValueError(f"model utility is a harmonic mean of numbers >= 0, at least one, got {values}.")
     with np.errstate(divide="ignore", over="ignore"):
         mean: Any = len(stacked) / (1 / stacked).sum(axis=0)  # 1 / 0 is inf, and n / inf is 0
     if not np.ndim(mean):
