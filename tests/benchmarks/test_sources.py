@@ -233,15 +233,23 @@ class TestNames:
         with pytest.raises(ValueError, match="not a known source"):
             load_rows(name)
 
-    @pytest.mark.parametrize("name", ["people:tiny", "people:tiny:train", "people:tiny:forget:x"])
+    @pytest.mark.parametrize("name", ["people:tiny", "people:tiny:train", "people:tiny:train:3"])
     def test_people_names_are_checked(self, name):
-        with pytest.raises(ValueError, match="not people:SIZE:SPLIT; the splits are forget, retain, full, holdout"):
+        with pytest.raises(
+            ValueError, match=r"not people:SIZE:SPLIT\[:N\]; the splits are forget, retain, full, holdout"
+        ):
             load_rows(name)
 
     def test_people(self):
         from atwu.benchmarks.people.rows import people
 
         assert load_rows("people:tiny:forget", limit=3).rows == people("tiny").forget[:3]
+        assert load_rows("people:tiny:retain:5").rows == people("tiny").retain[:5]
+
+    @pytest.mark.parametrize("count", ["0", "73", "x", "", "1:2"])
+    def test_as_many_people_rows_as_there_are(self, count):
+        with pytest.raises(ValueError, match="from 1 to 72, got"):
+            load_rows(f"people:tiny:retain:{count}")
 
 
 class TestJoined:

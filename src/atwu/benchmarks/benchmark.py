@@ -25,6 +25,19 @@ class SourceRows:
     """What a reader should know, one sentence each."""
 
 
+def first_rows(name: str, rows: Rows, count: str | None) -> Rows:
+    """The first rows, as many as the name of their source ends with; None for all.
+
+    Raises:
+        ValueError: not a number, or more than there are.
+    """
+    if count is None:
+        return rows
+    if not count.isdecimal() or not 1 <= int(count) <= len(rows):
+        raise ValueError(f"{name!r}: its number of rows must be a whole number from 1 to {len(rows)}, got {count!r}.")
+    return rows[: int(count)]
+
+
 @dataclass(frozen=True, slots=True)
 class Benchmark:
     """Rows to unlearn and to keep, and rows to measure on."""

@@ -30,7 +30,7 @@ JOIN = " + "
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _SOURCES = (
-    f"a {', '.join(READERS)} file, people:SIZE:SPLIT (splits {', '.join(SPLITS)}), tofu:SPLIT[:N], "
+    f"a {', '.join(READERS)} file, people:SIZE:SPLIT[:N] (splits {', '.join(SPLITS)}), tofu:SPLIT[:N], "
     "rwku:SUBJECTS:KIND[:N], or a Hub data set org/name[:config[:split]]"
 )
 
@@ -59,7 +59,7 @@ def load_rows(source: str | Path, *, limit: int | None = None) -> LoadedRows:
     """Load and check the rows of a source.
 
     Args:
-        source: a file (.jsonl, .json, .csv, .parquet), `people:SIZE:SPLIT`, `tofu:SPLIT[:N]`,
+        source: a file (.jsonl, .json, .csv, .parquet), `people:SIZE:SPLIT[:N]`, `tofu:SPLIT[:N]`,
             `rwku:SUBJECTS:KIND[:N]`, a Hub data set `org/name[:config[:split]]`, or several of these with " + "
             between them. A path is always one file, as is a string that names an existing file.
         limit: read at most this many rows, from the first on; rows after them are not checked.

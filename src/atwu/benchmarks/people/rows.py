@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from atwu._reading import read_yaml
-from atwu.benchmarks.benchmark import SourceRows
+from atwu.benchmarks.benchmark import SourceRows, first_rows
 from atwu.data.schema import Example
 
 Texts = tuple[str, ...]
@@ -121,15 +121,16 @@ class PeopleRows:
 
 
 def people_rows(name: str) -> SourceRows:
-    """Rows of a source `people:SIZE:SPLIT`.
+    """Rows of a source `people:SIZE:SPLIT`, or of `people:SIZE:SPLIT:N` the first N.
 
     Raises:
-        ValueError: unknown size or split.
+        ValueError: unknown size or split, or not as many rows.
     """
-    parts = name.split(":")
-    if len(parts) != 3 or parts[2] not in SPLITS:
-        raise ValueError(f"{name!r} is not people:SIZE:SPLIT; the splits are {', '.join(SPLITS)}.")
-    return SourceRows(getattr(people(parts[1]), parts[2]), (), ())
+    parts = name.split(":", 3)
+    if len(parts) < 3 or parts[2] not in SPLITS:
+        raise ValueError(f"{name!r} is not people:SIZE:SPLIT[:N]; the splits are {', '.join(SPLITS)}.")
+    rows = getattr(people(parts[1]), parts[2])
+    return SourceRows(first_rows(name, rows, parts[3] if len(parts) == 4 else None), (), ())
 
 
 @functools.cache

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from atwu.benchmarks.benchmark import SourceRows
+from atwu.benchmarks.benchmark import SourceRows, first_rows
 from atwu.benchmarks.tables import DataSet, Published, Tables, open_tables
 from atwu.data.records import Record
 from atwu.data.rows import parse_row
@@ -86,9 +86,7 @@ def tofu_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
         **dict.fromkeys(KEPT_SPLITS, _kept),
     }
     found = readers.get(split, _retain)(split, tables)
-    if count is not None and count > len(found.rows):
-        raise ValueError(f"{name!r}: {split} has {len(found.rows)} rows; ask for at most that many.")
-    return replace(found, rows=found.rows[:count], warnings=(*found.warnings, *tables.ignored()))
+    return replace(found, rows=first_rows(name, found.rows, count), warnings=(*found.warnings, *tables.ignored()))
 
 
 def proxy_spans(row: Example) -> tuple[tuple[int, int], ...]:
@@ -115,16 +113,12 @@ def _words(text: str) -> set[str]:
     return {word.lower() for word in _WORD.findall(text)}
 
 
-def _parsed(name: str) -> tuple[str, int | None]:
+def _parsed(name: str) -> tuple[str, str | None]:
     prefix, _, rest = name.partition(":")
     split, colon, count = rest.partition(":")
     if prefix != "tofu" or split not in SPLITS:
         raise ValueError(f"{name!r} is not tofu:SPLIT or tofu:SPLIT:N; the splits are {', '.join(SPLITS)}.")
-    if not colon:
-        return split, None
-    if not count.isdecimal() or int(count) < 1:
-        raise ValueError(f"{name!r}: the number of rows must be a whole number of at least 1, got {count!r}.")
-    return split, int(count)
+    return split, count if colon else None
 
 
 def _forget(split: str, tables: Tables) -> SourceRows:
