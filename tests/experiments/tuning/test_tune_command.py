@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -69,21 +70,31 @@ def test_lines_of_a_study_are_tuned_apart_and_run_with_their_own_values(micro, t
     said = run("--study", str(study), *at, "--trials", "1", "--output", str(tmp_path / "tuned"))
     assert "2 lines x 1 trials at micro" in said
     assert f"atwu study run {study} --scale {micro}/micro.yaml --presets {tmp_path}/tuned" in said
-    found = {name: read_preset(tmp_path / "tuned" / f"{name}.yaml") for name in ("by_rarity", "satga")}
+    presets = (tmp_path / "tuned").glob("*.yaml")
+    found = {path.stem.rpartition("-")[0] or path.stem: read_preset(path) for path in presets}
     assert {preset.method for preset in found.values()} == {"satga"}
     assert found["by_rarity"].options["weighting"] == "rarity"
-    assert {preset.about["budget"] for preset in found.values()} == {"1 trials at micro"}
+    assert {preset.about["budget"] for preset in found.values()} == {"1 trial at micro"}
     done = run_here(
         "study", "run", str(study), *at, "--presets", str(tmp_path / "tuned"), "--output", str(tmp_path / "out")
     )
     assert done.exit_code == 0, done.output
-    assert "tuning: 1 trials at micro" in " ".join(done.output.split())
+    assert "tuning: 1 trial at micro" in " ".join(done.output.split())
     written = json.loads((tmp_path / "out" / "study.json").read_text())
     options = {line["label"]: line["options"] for line in written["variants"]}
     for label, name in (("by rarity", "by_rarity"), ("satga", "satga")):
         tuned = found[name].options
         assert options[label].items() >= {key: tuned[key] for key in ("learning_rate", "forget_weight", "beta")}.items()
     assert options["satga"]["beta"] == 2.5
+
+
+def test_without_optuna_nothing_is_taught(micro, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(
+        ImportError, match=r"optuna is needed here and is not installed; run: pip install 'atwu\[tune\]'"
+    ):
+        run("--method", "atwu", "--benchmark", "people", "--trials", "1", "--output", str(tmp_path / "out"))
+    assert not (tmp_path / "cache").exists()
 
 
 def test_what_is_tuned_is_named_once(micro, tmp_path):
@@ -166,7 +177,7 @@ def test_a_search_that_is_stopped_says_so(micro, tmp_path):
         ]
     )
     deadline = time.monotonic() + 120
-    while not list((tmp_path / "out" / "trials").rglob("eval.json")):
+    while not list((tmp_path / "out" / "trials").glob("*/[0-9]*/eval.json")):
         assert not search.ended(), search.said()
         assert time.monotonic() < deadline
         time.sleep(0.01)

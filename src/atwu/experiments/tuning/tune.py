@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from atwu._cache import short_hash
+from atwu._extras import require
 from atwu._names import lookup
 from atwu.experiments.queue import Queue
 from atwu.experiments.run import check_workers, run_config
@@ -211,7 +212,9 @@ def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say
     Raises:
         ValueError: a method that was named cannot be tuned with these rows, or is unknown to those who do the work, or settings
             cannot run.
+        ImportError: Optuna is not installed (extra `tune`).
     """
+    require("optuna", extra="tune")  # before a starting model is taught
     check_storage(storage_url(tuning.storage, tuning.folder))
     check_workers(queue, (line.method for line in tuning.lines), (line.options for line in tuning.lines), ())
     here, there = tuning.here, tuning.there
