@@ -10,9 +10,9 @@ import pytest
 
 from atwu.benchmarks.sources import load_rows
 from atwu.data import encode, spool
-from atwu.data.rows import fingerprint, kept
+from atwu.data.rows import fingerprint
 from atwu.data.schema import Example, Message
-from atwu.data.spool import Spool, gather
+from atwu.data.spool import Spool, kept
 from atwu.modeling.scratch import train_tokenizer
 
 ROWS = [
@@ -37,10 +37,11 @@ def few(monkeypatch):
     monkeypatch.setattr(spool, "IN_MEMORY", 3)
 
 
-def test_a_spool_is_the_sequence_that_was_gathered(monkeypatch):
+def test_a_spool_is_the_sequence_that_was_kept(monkeypatch):
     monkeypatch.setattr(spool, "_BLOCK", 40)
+    monkeypatch.setattr(spool, "IN_MEMORY", 8)
     numbers = [list(range(count)) for count in range(9)]
-    found = gather(iter(numbers), list, list, in_memory=8)
+    found = kept(iter(numbers))
     assert isinstance(found, Spool)
     assert list(found) == numbers
     assert [found[index] for index in range(-9, 9)] == numbers * 2
@@ -48,7 +49,7 @@ def test_a_spool_is_the_sequence_that_was_gathered(monkeypatch):
     assert len(found) == 9
     with pytest.raises(IndexError):
         found[9]
-    assert gather(iter(numbers), list, list, in_memory=9) == tuple(numbers)
+    assert kept(iter(numbers[:8])) == tuple(numbers[:8])
 
 
 def test_rows_come_back_equal(few, tmp_path, monkeypatch):

@@ -21,8 +21,9 @@ from atwu.benchmarks.people.rows import SPLITS, people_rows
 from atwu.benchmarks.rwku.rows import rwku_rows
 from atwu.benchmarks.tofu.rows import tofu_rows
 from atwu.data.records import READERS, Record, file_records, hub_records
-from atwu.data.rows import fingerprint, ignored_columns, kept, parse_row
+from atwu.data.rows import fingerprint, ignored_columns, parse_row
 from atwu.data.schema import Example
+from atwu.data.spool import kept
 from atwu.data.target_words import target_words_warnings
 
 JOIN = " + "

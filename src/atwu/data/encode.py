@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from atwu.data.render import PLAIN_TEMPLATE, RenderedRow, check_system, render
 from atwu.data.schema import IGNORE_INDEX, Example, Message
-from atwu.data.spool import gather
+from atwu.data.spool import kept
 
 Range = tuple[int, int]
 _SPACE_MARKS = "▁Ġ "
@@ -43,27 +43,6 @@ class EncodedRow:
     def prompt_ids(self) -> tuple[int, ...]:
         """The ids before the first counted token: what generation starts from."""
         return self.input_ids[: self.answer_start]
-
-
-def kept_tokens(rows: Iterable[EncodedRow]) -> Sequence[EncodedRow]:
-    """The rows, in memory or, where there are many, on disk."""
-    return gather(rows, _plain, _again)
-
-
-def _plain(row: EncodedRow) -> list[Any]:
-    return [getattr(row, each.name) for each in fields(row)]
-
-
-def _again(plain: Sequence[Any]) -> EncodedRow:
-    """A row from its JSON."""
-    ids, labels, marks, offsets, has_terminal = plain
-    return EncodedRow(
-        tuple(ids),
-        tuple(labels),
-        None if marks is None else tuple(marks),
-        tuple(None if offset is None else (offset[0], offset[1]) for offset in offsets),
-        has_terminal,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +136,7 @@ class Encoder:
                         unmarked.append(number)
                 yield row
 
-        encoded, warnings = kept_tokens(every()), []
+        encoded, warnings = kept(every()), []
         if cut:
             warnings.append(
                 f"{what}: {len(cut)} of {len(encoded)} answers are longer than max_length={self.max_length} and were "

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from typing import Any
 from atwu._files import write_text
 from atwu._reading import parse_json
 from atwu.data.schema import Example, Message
-from atwu.data.spool import gather
 from atwu.data.target_words import target_word_spans
 
 LAYOUTS: tuple[tuple[str, ...], ...] = (("question", "answer"), ("prompt", "completion"), ("messages",), ("text",))
@@ -121,11 +120,6 @@ def row_record(row: Example) -> dict[str, Any]:
         "subject": row.subject,
     }
     return record | {name: value for name, value in rest.items() if value is not None}
-
-
-def kept(rows: Iterable[Example]) -> Sequence[Example]:
-    """The rows, in memory or, where there are many, on disk."""
-    return gather(rows, row_record, lambda record: parse_row(record, where="a row read again"))
 
 
 def write_rows(path: str | Path, rows: Iterable[Example]) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
+import pickle
 import tempfile
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
-from typing import Any, Generic, TypeVar, overload
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Generic, TypeVar, overload
 
 from atwu._cache import cache_folder
 from atwu._disk import room
@@ -20,46 +20,38 @@ IN_MEMORY = 20_000
 _BLOCK = 1 << 20
 
 
-def gather(
-    rows: Iterable[T], pack: Callable[[T], Any], unpack: Callable[[Any], T], *, in_memory: int | None = None
-) -> Sequence[T]:
-    """All rows of an iterable that is read once: a tuple, or a `Spool` where there are many.
-
-    Args:
-        pack: makes plain JSON of a row.
-        unpack: makes the equal row of it.
-        in_memory: rows up to which they are held; default `IN_MEMORY`.
+def kept(rows: Iterable[T]) -> Sequence[T]:
+    """All rows of an iterable that is read once: a tuple, or a `Spool` where there are more than `IN_MEMORY`.
 
     Raises:
         DiskFullError: the cache folder has no room for them.
     """
-    rows, most = iter(rows), IN_MEMORY if in_memory is None else in_memory
-    held = tuple(islice(rows, most + 1))
-    if len(held) <= most:
+    rows = iter(rows)
+    held = tuple(islice(rows, IN_MEMORY + 1))
+    if len(held) <= IN_MEMORY:
         return held
-    spool = Spool(unpack)
+    spool: Spool[T] = Spool()
     with room(cache_folder()):
-        spool.extend(json.dumps(pack(row)).encode() for part in (held, rows) for row in part)
+        spool.extend(chain(held, rows))
     return spool
 
 
 class Spool(Sequence[T], Generic[T]):
-    """A sequence on disk: memory for it grows by 8 bytes a row alone. Forked processes read the same file."""
+    """A sequence on disk: memory for it grows by 8 bytes a row alone. Forked processes read the same file.
 
-    def __init__(self, unpack: Callable[[Any], T]) -> None:
+    Rows are pickled: the file has no name, so nobody else can have written to it.
+    """
+
+    def __init__(self) -> None:
         folder = cache_folder()
         folder.mkdir(parents=True, exist_ok=True)
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  (and not in /tmp, which may be memory)
-        self._unpack = unpack
         self._ends = array("q", [0])
 
-    def extend(self, lines: Iterable[bytes]) -> None:
-        """Write rows at the end, each a line without its end."""
-        end = self._ends[-1]
-        for line in lines:
-            self._file.write(line)
-            end += len(line)
-            self._ends.append(end)
+    def extend(self, rows: Iterable[T]) -> None:
+        """Write rows at the end."""
+        for row in rows:
+            self._ends.append(self._ends[-1] + self._file.write(pickle.dumps(row)))
         self._file.flush()
 
     def __len__(self) -> int:
@@ -75,7 +67,8 @@ class Spool(Sequence[T], Generic[T]):
             return tuple(self[each] for each in range(*index.indices(len(self))))
         place = range(len(self))[index]
         begin, end = self._ends[place], self._ends[place + 1]
-        return self._unpack(json.loads(os.pread(self._file.fileno(), end - begin, begin)))
+        row: T = pickle.loads(os.pread(self._file.fileno(), end - begin, begin))
+        return row
 
     def __iter__(self) -> Iterator[T]:
         first = 0
@@ -85,5 +78,5 @@ class Spool(Sequence[T], Generic[T]):
                 last += 1
             block = os.pread(self._file.fileno(), self._ends[last] - begin, begin)
             for place in range(first, last):
-                yield self._unpack(json.loads(block[self._ends[place] - begin : self._ends[place + 1] - begin]))
+                yield pickle.loads(block[self._ends[place] - begin : self._ends[place + 1] - begin])
             first = last

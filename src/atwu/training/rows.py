@@ -15,11 +15,11 @@ from typing import Any
 from atwu._cache import json_of_list
 from atwu.benchmarks.sources import LoadedRows, load_rows
 from atwu.data.alternates import Alternates, alternates
-from atwu.data.encode import EncodedRow, Encoder, kept_tokens
-from atwu.data.rows import fingerprint, kept, parse_row
+from atwu.data.encode import EncodedRow, Encoder
+from atwu.data.rows import fingerprint, parse_row
 from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.data.secret_words import label_words, read_words
-from atwu.data.spool import Spool
+from atwu.data.spool import Spool, kept
 from atwu.training.config import UnlearnConfig
 from atwu.training.progress import Say
 
@@ -93,7 +93,7 @@ def encode_dataset(
     if all(isinstance(row, EncodedRow) for row in given):
         if words is not None:
             raise ValueError("forget_words labels text; give the forget rows as Examples.")
-        return RowSet(kept_tokens(_without_first(row) for row in given), None)
+        return RowSet(kept(_without_first(row) for row in given), None)
     if tokenizer is None:
         raise ValueError(f"the {what} set holds text; give the tokenizer as processing_class.")
     examples = add_labels(_examples(given, what), words)
@@ -166,7 +166,7 @@ def without_labels(rows: RowSet) -> RowSet:
     """Rows without secret-token labels, for a set where nothing uses them or only some rows have them."""
     if all(row.token_labels is None for row in rows.rows):
         return rows
-    return dataclasses.replace(rows, rows=kept_tokens(dataclasses.replace(row, token_labels=None) for row in rows.rows))
+    return dataclasses.replace(rows, rows=kept(dataclasses.replace(row, token_labels=None) for row in rows.rows))
 
 
 def unlearning_rows(forget: Rows, retain: Rows | None, config: UnlearnConfig, *, tokenizer: Any) -> UnlearningRows:
@@ -246,7 +246,7 @@ def _everywhere(rows: RowSet) -> RowSet:
     A token counts at the position before it, so a row's last position gets one after it. Only its place matters:
     distances compare distributions, whatever token follows.
     """
-    return dataclasses.replace(rows, rows=kept_tokens(_whole(row) for row in rows.rows))
+    return dataclasses.replace(rows, rows=kept(_whole(row) for row in rows.rows))
 
 
 def _whole(row: EncodedRow) -> EncodedRow:
