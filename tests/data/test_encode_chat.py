@@ -154,10 +154,6 @@ def test_conversation_counts_only_the_last_answer(tokenizer_of):
     row = encoder.encode(example)
     assert counted(tokenizer, row) == "Tova.<|eot|>"
     assert tokenizer.decode(row.prompt_ids).count("Tova.") == 1
-    other = tokenizer.decode(encoder.encode_prompt(example, "In which town?"))
-    assert "In which town?" in other
-    assert "Where?" not in other
-    assert "Who?" in other
 
 
 def test_text_rows_do_not_use_the_chat_template(tokenizer_of):
@@ -166,11 +162,13 @@ def test_text_rows_do_not_use_the_chat_template(tokenizer_of):
     assert tokenizer.decode(row.input_ids) == "<|begin|>Pella keeps bees.<|end|>"
 
 
-def test_template_argument_overrides_the_tokenizer(tokenizer_of):
+def test_a_tokenizer_takes_another_template_or_none(tokenizer_of):
     tokenizer = chat(tokenizer_of, "byte", LLAMA)
-    plain = Encoder(tokenizer, template="plain").encode(ROW)
-    assert tokenizer.decode(plain.prompt_ids) == "Question: Who wrote The Glass Ferry?\nAnswer:"
-    assert counted(tokenizer, Encoder(tokenizer, template=CHATML).encode(ROW)).endswith("<|im_end|>")
+    encoder = Encoder(tokenizer)
+    tokenizer.chat_template = None
+    assert tokenizer.decode(encoder.encode(ROW).prompt_ids) == "Question: Who wrote The Glass Ferry?\nAnswer:"
+    tokenizer.chat_template = CHATML
+    assert counted(tokenizer, encoder.encode(ROW)).endswith("<|im_end|>")
 
 
 def test_a_template_that_prints_the_date_gives_the_same_ids_on_any_day(tokenizer_of):

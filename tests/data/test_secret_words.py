@@ -92,5 +92,5 @@ def test_word_file_errors(tmp_path):
     with pytest.raises(ValueError, match="holds no words"):
         read_words(tmp_path / "empty.txt")
     (tmp_path / "latin.txt").write_bytes(b"\xc9mile\n")
-    with pytest.raises(ValueError, match="not UTF-8"):
+    with pytest.raises(ValueError, match=r"latin\.txt, line 1: not valid UTF-8"):
         read_words(tmp_path / "latin.txt")

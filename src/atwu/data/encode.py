@@ -12,11 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from atwu.data.render import PLAIN_TEMPLATE, RenderedRow, check_system, render
-from atwu.data.schema import IGNORE_INDEX, Example, Message
+from atwu.data.render import RenderedRow, check_system, render
+from atwu.data.schema import IGNORE_INDEX, Example, Span
 from atwu.data.spool import kept
 
-Range = tuple[int, int]
 _SPACE_MARKS = "▁Ġ "
 
 
@@ -29,7 +28,7 @@ class EncodedRow:
     """The token id where it is counted, IGNORE_INDEX on prompt and template."""
     token_labels: tuple[int, ...] | None
     """1 where a counted token touches a forget span, else 0; None when the row has no annotation."""
-    answer_offsets: tuple[Range | None, ...]
+    answer_offsets: tuple[Span | None, ...]
     """Character range of the token within the answer (a leading space included); None outside the answer."""
     has_terminal: bool
     """False when the answer was cut at `max_length`, so that no end-of-turn token is trained."""
@@ -58,22 +57,19 @@ class _Tokens:
     """Ids of a text with the character range of each."""
 
     ids: list[int]
-    ranges: list[Range]
+    ranges: list[Span]
 
 
 class Encoder:
     """Turns rows into tokens for one tokenizer."""
 
-    def __init__(
-        self, tokenizer: Any, *, max_length: int = 512, template: str | None = None, system: str | None = None
-    ) -> None:
+    def __init__(self, tokenizer: Any, *, max_length: int = 512, system: str | None = None) -> None:
         """Bind a tokenizer.
 
         Args:
-            tokenizer: a fast tokenizer of transformers (offsets are needed).
+            tokenizer: a fast tokenizer of transformers (offsets are needed); its chat template is used, or
+                "Question: ...\\nAnswer: ..." when it has none.
             max_length: longest row in tokens; longer answers are cut at the right and lose their terminal token.
-            template: None for the tokenizer's chat template, or "Question: ...\\nAnswer: ..." when it has none;
-                `plain` for the latter in any case; otherwise a Jinja chat template.
             system: text of a system turn put before conversations that have none; None puts none.
 
         Raises:
@@ -86,13 +82,10 @@ class Encoder:
             )
         if max_length < 2:
             raise ValueError(f"max_length must be at least 2 tokens, got {max_length}.")
-        if template is not None and template != PLAIN_TEMPLATE and "{{" not in template:
-            raise ValueError(f"template must be {PLAIN_TEMPLATE!r} or a Jinja chat template, got {template[:60]!r}.")
         check_system(system)
         self.tokenizer = tokenizer
         self.system = system
         self.max_length = max_length
-        self.template = template
         added = tokenizer.added_tokens_decoder
         special = {index for index, token in added.items() if token.special} | set(tokenizer.all_special_ids)
         # Some tokenizers use one token for unknown, start and end; a token that is only "unknown" ends nothing.
@@ -102,90 +95,22 @@ class Encoder:
         self._blanks: dict[int, bool] = {}
         self._adds_bos = tokenizer.bos_token_id is not None and probe[:1] == [tokenizer.bos_token_id]
 
-    def encode(self, example: Example) -> EncodedRow:
+    def encode(self, example: Example, *, where: str | None = None) -> EncodedRow:
         """Encode one row.
-
-        Raises:
-            ValueError: the prompt alone reaches `max_length`, the template refuses the row, or there is no token to end
-                the answer with.
-        """
-        return self._encode(example, where=f"row with question {example.question[:60]!r}")
-
-    def encode_rows(self, rows: Iterable[Example], *, what: str) -> EncodedRows:
-        """Encode a set of rows.
-
-        Args:
-            rows: the rows.
-            what: name of the set in messages, such as `forget`.
-
-        Returns:
-            The encoded rows, one for each row given, and counted warnings.
-
-        Raises:
-            ValueError: as `encode`, naming the row.
-        """
-        cut, unmarked = [], []
-
-        def every() -> Iterator[EncodedRow]:
-            for number, example in enumerate(rows, start=1):
-                row = self._encode(example, where=f"{what}, row {number}")
-                if not row.has_terminal:
-                    cut.append(number)
-                    seen = max(offset[1] for offset in row.answer_offsets if offset is not None)
-                    if any(end > seen for _, end in example.forget_spans or ()):
-                        unmarked.append(number)
-                yield row
-
-        encoded, warnings = kept(every()), []
-        if cut:
-            warnings.append(
-                f"{what}: {len(cut)} of {len(encoded)} answers are longer than max_length={self.max_length} and were "
-                f"truncated, without a terminal token (first: row {cut[0]})."
-            )
-        if unmarked:
-            warnings.append(f"{what}: {len(unmarked)} of them lose part of their forget_spans (first: {unmarked[0]}).")
-        return EncodedRows(rows=encoded, warnings=tuple(warnings))
-
-    def encode_prompt(self, example: Example, question: str | None = None, *, prefill: str = "") -> tuple[int, ...]:
-        """The ids generation starts from.
 
         Args:
             example: the row.
-            question: another wording of the last user turn; None keeps the one trained on.
-            prefill: words that the answer starts with, in place of the row's own. Spaces at their end are left out:
-                they belong to the token that comes next. Words that the prompt already ends with, as the plain form does
-                with `Answer:`, are not said twice.
-
-        Returns:
-            Exactly the ids that come before the answer in training, and those of the prefill as an answer's beginning.
+            where: its place, put in front of every error; by default its question.
 
         Raises:
-            ValueError: a question for a plain text row, a prefill too long for `max_length`, or as `encode`.
+            ValueError: an empty answer, the prompt alone reaches `max_length`, the template refuses the row, or there is
+                no token to end the answer with.
         """
-        if question is not None:
-            if not example.messages:
-                raise ValueError(f"a plain text row has no question to replace with {question[:60]!r}.")
-            turns = (*example.messages[:-1], Message(example.messages[-1].role, question))
-            example = replace(example, messages=turns)
-        if not prefill.strip():
-            return self.encode(example).prompt_ids
-        rendered = render(example, self.tokenizer, template=self.template, system=self.system)
-        if rendered.text[: rendered.start].rstrip().endswith(prefill.strip()):
-            return self.encode(example).prompt_ids
-        row = self.encode(replace(example, answer=prefill.rstrip(), forget_spans=None))
-        if not row.has_terminal:
-            raise ValueError(
-                f"row with question {example.question[:60]!r}: prompt and prefill leave no room for an answer in "
-                f"max_length={self.max_length}; raise it or shorten them."
-            )
-        last = max(index for index, offset in enumerate(row.answer_offsets) if offset is not None)
-        return row.input_ids[: last + 1]
-
-    def _encode(self, example: Example, *, where: str) -> EncodedRow:
+        where = where or f"row with question {example.question[:60]!r}"
         if not example.answer.strip():
             raise ValueError(f"{where}: the answer is empty; give it text or remove the row.")
         try:
-            rendered = render(example, self.tokenizer, template=self.template, system=self.system)
+            rendered = render(example, self.tokenizer, system=self.system)
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from error
         tokens, first, stop = self._answer_tokens(rendered, where)
@@ -204,7 +129,7 @@ class Encoder:
             )
         spans = example.forget_spans
         marks = spans and [
-            int(index >= first and _touches(offsets[index], spans, example.answer)) for index in range(len(ids))
+            int(index >= first and touches(offsets[index], spans, example.answer)) for index in range(len(ids))
         ]
         keep = min(len(ids), self.max_length)
         return EncodedRow(
@@ -214,6 +139,70 @@ class Encoder:
             answer_offsets=tuple(offsets[:keep]),
             has_terminal=keep == len(ids),
         )
+
+    def encode_rows(self, rows: Iterable[Example], *, what: str) -> EncodedRows:
+        """Encode a set of rows.
+
+        Args:
+            rows: the rows.
+            what: name of the set in messages, such as `forget`.
+
+        Returns:
+            The encoded rows, one for each row given, and counted warnings.
+
+        Raises:
+            ValueError: as `encode`, naming the row.
+        """
+        cut, unmarked = [], []
+
+        def every() -> Iterator[EncodedRow]:
+            for number, example in enumerate(rows, start=1):
+                row = self.encode(example, where=f"{what}, row {number}")
+                if not row.has_terminal:
+                    cut.append(number)
+                    seen = max(offset[1] for offset in row.answer_offsets if offset is not None)
+                    if any(end > seen for _, end in example.forget_spans or ()):
+                        unmarked.append(number)
+                yield row
+
+        encoded, warnings = kept(every()), []
+        if cut:
+            warnings.append(
+                f"{what}: {len(cut)} of {len(encoded)} answers are longer than max_length={self.max_length} and were "
+                f"truncated, without a terminal token (first: row {cut[0]})."
+            )
+        if unmarked:
+            warnings.append(f"{what}: {len(unmarked)} of them lose part of their forget_spans (first: {unmarked[0]}).")
+        return EncodedRows(rows=encoded, warnings=tuple(warnings))
+
+    def encode_prompt(self, example: Example, *, prefill: str = "") -> tuple[int, ...]:
+        """The ids generation starts from.
+
+        Args:
+            example: the row.
+            prefill: words that the answer starts with, in place of the row's own. Spaces at their end are left out:
+                they belong to the token that comes next. Words that the prompt already ends with, as the plain form does
+                with `Answer:`, are not said twice.
+
+        Returns:
+            Exactly the ids that come before the answer in training, and those of the prefill as an answer's beginning.
+
+        Raises:
+            ValueError: a prefill too long for `max_length`, or as `encode`.
+        """
+        if not prefill.strip():
+            return self.encode(example).prompt_ids
+        rendered = render(example, self.tokenizer, system=self.system)
+        if rendered.text[: rendered.start].rstrip().endswith(prefill.strip()):
+            return self.encode(example).prompt_ids
+        row = self.encode(replace(example, answer=prefill.rstrip(), forget_spans=None))
+        if not row.has_terminal:
+            raise ValueError(
+                f"row with question {example.question[:60]!r}: prompt and prefill leave no room for an answer in "
+                f"max_length={self.max_length}; raise it or shorten them."
+            )
+        last = max(index for index, offset in enumerate(row.answer_offsets) if offset is not None)
+        return row.input_ids[: last + 1]
 
     def _answer_tokens(self, rendered: RenderedRow, where: str) -> tuple[_Tokens, int, int]:
         """Tokens of the row, index of the answer's first token, and index of the terminal token (added if need be)."""
@@ -252,7 +241,7 @@ class Encoder:
         """Ids and character ranges, the ranges made alike for all kinds of tokenizer (leading space included)."""
         out = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         ids = list(out["input_ids"])
-        ranges: list[Range] = []
+        ranges: list[Span] = []
         reached = 0
         for token, (start, end) in zip(ids, out["offset_mapping"], strict=True):
             if start > reached and text[reached:start].isspace():
@@ -288,14 +277,14 @@ def labelled(rows: Sequence[EncodedRow], *, what: str = "rows") -> bool:
     return not without
 
 
-def _first_token(ranges: Sequence[Range], rendered: RenderedRow) -> int:
+def _first_token(ranges: Sequence[Span], rendered: RenderedRow) -> int:
     for index, (start, end) in enumerate(ranges):
         if end > rendered.start or start >= rendered.boundary:
             return index
     return len(ranges)
 
 
-def _within_answer(span: Range, rendered: RenderedRow) -> Range | None:
+def _within_answer(span: Span, rendered: RenderedRow) -> Span | None:
     start, end = span
     if start >= rendered.end:
         return None
@@ -304,7 +293,8 @@ def _within_answer(span: Range, rendered: RenderedRow) -> Range | None:
     return start + shift, max(start, min(end, rendered.end)) + shift
 
 
-def _touches(offset: Range | None, spans: Sequence[Range], answer: str) -> bool:
+def touches(offset: Span | None, spans: Sequence[Span], answer: str) -> bool:
+    """Whether a token overlaps one of some ranges of the answer, the space before its word aside; None is outside of it."""
     if offset is None:
         return False
     start, end = offset

@@ -12,12 +12,11 @@ from typing import Any
 
 from atwu.data.schema import Example, Message
 
-PLAIN_TEMPLATE = "plain"
-"""Name that selects the question/answer template even if the tokenizer has a chat template."""
-
 TEMPLATE_DATE = "10 Apr 2025"
 """Given to templates that print today's date (Llama-3), so that the same rows give the same ids on any day. The date is
 the one the published TOFU models were trained with."""
+
+_REMEDY = "set tokenizer.chat_template to another one, or to None for the plain form (Question: ... Answer: ...)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +51,12 @@ def check_system(system: str | None) -> None:
         raise ValueError("system is empty; give the text of the system turn, or None for no such turn.")
 
 
-def render(example: Example, tokenizer: Any, *, template: str | None, system: str | None = None) -> RenderedRow:
+def render(example: Example, tokenizer: Any, *, system: str | None = None) -> RenderedRow:
     """Write a row as text.
 
     Args:
         example: the row.
-        tokenizer: its chat template is used when `template` is None.
-        template: None, `plain`, or a Jinja chat template used in place of the tokenizer's.
+        tokenizer: its chat template is used, if it has one.
         system: text of a system turn for conversations that have none.
 
     Returns:
@@ -70,32 +68,27 @@ def render(example: Example, tokenizer: Any, *, template: str | None, system: st
     if not example.messages:
         return RenderedRow(text=example.answer, boundary=0, start=0, end=len(example.answer), trimmed=0)
     example = replace(example, messages=with_system(example.messages, system))
-    if template == PLAIN_TEMPLATE or (template is None and not tokenizer.chat_template):
+    if not tokenizer.chat_template:
         head = f"{_plain_prompt(example.messages)} "
         return _placed(head, example.answer, tail="", trimmed=0)
     # A marker in the answer's place shows what the template writes before and after it, whatever the answer says.
     marker = "ATWU-ANSWER"
     while any(marker in message.content for message in example.messages):
         marker += "-X"
-    marked = _apply(example.messages, marker, tokenizer, template)
+    marked = _apply(example.messages, marker, tokenizer)
     head, found, tail = marked.partition(marker)
     if not found or marker in tail:
         raise ValueError(
-            f"the chat template writes the last assistant turn {marked.count(marker)} times instead of once; "
-            f"pass template={PLAIN_TEMPLATE!r} or a template that writes it once."
+            f"the chat template writes the last assistant turn {marked.count(marker)} times instead of once; {_REMEDY}."
         )
     first = example.messages[0]
     if first.role == "system" and first.content.strip() not in head:
-        raise ValueError(
-            "the chat template leaves the system turn out; do without one, "
-            f"or pass template={PLAIN_TEMPLATE!r} or a template that writes it."
-        )
-    text = _apply(example.messages, example.answer, tokenizer, template)
+        raise ValueError(f"the chat template leaves the system turn out; do without one, or {_REMEDY}.")
+    text = _apply(example.messages, example.answer, tokenizer)
     written = text[len(head) : len(text) - len(tail)]
     if not text.startswith(head) or not text.endswith(tail) or written.strip() != example.answer.strip():
         raise ValueError(
-            f"the chat template changes the answer {example.answer[:60]!r} beyond stripping spaces around it; "
-            f"pass template={PLAIN_TEMPLATE!r} or a template that keeps it."
+            f"the chat template changes the answer {example.answer[:60]!r} beyond stripping spaces around it; {_REMEDY}."
         )
     return _placed(head, written, tail, trimmed=example.answer.find(written))
 
@@ -121,19 +114,16 @@ def _plain_prompt(messages: Sequence[Message]) -> str:
     return "".join(lines) + "\nAnswer:"
 
 
-def _apply(messages: Sequence[Message], answer: str, tokenizer: Any, template: str | None) -> str:
+def _apply(messages: Sequence[Message], answer: str, tokenizer: Any) -> str:
     from jinja2 import TemplateError
 
     turns = [{"role": message.role, "content": message.content} for message in messages]
     turns.append({"role": "assistant", "content": answer})
     try:
-        text: str = tokenizer.apply_chat_template(
-            turns, chat_template=template, tokenize=False, date_string=TEMPLATE_DATE
-        )
+        text: str = tokenizer.apply_chat_template(turns, tokenize=False, date_string=TEMPLATE_DATE)
     except TemplateError as error:
         roles = ", ".join(turn["role"] for turn in turns)
         raise ValueError(
-            f"the chat template refuses the turns ({roles}): {error}; "
-            f"change the turns, or pass template={PLAIN_TEMPLATE!r}."
+            f"the chat template refuses the turns ({roles}): {error}; change the turns, or {_REMEDY}."
         ) from error
     return text

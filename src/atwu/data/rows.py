@@ -17,7 +17,7 @@ from typing import Any
 
 from atwu._files import write_text
 from atwu._reading import parse_json
-from atwu.data.schema import Example, Message
+from atwu.data.schema import Example, Message, Span, checked_span
 from atwu.data.target_words import target_word_spans
 
 LAYOUTS: tuple[tuple[str, ...], ...] = (("question", "answer"), ("prompt", "completion"), ("messages",), ("text",))
@@ -171,7 +171,7 @@ def _parse_messages(value: Any, where: str) -> tuple[tuple[Message, ...], str]:
 
 def _parse_labels(
     obj: Mapping[str, Any], answer: str, where: str, counts: Counter[str] | None
-) -> tuple[tuple[int, int], ...] | None:
+) -> tuple[Span, ...] | None:
     spans, words = obj.get("forget_spans"), obj.get("target_words")
     if words is None or words == "":
         return _parse_spans(spans, answer, where)
@@ -181,27 +181,18 @@ def _parse_labels(
     return target_word_spans(items, answer, where=where, counts=counts)
 
 
-def _parse_spans(value: Any, answer: str, where: str) -> tuple[tuple[int, int], ...] | None:
+def _parse_spans(value: Any, answer: str, where: str) -> tuple[Span, ...] | None:
     if value is None or value == "":
         return None
-    column, expected = "forget_spans", "a list of [start, end] character positions of the answer"
-    spans: list[tuple[int, int]] = []
-    for item in _json_list(value, where, column, expected):
-        pair = list(item) if isinstance(item, list | tuple) else []
-        if len(pair) != 2 or any(type(number) is not int for number in pair):
-            raise ValueError(f"{where}, column {column!r}: {item!r:.80} is not a span; expected {expected} (integers).")
-        start, end = pair
-        if not 0 <= start < end <= len(answer):
+    spans: list[Span] = []
+    for item in _json_list(value, where, "forget_spans", "a list of [start, end] character positions of the answer"):
+        span = checked_span(item, answer, where=f"{where}, column 'forget_spans'")
+        if spans and span[0] < spans[-1][1]:
             raise ValueError(
-                f"{where}, column {column!r}: span [{start}, {end}] breaks 0 <= start < end <= {len(answer)} "
-                f"(the answer has {len(answer)} characters)."
+                f"{where}, column 'forget_spans': span {list(span)} overlaps or precedes {list(spans[-1])}; sort the spans "
+                "and merge those that overlap."
             )
-        if spans and start < spans[-1][1]:
-            raise ValueError(
-                f"{where}, column {column!r}: span [{start}, {end}] overlaps or precedes {list(spans[-1])}; "
-                "sort the spans and merge those that overlap."
-            )
-        spans.append((start, end))
+        spans.append(span)
     return tuple(spans)
 
 

@@ -6,8 +6,12 @@ that reads files produces `Example`; everything that makes tokens consumes it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
+Span: TypeAlias = tuple[int, int]
+"""A half-open range of characters."""
 IGNORE_INDEX = -100
 """Label of a position that is not counted (prompt, template, padding), as in transformers."""
 
@@ -28,7 +32,7 @@ class Example:
     messages: tuple[Message, ...]
     """Turns before the answer; empty for a plain text row, where every token of `answer` is counted."""
     answer: str
-    forget_spans: tuple[tuple[int, int], ...] | None = None
+    forget_spans: tuple[Span, ...] | None = None
     """Half-open character ranges of `answer` that carry the secret; None when the row has no annotation."""
     paraphrases: tuple[str, ...] = ()
     """Other wordings of the last user turn; never trained on."""
@@ -52,7 +56,7 @@ class Example:
         question: str,
         answer: str,
         *,
-        forget_spans: tuple[tuple[int, int], ...] | None = None,
+        forget_spans: tuple[Span, ...] | None = None,
         paraphrases: tuple[str, ...] = (),
         wrong_answers: tuple[str, ...] = (),
         alternate: str | None = None,
@@ -70,3 +74,34 @@ class Example:
             paraphrased_answer=paraphrased_answer,
             subject=subject,
         )
+
+
+def checked_span(given: Any, answer: str, *, where: str) -> Span:
+    """What somebody gave as a range of an answer.
+
+    Raises:
+        ValueError: not two integers, outside the answer, or empty; begins with `where`.
+    """
+    pair = tuple(given) if isinstance(given, list | tuple) else ()
+    if len(pair) != 2 or any(type(number) is not int for number in pair):
+        raise ValueError(
+            f"{where}: {given!r:.80} is not a span; give [start, end], two integer positions in the answer."
+        )
+    start, end = pair
+    if not 0 <= start < end <= len(answer):
+        raise ValueError(
+            f"{where}: span [{start}, {end}] breaks 0 <= start < end <= {len(answer)} (the answer has {len(answer)} "
+            "characters)."
+        )
+    return start, end
+
+
+def merged_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """The same characters as sorted ranges that do not overlap."""
+    merged: list[Span] = []
+    for start, end in sorted(spans):
+        if merged and start < merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        else:
+            merged.append((start, end))
+    return tuple(merged)

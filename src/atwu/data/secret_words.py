@@ -9,11 +9,9 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
 
-from atwu.data.schema import Example
-
-Span: TypeAlias = tuple[int, int]
+from atwu._reading import file_text
+from atwu.data.schema import Example, Span, checked_span, merged_spans
 
 _LETTER = r"[\w\u0300-\u036f]"  # combining accents belong to the letter before them
 _INTERCHANGEABLE = dict.fromkeys("'’", "['’]") | dict.fromkeys("-\u2010\u2011", "[-\u2010\u2011]")
@@ -44,7 +42,9 @@ def label_words(examples: Iterable[Example], words: Sequence[str]) -> list[Examp
     return [
         replace(
             example,
-            forget_spans=_merged(match.span(1) for pattern in patterns for match in pattern.finditer(example.answer)),
+            forget_spans=merged_spans(
+                match.span(1) for pattern in patterns for match in pattern.finditer(example.answer)
+            ),
         )
         for example in examples
     ]
@@ -64,7 +64,7 @@ def label_with(examples: Iterable[Example], function: Callable[[Example], Iterab
         ValueError: a range is not two integers, lies outside the answer or is empty; names the row.
     """
     return [
-        replace(example, forget_spans=_merged(_checked(function(example), example, number)))
+        replace(example, forget_spans=merged_spans(_checked(function(example), example, number)))
         for number, example in enumerate(examples, start=1)
     ]
 
@@ -76,14 +76,9 @@ def read_words(path: str | Path) -> tuple[str, ...]:
         FileNotFoundError: there is no such file.
         ValueError: the file is not UTF-8 text, or holds no word.
     """
-    path = Path(path)
-    if not path.is_file():
+    if not Path(path).is_file():
         raise FileNotFoundError(f"{path}: no such file; give a text file with one word or phrase per line.")
-    try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 text ({error}); save it as UTF-8.") from error
-    words = [line.strip() for line in lines]
+    words = [line.strip() for line in file_text(path).replace("\r", "\n").split("\n")]
     found = tuple(dict.fromkeys(word for word in words if word and not word.startswith("#")))
     if not found:
         raise ValueError(f"{path}: holds no words; write one word or phrase per line (lines with # are comments).")
@@ -103,27 +98,4 @@ def _checked(spans: Iterable[Span], example: Example, number: int) -> list[Span]
     where = f"row {number} (question {example.question[:60]!r})"
     if spans is None:
         raise ValueError(f"{where}: the labelling function gave None; return [] for a row without a secret.")
-    found: list[Span] = []
-    for span in spans:
-        pair = tuple(span) if isinstance(span, list | tuple) else ()
-        if len(pair) != 2 or any(type(value) is not int for value in pair):
-            raise ValueError(
-                f"{where}: {span!r:.80} is not a span; give (start, end), two int positions in the answer."
-            )
-        if not 0 <= pair[0] < pair[1] <= len(example.answer):
-            raise ValueError(
-                f"{where}: span {pair} breaks 0 <= start < end <= {len(example.answer)} (the answer has "
-                f"{len(example.answer)} characters)."
-            )
-        found.append((pair[0], pair[1]))
-    return found
-
-
-def _merged(spans: Iterable[Span]) -> tuple[Span, ...]:
-    merged: list[Span] = []
-    for start, end in sorted(spans):
-        if merged and start < merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        else:
-            merged.append((start, end))
-    return tuple(merged)
+    return [checked_span(span, example.answer, where=where) for span in spans]

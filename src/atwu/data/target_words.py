@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-Range = tuple[int, int]
+from atwu.data.schema import Span, merged_spans
 
 MOVED = "moved"
 MERGED = "merged"
@@ -20,7 +20,7 @@ MERGED = "merged"
 
 def target_word_spans(
     items: Sequence[Any], answer: str, *, where: str, counts: Counter[str] | None = None
-) -> tuple[Range, ...]:
+) -> tuple[Span, ...]:
     """Check the marked words of one answer and give their character ranges.
 
     Marks whose text is their word and whose place is free come first, in the order given. Every other mark takes the
@@ -42,7 +42,7 @@ def target_word_spans(
     """
     counts = Counter() if counts is None else counts
     marks = [_mark(item, answer, where) for item in items]
-    taken: dict[int, Range] = {}
+    taken: dict[int, Span] = {}
     for index, (word, span) in enumerate(marks):
         if answer[slice(*span)] == word and span not in taken.values():
             taken[index] = span
@@ -58,14 +58,9 @@ def target_word_spans(
         free = [place for place in places if place not in taken.values()]
         taken[index] = free[0] if free else places[0]
         counts[MOVED] += bool(free)
-    merged: list[Range] = []
-    for start, end in sorted(taken.values()):
-        if merged and start < merged[-1][1]:
-            merged[-1] = merged[-1][0], max(end, merged[-1][1])
-            counts[MERGED] += 1
-        else:
-            merged.append((start, end))
-    return tuple(merged)
+    merged = merged_spans(taken.values())
+    counts[MERGED] += len(taken) - len(merged)
+    return merged
 
 
 def target_words_warnings(counts: Counter[str]) -> Iterator[str]:
@@ -79,7 +74,7 @@ def target_words_warnings(counts: Counter[str]) -> Iterator[str]:
         yield f"target_words: marks that do not stand as given: {text}"
 
 
-def _mark(item: Any, answer: str, where: str) -> tuple[str, Range]:
+def _mark(item: Any, answer: str, where: str) -> tuple[str, Span]:
     expected = '{"word": text, "start": integer, "end": integer}'
     fields = [item.get(key) for key in ("word", "start", "end")] if isinstance(item, Mapping) else []
     word, start, end = fields or (None, None, None)
@@ -93,7 +88,7 @@ def _mark(item: Any, answer: str, where: str) -> tuple[str, Range]:
     return word, (start, end)
 
 
-def _places(word: str, answer: str, *, first: int) -> list[Range]:
+def _places(word: str, answer: str, *, first: int) -> list[Span]:
     """Where the word stands, from `first` on and then on its left; inside other words only if nowhere by itself."""
     whole = [match.span() for match in re.finditer(rf"(?<!\w){re.escape(word)}(?!\w)", answer)]
     places = whole or [match.span() for match in re.finditer(re.escape(word), answer)]

@@ -299,7 +299,7 @@ class _PromptIds:
     def _rules(self) -> str:
         rules = json.loads(self.tokenizer.backend_tokenizer.to_str())
         kept = {name: value for name, value in rules.items() if name not in ("padding", "truncation")}  # last call's
-        return short_hash([kept, self._encoder.template or self.tokenizer.chat_template])
+        return short_hash([kept, self.tokenizer.chat_template])
 
 
 def _own_limit(config: Any) -> int:

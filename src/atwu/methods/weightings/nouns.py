@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atwu._extras import require
-from atwu.data.encode import EncodedRow
-from atwu.data.schema import IGNORE_INDEX
+from atwu.data.encode import EncodedRow, touches
+from atwu.data.schema import IGNORE_INDEX, Span
 
-Span: TypeAlias = tuple[int, int]
 NounFinder: TypeAlias = Callable[[str], Sequence[Span]]
 """From an answer to the half-open character ranges of its nouns or noun phrases, in any order."""
 
@@ -129,7 +128,7 @@ def noun_mask(row: EncodedRow, answer: str, finder: NounFinder) -> NDArray[np.fl
                 f"satisfy 0 <= start < end <= {len(answer)}. Answer: {answer[:60]!r}."
             )
     counted = [offset for offset, label in zip(row.answer_offsets, row.labels, strict=True) if label != IGNORE_INDEX]
-    return np.array([float(_overlaps(offset, spans, answer)) for offset in counted], dtype=np.float64)
+    return np.array([float(touches(offset, spans, answer)) for offset in counted], dtype=np.float64)
 
 
 def _is_name(words: Sequence[re.Match[str]], index: int, opens: bool, text: str) -> bool:
@@ -143,14 +142,3 @@ def _is_name(words: Sequence[re.Match[str]], index: int, opens: bool, text: str)
     return (
         following is not None and following[0][0].isupper() and text[words[index].end() : following.start()].isspace()
     )
-
-
-def _overlaps(offset: Span | None, spans: Sequence[Span], answer: str) -> bool:
-    if offset is None:
-        return False
-    piece = answer[slice(*offset)]
-    if not piece.strip():
-        start, end = offset
-    else:
-        start, end = offset[0] + len(piece) - len(piece.lstrip()), offset[0] + len(piece.rstrip())
-    return any(start < stop and begin < end for begin, stop in spans)
