@@ -79,13 +79,12 @@ class Lines:
         desc: str,
         unit: str,
         initial: int = 0,
-        every: float = EVERY,
         file: TextIO | None,
     ) -> None:
         self.total, self.n, self.desc, self.unit = total, initial, desc, unit
         self.disable = False
         """Closed, as tqdm calls it."""
-        self._rows, self._initial, self._every, self._file = rows, initial, every, file
+        self._rows, self._initial, self._file = rows, initial, file
         self._begun = self._told = time.monotonic()
         self._after = ""
         self._write(f"{desc}: {total - initial} {unit}{'' if total - initial == 1 else 's'}")
@@ -94,7 +93,7 @@ class Lines:
         """So many more are done."""
         self.n += n
         now = time.monotonic()
-        if now - self._told < self._every or self.n >= self.total:
+        if now - self._told < EVERY or self.n >= self.total:
             return
         self._told = now
         gone, done = now - self._begun, self.n - self._initial

@@ -151,7 +151,7 @@ def test_pickled_and_foreign_adapters_are_refused(adapter_folder):
     with pytest.raises(ValueError, match="type PROMPT_TUNING; only LoRA"):
         check_model_name(name)
     (adapter_folder / "adapter_config.json").write_text("{")
-    with pytest.raises(ValueError, match="not valid JSON"):
+    with pytest.raises(ValueError, match="invalid JSON"):
         check_model_name(name)
 
 

@@ -89,17 +89,15 @@ def test_extreme_logits_stay_finite():
 
 
 def test_never_holds_more_logits_than_allowed(monkeypatch):
-    from atwu.modeling import head as module
-
     seen = []
-    original = module._block_logits
+    original = OutputHead.logits
 
     def spy(*args):
         logits = original(*args)
         seen.append(logits.numel())
         return logits
 
-    monkeypatch.setattr(module, "_block_logits", spy)
+    monkeypatch.setattr(OutputHead, "logits", spy)
     states, weight, _, targets = problem(torch.float32, tokens=50, vocab=1000)
     target_logps(states, OutputHead(weight), targets, block_elements=2000).logps.sum().backward()
     assert max(seen) <= 2000

@@ -49,13 +49,9 @@ class Recipe:
     @property
     def options(self) -> dict[str, Option]:
         """Every option that counts here: numbers first, then settings, each in the order of the parts."""
-        found = {option.name: option for part in self.parts for option in options_of(part) if self._counts(option)}
+        taken = _taken(self.parts, learned=self.scores is not None, retained=self.retainer is not None)
+        found = {name: options[-1] for name, options in taken.items()}
         return dict(sorted(found.items(), key=lambda entry: not entry[1].number))
-
-    def _counts(self, option: Option) -> bool:
-        if option.name == "retain_weight" and self.retainer is None:
-            return False
-        return self.scores is not None or not option.learned
 
     @property
     def values(self) -> dict[str, float]:
@@ -219,10 +215,10 @@ def recipe(
     )
 
 
-def _taken(classes: Iterable[type[Part]], *, learned: bool, retained: bool) -> dict[str, list[Option]]:
+def _taken(parts: Iterable[Part | type[Part]], *, learned: bool, retained: bool) -> dict[str, list[Option]]:
     """Every option that counts under some parts, as each part that takes it has it."""
     found: dict[str, list[Option]] = {}
-    for part in classes:
+    for part in parts:
         for option in options_of(part):
             if (learned or not option.learned) and (retained or option.name != "retain_weight"):
                 found.setdefault(option.name, []).append(option)

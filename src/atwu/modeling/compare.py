@@ -8,7 +8,7 @@ which is exact, or from its logits.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from atwu.modeling.head import OutputHead
+from atwu.modeling.head import OutputHead, blocks
 
 BLOCK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 24}
 """Logits compared at once, by kind of device (8 MiB and 64 MiB in float32; a distance holds about ten such tensors).
@@ -37,7 +37,7 @@ class Teacher:
     def logps(self, span: slice, device: torch.device, dtype: torch.dtype) -> Tensor:
         """Log-probabilities of some tokens, (tokens, vocabulary), from a matrix product in `dtype`."""
         states = self.states[span].to(device)
-        return _log_softmax(states if self.head is None else self.head.finish(self.head.product(states, dtype)))
+        return _log_softmax(states if self.head is None else self.head.logits(states, dtype))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +131,8 @@ class _Compare(torch.autograd.Function):
     ) -> Tensor:
         head, ready = _cast(OutputHead(weight, bias, scale, softcap), dtype), comparisons.ready(dtype)
         values = [
-            ready.of(_log_softmax(head.finish(head.product(hidden[span], dtype))), span, dtype)
-            for span in _spans(hidden.shape[0], block)
+            ready.of(_log_softmax(head.logits(hidden[span], dtype)), span, dtype)
+            for span in blocks(hidden.shape[0], block)
         ]
         ctx.save_for_backward(hidden, weight, bias)
         ctx.comparisons, ctx.scale, ctx.softcap, ctx.dtype, ctx.block = comparisons, scale, softcap, dtype, block
@@ -149,7 +149,7 @@ class _Compare(torch.autograd.Function):
         d_hidden = torch.empty_like(hidden) if need_hidden else None
         d_weight = torch.zeros_like(weight, dtype=wide) if need_weight else None
         d_bias = torch.zeros_like(bias, dtype=wide) if need_bias else None
-        for span in _spans(hidden.shape[0], ctx.block):
+        for span in blocks(hidden.shape[0], ctx.block):
             product = head.product(hidden[span], ctx.dtype)
             with torch.enable_grad():
                 product.requires_grad_()
@@ -170,11 +170,6 @@ class _Compare(torch.autograd.Function):
 
 def _cast(head: OutputHead, dtype: torch.dtype) -> OutputHead:
     return dataclasses.replace(head, weight=head.weight.to(dtype))
-
-
-def _spans(size: int, block: int) -> Iterator[slice]:
-    for start in range(0, size, block):
-        yield slice(start, min(start + block, size))
 
 
 def _accumulate(dtype: torch.dtype) -> torch.dtype:

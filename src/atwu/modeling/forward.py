@@ -95,11 +95,10 @@ def forward_tokens(
     arranged = lay_out(checked, packed=packed)
     questions = Questions(predictions, entropy_temperature, variance, tuple(comparisons), layer, stop)
     answers = run_pass(model, arranged, abilities, questions)
-    out = answers.head
+    out, distances = answers.head, answers.distances
     results, first = [], 0
-    for batch, own, predicting, distance in zip(
-        checked, arranged.own, arranged.predicting, answers.distances, strict=True
-    ):
+    compared = comparisons or (None,) * len(checked)
+    for batch, own, predicting, comparison in zip(checked, arranged.own, arranged.predicting, compared, strict=True):
         mask, span = batch.mask, slice(first, first + own.shape[0])
         first += own.shape[0]
         results.append(
@@ -112,7 +111,7 @@ def forward_tokens(
                 states=answers.states,
                 own=own,
                 predicting=predicting,
-                distance=None if distance is None else _spread(distance, mask),
+                distance=None if comparison is None or distances is None else _spread(distances[span], mask),
                 layer_states=None if answers.layer_states is None else answers.layer_states[own],
             )
         )

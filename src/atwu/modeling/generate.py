@@ -87,7 +87,7 @@ def generate(
                 config=partial(_config, ends, do_sample=False, num_beams=1, use_cache=True, pad_token_id=pad),
                 ends=ends,
                 pad=pad,
-                noise=partial(_noise, [seeds[row] for row in rows], temperature, ends) if temperature else None,
+                noise=partial(_GumbelNoise, [seeds[row] for row in rows], temperature, ends) if temperature else None,
             )
             for row, tokens in zip(rows, generated, strict=True):
                 outputs[row] = _until_end(tokens[: caps[row]], ends)
@@ -119,22 +119,24 @@ def _seeds(temperature: float, noise_seeds: Sequence[int] | None, count: int) ->
     return noise_seeds
 
 
-def _noise(
-    seeds: Sequence[int], temperature: float, ends: frozenset[int], places: Sequence[int], width: int
-) -> _GumbelNoise:
-    """That of some rows of a batch."""
-    return _GumbelNoise([seeds[place] for place in places], temperature, width, ends)
-
-
 class _GumbelNoise:
     """Logits processor after which taking the most probable token is sampling.
 
     Noise is counter-based (Philox) and made on the CPU: that of a position needs none of the positions before it, and
     is the same on every device.
+
+    Args:
+        seeds: of all rows of a batch.
+        temperature: what logits are divided by.
+        ends: end tokens.
+        places: the rows that are still there.
+        width: of their prompts.
     """
 
-    def __init__(self, seeds: Sequence[int], temperature: float, width: int, ends: frozenset[int]) -> None:
-        self.seeds = seeds
+    def __init__(
+        self, seeds: Sequence[int], temperature: float, ends: frozenset[int], places: Sequence[int], width: int
+    ) -> None:
+        self.seeds = [seeds[place] for place in places]
         self.temperature = temperature
         self.width = width
         self.ends = torch.tensor(sorted(ends), dtype=torch.long)

@@ -44,6 +44,12 @@ class OutputHead:
         logits = logits if self.scale == 1.0 else logits * self.scale
         return logits if self.softcap is None else self.softcap * torch.tanh(logits / self.softcap)
 
+    def logits(self, states: Tensor, dtype: torch.dtype, rows: slice = slice(None)) -> Tensor:
+        """Logits of some rows of the vocabulary, from a matrix product in `dtype`; in float32 or better."""
+        bias = None if self.bias is None else self.bias[rows]
+        part = OutputHead(self.weight[rows], bias, self.scale, self.softcap)
+        return part.finish(part.product(states, dtype))
+
     def frozen(self) -> OutputHead:
         """A copy without gradient, of a layer that is going to change."""
         bias = None if self.bias is None else self.bias.detach().clone()
@@ -137,25 +143,10 @@ def describe_head(layer: nn.Module, config: Any) -> OutputHead:
     return OutputHead(weight, bias, scale, float(softcap) if softcap else None)
 
 
-def _blocks(size: int, block: int) -> Iterator[tuple[int, int]]:
+def blocks(size: int, block: int) -> Iterator[slice]:
+    """A range cut into pieces of `block`, the last one shorter."""
     for start in range(0, size, block):
-        yield start, min(start + block, size)
-
-
-def _block_logits(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, span: tuple[int, int], scale: float, softcap: float | None
-) -> Tensor:
-    """Logits of one slice of the vocabulary, in at least float32; `hidden` is already in the product's dtype."""
-    start, stop = span
-    logits = hidden @ weight[start:stop].to(hidden.dtype).T
-    logits = logits if logits.dtype == torch.float64 else logits.float()
-    if bias is not None:
-        logits += bias[start:stop]
-    if scale != 1.0:
-        logits *= scale
-    if softcap is not None:
-        logits = softcap * torch.tanh(logits / softcap)
-    return logits
+        yield slice(start, min(start + block, size))
 
 
 class _TargetLogps(torch.autograd.Function):
@@ -174,7 +165,7 @@ class _TargetLogps(torch.autograd.Function):
         temperature: float | None,
         variance: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
-        n = hidden.shape[0]
+        n, head = hidden.shape[0], OutputHead(weight, bias, scale, softcap)
         with torch.autocast(hidden.device.type, enabled=False):
             states = hidden.to(dtype)
             acc_dtype = torch.float64 if dtype == torch.float64 else torch.float32
@@ -183,12 +174,12 @@ class _TargetLogps(torch.autograd.Function):
             total = hidden.new_zeros(n, dtype=acc_dtype)
             best = hidden.new_zeros(n, dtype=torch.long) if predictions else None
             tempered = _Tempered.start(chosen, temperature, variance) if temperature is not None else None
-            for span in _blocks(weight.shape[0], block):
-                logits = _block_logits(states, weight, bias, span, scale, softcap)
+            for span in blocks(weight.shape[0], block):
+                logits = head.logits(states, dtype, span)
                 _gather_targets(chosen, logits, targets, span)
                 block_peak, block_best = logits.max(dim=-1)
                 if best is not None:
-                    best = torch.where(block_peak > peak, block_best + span[0], best)
+                    best = torch.where(block_peak > peak, block_best + span.start, best)
                 new_peak = torch.maximum(peak, block_peak)
                 if tempered is not None:
                     tempered.add(logits, peak, new_peak)
@@ -209,6 +200,7 @@ class _TargetLogps(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: FunctionCtx) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, targets, log_total = ctx.saved_tensors
+        head = OutputHead(weight, bias, ctx.scale, ctx.softcap)
         need_hidden, need_weight, need_bias = ctx.needs_input_grad[0], ctx.needs_input_grad[1], ctx.needs_input_grad[2]
         with torch.autocast(hidden.device.type, enabled=False):
             states = hidden.to(ctx.dtype)
@@ -216,12 +208,12 @@ class _TargetLogps(torch.autograd.Function):
             d_hidden = torch.zeros_like(states, dtype=log_total.dtype) if need_hidden else None
             d_weight = torch.empty_like(weight) if need_weight else None
             d_bias = torch.empty_like(bias) if need_bias else None
-            for span in _blocks(weight.shape[0], ctx.block):
+            for span in blocks(weight.shape[0], ctx.block):
                 slope = None
-                if span[1] == weight.shape[0] and ctx.last is not None:
+                if span.stop == weight.shape[0] and ctx.last is not None:
                     share, ctx.last = ctx.last, None
                 else:
-                    logits = _block_logits(states, weight, bias, span, ctx.scale, ctx.softcap)
+                    logits = head.logits(states, ctx.dtype, span)
                     slope = None if ctx.softcap is None else 1 - (logits / ctx.softcap) ** 2
                     share = logits.sub_(log_total[:, None]).exp_()
                 # d logp / d logit = 1[target] - softmax, times the incoming gradient.
@@ -232,13 +224,13 @@ class _TargetLogps(torch.autograd.Function):
                 if ctx.scale != 1.0:
                     d_logits *= ctx.scale
                 if d_bias is not None:
-                    d_bias[span[0] : span[1]] = d_logits.sum(dim=0)
+                    d_bias[span] = d_logits.sum(dim=0)
                 d_logits = d_logits.to(ctx.dtype)
-                rows = weight[span[0] : span[1]].to(ctx.dtype)
+                rows = weight[span].to(ctx.dtype)
                 if d_hidden is not None:
                     d_hidden += d_logits @ rows
                 if d_weight is not None:
-                    d_weight[span[0] : span[1]] = d_logits.T @ states
+                    d_weight[span] = d_logits.T @ states
         d_hidden = d_hidden.to(hidden.dtype) if d_hidden is not None else None
         return (d_hidden, d_weight, d_bias, *(None,) * 8)
 
@@ -277,16 +269,16 @@ class _Tempered:
         return (self.second / self.total - (self.moment / self.total) ** 2).clamp(min=0)
 
 
-def _inside(targets: Tensor, span: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    rows = ((targets >= span[0]) & (targets < span[1])).nonzero().squeeze(-1)
-    return rows, targets[rows] - span[0]
+def _inside(targets: Tensor, span: slice) -> tuple[Tensor, Tensor]:
+    rows = ((targets >= span.start) & (targets < span.stop)).nonzero().squeeze(-1)
+    return rows, targets[rows] - span.start
 
 
-def _gather_targets(chosen: Tensor, logits: Tensor, targets: Tensor, span: tuple[int, int]) -> None:
+def _gather_targets(chosen: Tensor, logits: Tensor, targets: Tensor, span: slice) -> None:
     rows, columns = _inside(targets, span)
     chosen[rows] = logits[rows, columns]
 
 
-def _scatter_targets(d_logits: Tensor, grad: Tensor, targets: Tensor, span: tuple[int, int]) -> None:
+def _scatter_targets(d_logits: Tensor, grad: Tensor, targets: Tensor, span: slice) -> None:
     rows, columns = _inside(targets, span)
     d_logits[rows, columns] += grad[rows]

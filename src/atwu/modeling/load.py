@@ -16,6 +16,7 @@ import torch
 from atwu._extras import require
 from atwu._manifest import check_as_written
 from atwu._names import did_you_mean
+from atwu._reading import read_json
 from atwu.modeling.adapters import merged, quiet_peft, unmergeable
 from atwu.modeling.named import model_source
 from atwu.modeling.rounding import QUANTIZATIONS, as_stored, check_quantization, quantization_config, quiet_bitsandbytes
@@ -259,10 +260,7 @@ def _is_path(name: str) -> bool:
 
 def _adapter_settings(name: str) -> dict[str, Any]:
     path = Path(name) / ADAPTER_CONFIG
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not valid JSON: {error}.") from error
+    settings = read_json(path)
     if not isinstance(settings, dict):
         raise ValueError(f"{path} must hold a JSON object, got {type(settings).__name__}.")
     return settings

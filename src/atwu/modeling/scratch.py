@@ -14,6 +14,8 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from atwu._names import lookup
+
 PAD, BOS, EOS = "<|pad|>", "<|bos|>", "<|eos|>"
 SPECIAL_TOKENS = (PAD, BOS, EOS)
 """In the order of their ids, 0 to 2."""
@@ -113,8 +115,5 @@ def scratch_model(shape: str | ScratchShape, *, seed: int = 0) -> LlamaForCausal
 
 def scratch_shape(shape: str | ScratchShape) -> ScratchShape:
     """Look up a named shape; an explicit one passes through."""
-    if isinstance(shape, ScratchShape):
-        return shape
-    if shape not in SHAPES:
-        raise ValueError(f"unknown scratch shape {shape!r}; choose one of {', '.join(SHAPES)}.")
-    return SHAPES[shape]
+    found: ScratchShape = shape if isinstance(shape, ScratchShape) else lookup("scratch shape", shape, SHAPES)
+    return found

@@ -72,8 +72,8 @@ class Answers:
     states: Tensor
     """Final hidden states without gradient, (slots, hidden), valid at counted tokens and the ones before them."""
     head: HeadOutputs
-    distances: tuple[Tensor | None, ...]
-    """For each batch, the distance at each of its counted tokens."""
+    distances: Tensor | None
+    """What the comparisons measured at each token, 0 in batches without one; None without any."""
     layer_states: Tensor | None
     """Output of the asked for layer with gradient, (slots, hidden)."""
 
@@ -132,22 +132,18 @@ def _at_the_head(states: Tensor, head: OutputHead, arranged: Layout, questions: 
     if questions.stop:
         # Zeros that still hang on the graph: data parallelism looks for the parameters behind the returned tensor.
         nothing = HeadOutputs((chosen[:, :1] * 0).sum(dim=1).float(), None, None)
-        return Answers(states.detach(), nothing, (None,) * len(arranged.targets), None)
-    comparisons = _comparisons(arranged, questions)
+        return Answers(states.detach(), nothing, None, None)
     wants_more = questions.predictions or questions.entropy_temperature is not None
-    if not any(comparisons):
-        return Answers(states.detach(), _targets(chosen, head, targets, questions), (None,) * len(comparisons), None)
+    if not any(questions.comparisons):
+        return Answers(states.detach(), _targets(chosen, head, targets, questions), None, None)
     sizes = [where.shape[0] for where in arranged.predicting]
     starts = [sum(sizes[:index]) for index in range(len(sizes))]
     places = [slice(start, start + size) for start, size in zip(starts, sizes, strict=True)]
-    together = Comparisons(targets, tuple(zip(places, comparisons, strict=True)))
+    together = Comparisons(targets, tuple(zip(places, questions.comparisons, strict=True)))
     # Log-probabilities and distances come from the same logits, which are computed once.
-    logps, values = compare(chosen, head, together).unbind(dim=1)
+    logps, distances = compare(chosen, head, together).unbind(dim=1)
     with torch.no_grad():
         more = _targets(chosen, head, targets, questions) if wants_more else HeadOutputs(logps, None, None)
-    distances = tuple(
-        None if comparison is None else values[place] for place, comparison in zip(places, comparisons, strict=True)
-    )
     return Answers(states.detach(), dataclasses.replace(more, logps=logps), distances, None)
 
 
@@ -162,21 +158,16 @@ def _targets(states: Tensor, head: OutputHead, targets: Tensor, questions: Quest
     )
 
 
-def _comparisons(arranged: Layout, questions: Questions) -> tuple[Comparison | None, ...]:
-    return questions.comparisons or (None,) * len(arranged.predicting)
-
-
 def _lined_up(answers: Answers) -> Tensor:
     """All differentiable results in one row."""
-    return torch.cat([answers.head.logps, *(distance for distance in answers.distances if distance is not None)])
+    return answers.head.logps if answers.distances is None else torch.cat([answers.head.logps, answers.distances])
 
 
 def _taken_apart(line: Tensor, answers: Answers) -> Answers:
     """The answers with their differentiable results replaced by those of the row."""
-    sizes = [answers.head.logps.shape[0], *(0 if part is None else part.shape[0] for part in answers.distances)]
-    logps, *parts = line.split(sizes)
-    distances = tuple(None if old is None else new for old, new in zip(answers.distances, parts, strict=True))
-    return dataclasses.replace(answers, head=dataclasses.replace(answers.head, logps=logps), distances=distances)
+    tokens = answers.head.logps.shape[0]
+    head = dataclasses.replace(answers.head, logps=line[:tokens])
+    return dataclasses.replace(answers, head=head, distances=None if answers.distances is None else line[tokens:])
 
 
 def _with_logits(
@@ -201,10 +192,14 @@ def _with_logits(
                 surprise = distribution.logits.clamp(min=-1e4)  # excluded tokens are at -inf and count for nothing
                 variance = (distribution.probs * (surprise + entropy[:, None]) ** 2).sum(-1)
     logps = logits.log_softmax(-1).gather(1, targets[:, None]).squeeze(1)
-    distances = tuple(
-        None if comparison is None else compare_logits(everywhere[where], comparison)
-        for where, comparison in zip(arranged.predicting, _comparisons(arranged, questions), strict=True)
-    )
+    distances = None
+    if any(questions.comparisons):
+        each = zip(arranged.predicting, questions.comparisons, strict=True)
+        parts = [
+            logits.new_zeros(len(where)) if comparison is None else compare_logits(everywhere[where], comparison)
+            for where, comparison in each
+        ]
+        distances = torch.cat(parts)
     out = HeadOutputs(logps, logits.argmax(-1) if questions.predictions else None, entropy, variance)
     return Answers(hidden, out, distances, tapped[0] if tapped else None)
 

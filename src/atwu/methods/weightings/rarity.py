@@ -97,7 +97,7 @@ def _prompt(row: EncodedRow) -> tuple[int, ...]:
 
 def mid_ranks(values: FloatArray) -> FloatArray:
     """`(rank - 1/2) / n` of each of n values, shape (n,); tied values share their mean rank."""
-    ordered = np.sort(values)
-    below, up_to = np.searchsorted(ordered, values, "left"), np.searchsorted(ordered, values, "right")
-    ranks: FloatArray = (below + up_to) / (2.0 * values.size)  # mid-rank - 1/2, as (below + 1 + up_to) / 2 - 1/2
+    from scipy.stats import rankdata
+
+    ranks: FloatArray = (rankdata(values) - 0.5) / values.size
     return ranks
