@@ -152,7 +152,9 @@ def merged(model: nn.Module) -> Any:
         raise ValueError(f"the adapters cannot be merged: {reason}. Save the adapter and load it with its base model.")
     was_training = adapted.training
     with quiet_peft():
-        plain: Any = adapted.merge_and_unload(safe_merge=True)
+        plain: Any = adapted.merge_and_unload()  # in place: `safe_merge` would hold all weights twice
+    if not all(bool(torch.isfinite(each).all()) for each in plain.parameters()):
+        raise ValueError("the adapters cannot be merged: with them, weights are not finite numbers.")
     # These are no longer the weights of that name; an adapter trained on them must not claim so.
     plain.name_or_path = plain.config._name_or_path = ""
     return plain.requires_grad_(True).train(was_training)
