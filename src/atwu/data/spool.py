@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-import pickle
 import tempfile
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 from atwu._cache import cache_folder
 from atwu._disk import room
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 T = TypeVar("T")
 
@@ -30,7 +32,7 @@ def kept(rows: Iterable[T]) -> Sequence[T]:
     held = tuple(islice(rows, IN_MEMORY + 1))
     if len(held) <= IN_MEMORY:
         return held
-    spool: Spool[T] = Spool()
+    spool = Spool(type(held[0]))
     with room(cache_folder()):
         spool.extend(chain(held, rows))
     return spool
@@ -39,19 +41,23 @@ def kept(rows: Iterable[T]) -> Sequence[T]:
 class Spool(Sequence[T], Generic[T]):
     """A sequence on disk: memory for it grows by 8 bytes a row alone. Forked processes read the same file.
 
-    Rows are pickled: the file has no name, so nobody else can have written to it.
+    Args:
+        kind: class of all rows, whose JSON pydantic makes and reads.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kind: type[T]) -> None:
+        from pydantic import TypeAdapter
+
         folder = cache_folder()
         folder.mkdir(parents=True, exist_ok=True)
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  (and not in /tmp, which may be memory)
+        self._form: TypeAdapter[T] = TypeAdapter(kind)
         self._ends = array("q", [0])
 
     def extend(self, rows: Iterable[T]) -> None:
         """Write rows at the end."""
         for row in rows:
-            self._ends.append(self._ends[-1] + self._file.write(pickle.dumps(row)))
+            self._ends.append(self._ends[-1] + self._file.write(self._form.dump_json(row)))
         self._file.flush()
 
     def __len__(self) -> int:
@@ -67,8 +73,7 @@ class Spool(Sequence[T], Generic[T]):
             return tuple(self[each] for each in range(*index.indices(len(self))))
         place = range(len(self))[index]
         begin, end = self._ends[place], self._ends[place + 1]
-        row: T = pickle.loads(os.pread(self._file.fileno(), end - begin, begin))
-        return row
+        return self._form.validate_json(os.pread(self._file.fileno(), end - begin, begin))
 
     def __iter__(self) -> Iterator[T]:
         first = 0
@@ -78,5 +83,5 @@ class Spool(Sequence[T], Generic[T]):
                 last += 1
             block = os.pread(self._file.fileno(), self._ends[last] - begin, begin)
             for place in range(first, last):
-                yield pickle.loads(block[self._ends[place] - begin : self._ends[place + 1] - begin])
+                yield self._form.validate_json(block[self._ends[place] - begin : self._ends[place + 1] - begin])
             first = last
