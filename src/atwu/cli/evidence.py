@@ -80,10 +80,10 @@ def _print(evidence: Evidence) -> None:
     say(f"thresholds: {bar.name} (sha256 {bar.sha256[:16]}...). {bar.said}\n")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name in ("number", "limit", "measured", ""):
-        table.add_column(name, overflow="fold", no_wrap=name == "number")
+        table.add_column(name, no_wrap=name in ("number", "measured"))
     for each in bar.results:
-        limit = shown_limit(each, " (unseen)")
-        table.add_row(each.name, limit, f"{figure(each.value)} {between(each.low, each.high)}".strip(), outcome(each))
+        name, limit = each.name.replace("@", "\n@"), shown_limit(each, " (unseen)")
+        table.add_row(name, limit, f"{figure(each.value)} {between(each.low, each.high)}".strip(), outcome(each))
     Console(soft_wrap=False).print(table)
     for each in bar.results:
         if each.passed is None:
