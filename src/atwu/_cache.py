@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,12 +47,13 @@ def short_hash(value: Any) -> str:
     return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
-def json_of_list(values: Iterable[Any]) -> Iterator[bytes]:
-    """Pieces of the JSON of a list whose values are not all held at once."""
-    yield b"["
+def hash_of_list(values: Iterable[Any], digest: Any) -> str:
+    """Hexadecimal `hashlib` digest of the JSON of a list whose values are not all held at once."""
+    digest.update(b"[")
     for number, value in enumerate(values):
-        yield (", " if number else "").encode() + json.dumps(value, sort_keys=True).encode()
-    yield b"]"
+        digest.update((", " if number else "").encode() + json.dumps(value, sort_keys=True).encode())
+    digest.update(b"]")
+    return str(digest.hexdigest())
 
 
 def is_cached(folder: Path, key: Mapping[str, Any]) -> bool:
@@ -84,7 +85,7 @@ def cached_tensors(folder: Path, key: Mapping[str, Any], build: Callable[[], dic
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with beside(path) as staging:
-            save_file(built, staging / path.name, metadata={"key": name, "digest": _digest(built)})
+            save_file(built, staging / path.name, metadata={"key": name, "digest": tensor_digest(built)})
             move(staging / path.name, path)
     except Exception as error:  # safetensors has its own
         if (reason := cannot_write(error)) is None:
@@ -111,15 +112,16 @@ def _read(path: Path, name: str) -> dict[str, Tensor] | None:
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError):
         return None
-    whole = metadata.get("key") == name and metadata.get("digest") == _digest(tensors)
+    whole = metadata.get("key") == name and metadata.get("digest") == tensor_digest(tensors)
     return tensors if whole else None
 
 
-def _digest(tensors: Mapping[str, Tensor]) -> str:
+def tensor_digest(tensors: Mapping[str, Tensor], before: bytes = b"") -> str:
+    """Hash of tensors by name (dtype, shape and bytes), and of what comes before them, 32 hexadecimal digits."""
     import torch
 
-    digest = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(before, digest_size=16)
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
-        digest.update(tensor.flatten().view(torch.uint8).numpy().data)
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()

@@ -37,7 +37,6 @@ def decode(
     prompts: Sequence[Sequence[int]],
     caps: Sequence[int],
     *,
-    config: Callable[..., GenerationConfig],
     ends: frozenset[int],
     pad: int,
     noise: Noise | None,
@@ -48,7 +47,6 @@ def decode(
         model: in evaluation mode, on its device.
         prompts: token ids, at least one each.
         caps: at least 1 each.
-        config: makes the generation config, given `max_new_tokens`.
         ends: end tokens.
         pad: any token that no prompt ends with.
         noise: added to the logits; None decodes greedily.
@@ -66,8 +64,14 @@ def decode(
         output: Any = model.generate(  # type: ignore[operator]
             input_ids=ids,
             attention_mask=mask,
-            generation_config=config(
-                max_new_tokens=int(limits.max()) + width - ids.shape[1], return_dict_in_generate=True
+            generation_config=bare_config(
+                ends,
+                do_sample=False,
+                num_beams=1,
+                use_cache=True,
+                pad_token_id=pad,
+                max_new_tokens=int(limits.max()) + width - ids.shape[1],
+                return_dict_in_generate=True,
             ),
             logits_processor=LogitsProcessorList([] if noise is None else [noise(rows, width)]),
             stopping_criteria=StoppingCriteriaList([leave] if cache is not None else []),
@@ -85,6 +89,13 @@ def decode(
             mask = torch.cat([mask, mask.new_ones(len(mask), ids.shape[1] - mask.shape[1])], dim=1)[kept]
             ids, limits = ids[kept], limits[kept]
     return found
+
+
+def bare_config(ends: frozenset[int], **settings: Any) -> GenerationConfig:
+    """Config with these end tokens and settings and nothing else."""
+    make: Any = GenerationConfig  # untyped in transformers
+    config: GenerationConfig = make(eos_token_id=sorted(ends) or None, **settings)
+    return config
 
 
 def _begin(

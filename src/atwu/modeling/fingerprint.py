@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-
-import torch
 from torch import Tensor, nn
+
+from atwu._cache import tensor_digest
 
 
 def model_fingerprint(model: nn.Module) -> str:
@@ -22,15 +21,11 @@ def model_fingerprint(model: nn.Module) -> str:
         raise ValueError(
             "the weights are not here (spread over processes, or never read), so they have no fingerprint."
         )
-    digest = hashlib.blake2b(digest_size=16)
+    adapters = ""
     for name, module in model.named_modules():
         scaling = getattr(module, "scaling", None)  # there on layers of peft
         if isinstance(scaling, dict):
             off = bool(getattr(module, "disable_adapters", False))
-            digest.update(f"{name}|{sorted(scaling.items())}|{getattr(module, 'active_adapters', None)}|{off}".encode())
-    for name, tensor in sorted(model.state_dict().items()):
-        if not isinstance(tensor, Tensor):
-            continue
-        digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+            adapters += f"{name}|{sorted(scaling.items())}|{getattr(module, 'active_adapters', None)}|{off}"
+    weights = {name: tensor for name, tensor in model.state_dict().items() if isinstance(tensor, Tensor)}
+    return tensor_digest(weights, adapters.encode())

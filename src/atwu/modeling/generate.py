@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from atwu._progress import bar_of
-from atwu.modeling.decoding import decode
+from atwu.modeling.decoding import bare_config, decode
 from atwu.modeling.modes import evaluating
 
 OnBatch = Callable[[Sequence[tuple[int, tuple[int, ...], int]]], None]
@@ -79,18 +79,16 @@ def generate(
     todo = [index for index, cap in enumerate(caps) if cap > 0]
     with _bare(model, ends), bar_of(total=len(todo), desc="generate", unit="row", shown=progress, leave=False) as bar:
         for rows in _batches(todo, [len(prompt) for prompt in prompts], caps, batch_tokens):
-            pad = _pad_id(prompts[row][-1] for row in rows)
             generated = decode(
                 model,
                 [prompts[row] for row in rows],
                 [caps[row] for row in rows],
-                config=partial(_config, ends, do_sample=False, num_beams=1, use_cache=True, pad_token_id=pad),
                 ends=ends,
-                pad=pad,
+                pad=_pad_id(prompts[row][-1] for row in rows),
                 noise=partial(_GumbelNoise, [seeds[row] for row in rows], temperature, ends) if temperature else None,
             )
             for row, tokens in zip(rows, generated, strict=True):
-                outputs[row] = _until_end(tokens[: caps[row]], ends)
+                outputs[row] = tuple(itertools.takewhile(lambda token: token not in ends, tokens[: caps[row]]))
             if on_batch is not None:  # a row is shorter than its cap only if an end token followed
                 on_batch([(row, outputs[row], min(len(outputs[row]) + 1, caps[row])) for row in rows])
             bar.update(len(rows))
@@ -188,18 +186,6 @@ def _pad_id(last_tokens: Iterable[int]) -> int:
     return next(token for token in itertools.count() if token not in taken)
 
 
-def _until_end(tokens: list[int], ends: frozenset[int]) -> tuple[int, ...]:
-    """Tokens before the first end token."""
-    return tuple(itertools.takewhile(lambda token: token not in ends, tokens))
-
-
-def _config(ends: frozenset[int], **settings: Any) -> GenerationConfig:
-    """Config with these end tokens and settings and nothing else."""
-    make: Any = GenerationConfig  # untyped in transformers
-    config: GenerationConfig = make(eos_token_id=sorted(ends) or None, **settings)
-    return config
-
-
 @contextmanager
 def _bare(model: PreTrainedModel, ends: frozenset[int]) -> Iterator[None]:
     """Evaluation mode and a bare generation config, both put back on leaving.
@@ -210,7 +196,7 @@ def _bare(model: PreTrainedModel, ends: frozenset[int]) -> Iterator[None]:
     inner: Any = getattr(model, "get_base_model", None)  # there on PEFT wrappers
     owners: list[Any] = [model] if inner is None else [model, inner()]
     configs = [owner.generation_config for owner in owners]
-    bare = _config(ends)
+    bare = bare_config(ends)
     try:
         for owner in owners:
             owner.generation_config = bare

@@ -20,7 +20,7 @@ import psutil
 import torch
 from torch import Tensor, nn
 
-from atwu._cache import cache_folder, cached_tensors, is_cached, json_of_list
+from atwu._cache import cache_folder, cached_tensors, hash_of_list, is_cached
 from atwu.data.encode import EncodedRow
 from atwu.modeling.adapters import adapters_of, fresh, starting_model
 from atwu.modeling.batches import TokenBatch
@@ -91,19 +91,12 @@ class StartingModel:
             "format": 1,
             "model": self.fingerprint,
             "config": _behaviour(self.model),
-            "rows": _digest(rows),
+            "rows": hash_of_list(([row.input_ids, row.labels] for row in rows), hashlib.blake2b(digest_size=16)),
             "wanted": [wanted.logps, wanted.states, wanted.layer],
             "autocast": self.autocast_dtype,
             "torch": torch.__version__,
             "device": next(self.model.parameters()).device.type,
         }
-
-
-def _digest(rows: Sequence[EncodedRow]) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for piece in json_of_list([row.input_ids, row.labels] for row in rows):
-        digest.update(piece)
-    return digest.hexdigest()
 
 
 def _behaviour(model: nn.Module) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atwu._cache import json_of_list
+from atwu._cache import hash_of_list
 from atwu.benchmarks.sources import LoadedRows, load_rows
 from atwu.data.alternates import Alternates, alternates
 from atwu.data.encode import EncodedRow, Encoder
@@ -40,10 +40,7 @@ class RowSet:
         """Sha256 over the canonical JSON of the text, or over the tokens where that is all there is."""
         if self.examples is not None:
             return fingerprint(self.examples)
-        digest = hashlib.sha256()
-        for piece in json_of_list([row.input_ids, row.labels] for row in self.rows):
-            digest.update(piece)
-        return digest.hexdigest()
+        return hash_of_list(([row.input_ids, row.labels] for row in self.rows), hashlib.sha256())
 
 
 Rows = str | Path | LoadedRows | Iterable[Example] | Iterable[Mapping[str, Any]] | Sequence[EncodedRow] | RowSet

@@ -33,7 +33,7 @@ def reduced(
     return token_mean(values, mask, count=tokens)
 
 
-def token_mean(values: Tensor, mask: Tensor, *, count: Tensor | float | None = None) -> Tensor:
+def token_mean(values: Tensor, mask: Tensor, *, count: float | None = None) -> Tensor:
     """Mean of `values` over the counted tokens of the whole batch, a scalar.
 
     Args:
@@ -45,7 +45,7 @@ def token_mean(values: Tensor, mask: Tensor, *, count: Tensor | float | None = N
     return total / (mask.sum().clamp(min=1) if count is None else count)
 
 
-def selected_mean(values: Tensor, weights: Tensor, mask: Tensor, *, count: Tensor | float | None = None) -> Tensor:
+def selected_mean(values: Tensor, weights: Tensor, mask: Tensor, *, count: float | None = None) -> Tensor:
     """Sum of already weighted `values` over the total weight, at least 1, a scalar.
 
     Args:
@@ -55,12 +55,10 @@ def selected_mean(values: Tensor, weights: Tensor, mask: Tensor, *, count: Tenso
         count: total weight to divide by instead of this batch's own.
     """
     total = (values * mask).sum()
-    if count is None:
-        return total / (weights * mask).sum().clamp(min=1)
-    return total / (max(count, 1) if isinstance(count, int | float) else count.clamp(min=1))
+    return total / ((weights * mask).sum().clamp(min=1) if count is None else max(count, 1))
 
 
-def sequence_mean(values: Tensor, *, count: Tensor | float | None = None) -> Tensor:
+def sequence_mean(values: Tensor, *, count: float | None = None) -> Tensor:
     """Mean of one value per sequence, a scalar.
 
     Args:
@@ -70,7 +68,7 @@ def sequence_mean(values: Tensor, *, count: Tensor | float | None = None) -> Ten
     return values.sum() / (max(values.shape[0], 1) if count is None else count)
 
 
-def mean_of_means(values: Tensor, mask: Tensor, *, count: Tensor | float | None = None) -> Tensor:
+def mean_of_means(values: Tensor, mask: Tensor, *, count: float | None = None) -> Tensor:
     """Mean over sequences of each one's mean over its counted tokens, a scalar; short and long answers weigh the same.
 
     Args:
