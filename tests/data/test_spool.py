@@ -38,7 +38,6 @@ def few(monkeypatch):
 
 
 def test_a_spool_is_the_sequence_that_was_kept(monkeypatch):
-    monkeypatch.setattr(spool, "_BLOCK", 40)
     monkeypatch.setattr(spool, "IN_MEMORY", 8)
     numbers = [list(range(count)) for count in range(9)]
     found = kept(iter(numbers))

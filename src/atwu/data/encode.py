@@ -10,12 +10,13 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from atwu.data.render import RenderedRow, check_system, render
 from atwu.data.schema import IGNORE_INDEX, Example, Span
 from atwu.data.spool import kept
 
+T = TypeVar("T")
 _SPACE_MARKS = "▁Ġ "
 
 
@@ -37,6 +38,10 @@ class EncodedRow:
     def answer_start(self) -> int:
         """Index of the first counted token."""
         return next(index for index, label in enumerate(self.labels) if label != IGNORE_INDEX)
+
+    def counted(self, values: Sequence[T]) -> list[T]:
+        """Those of some values, one per token, that belong to counted tokens."""
+        return [value for value, label in zip(values, self.labels, strict=True) if label != IGNORE_INDEX]
 
     @property
     def prompt_ids(self) -> tuple[int, ...]:

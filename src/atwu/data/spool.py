@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
@@ -19,7 +19,6 @@ T = TypeVar("T")
 
 IN_MEMORY = 20_000
 """Rows that are simply held: some 150 MB once they are encoded, at 110 tokens a row."""
-_BLOCK = 1 << 20
 
 
 def kept(rows: Iterable[T]) -> Sequence[T]:
@@ -74,14 +73,3 @@ class Spool(Sequence[T], Generic[T]):
         place = range(len(self))[index]
         begin, end = self._ends[place], self._ends[place + 1]
         return self._form.validate_json(os.pread(self._file.fileno(), end - begin, begin))
-
-    def __iter__(self) -> Iterator[T]:
-        first = 0
-        while first < len(self):  # in blocks, as every pass over all rows is one of many
-            begin, last = self._ends[first], first + 1
-            while last < len(self) and self._ends[last] - begin < _BLOCK:
-                last += 1
-            block = os.pread(self._file.fileno(), self._ends[last] - begin, begin)
-            for place in range(first, last):
-                yield self._form.validate_json(block[self._ends[place] - begin : self._ends[place + 1] - begin])
-            first = last

@@ -20,9 +20,8 @@ from atwu.data.schema import Example
 from atwu.evaluation.arrays import FloatArray
 from atwu.evaluation.auxiliary import AuxiliaryLogps
 from atwu.evaluation.teacher_forced import TokenRow
-from atwu.methods.needs import NEEDS
 from atwu.methods.options import options_of
-from atwu.methods.part import FixedWeighting, Weighting
+from atwu.methods.part import NEEDS, FixedWeighting, Weighting
 from atwu.methods.parts import WEIGHTINGS
 from atwu.methods.plugins import load_plugins
 from atwu.methods.seen import BeforeTraining, TokensSeen

@@ -367,5 +367,4 @@ def _answer_only(row: EncodedRow) -> EncodedRow:
 def _labels(row: EncodedRow) -> Tensor:
     """Token labels of the counted tokens, shape (tokens,)."""
     assert row.token_labels is not None
-    counted = zip(row.labels, row.token_labels, strict=True)
-    return torch.tensor([mark for label, mark in counted if label != IGNORE_INDEX], dtype=torch.long)
+    return torch.tensor(row.counted(row.token_labels), dtype=torch.long)

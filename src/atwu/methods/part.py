@@ -6,7 +6,7 @@ A part is a subclass with its hyperparameters as fields; it becomes an immutable
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform
 
@@ -24,6 +24,23 @@ if TYPE_CHECKING:
 Reduction = Literal["tokens", "selected", "sequences", "row_means"]
 """Mean over tokens; over the total weight; over sequences; or over sequences of each one's mean over tokens."""
 
+NEEDS: Mapping[str, str] = {
+    "retain": "retain rows (--retain)",
+    "labels": "secret tokens: forget_spans in the forget rows, or --forget-words",
+    "scorer": "a token scorer, learned on the way (--scorer-..., --configuration)",
+    "starting_logps": "log-probabilities of the starting model, read before training",
+    "reference_logps": "log-probabilities of the starting model (--reference)",
+    "reference_distributions": "next-token distributions of the starting model (--reference)",
+    "reference_activations": "one layer's outputs of the starting model (--reference)",
+    "alternates": "alternate answers: of the rows, else refusals drawn for every epoch",
+    "auxiliary_models": "two auxiliary models (--auxiliary-forget, --auxiliary-retain), else trained and cached",
+    "text": "forget rows as text, not as token ids",
+    "retain_text": "retain rows as text, not as token ids",
+    "noun_finder": "a noun finder (--noun-finder: a spaCy model, or simple)",
+    "refusal": "a refusal to aim at (--refusal), and the tokenizer for it",
+}
+"""What a method may need besides forget rows."""
+
 
 @dataclass_transform(frozen_default=True, field_specifiers=(number, setting))
 class Part:
@@ -32,7 +49,7 @@ class Part:
     formula: ClassVar[str] = ""
     """In one line, with the symbols of its numbers."""
     needs: ClassVar[Sequence[str]] = ()
-    """What it needs besides forget rows: keys of `atwu.methods.needs.NEEDS`."""
+    """What it needs besides forget rows: keys of `NEEDS`."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

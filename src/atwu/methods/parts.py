@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from atwu.methods.losses import divergence, likelihood, preference, representation, retain
+from atwu.methods.losses import divergence, likelihood, preference, representation
 from atwu.methods.options import Option, options_of
 from atwu.methods.part import ForgetLoss, RetainLoss, TermWeights, Weighting
 from atwu.methods.weightings import fixed, learned, live
@@ -40,7 +40,7 @@ FORGET_LOSSES: dict[str, type[ForgetLoss]] = {
 }
 
 RETAIN_LOSSES: dict[str, type[RetainLoss] | None] = {
-    "nll": retain.NLL,
+    "nll": likelihood.NLL,
     "kl": divergence.KL,
     "js": divergence.JS,
     "activation": representation.Activation,

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from atwu._names import lookup
 from atwu.methods.configurations import CONFIGURATIONS
 from atwu.methods.functions import forget_loss_of, name_of, weighting_of
-from atwu.methods.needs import NEEDS
 from atwu.methods.options import Option, options_of
-from atwu.methods.part import FixedWeighting, ForgetLoss, Part, RetainLoss, TermWeights, Weighting
+from atwu.methods.part import NEEDS, FixedWeighting, ForgetLoss, Part, RetainLoss, TermWeights, Weighting
 from atwu.methods.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, part_options
 from atwu.methods.plugins import load_plugins
 from atwu.methods.table import METHODS, Method
@@ -44,7 +43,7 @@ class Recipe:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        return (self.factors, *self.weighters, self.forgetter, *([] if self.retainer is None else [self.retainer]))
+        return (self.factors, *self.weighters, self.forgetter, *filter(None, [self.retainer]))
 
     @property
     def options(self) -> dict[str, Option]:
@@ -196,21 +195,20 @@ def recipe(
     forgetter: type[ForgetLoss] = lookup("forget loss", parts[1], FORGET_LOSSES)
     retainer: type[RetainLoss] | None = lookup("retain loss", parts[2], RETAIN_LOSSES)
     _check_parts(parts, weighters, combination, forgetter)
-    classes: list[type[Part]] = [TermWeights, *weighters, forgetter, *([] if retainer is None else [retainer])]
+    classes: list[type[Part]] = [TermWeights, *weighters, forgetter, *filter(None, [retainer])]
     taken = _taken(classes, learned=LearnedScores in weighters, retained=retainer is not None)
     given = {name: value for name, value in options.items() if value is not None}
     _check_given(given, taken, f"method {method!r} ({' x '.join(parts)})")
     start = {**lookup("configuration", configuration, CONFIGURATIONS), **row.defaults, **given}
-    made = [_make(part, {name: start[name] for name in start if name in taken}) for part in classes]
+    values = {name: value for name, value in start.items() if name in taken}
     changed = parts != (row.weighting, row.forget_loss, row.retain_loss)
-    count = len(weighters)
     return Recipe(
         " x ".join(parts[:2]) if changed else method,
         *parts,
-        factors=made[0],  # type: ignore[arg-type]
-        weighters=tuple(made[1 : 1 + count]),  # type: ignore[arg-type]
-        forgetter=made[1 + count],  # type: ignore[arg-type]
-        retainer=made[2 + count] if retainer is not None else None,  # type: ignore[arg-type]
+        factors=_make(TermWeights, values),
+        weighters=tuple(_make(weighter, values) for weighter in weighters),
+        forgetter=_make(forgetter, values),
+        retainer=None if retainer is None else _make(retainer, values),
         given=frozenset(given) & frozenset(taken),
     )
 
@@ -233,12 +231,11 @@ def _check_given(given: Mapping[str, Any], taken: Mapping[str, list[Option]], wh
                 option.checked(value)
             continue
         option = lookup("option", name, known)
-        if option.number or (option.refused and value != option.default):
+        if option.number:
             numbers = [each for each, (first, *_) in taken.items() if first.number]
-            why = "is for methods with learned weights" if option.refused and not option.number else ""
-            raise ValueError(
-                f"{name} {why}; {who} has none." if why else f"{who} has no {name!r}; it takes {', '.join(numbers)}."
-            )
+            raise ValueError(f"{who} has no {name!r}; it takes {', '.join(numbers)}.")
+        if option.refused and value != option.default:
+            raise ValueError(f"{name} is for methods with learned weights; {who} has none.")
 
 
 def _make(part: type[P], values: Mapping[str, Any]) -> P:

@@ -72,9 +72,15 @@ def footprint(model: nn.Module, lengths: RowLengths, *, autocast: torch.dtype | 
         plain = inner.get_base_model() if hasattr(inner, "peft_config") else inner
         parameters = list(model.parameters())
         before, marks, inputs = held.bytes, list[int](), list[int]()
+
+        def begins(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            marks.append(held.bytes)
+            inputs.append((args[0] if args else kwargs["hidden_states"]).nbytes)
+
         with contextlib.ExitStack() as stack:
             for layer in _layers(plain):
-                stack.enter_context(_marked(layer, held, marks, inputs))
+                stack.callback(layer.register_forward_pre_hook(begins, with_kwargs=True).remove)
+                stack.callback(layer.register_forward_hook(lambda *_: marks.append(held.bytes)).remove)
             stack.enter_context(torch.autocast("cpu", autocast, enabled=autocast is not None))
             try:
                 out = plain.get_decoder()(**_rows(plain, lengths), use_cache=False)
@@ -160,26 +166,6 @@ def _materialise(model: nn.Module) -> None:
                     new = torch.empty(old.shape, dtype=old.dtype)
                     made[id(old)] = nn.Parameter(new, old.requires_grad) if isinstance(old, nn.Parameter) else new
                 held[name] = made[id(old)]  # type: ignore[assignment]
-
-
-@contextlib.contextmanager
-def _marked(layer: nn.Module, held: _Held, marks: list[int], inputs: list[int]) -> Iterator[None]:
-    """Note what is held when a layer begins and ends, and the size of its input."""
-
-    def begins(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        states = args[0] if args else kwargs["hidden_states"]
-        marks.append(held.bytes)
-        inputs.append(states.nbytes)
-
-    hooks = (
-        layer.register_forward_pre_hook(begins, with_kwargs=True),
-        layer.register_forward_hook(lambda *_: marks.append(held.bytes)),
-    )
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def _layers(model: nn.Module) -> Iterable[nn.Module]:

@@ -18,7 +18,7 @@ from atwu.methods.about import (
     trained,
 )
 from atwu.methods.citations import CITATIONS
-from atwu.methods.needs import NEEDS
+from atwu.methods.part import NEEDS
 from atwu.methods.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, part_options
 from atwu.methods.recipe import Recipe, recipe
 from atwu.methods.table import CODE, METHODS

@@ -15,8 +15,8 @@ from transformers.trainer_callback import TrainerCallback
 from atwu.benchmarks.sources import load_rows
 from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow
+from atwu.methods.losses.likelihood import nll
 from atwu.methods.losses.reduction import token_mean
-from atwu.methods.losses.retain import nll
 from atwu.methods.seen import Denominators
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.forward import forward_tokens

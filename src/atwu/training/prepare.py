@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from atwu.data.encode import EncodedRow
-from atwu.data.schema import IGNORE_INDEX
 from atwu.methods.part import FixedWeighting
 from atwu.methods.recipe import Recipe
 from atwu.methods.seen import BeforeTraining, FloatArray, Given
@@ -75,10 +74,9 @@ def text_table(rows: Sequence[EncodedRow]) -> TokenTable:
     """True on counted tokens of the answers' text, False on terminal tokens."""
     marks, lengths = bytearray(), array("q")
     for row in rows:
-        before = len(marks)
-        both = zip(row.answer_offsets, row.labels, strict=True)
-        marks.extend(offset is not None for offset, label in both if label != IGNORE_INDEX)
-        lengths.append(len(marks) - before)
+        counted = row.counted(row.answer_offsets)
+        marks.extend(offset is not None for offset in counted)
+        lengths.append(len(counted))
     return TokenTable(torch.frombuffer(marks, dtype=torch.bool), lengths)
 
 

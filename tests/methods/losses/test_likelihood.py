@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from atwu.methods.losses.likelihood import gradient_ascent, modulated_ascent, saturated_ascent
+from atwu.methods.losses.likelihood import gradient_ascent, modulated_ascent, nll, saturated_ascent
 from atwu.methods.losses.reduction import selected_mean, token_mean
-from atwu.methods.losses.retain import nll
 from atwu.methods.weightings import live
 
 P = torch.tensor([[0.9, 0.2, 0.6, 0.5]], dtype=torch.float64)

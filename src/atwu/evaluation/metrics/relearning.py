@@ -279,8 +279,8 @@ def _descend(
     from torch import nn
 
     from atwu.data.collate import collate_rows
+    from atwu.methods.losses.likelihood import nll
     from atwu.methods.losses.reduction import token_mean
-    from atwu.methods.losses.retain import nll
     from atwu.modeling.forward import forward_tokens
 
     for weight in weights:

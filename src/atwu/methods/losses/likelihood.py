@@ -1,4 +1,4 @@
-"""Token-wise forget losses that lower the likelihood of the answer.
+"""Token-wise losses on the likelihood of the answer: forget losses that lower it, and the plain retain loss.
 
 Each returns one value per token, to be minimised; `weights` says how much a token counts and carries gradient only in a
 scorer step. Shapes are free but equal.
@@ -9,11 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from atwu.methods.options import Range, number, setting
-from atwu.methods.part import ForgetLoss
+from atwu.methods.part import ForgetLoss, RetainLoss
 from atwu.methods.seen import LossTerms
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from atwu.modeling.forward import TokenOutputs
+    from atwu.modeling.reference import Reference
 
 
 def gradient_ascent(logps: Tensor, weights: Tensor) -> Tensor:
@@ -49,6 +52,15 @@ def modulated_ascent(logps: Tensor, weights: Tensor, *, beta: float, detach_satu
         detach_saturation: treat `p^(beta w)` as a constant, for the model and for the scorer.
     """
     return weights * _saturation(beta * weights * logps, detach=detach_saturation) * logps
+
+
+def nll(logps: Tensor) -> Tensor:
+    """Negative log-likelihood per token of the retain answers, in nats.
+
+    Args:
+        logps: log p(x_t | x_<t) under the current model, any shape.
+    """
+    return -logps
 
 
 def _saturation(exponent: Tensor, *, detach: bool) -> Tensor:
@@ -113,3 +125,12 @@ class LearnAlternate(ForgetLoss):
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         return -weights * terms.logps
+
+
+class NLL(RetainLoss):
+    """See `nll`."""
+
+    formula = "-log p of retain answers"
+
+    def values(self, out: TokenOutputs, reference: Reference) -> Tensor:
+        return nll(out.logps)

@@ -22,13 +22,7 @@ class Labels(FixedWeighting):
     def once(self, given: BeforeTraining) -> Iterable[FloatArray]:
         import numpy as np
 
-        from atwu.data.schema import IGNORE_INDEX
-
-        def counted(values: Sequence[float], labels: Sequence[int]) -> FloatArray:
-            kept = [value for value, label in zip(values, labels, strict=True) if label != IGNORE_INDEX]
-            return np.array(kept, dtype=np.float64)
-
-        return (counted(row.token_labels or (), row.labels) for row in given.forget)
+        return (np.array(row.counted(row.token_labels or ()), dtype=np.float64) for row in given.forget)
 
     def weights(self, seen: TokensSeen) -> Tensor:
         if seen.forget.token_labels is None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from atwu._extras import require
 from atwu.data.encode import EncodedRow, touches
-from atwu.data.schema import IGNORE_INDEX, Span
+from atwu.data.schema import Span
 
 NounFinder: TypeAlias = Callable[[str], Sequence[Span]]
 """From an answer to the half-open character ranges of its nouns or noun phrases, in any order."""
@@ -127,8 +127,8 @@ def noun_mask(row: EncodedRow, answer: str, finder: NounFinder) -> NDArray[np.fl
                 f"the noun finder gave the range ({start}, {end}) for an answer of {len(answer)} characters; ranges "
                 f"satisfy 0 <= start < end <= {len(answer)}. Answer: {answer[:60]!r}."
             )
-    counted = [offset for offset, label in zip(row.answer_offsets, row.labels, strict=True) if label != IGNORE_INDEX]
-    return np.array([float(touches(offset, spans, answer)) for offset in counted], dtype=np.float64)
+    marks = [float(touches(offset, spans, answer)) for offset in row.counted(row.answer_offsets)]
+    return np.array(marks, dtype=np.float64)
 
 
 def _is_name(words: Sequence[re.Match[str]], index: int, opens: bool, text: str) -> bool:

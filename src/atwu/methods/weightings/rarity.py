@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atwu.data.encode import EncodedRow
-from atwu.data.schema import IGNORE_INDEX
 
 FloatArray = NDArray[np.float64]
 
@@ -37,7 +36,7 @@ class TokenCounts:
     @classmethod
     def of(cls, rows: Iterable[EncodedRow]) -> TokenCounts:
         """Count the counted tokens of the rows, terminal tokens included."""
-        found = Counter(label for row in rows for label in row.labels if label != IGNORE_INDEX)
+        found = Counter(token for row in rows for token in row.counted(row.labels))
         counts = np.zeros(max(found, default=-1) + 1, dtype=np.int64)
         for token, count in found.items():
             counts[token] = count
@@ -52,7 +51,7 @@ class TokenCounts:
         Returns:
             Weights in (0, 1) with mean 1/2, shape (counted tokens,).
         """
-        ids = np.array([label for label in row.labels if label != IGNORE_INDEX], dtype=np.int64)
+        ids = np.array(row.counted(row.labels), dtype=np.int64)
         known = ids < self.counts.size
         count = np.zeros(ids.size, dtype=np.float64)
         count[known] = self.counts[ids[known]]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from atwu.data.encode import EncodedRow
-from atwu.data.schema import IGNORE_INDEX, Example
+from atwu.data.schema import Example
 from atwu.methods.weightings.rarity import FloatArray, mid_ranks
 
 _UNIT = re.compile(r"\w+|[^\w\s]")
@@ -80,11 +80,10 @@ def words_of_tokens(row: EncodedRow, answer: str) -> list[str | None]:
     units = list(_UNIT.finditer(answer))
     starts = [unit.start() for unit in units]
     found: list[str | None] = []
-    for offset, label in zip(row.answer_offsets, row.labels, strict=True):
-        if label != IGNORE_INDEX:
-            piece = "" if offset is None else answer[slice(*offset)]
-            first = 0 if offset is None else offset[0] + len(piece) - len(piece.lstrip())
-            found.append(units[bisect_right(starts, first) - 1][0].lower() if piece.strip() else None)
+    for offset in row.counted(row.answer_offsets):
+        piece = "" if offset is None else answer[slice(*offset)]
+        first = 0 if offset is None else offset[0] + len(piece) - len(piece.lstrip())
+        found.append(units[bisect_right(starts, first) - 1][0].lower() if piece.strip() else None)
     return found
 
 
