@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 Corpus = Callable[[], list[str]]
 
+ROLES = ("target", "retain_only")
+
 
 @dataclass(frozen=True, slots=True)
 class Models:
@@ -79,15 +81,18 @@ def _asked(row: Example) -> tuple[str, str]:
     return row.question, row.answer
 
 
-def prepare_models(scale: Scale, *, seed: int = 0, say: Say = logger.info) -> Models:
+def prepare_models(scale: Scale, *, seed: int = 0, with_retain_only: bool = True, say: Say = logger.info) -> Models:
     """The rows and models of a scale; trains what is not in the cache yet.
+
+    Args:
+        with_retain_only: also the model that never saw the forget rows, where the scale has one.
 
     Raises:
         ValueError, FileNotFoundError: the benchmark's data are not there.
     """
     benchmark = scale_rows(scale)
     if not isinstance(scale.target, Taught):
-        return Models(benchmark, scale.target, scale.retain_only)
+        return Models(benchmark, scale.target, scale.retain_only if with_retain_only else None)
     if benchmark.full_source is None:
         raise ValueError(
             f"the benchmark {benchmark.name} has no rows to train a model on; name a trained one as target."
@@ -101,9 +106,11 @@ def prepare_models(scale: Scale, *, seed: int = 0, say: Say = logger.info) -> Mo
         retain_only=retain_only,
         corpus=corpus,
         seed=seed,
+        roles=ROLES if with_retain_only else ROLES[:1],
         say=say,
     )
-    return Models(benchmark, str(folder / "target"), str(folder / "retain_only") if retain_only else None)
+    other = str(folder / "retain_only") if retain_only and with_retain_only else None
+    return Models(benchmark, str(folder / "target"), other)
 
 
 def has_retain_only(scale: Scale, benchmark: Benchmark) -> bool:
@@ -162,16 +169,18 @@ def train_once(
     retain_only: str | None,
     corpus: Corpus | None = None,
     seed: int = 0,
+    roles: Sequence[str] = ROLES,
     say: Say = logger.info,
 ) -> Path:
     """Train a target and a retain-only model with its tokenizer, or find them.
 
     Args:
         retain_only: source of what the other model learns.
+        roles: those of the two that are needed now; the folder is that of both.
         corpus: texts for the tokenizer; by default those of `target`.
 
     Returns:
-        A folder with `target` and, with `retain_only` given, `retain_only`.
+        A folder with what is needed: `target` and, with `retain_only` given, `retain_only`.
     """
     sources = {"target": target} | ({"retain_only": retain_only} if retain_only else {})
     key: dict[str, Any] = {
@@ -185,13 +194,14 @@ def train_once(
     # The name is for people: another scale with the same model, such as one of the user's own, takes what is there.
     folder = next(iter(sorted(base.glob(f"*-{digest}"))), base / f"{name}-{digest}")
 
-    if any(damage(folder / role) is not None for role in sources):
+    needed = {role: source for role, source in sources.items() if role in roles}
+    if any(damage(folder / role) is not None for role in needed):
         folder = place_for(folder)
 
     def waiting() -> None:
         say(f"another command is training models in {folder}; waiting for it")
 
-    for role, source in sources.items():
+    for role, source in needed.items():
         output = folder / role
         if damage(output) is not None:
             with held(folder / "lock", waiting=waiting), cpu_threads(1):

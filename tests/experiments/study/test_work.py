@@ -135,7 +135,9 @@ def test_a_folder_of_weights_is_known_by_its_contents(tmp_path):
     assert model_identity("owner/name") == "owner/name"
 
 
-def test_equal_models_of_scales_with_different_names_are_trained_once(tmp_path, monkeypatch):
+@pytest.fixture
+def taught(tmp_path, monkeypatch):
+    """The folders of models that were taught, in a cache of their own; nothing is."""
     trained = []
 
     def run_finetune(model, config, *, output, **kwargs):
@@ -146,13 +148,27 @@ def test_equal_models_of_scales_with_different_names_are_trained_once(tmp_path, 
 
     monkeypatch.setattr(targets, "run_finetune", run_finetune)
     monkeypatch.setenv("ATWU_CACHE", str(tmp_path))
+    return trained
+
+
+def test_equal_models_of_scales_with_different_names_are_trained_once(taught):
     scratch = find_scale("tiny").target
     folders = [
         targets.train_once(name, scratch, target="people:tiny:full", retain_only=None, say=str)
         for name in ("people-tiny", "mine")
     ]
     assert folders[0] == folders[1]
-    assert trained == [folders[0] / "target"]
+    assert taught == [folders[0] / "target"]
+
+
+def test_a_search_teaches_no_model_that_it_compares_nothing_with(tmp_path, taught):
+    scale = find_scale("tiny")
+    alone = targets.prepare_models(scale, with_retain_only=False, say=str)
+    assert alone.retain_only is None
+    assert [path.name for path in taught] == ["target"]
+    both = targets.prepare_models(scale, say=str)
+    assert both.target == alone.target
+    assert [path.name for path in taught] == ["target", "retain_only"]
 
 
 def test_metrics_that_the_rows_do_not_allow_are_left_out_of_a_scales_and_refused_in_a_studys(tmp_path, benchmark):

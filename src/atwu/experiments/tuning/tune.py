@@ -225,7 +225,7 @@ def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say
 
     def models_of(scale: Scale) -> Models:
         if scale.name not in ready:
-            ready[scale.name] = prepare_models(scale, say=say)
+            ready[scale.name] = prepare_models(scale, with_retain_only=False, say=say)  # no objective compares with it
         return ready[scale.name]
 
     def run(search: Search) -> SearchResult:
