@@ -44,6 +44,12 @@ class EncodedRow:
         return [value for value, label in zip(values, self.labels, strict=True) if label != IGNORE_INDEX]
 
     @property
+    def text_labels(self) -> tuple[int, ...]:
+        """The labels, counted in the answer's text alone: not at the terminal token."""
+        both = zip(self.labels, self.answer_offsets, strict=True)
+        return tuple(IGNORE_INDEX if offset is None else label for label, offset in both)
+
+    @property
     def prompt_ids(self) -> tuple[int, ...]:
         """The ids before the first counted token: what generation starts from."""
         return self.input_ids[: self.answer_start]

@@ -152,19 +152,13 @@ def _parse_messages(value: Any, where: str) -> tuple[tuple[Message, ...], str]:
             raise ValueError(f"{where}, column {column!r}: expected an object with role and content, got {turn!r:.80}.")
         if turn["role"] not in ROLES:
             raise ValueError(f"{where}, column {column!r}: role {turn['role']!r} is not one of {', '.join(ROLES)}.")
-        if turn["role"] == "system" and number > 0:
-            raise ValueError(f"{where}, column {column!r}: a system turn may only come first.")
         messages.append(Message(turn["role"], _string(turn["content"], where, f"{column}.content")))
     roles = [message.role for message in messages]
-    if roles[-2:] != ["user", "assistant"]:
+    said = roles[1:] if roles[:1] == ["system"] else roles
+    if not said or said != ["user", "assistant"] * (len(said) // 2):
         raise ValueError(
-            f"{where}, column 'messages': must end with a user turn and then the assistant turn that is the answer; "
-            f"got roles {', '.join(roles) or 'none'}."
-        )
-    turns = roles[1:] if roles[:1] == ["system"] else roles
-    if turns != [("user", "assistant")[place % 2] for place in range(len(turns))]:
-        raise ValueError(
-            f"{where}, column 'messages': user and assistant take turns and the user begins; got roles {', '.join(roles)}."
+            f"{where}, column 'messages': user and assistant take turns, a system turn may only come first, and they must end "
+            f"with a user turn and then the assistant turn that is the answer; got roles {', '.join(roles) or 'none'}."
         )
     return tuple(messages[:-1]), messages[-1].content
 

@@ -23,7 +23,7 @@ from atwu._files import versions
 from atwu._progress import bar_of
 from atwu.data.collate import by_length, collate_rows
 from atwu.data.encode import EncodedRow, Encoder
-from atwu.data.schema import IGNORE_INDEX, Example
+from atwu.data.schema import Example
 from atwu.evaluation.token_scores import SampleAuroc, per_sample_auroc
 from atwu.modeling.batches import TokenBatch, lay_out
 from atwu.modeling.fingerprint import model_fingerprint
@@ -199,7 +199,8 @@ def probe(
     encoded = Encoder(tokenizer, max_length=max_length, system=system).encode_rows(annotated, what="probe rows")
     for warning in encoded.warnings:
         logger.warning(warning)
-    rows = [_answer_only(row) for row in encoded.rows]
+    # Not at the terminal token, which is no secret and easy to tell.
+    rows = [dataclasses.replace(row, labels=row.text_labels) for row in encoded.rows]
     labels = [_labels(row) for row in rows]
     if not any(0 < int(row.sum()) < len(row) for row in labels):
         raise ValueError(
@@ -353,15 +354,6 @@ def fit_probe(features: Tensor, labels: Tensor, *, l2: float) -> LinearProbe:
 
     solver.step(loss)
     return LinearProbe(mean, deviation, weight.detach(), bias.detach())
-
-
-def _answer_only(row: EncodedRow) -> EncodedRow:
-    """The row with labels on tokens of the answer's text alone: a terminal token is no secret and easy to tell."""
-    labels = [
-        label if offset is not None else IGNORE_INDEX
-        for label, offset in zip(row.labels, row.answer_offsets, strict=True)
-    ]
-    return dataclasses.replace(row, labels=tuple(labels))
 
 
 def _labels(row: EncodedRow) -> Tensor:

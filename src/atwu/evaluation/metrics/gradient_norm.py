@@ -63,9 +63,7 @@ def gradient_norms(model: nn.Module, rows: Sequence[EncodedRow], *, progress: st
 
 def _without_terminal(row: EncodedRow) -> EncodedRow:
     """The row with labels on its answer's text alone, or as it is where there is no text."""
-    text = tuple(
-        IGNORE_INDEX if offset is None else label for label, offset in zip(row.labels, row.answer_offsets, strict=True)
-    )
+    text = row.text_labels
     return dataclasses.replace(row, labels=text if set(text) - {IGNORE_INDEX} else row.labels, token_labels=None)
 
 
