@@ -50,7 +50,7 @@ def test_bad_arguments():
 
 
 def test_pairs():
-    pairs = [PairedRow(4, SHORT, 9, BARE), PairedRow(2, LONG, 9, BARE)]
+    pairs = [PairedRow((4, SHORT), (9, BARE)), PairedRow((2, LONG), (9, BARE))]
     batch = pickle.loads(pickle.dumps(PairCollator(1)))(pairs)
     assert batch["rows"].tolist() == [4, 2]
     assert batch["rows"].dtype == torch.long
@@ -61,7 +61,8 @@ def test_pairs():
 
 
 def test_pairs_without_retain_set():
-    batch = PairCollator(0)([PairedRow(0, SHORT, None, None)])
+    alone = PairedRow((0, SHORT), None)
+    batch = PairCollator(0)([alone])
     assert set(batch) == {"forget", "rows"}
     with pytest.raises(ValueError, match="1 of 2 pairs have a retain row"):
-        PairCollator(0)([PairedRow(0, SHORT, None, None), PairedRow(1, SHORT, 0, LONG)])
+        PairCollator(0)([alone, PairedRow((1, SHORT), (0, LONG))])

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from atwu.data.encode import EncodedRow, labelled
-from atwu.data.pairing import PairedRow
+from atwu.data.pairing import PairedRow, Placed
 from atwu.data.schema import IGNORE_INDEX
 
 
@@ -83,18 +83,17 @@ class PairCollator:
         retain = [pair.retain for pair in pairs if pair.retain is not None]
         if retain and len(retain) < len(pairs):
             raise ValueError(f"{len(retain)} of {len(pairs)} pairs have a retain row; give one to all or to none.")
-        batch = PairBatch(
-            forget=collate_rows([pair.forget for pair in pairs], pad_id=self.pad_id),
-            rows=torch.tensor([pair.forget_index for pair in pairs], dtype=torch.long),
-        )
+        forget, rows = self._side([pair.forget for pair in pairs])
+        batch = PairBatch(forget=forget, rows=rows)
         if retain:
-            batch["retain"] = collate_rows(retain, pad_id=self.pad_id)
-            batch["retain_rows"] = torch.tensor([pair.retain_index for pair in pairs], dtype=torch.long)
-        alternate = [pair.alternate for pair in pairs if pair.alternate is not None]
-        if alternate:
-            batch["alternate"] = collate_rows(alternate, pad_id=self.pad_id)
-            batch["alternate_rows"] = torch.tensor([pair.alternate_index for pair in pairs], dtype=torch.long)
+            batch["retain"], batch["retain_rows"] = self._side(retain)
+        if alternate := [pair.alternate for pair in pairs if pair.alternate is not None]:
+            batch["alternate"], batch["alternate_rows"] = self._side(alternate)
         return batch
+
+    def _side(self, placed: Sequence[Placed]) -> tuple[dict[str, Tensor], Tensor]:
+        indices = torch.tensor([index for index, _ in placed], dtype=torch.long)
+        return collate_rows([row for _, row in placed], pad_id=self.pad_id), indices
 
 
 def by_length(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:

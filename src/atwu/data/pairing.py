@@ -85,17 +85,18 @@ class EpochSampler(Sampler[int]):
         return self.taken
 
 
+Placed = tuple[int, EncodedRow]
+"""A row with its index in its set."""
+
+
 @dataclass(frozen=True, slots=True)
 class PairedRow:
     """A forget row with the retain row drawn for it."""
 
-    forget_index: int
-    forget: EncodedRow
-    retain_index: int | None
-    retain: EncodedRow | None
+    forget: Placed
+    retain: Placed | None
     """None when there is no retain set."""
-    alternate_index: int | None = None
-    alternate: EncodedRow | None = None
+    alternate: Placed | None = None
     """The same prompt with a preferred answer; None when no loss learns from one."""
 
 
@@ -142,19 +143,14 @@ class PairedDataset(Dataset[PairedRow]):
         if key < 0:
             raise IndexError(f"keys are epoch * {len(self)} + forget index, 0 or more; got {key}.")
         epoch, index = divmod(int(key), len(self))
-        drawn = alternate = None
+        retain = alternate = None
         if self.retain is not None:
             drawn = retain_index(seed=self.seed, epoch=epoch, index=index, n_retain=len(self.retain))
+            retain = drawn, self.retain[drawn]
         if self.alternates is not None:
-            alternate = self.alternates.index(epoch=epoch, row=index)
-        return PairedRow(
-            forget_index=index,
-            forget=self.forget[index],
-            retain_index=drawn,
-            retain=None if self.retain is None or drawn is None else self.retain[drawn],
-            alternate_index=alternate,
-            alternate=None if self.alternates is None or alternate is None else self.alternates.rows[alternate],
-        )
+            chosen = self.alternates.index(epoch=epoch, row=index)
+            alternate = chosen, self.alternates.rows[chosen]
+        return PairedRow((index, self.forget[index]), retain, alternate)
 
     def drawn(self, epochs: int) -> set[int]:
         """Retain rows that this many passes over the forget set draw."""
