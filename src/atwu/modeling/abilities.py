@@ -47,7 +47,6 @@ def abilities_of(model: nn.Module, device: torch.device) -> Abilities:
 
 def _try_out(model: nn.Module, inner: nn.Module, device: torch.device) -> Abilities:
     config: Any = getattr(inner, "config", None)
-    plain_head = output_layer(inner) is not None
     if config is None:
         return Abilities()
     batches = [_two_rows(inner, device), _two_rows(inner, device, alike=SHARED_LEAST)]
@@ -60,28 +59,26 @@ def _try_out(model: nn.Module, inner: nn.Module, device: torch.device) -> Abilit
         plain = torch.cat([_own_logps(model, batch) for batch in batches])
     except _REFUSALS as error:
         raise ValueError(f"{type(inner).__name__} cannot be asked for the logits of two rows: {error}") from error
-    ways = (Abilities(), Abilities(positions=False))
-    chosen = next((way for way in ways if _agrees(plain, lambda way=way: logps(way), inner)), None)
+
+    def agrees(way: Abilities) -> bool:
+        return _agrees(plain, lambda: logps(way), inner)
+
+    chosen = next(filter(agrees, (Abilities(), Abilities(positions=False))), None)
     if chosen is None:
         raise ValueError(
             f"{type(inner).__name__} gives other log-probabilities here than by its own forward pass, so it is not supported."
         )
-    attempts = [("fused_head", plain_head), ("last_mlp", last_mlp(inner) is not None), ("packed", can_pack(inner))]
-    for name, possible in attempts:
-        if (
-            not possible
-            or (name == "last_mlp" and not chosen.fused_head)
-            or (name == "packed" and not chosen.positions)
-        ):
-            continue
-        attempt = dataclasses.replace(chosen, **{name: True})
+    if output_layer(inner) is not None and agrees(fused := dataclasses.replace(chosen, fused_head=True)):
+        chosen = fused
+    has_mlp = last_mlp(inner) is not None
+    if chosen.fused_head and has_mlp and agrees(shorter := dataclasses.replace(chosen, last_mlp=True)):
+        chosen = shorter
+    if chosen.positions and can_pack(inner):
         before = attention_of(inner)
-        if name == "packed":
-            switch_to_packing(inner)
-        if _agrees(plain, lambda attempt=attempt: logps(attempt), inner):
-            chosen = attempt
-        elif name == "packed":
-            config._attn_implementation = before
+        switch_to_packing(inner)
+        if agrees(packed := dataclasses.replace(chosen, packed=True)):
+            return packed
+        config._attn_implementation = before
     return chosen
 
 

@@ -173,7 +173,7 @@ class _TargetLogps(torch.autograd.Function):
             peak = hidden.new_full((n,), -torch.inf, dtype=acc_dtype)
             total = hidden.new_zeros(n, dtype=acc_dtype)
             best = hidden.new_zeros(n, dtype=torch.long) if predictions else None
-            tempered = _Tempered.start(chosen, temperature, variance) if temperature is not None else None
+            tempered = _Tempered(torch.zeros_like(chosen), temperature, variance) if temperature is not None else None
             for span in blocks(weight.shape[0], block):
                 logits = head.logits(states, dtype, span)
                 _gather_targets(chosen, logits, targets, span)
@@ -238,15 +238,11 @@ class _TargetLogps(torch.autograd.Function):
 class _Tempered:
     """Running sums for the entropy of softmax(logits / temperature) and its variance, block by block."""
 
-    def __init__(self, temperature: float, total: Tensor, moment: Tensor, second: Tensor | None) -> None:
-        self.temperature, self.total, self.moment, self.second = temperature, total, moment, second
-
-    @classmethod
-    def start(cls, like: Tensor, temperature: float, variance: bool) -> _Tempered:
+    def __init__(self, zero: Tensor, temperature: float, variance: bool) -> None:
         if not temperature > 0:
             raise ValueError(f"entropy temperature must be > 0, got {temperature}.")
-        zero = torch.zeros_like(like)
-        return cls(temperature, zero, zero, zero if variance else None)
+        self.temperature, self.total, self.moment = temperature, zero, zero
+        self.second = zero if variance else None
 
     def add(self, logits: Tensor, peak: Tensor, new_peak: Tensor) -> None:
         """Take in one block; `peak` is the largest logit before it, `new_peak` after it."""
