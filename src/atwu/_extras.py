@@ -25,10 +25,8 @@ def require(module: str, *, extra: str) -> Any:
     command = f"pip install 'atwu[{extra}]'"
     try:
         return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        package = module.partition(".")[0]
-        if error.name is not None and error.name.partition(".")[0] == package:
-            raise ImportError(f"{package} is needed here and is not installed; run: {command}") from error
-        raise ImportError(f"{module} is installed but cannot be imported ({error}); try: {command}") from error
     except ImportError as error:
+        package = module.partition(".")[0]
+        if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == package:
+            raise ImportError(f"{package} is needed here and is not installed; run: {command}") from error
         raise ImportError(f"{module} is installed but cannot be imported ({error}); try: {command}") from error

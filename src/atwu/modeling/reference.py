@@ -144,13 +144,13 @@ def read_rows(
             tensors = {name: tensor.to(device) for name, tensor in collate_rows(plain).items()}
             with autocast():
                 (out,) = forward_tokens(model, [tensors], layer=wanted.layer, stop=not (wanted.logps or wanted.states))
-            parts = {"logps": out.logps[out.mask] if wanted.logps else None}
-            parts["states"] = out.hidden("pred") if wanted.states else None
-            parts["layer"] = out.layer_states if wanted.layer is not None else None
+            parts = {"logps": out.logps[out.mask]} if wanted.logps else {}
+            if wanted.states:
+                parts["states"] = out.hidden("pred")
+            if out.layer_states is not None:
+                parts["layer"] = out.layer_states
             lengths = out.mask.sum(1).tolist()
             for name, part in parts.items():
-                if part is None:
-                    continue
                 if name not in found:
                     found[name] = torch.empty(starts[-1], *part.shape[1:], dtype=part.dtype)
                 for index, piece in zip(batch, part.cpu().split(lengths), strict=True):
