@@ -18,8 +18,6 @@ from atwu.methods.seen import LossTerms, TokensSeen
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from atwu.modeling.reference import Wanted
-
 Function = Callable[..., "Tensor"]
 _WEIGHTING_ARGUMENTS = ("logps", "mask")
 _LOSS_ARGUMENTS = ("logps", "mask", "weights", "ref_logps")
@@ -68,13 +66,8 @@ def forget_loss_of(function: Function) -> type[ForgetLoss]:
         given = {name: weights if name == "weights" else getattr(terms, name) for name in asked}
         return function(**given, **{name: getattr(self, name) for name in numbers})
 
-    def wanted(self: Any) -> dict[str, Wanted]:
-        from atwu.modeling.reference import Wanted
-
-        return {"forget": Wanted(logps=True)} if "ref_logps" in asked else {}
-
     needs = ("reference_logps",) if "ref_logps" in asked else ()
-    body = _body(function, numbers) | {"values": values, "wanted": wanted, "needs": needs}
+    body = _body(function, numbers) | {"values": values, "needs": needs}
     return type(function.__name__, (ForgetLoss,), body)
 
 

@@ -118,8 +118,14 @@ class ForgetLoss(Part):
         raise NotImplementedError
 
     def wanted(self) -> dict[str, Wanted]:
-        """What of the starting model it compares with in every step, by set of rows."""
-        return {}
+        """What of the starting model it compares with in every step, by set of rows; follows from its needs."""
+        logps, states = "reference_logps" in self.needs, "reference_distributions" in self.needs
+        if not (logps or states):
+            return {}
+        from atwu.modeling.reference import Wanted
+
+        found = {"forget": Wanted(logps=logps, states=states)}
+        return found | {"alternate": Wanted(logps=True)} if logps and "alternates" in self.needs else found
 
     def aim(self, tokenizer: Any) -> tuple[int, ...]:
         """Token ids that it teaches in place of the answer."""
@@ -146,8 +152,13 @@ class RetainLoss(Part):
     reads_head: ClassVar[bool] = True
 
     def wanted(self, layers: int) -> Wanted | None:
-        """What of the starting model it compares with, for a model with that many decoder layers."""
-        return None
+        """What of the starting model it compares with, for a model with that many decoder layers; follows from its needs."""
+        states, layer = "reference_distributions" in self.needs, "reference_activations" in self.needs
+        if not (states or layer):
+            return None
+        from atwu.modeling.reference import Wanted
+
+        return Wanted(states=states, layer=self.reads_layer(layers) if layer else None)
 
     def comparison(self, reference: Reference) -> Comparison | None:
         """What is to be measured between distributions at every counted token, or None."""

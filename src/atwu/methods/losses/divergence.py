@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from atwu.modeling.batches import TokenBatch
     from atwu.modeling.compare import Comparison
     from atwu.modeling.forward import TokenOutputs
-    from atwu.modeling.reference import Reference, Wanted
+    from atwu.modeling.reference import Reference
 
 _LN2 = math.log(2.0)
 _LOWEST_LOGP = -1e4
@@ -172,11 +172,6 @@ class SelfDistillation(_Distance):
         help="what is taken off the logit of the memorised token; larger forgets more",
     )
 
-    def wanted(self) -> dict[str, Wanted]:
-        from atwu.modeling.reference import Wanted
-
-        return {"forget": Wanted(states=True)}
-
     def comparison(self, forget: TokenBatch, given: Given) -> Comparison:
         from atwu.modeling.compare import Comparison
 
@@ -195,11 +190,6 @@ class _ToStart(RetainLoss):
     """Stay close to the starting model's distribution."""
 
     needs = ("retain", "reference_distributions")
-
-    def wanted(self, layers: int) -> Wanted:
-        from atwu.modeling.reference import Wanted
-
-        return Wanted(states=True)
 
     def values(self, out: TokenOutputs, reference: Reference) -> Tensor:
         assert out.distance is not None

@@ -16,8 +16,6 @@ from atwu.methods.seen import LossTerms
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from atwu.modeling.reference import Wanted
-
 _SMALLEST_TOTAL = 1e-8
 
 
@@ -137,11 +135,6 @@ class NPO(ForgetLoss):
         help="inverse temperature; smaller behaves more like gradient ascent, larger lets go of an answer earlier",
     )
 
-    def wanted(self) -> dict[str, Wanted]:
-        from atwu.modeling.reference import Wanted
-
-        return {"forget": Wanted(logps=True)}
-
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         return npo(terms.logps, terms.reference, terms.mask, weights, beta=self.beta)
 
@@ -159,11 +152,6 @@ class DPO(ForgetLoss):
         positive=True,
         help="inverse temperature; larger stops at a smaller gap between the two answers",
     )
-
-    def wanted(self) -> dict[str, Wanted]:
-        from atwu.modeling.reference import Wanted
-
-        return {"forget": Wanted(logps=True), "alternate": Wanted(logps=True)}
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         assert terms.preferred is not None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from atwu.modeling.forward import TokenOutputs
-    from atwu.modeling.reference import Reference, Wanted
+    from atwu.modeling.reference import Reference
 
 
 def steering_vector(size: int, *, coefficient: float, seed: int = 0) -> Tensor:
@@ -107,11 +107,6 @@ class Activation(RetainLoss):
 
     def reads_layer(self, layers: int) -> int:
         return min(int(self.layer), layers - 1)
-
-    def wanted(self, layers: int) -> Wanted:
-        from atwu.modeling.reference import Wanted
-
-        return Wanted(layer=self.reads_layer(layers))
 
     def values(self, out: TokenOutputs, reference: Reference) -> Tensor:
         assert out.layer_states is not None
