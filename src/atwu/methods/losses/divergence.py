@@ -109,8 +109,8 @@ def _expected(probabilities: Tensor, values: Tensor) -> Tensor:
     return (probabilities * values.masked_fill(probabilities == 0, 0.0)).sum(-1)
 
 
-class _Distance(ForgetLoss):
-    """A distance between distributions, weighted."""
+class WeightedDistance(ForgetLoss):
+    """A distance, weighted: between distributions, or what a subclass measures."""
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         assert terms.distance is not None
@@ -118,7 +118,7 @@ class _Distance(ForgetLoss):
         return (shares(weights, terms.mask) if terms.learned else weights) * terms.distance
 
 
-class JSToRefusal(_Distance):
+class JSToRefusal(WeightedDistance):
     """Towards the tokens of a refusal, one after another (JensUn); see `js_to_tokens`."""
 
     formula = "w JS(π, the refusal's tokens in turn)"
@@ -160,7 +160,7 @@ class JSToRefusal(_Distance):
         return Comparison(lambda logps, ref, ids: js_to_tokens(logps, ids), None, ids)
 
 
-class SelfDistillation(_Distance):
+class SelfDistillation(WeightedDistance):
     """UNDIAL; see `self_distillation`."""
 
     formula = "w CE(softmax(z0 - β on the token), π)"

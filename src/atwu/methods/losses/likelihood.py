@@ -98,7 +98,7 @@ class SatGA(ForgetLoss):
         return saturated_ascent(terms.logps, weights, beta=self.beta, detach_saturation=self.detach_saturation)
 
 
-class SatGAPlus(ForgetLoss):
+class SatGAPlus(SatGA):
     """See `modulated_ascent`."""
 
     formula = "w p^(β w) log p"
@@ -107,9 +107,6 @@ class SatGAPlus(ForgetLoss):
         symbol="β",
         search=Range(1.0, 10.0, log=False),
         help="saturation exponent of a token of weight 1; larger lets go of a forgotten token earlier",
-    )
-    detach_saturation: bool = setting(
-        True, help="treat the saturation factor as a constant; without it beta 7 forgets far less"
     )
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from atwu.methods.losses.reduction import shares
+from atwu.methods.losses.divergence import WeightedDistance
 from atwu.methods.options import Range, number
-from atwu.methods.part import ForgetLoss, RetainLoss
-from atwu.methods.seen import LossTerms
+from atwu.methods.part import RetainLoss
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -67,7 +66,7 @@ def _layer() -> Any:
     )
 
 
-class Steering(ForgetLoss):
+class Steering(WeightedDistance):
     """Steer the states of forget answers at one layer to a random vector, training three layers (RMU)."""
 
     formula = "w |h - c u/|u||² / d at one layer"
@@ -90,10 +89,6 @@ class Steering(ForgetLoss):
         states = out.layer_states
         target = steering_vector(states.shape[-1], coefficient=self.steering_coeff).to(states.device)
         return out.spread(squared_distance(states, target))
-
-    def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
-        assert terms.distance is not None
-        return (shares(weights, terms.mask) if terms.learned else weights) * terms.distance
 
 
 class Activation(RetainLoss):
