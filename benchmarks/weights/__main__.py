@@ -4,6 +4,7 @@
 
 AUROC per row, mean over rows, 95 % bootstrap interval over subjects, and the paired differences to `rarity` and
 `word_rarity`. Choices are made on `authors`, TOFU's first ten; `tofu` (forget05, the last ten) and `people` are for reporting.
+The rows of RWKU ask nothing; `weightings` and `named` can read them (--sets rwku rwku_more).
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from rows import load
+from rows import SUBJECTS, load
 from tables import RARITY, TABLES, WORD_RARITY
 
 from atwu.evaluation.intervals import Resampler, combine
 from atwu.evaluation.token_scores import per_sample_auroc
 
-SETS = ("authors", "tofu", "people")
+SETS = ("authors", "tofu", "people", *SUBJECTS)
 BASELINES = {"rarity": RARITY, "word_rarity": WORD_RARITY}
 
 
@@ -38,7 +39,7 @@ def main() -> None:
     )
     parser.add_argument("--tofu-target")
     parser.add_argument("--people-target")
-    parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS[:3])
     given = parser.parse_args()
     if given.table == "kept":
         for row in load("people", {"people": None}).taught:

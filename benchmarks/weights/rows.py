@@ -15,10 +15,11 @@ import numpy as np
 import torch
 
 from atwu._cache import cache_folder, short_hash
+from atwu.benchmarks.rwku.tables import PROBES, read_targets, rwku_tables
 from atwu.benchmarks.sources import load_rows
 from atwu.benchmarks.tofu.rows import proxy_spans
 from atwu.data.encode import Encoder
-from atwu.data.schema import IGNORE_INDEX, Message
+from atwu.data.schema import IGNORE_INDEX, Example, Message, merged_spans
 from atwu.evaluation.auxiliary import AuxiliaryLogps
 from atwu.evaluation.induced import ScoreContext
 from atwu.evaluation.probe import TokenStates, read_states
@@ -31,6 +32,10 @@ LAYERS = (10, 20, 30)
 """Of SmolLM2's 30; the last one is taken after the final norm."""
 KEPT = 120
 """Rows about the first people to keep, a number that a core teaches in half an hour."""
+SUBJECTS = {"rwku": slice(0, 20), "rwku_more": slice(20, 40)}
+"""Those of RWKU to forget, of 200."""
+PASSAGES = 4
+"""Passages to keep about each of the others."""
 UNIT = re.compile(r"\w+|[^\w\s]")
 
 
@@ -123,11 +128,18 @@ class Rows:
 
 
 def load(name, models):
-    """`authors` (TOFU's first ten, for choices), `tofu` (forget05, its last ten) or `people` (eight of 80).
+    """`authors` (TOFU's first ten, for choices), `tofu` (forget05, its last ten), `people` (eight of 80) or some of RWKU.
 
     TOFU's model was taught the 200 rows of the first and of the last ten authors, that of people the forget rows and
-    `KEPT` others.
+    `KEPT` others, that of RWKU nothing.
     """
+    if name in SUBJECTS:
+        tables = rwku_tables()
+        known = read_targets(tables)
+        chosen = known[SUBJECTS[name]]
+        others = "|".join(subject for subject in known if subject not in chosen)
+        pool = load_rows(f"rwku:{others}!{'|'.join(chosen)}:passages:{PASSAGES}").rows
+        return Rows(name, tuple(filled_in(tables, chosen)), pool, (), "smollm2")
     if name == "people":
         forget, pool = load_rows("people:small:forget").rows, load_rows("people:small:retain").rows
         return Rows(name, forget, pool, pool[:KEPT], models["people"])
@@ -137,6 +149,18 @@ def load(name, models):
     first = load_rows("tofu:retain_perturbed:200").rows
     marked = tuple(dataclasses.replace(row, forget_spans=proxy_spans(row)) for row in first)
     return Rows(name, marked, (*others[200:], *last), last, models["tofu"])
+
+
+def filled_in(tables, subjects):
+    """RWKU's sentences with one blank, written out, with what was left blank as the secret; each once."""
+    blanks = {}
+    for _, probe in tables.table(PROBES["fb"]):
+        before, *after = re.split("_{3,}", probe["query"])
+        if probe["subject"] in subjects and len(after) == 1 and probe["answer"].strip():
+            key = probe["subject"], before + probe["answer"] + after[0]
+            blanks.setdefault(key, set()).add((len(before), len(before) + len(probe["answer"])))
+    for (subject, text), spans in blanks.items():
+        yield Example((), text, subject=subject, forget_spans=merged_spans(spans))
 
 
 class Reading:

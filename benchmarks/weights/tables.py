@@ -179,6 +179,11 @@ TABLES = {
             RARE_NOUNS, TRANSFERRED["other benchmark's labels, layer 20, both states"]
         ),
     },
+    "named": {  # in rows that ask nothing, the package's weights leave out their subject's name
+        "word_rarity without the name": weighting("word_rarity"),
+        "rare_nouns": RARE_NOUNS,
+        "rare_nouns without the name": weighting("rare_nouns"),
+    },
     "weightings": {
         name: weighting(name)
         for name in (

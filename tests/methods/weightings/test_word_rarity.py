@@ -79,7 +79,9 @@ def test_tokens_and_questions_as_words():
         ".",
         None,
     ]
-    assert asked_words(Example.from_qa("Who's She?", "She.")) == {"who", "'", "s", "she", "?"}
+    assert asked_words(Example.from_qa("Who's She?", "She.", subject="Orla")) == {"who", "'", "s", "she", "?"}
+    assert asked_words(Example((), "Orla Venn left.", subject="Orla Venn")) == {"orla", "venn"}
+    assert asked_words(Example((), "Orla Venn left.")) == set()
 
 
 def test_rare_nouns_by_hand():

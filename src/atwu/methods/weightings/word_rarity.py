@@ -44,7 +44,7 @@ class WordCounts:
     def rarity(self, row: EncodedRow, example: Example) -> FloatArray:
         """Rank of each counted token's word within the answer, rarest highest, `(rank - 1/2) / n` with mid-ranks for ties.
 
-        Words of the question, and tokens that begin in no word (the terminal token), share the lowest rank.
+        Words of the question (`asked_words`), and tokens that begin in no word (the terminal token), share the lowest rank.
 
         Args:
             row: the encoded row.
@@ -88,8 +88,8 @@ def words_of_tokens(row: EncodedRow, answer: str) -> list[str | None]:
 
 
 def asked_words(example: Example) -> set[str]:
-    """Words of the question, in lower case."""
-    return set(_words(example.question))
+    """Words of the question, in lower case; of a row that asks nothing those of its subject, which is no secret of it."""
+    return set(_words(example.question if example.messages else example.subject or ""))
 
 
 def _words(text: str) -> list[str]:
