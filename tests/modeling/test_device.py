@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
-from atwu.modeling.device import machine
+from atwu.modeling.device import emulates_bfloat16, machine
 
 
 def test_the_processor_is_named_with_its_vector_instructions() -> None:
@@ -12,3 +13,22 @@ def test_the_processor_is_named_with_its_vector_instructions() -> None:
     assert name.isprintable()
     assert name
     assert capability == torch.backends.cpu.get_cpu_capability()
+
+
+@pytest.mark.parametrize(
+    ("processor", "tiles", "instructions", "emulated"),
+    [
+        ("x86_64", False, False, True),
+        ("x86_64", True, False, False),
+        ("x86_64", False, True, False),
+        ("aarch64", False, False, False),
+    ],
+)
+def test_bfloat16_is_emulated_without_instructions_for_it(
+    processor, tiles, instructions, emulated, monkeypatch
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: processor)
+    monkeypatch.setattr("torch.cpu._is_amx_tile_supported", lambda: tiles)
+    monkeypatch.setattr("torch.cpu._is_avx512_bf16_supported", lambda: instructions)
+    assert emulates_bfloat16(torch.device("cpu")) == emulated
+    assert not emulates_bfloat16(torch.device("cuda"))

@@ -34,6 +34,13 @@ def pick_device(name: str | None = None) -> torch.device:
     return device
 
 
+def emulates_bfloat16(device: torch.device) -> bool:
+    """Whether products in bfloat16 are made of other operations there: some 50 times slower than in float32."""
+    if device.type != "cpu" or platform.machine() not in ("x86_64", "AMD64"):
+        return False
+    return not (torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported())
+
+
 def free_memory(device: torch.device) -> int:
     """Bytes that can be had on a device, those that torch keeps for itself included."""
     if device.type == "cuda":

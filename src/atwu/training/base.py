@@ -30,6 +30,7 @@ from atwu.data.pairing import EpochSampler
 from atwu.errors import DiskFullError, NonFiniteLossError
 from atwu.methods.seen import Denominators
 from atwu.modeling.adapters import adapters_of
+from atwu.modeling.device import emulates_bfloat16
 from atwu.training.checkpoints import STAGING, check_whole, drop_damaged, last_checkpoint, publish, step_of
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.model import LoadedModel, as_given
@@ -120,6 +121,8 @@ class TokenTrainer(Trainer):
         if checkpoint is not None:
             self.timing.resumed_from = step_of(checkpoint)
             self._say(f"resuming the unfinished run at step {self.timing.resumed_from}")
+        if self.args.bf16 and emulates_bfloat16(self.args.device):
+            self._say("warning: this processor has no bfloat16 instructions; steps are many times faster without bf16")
         if repeated := self.args.rows_repeated(len(cast(Any, self.train_dataset))):
             self._say(repeats(repeated))
         try:
