@@ -41,7 +41,7 @@ def executed(notebook: NotebookNode, folder: str | Path, *, settings: Mapping[st
     for cell in done.cells:
         if SETTINGS in cell.metadata.get("tags", ()):
             cell.source += "".join(f"\n{name} = {value!r}" for name, value in (settings or {}).items())
-    client = NotebookClient(done, timeout=900, kernel_name="python3", resources={"metadata": {"path": str(folder)}})
+    client = NotebookClient(done, timeout=3600, kernel_name="python3", resources={"metadata": {"path": str(folder)}})
     client.execute(env=os.environ | QUIET)
     return done
 
