@@ -111,15 +111,12 @@ def row_record(row: Example) -> dict[str, Any]:
     else:
         turns = [*(asdict(message) for message in row.messages), {"role": "assistant", "content": row.answer}]
         record = {"messages": turns}
-    rest = {
-        "forget_spans": None if row.forget_spans is None else [list(span) for span in row.forget_spans],
-        "paraphrases": list(row.paraphrases) or None,
-        "wrong_answers": list(row.wrong_answers) or None,
-        "alternate": row.alternate,
-        "paraphrased_answer": row.paraphrased_answer,
-        "subject": row.subject,
-    }
-    return record | {name: value for name, value in rest.items() if value is not None}
+    if row.forget_spans is not None:
+        record["forget_spans"] = row.forget_spans
+    for name in ("paraphrases", "wrong_answers", "alternate", "paraphrased_answer", "subject"):
+        if value := getattr(row, name):
+            record[name] = value
+    return record
 
 
 def write_rows(path: str | Path, rows: Iterable[Example]) -> None:
