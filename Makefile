@@ -30,11 +30,12 @@ test: $(READY) lint
 test-night: $(READY)
 	$(VENV)/bin/python -m pytest --numprocesses 2 --dist loadscope -m night
 
+# mkdocs without --quiet, which hides from --strict what it should fail on.
 lint: $(READY)
 	$(VENV)/bin/ruff check src tests benchmarks examples theory scripts
 	$(VENV)/bin/ruff format --check src tests benchmarks examples theory scripts
 	$(VENV)/bin/lint-imports --no-logo --no-cache
-	$(VENV)/bin/mypy & types=$$!; NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet && wait $$types
+	$(VENV)/bin/mypy & types=$$!; NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict && wait $$types
 
 site: $(READY)
 	SITE_NOTEBOOKS=run NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict

@@ -36,7 +36,10 @@ class UnlearnTrainer(MethodTrainer):
     numbers are called `eval_SET_METRIC`, or `eval_METRIC` where `eval_dataset` is one set.
 
     Args:
-        model, args, forget_dataset, retain_dataset: what is unlearned; see `atwu.training.trainer.MethodTrainer`.
+        model: what unlearns, as `atwu.training.trainer.MethodTrainer` takes it.
+        args: the run's configuration.
+        forget_dataset: rows to remove, of any kind that it takes.
+        retain_dataset: rows to keep, likewise.
         eval_dataset: rows to measure, of any kind that `forget_dataset` takes, or several sets by name; `forget`, `retain` and
             `holdout` are what they are for `atwu.evaluate`, others should be kept. By default the forget and retain rows.
         eval_metrics: names of metrics (`atwu evaluate --list`), or "all" for all whose rows are given.

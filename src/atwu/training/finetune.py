@@ -54,7 +54,7 @@ class FinetuneTrainer(TokenTrainer):
         train_dataset: rows of any kind that `encode_dataset` takes.
         processing_class: the model's tokenizer.
         callbacks: transformers callbacks.
-        say: receives one line of plain text per decision worth knowing.
+        kwargs: everything else that `TokenTrainer` takes; `say` receives one line of plain text per decision worth knowing.
     """
 
     args: FinetuneConfig
