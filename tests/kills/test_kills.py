@@ -23,8 +23,8 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Place, d
 @pytest.mark.parametrize(
     ("name", "kills"),
     [
-        ("unlearn", 3),
-        ("evaluate", 3),
+        ("unlearn", 2),
+        ("evaluate", 2),
         ("judge", 2),
         pytest.param("tune", 2, marks=pytest.mark.night),  # by day: experiments/tuning/test_kill_and_continue.py
         pytest.param("study, 1 at once", 2, marks=pytest.mark.night),  # and experiments/study/test_run_study.py
