@@ -172,12 +172,11 @@ def test_the_first_request_needs_a_model(tmp_path: Path, requests: list[Path]) -
 
 def test_rows_to_keep_may_say_the_same_but_not_ask_it() -> None:
     gone = [Example.from_qa("Where was she born?", "In Mirrow."), Example((), "A plain text.")]
-    check_apart(
-        [Example.from_qa("Where did it rain?", "In Mirrow."), Example((), "Another text.")], gone, source="file"
-    )
+    fine = [Example.from_qa("Where did it rain?", "In Mirrow."), Example((), "Another text.")]
+    check_apart(fine, gone, source="file", why="would teach again")
     for row in (Example.from_qa("where was SHE born", "Nobody knows."), Example((), "a plain  text")):
         with pytest.raises(ValueError, match="file: row 1 would teach again"):
-            check_apart([row], gone, source="file")
+            check_apart([row], gone, source="file", why="would teach again")
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,9 @@ def measured_sets(
     system: str | None,
 ) -> dict[str, Sequence[Example]]:
     """The rows that two models are compared on, by set; what the first of the two says to general questions is to stay."""
-    general = own_answers(model, tokenizer, general_questions("held"), system=system, progress="general questions")
+    general = own_answers(
+        model, tokenizer, general_questions("held"), forget=forget, system=system, progress="general questions"
+    )
     return sets_of(forget, retain, unseen, general)
 
 

@@ -58,13 +58,14 @@ def neighbours(forget: Sequence[Example], corpus: Sequence[Example], count: int)
     return Neighbours(tuple(left[index] for index in order), about, words, repeated)
 
 
-def check_apart(kept: Sequence[Example], gone: Sequence[Example], *, source: str) -> None:
-    """Refuse rows to keep that repeat one which earlier requests removed: ask the same, or ask nothing and say the same.
+def check_apart(kept: Sequence[Example], gone: Sequence[Example], *, source: str, why: str) -> None:
+    """Refuse rows to keep that repeat one which is to go: ask the same, or ask nothing and say the same.
 
     Args:
         kept: rows to keep.
-        gone: rows that earlier requests removed.
+        gone: rows that are removed, or were.
         source: what errors call the rows to keep.
+        why: what errors say of such a row.
 
     Raises:
         ValueError: one does; names it.
@@ -75,8 +76,8 @@ def check_apart(kept: Sequence[Example], gone: Sequence[Example], *, source: str
         first = kept[found[0] - 1]
         more = f" and {len(found) - 1} more" if len(found) > 1 else ""
         raise ValueError(
-            f"{source}: row {found[0]}{more} would teach again what an earlier request removed "
-            f"({(first.question or first.answer)[:60]!r}); leave such rows out of --retain."
+            f"{source}: row {found[0]}{more} {why} ({(first.question or first.answer)[:60]!r}); leave such rows out of "
+            "--retain, as `atwu retain build --corpus` does."
         )
 
 

@@ -54,8 +54,11 @@ def prepare(asked: Asked, folder: RequestFolder, config: UnlearnConfig, *, overw
         ValueError, FileNotFoundError, FileExistsError, OSError: see the message; nothing was changed.
     """
     key, since = asked.key(config), asked.since
-    if since is not None and asked.retain != AUTO:
-        check_apart(load_rows(asked.retain).rows, since.rows, source=asked.retain)
+    if asked.retain != AUTO:
+        given = load_rows(asked.retain).rows
+        check_apart(given, asked.rows, source=asked.retain, why="would keep what is to be forgotten")
+        if since is not None:
+            check_apart(given, since.rows, source=asked.retain, why="would teach again what an earlier request removed")
     if folder.taken_up(key, overwrite=overwrite, judged=since is not None):
         return _taken_up(asked, folder, say)
     recipe, place = config.recipe(), Place.of(config.device)

@@ -24,7 +24,7 @@ from atwu._reading import read_declared
 from atwu.benchmarks.sources import load_rows
 from atwu.data.rows import fingerprint, write_rows
 from atwu.data.schema import Example
-from atwu.evaluation.result import STRICT, EvalResult, read_result, row_id
+from atwu.evaluation.result import STRICT, EvalResult, RowValues, read_result, row_id
 from atwu.request.choose import Choice
 from atwu.request.verdict import VERDICT_NAME, Answered
 from atwu.training.output import OutputFolder, differences, drop_unfinished, output_path, unfinished
@@ -224,6 +224,17 @@ class RequestFolder:
 
 
 def without_texts(result: EvalResult) -> EvalResult:
-    """A result without what the model said."""
-    rows = {split: dataclasses.replace(values, texts={}) for split, values in result.rows.items()}
+    """A result without what the model said and whom the rows are about."""
+    rows = {
+        split: dataclasses.replace(values, texts={}, subjects=_numbered(values))
+        for split, values in result.rows.items()
+    }
     return dataclasses.replace(result, rows=rows)
+
+
+def _numbered(values: RowValues) -> tuple[str, ...]:
+    """Numbers for subjects, in the order of the names: draws of intervals follow it. Rows without subjects keep their own."""
+    if values.subjects == values.ids:
+        return values.ids
+    places = {name: f"{place:06}" for place, name in enumerate(sorted(set(values.subjects)))}
+    return tuple(places[name] for name in values.subjects)

@@ -63,14 +63,14 @@ def build_retain(
         count: most neighbours.
 
     Returns:
-        Neighbours first, then the shipped general questions that name no subject to forget, as the model answers them.
+        Neighbours first, then the shipped general questions as the model answers them.
     """
     found = neighbours(forget, corpus, count) if corpus else None
-    subjects = names(forget)
     own = own_answers(
         model,
         tokenizer,
-        [question for question in general_questions("kept") if not names_any(question, subjects)],
+        general_questions("kept"),
+        forget=forget,
         system=system,
         progress="general questions" if progress else None,
     )
@@ -78,9 +78,17 @@ def build_retain(
 
 
 def own_answers(
-    model: Any, tokenizer: Any, asked: Sequence[str], *, system: str | None = None, progress: str | None = None
+    model: Any,
+    tokenizer: Any,
+    questions: Sequence[str],
+    *,
+    forget: Sequence[Example],
+    system: str | None = None,
+    progress: str | None = None,
 ) -> tuple[Example, ...]:
-    """Questions with the model's own greedy answers as rows; questions to which it says no text are left out."""
+    """Questions with the model's own greedy answers as rows, without those that name a subject to forget or say no text."""
+    subjects = names(forget)
+    asked = [question for question in questions if not names_any(question, subjects)]
     turns = () if system is None else (Message("system", system),)
     made = generate_all(
         TransformersGenerator(model, tokenizer),
@@ -92,5 +100,5 @@ def own_answers(
     return tuple(
         Example.from_qa(question, answer.text)
         for question, answer in zip(asked, made, strict=True)
-        if is_text(answer.text)
+        if is_text(answer.text) and not names_any(answer.text, subjects)
     )
