@@ -18,7 +18,7 @@ from atwu.data.rows import write_rows
 from atwu.evaluation.result import row_id
 from atwu.request.record import RequestFolder
 from atwu.request.verdict import surely_known
-from tests.commands import IN_PROCESSES, Started, run_command
+from tests.commands import IN_PROCESSES, Started, run_command, run_here
 
 FORGET = ("--forget", "people:tiny:forget", "--retain", "people:tiny:retain")
 
