@@ -59,7 +59,8 @@ class Compare:
             }
             if lacking:
                 note(
-                    f"To have differences of what is relative to them, add the results of: {', '.join(sorted(lacking))}."
+                    f"To have differences of what is relative to them, add the results of: {', '.join(sorted(lacking))} "
+                    "(of a study: FOLDER/references/NAME/eval.json)."
                 )
         elif self.form == "markdown":
             say(panel_markdown(table_of(loaded, lines)).rstrip("\n"))

@@ -33,7 +33,7 @@ class List:
 class Run:
     """Run a study; what is finished is skipped, and the same command continues one that was stopped.
 
-    One folder per run (settings, log, scorer, measurements), a table, the data and report.html at the end.
+    One folder per run (settings, log, scorer, measurements); a table, the data and, with `atwu[report]`, report.html.
 
     Example: atwu study run headline --scale people-tiny
     """

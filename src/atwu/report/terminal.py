@@ -118,7 +118,7 @@ def headline_table(records: Records) -> SplitTable:
     said = said_of(records, table, _MARKS, intervals=False, spreads=False)[1:]
     said += [note.rstrip(".") for note in notes_of(records, table)]
     if (table.frame.interval != "").any():
-        said.append("Intervals: atwu report --format md, or --output report.html")
+        said.append("Intervals: atwu report FOLDER --format md, or --output report.html")
     return _models(table, said)
 
 
