@@ -79,8 +79,8 @@ def uplift(records: Records, looks: Mapping[str, Series]) -> Sketch | str:
     grid(axes, "x")
     axes.set(xlim=(0, max(1.0, axes.get_xlim()[1])), xlabel="UQ in % (higher: more forgotten at less damage)")
     caption = (
-        "Open marks: the forget loss alone; filled: the same with learned scores, each with the values of its runs. Beside them "
-        "the gain, its 95 % bootstrap interval over rows, paired and over shared seeds, and the method it is over."
+        "Open marks: the forget loss alone; filled: the same with learned scores, each with the values of its runs. Beside "
+        "them the gain, its 95 % bootstrap interval over rows, paired and over shared seeds, and the method it is over."
     )
     return sheet, caption, tips
 
