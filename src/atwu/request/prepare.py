@@ -64,7 +64,7 @@ def prepare(asked: Asked, folder: RequestFolder, config: UnlearnConfig, *, overw
     recipe, place = config.recipe(), Place.of(config.device)
     fitted = fitting(asked, config, place)
     network, tokenizer = open_model(str(asked.source.model), asked.source, device=config.device)
-    say(f"model {asked.source.model}: {network.num_parameters() / 1e6:.0f}M parameters on {config.device}")
+    say(f"model {asked.source.model}: {network.num_parameters() / 1e6:.3g}M parameters on {config.device}")
     if since is not None and since.fingerprint not in (None, found := model_fingerprint(network)):
         raise ValueError(
             f"{asked.source.model} is not the model that the last request left (its weights have the hash {found}, the "
