@@ -129,9 +129,8 @@ def furnish(folder: Path, commands: list[str]) -> None:
             train_tokenizer(["Where does Orla Venn live?"], vocab_size=300).save_pretrained(folder / name)
     for name in ("forget", "retain", "holdout", "mine", "faq"):
         if wanted(f"{name}.jsonl"):
-            rows = load_rows(
-                f"people:tiny:{name if name in ('forget', 'retain', 'holdout') else 'retain'}", limit=6
-            ).rows
+            split = {"mine": "forget", "faq": "retain"}.get(name, name)
+            rows = load_rows(f"people:tiny:{split}:6").rows
             lines = (json.dumps({"question": row.question, "answer": row.answer}) for row in rows)
             (folder / f"{name}.jsonl").write_text("\n".join(lines))
     if "runs/headline-people-small" in text:
