@@ -80,6 +80,7 @@ def test_neighbours_are_close_and_never_about_the_subject() -> None:
     assert found.rows == (corpus[1],)
     assert (found.about, found.repeated) == (2, 1)
     assert names(forget) == {"orla", "venn"}
+    assert names([Example.from_qa("Who?", "They.", subject="The Venns and the Brooks")]) == {"venns", "brooks"}
 
 
 def test_shipped_questions_do_not_overlap() -> None:

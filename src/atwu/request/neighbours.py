@@ -15,6 +15,32 @@ from atwu.data.schema import Example
 _WORD = re.compile(r"\w+")
 _NAME = re.compile(r"(?<![.!?:]\s)(?<!^)\b[A-Z][\w'-]+")
 """A capitalised word that does not begin a sentence."""
+_NOBODY = frozenset(
+    [
+        "the",
+        "and",
+        "for",
+        "from",
+        "with",
+        "who",
+        "was",
+        "are",
+        "his",
+        "her",
+        "its",
+        "that",
+        "this",
+        "one",
+        "all",
+        "new",
+        "how",
+        "what",
+        "when",
+        "where",
+        "which",
+    ]
+)
+"""Words of a subject such as "The Beatles" that name nobody: nearly every text has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +113,7 @@ def names(rows: Iterable[Example]) -> set[str]:
     for row in rows:
         found |= {word for word in _words(row.subject or "") if len(word) > 2}
         found |= {name.lower().removesuffix("'s") for name in _NAME.findall(row.question) if len(name) > 2}
-    return found
+    return found - _NOBODY
 
 
 def names_any(text: str, subjects: set[str]) -> bool:
