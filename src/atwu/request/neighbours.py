@@ -15,7 +15,7 @@ from atwu.data.schema import Example
 _WORD = re.compile(r"\w+")
 _NAME = re.compile(r"(?<![.!?:]\s)(?<!^)\b[A-Z][\w'-]+")
 """A capitalised word that does not begin a sentence."""
-_NOBODY = frozenset(["the", "and", "for", "from", "with", "that", "this", "who", "what", "his", "her", "its", "all", "one"])
+_NOBODY = frozenset(["the", "and", "for", "from", "with", "that", "this", "who", "what", "his", "her", "its"])
 """Words of a subject such as "The Beatles" that name nobody: nearly every text has them."""
 
 
