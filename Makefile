@@ -6,6 +6,8 @@ PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 
+unexport PYTHONDONTWRITEBYTECODE  # what is compiled once is not compiled by every process that a test starts
+
 .PHONY: demo demo-real study theory test test-night lint site clean
 
 demo: $(READY)

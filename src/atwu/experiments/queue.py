@@ -22,11 +22,14 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from atwu._interrupts import take_over_worker
 from atwu.errors import WorkerError
-from atwu.training.progress import Say
+
+if TYPE_CHECKING:  # a worker starts in a second without what a progress bar imports
+    from atwu.training.progress import Say
+
 
 logger = logging.getLogger(__name__)
 

@@ -31,7 +31,7 @@ _ATTENTION_LAYERS = {"full_attention", "sliding_attention"}
 
 
 def abilities_of(model: nn.Module, device: torch.device) -> Abilities:
-    """Try each shortcut against the plain computation, on two short rows twice, without gradient.
+    """Try all shortcuts together against the plain computation, and else each, on two short rows twice, without gradient.
 
     A model that can pack is left with the packed attention function switched on, which acts as `sdpa` for every other call.
     """
@@ -63,18 +63,24 @@ def _try_out(model: nn.Module, inner: nn.Module, device: torch.device) -> Abilit
     def agrees(way: Abilities) -> bool:
         return _agrees(plain, lambda: logps(way), inner)
 
+    head, has_mlp, before = output_layer(inner) is not None, last_mlp(inner) is not None, attention_of(inner)
+    packs = can_pack(inner)
+    if packs:
+        switch_to_packing(inner)
+    if agrees(everything := Abilities(fused_head=head, last_mlp=head and has_mlp, packed=packs)):
+        return everything
+    if packs:
+        config._attn_implementation = before
     chosen = next(filter(agrees, (Abilities(), Abilities(positions=False))), None)
     if chosen is None:
         raise ValueError(
             f"{type(inner).__name__} gives other log-probabilities here than by its own forward pass, so it is not supported."
         )
-    if output_layer(inner) is not None and agrees(fused := dataclasses.replace(chosen, fused_head=True)):
+    if head and agrees(fused := dataclasses.replace(chosen, fused_head=True)):
         chosen = fused
-    has_mlp = last_mlp(inner) is not None
     if chosen.fused_head and has_mlp and agrees(shorter := dataclasses.replace(chosen, last_mlp=True)):
         chosen = shorter
-    if chosen.positions and can_pack(inner):
-        before = attention_of(inner)
+    if chosen.positions and packs:
         switch_to_packing(inner)
         if agrees(packed := dataclasses.replace(chosen, packed=True)):
             return packed

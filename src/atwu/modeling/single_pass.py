@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
+from transformers import PreTrainedModel
 
 from atwu.modeling.batches import Layout
 from atwu.modeling.compare import Comparison, Comparisons, compare, compare_logits
@@ -38,6 +39,8 @@ class Abilities:
 
 def unwrap(model: nn.Module) -> nn.Module:
     """The model without its DDP, FSDP, compile or accelerate wrappers."""
+    if isinstance(model, PreTrainedModel) and not hasattr(model, "_orig_mod"):
+        return model  # asked several times a step, and the search for wrappers looks at every module
     from accelerate.utils import extract_model_from_parallel
 
     inner: nn.Module = extract_model_from_parallel(model)
