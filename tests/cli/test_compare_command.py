@@ -88,7 +88,7 @@ def test_lines_by_name_in_the_order_asked_for(atwu, results):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("{atwu}",), 2, "give two results or more; atwu evaluate --output writes them."),
+        (("{atwu}",), 2, "give two results or more, or the folder of a study; atwu evaluate --output writes them."),
         (("{atwu}", "{atwu}"), 1, "a result is given twice"),
         (
             ("{atwu}", "{npo}", "--metrics", "forget:J_V"),

@@ -15,6 +15,7 @@ from atwu._manifest import write_manifest
 from atwu.report.formats import to_json, to_latex, to_markdown
 from atwu.report.page.write import render_page
 from atwu.report.records import Records, read_records
+from tests.commands import run_here
 from tests.damage import damage
 from tests.report.conftest import Page, write_study
 
@@ -192,3 +193,17 @@ def test_records_show_themselves(records):
     value = frame[(frame.label == "atwu") & (frame["set"] == "forget") & (frame.metric == "extraction_strength")]
     assert value.value.item() == records.results["atwu"].sets["forget"]["extraction_strength"].value
     assert "<th>atwu</th>" in records._repr_html_()
+
+
+def test_differences_of_a_study_are_over_the_seeds_that_both_have(records, study_folder):
+    for other in ("atwu", "original"):
+        found = records.differences("wga", other)["forget", "extraction_strength"]
+        one, base = (
+            [result.sets["forget"]["extraction_strength"].value for result in pair]
+            for pair in records.paired("wga", other)
+        )
+        assert len(one) == len(base) == 2
+        assert found.value == pytest.approx((sum(one) - sum(base)) / 2)
+    assert found.value == pytest.approx(-records.differences("original", "wga")["forget", "extraction_strength"].value)
+    done = run_here("compare", study_folder, "--to", "original", "--metrics", "forget:extraction_strength")
+    assert f"{found.value:+.3f} [" in done.output

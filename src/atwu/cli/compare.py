@@ -21,12 +21,13 @@ class Compare:
     """Put results side by side, with intervals; mark the best, the second best and the degraded.
 
     Models named original and retain-only are compared with, not ranked. Intervals of two models may overlap while their
-    difference is clear: --to shows differences over the same resampled rows.
+    difference is clear: --to shows differences over the same resampled rows. Of a study, all numbers and differences are means
+    over its seeds.
 
     Example: atwu compare runs/atwu/eval.json runs/npo/eval.json runs/rmu/eval.json --to atwu
     """
 
-    results: list[Path] = option("Results of atwu evaluate, two or more.", positional=True)
+    results: list[Path] = option("Results of atwu evaluate, two or more; or the folder of a study.", positional=True)
     to: str | None = option("Show paired differences to this one of them (its name in the table).", None)
     metrics: str | None = option("Lines to show, comma-separated, such as forget:J_W,UQ.", None)
     everything: bool = option("Every line, not only the headline panel.", False, flag="all")
@@ -40,20 +41,29 @@ class Compare:
         from atwu.report.table import table_of
         from atwu.report.terminal import differences_table, panel_table
 
-        if len(self.results) < 2:
-            raise UsageError("give two results or more; atwu evaluate --output writes them.")
-        loaded = _named([(path, read_result(path)) for path in self.results])
+        found = None
+        if len(self.results) == 1 and self.results[0].is_dir():
+            from atwu.report.records import read_records
+
+            records = read_records(self.results)
+            loaded = records.results
+            if self.to in loaded:
+                found = {name: records.differences(name, self.to) for name in loaded if name != self.to}
+        elif len(self.results) < 2:
+            raise UsageError("give two results or more, or the folder of a study; atwu evaluate --output writes them.")
+        else:
+            loaded = _named([(path, read_result(path)) for path in self.results])
+            _same_settings(loaded)
         known = table_of(loaded).lines
         if self.metrics:
             lines = [_line(text, known) for text in self.metrics.split(",")]
         else:
             lines = known if self.everything else [line for line in PANEL if line in known] or known
-        _same_settings(loaded)
         given = {result.fingerprint for result in loaded.values()}
         if self.to is not None:
             if self.to not in loaded:
                 raise UsageError(f"--to must be one of {', '.join(loaded)}; got {self.to!r}.")
-            terminal().print(differences_table(loaded, to=self.to, lines=lines))
+            terminal().print(differences_table(loaded, to=self.to, lines=lines, found=found))
             lacking = {
                 role for result in loaded.values() for role, name in result.references.items() if name not in given
             }

@@ -80,16 +80,27 @@ class Records:
         return [run.seed for run in self.of(first) if run.seed in other]
 
     def paired(self, first: str, second: str) -> list[list[EvalResult]]:
-        """The results of two labels over the seeds that both have."""
-        seeds = self.shared_seeds(first, second)
-        by_seed = ({run.seed: run.result for run in self.of(label)} for label in (first, second))
-        return [[results[seed] for seed in seeds] for results in by_seed]
+        """The results of two labels over the seeds that both have; a reference stands beside every seed."""
+        one, other = ({run.seed: run.result for run in self.of(label)} for label in (first, second))
+        if first in self.references:
+            one = dict.fromkeys(other or [None], self.references[first])
+        if second in self.references:
+            other = dict.fromkeys(one, self.references[second])
+        return [[results[seed] for seed in one if seed in other] for results in (one, other)]
+
+    def differences(self, first: str, second: str) -> dict[Line, Estimate]:
+        """First minus second, every line, over the seeds that both have; either may be a reference. Empty without such seeds.
+
+        Raises:
+            ValueError: they were measured on different rows.
+        """
+        mine, other = self.paired(first, second)
+        return seed_differences(mine, other, list(self.references.values())) if mine else {}
 
     def difference(self, first: str, second: str, line: Line) -> Estimate | None:
-        """First minus second over the seeds that both have; None when there are none, or rows differ."""
-        mine, other = self.paired(first, second)
+        """One line of `differences`; None when there are no such seeds, or rows differ."""
         try:
-            return seed_differences(mine, other, list(self.references.values())).get(line) if mine else None
+            return self.differences(first, second).get(line)
         except ValueError:
             return None
 

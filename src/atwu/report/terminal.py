@@ -164,15 +164,24 @@ def panel_table(results: Mapping[str, EvalResult], *, lines: Sequence[Line] | No
     return SplitTable("metric", heads, rows, said)
 
 
-def differences_table(results: Mapping[str, EvalResult], *, to: str, lines: Sequence[Line] | None = None) -> SplitTable:
+def differences_table(
+    results: Mapping[str, EvalResult],
+    *,
+    to: str,
+    lines: Sequence[Line] | None = None,
+    found: Mapping[str, Mapping[Line, Estimate]] | None = None,
+) -> SplitTable:
     """Every model minus one of them, with paired intervals; those that exclude zero are bold.
+
+    Args:
+        found: the differences, where results are means over seeds and do not have the rows that make them.
 
     Raises:
         ValueError: models were measured on different rows.
     """
-    base = results[to]
-    others = list(results.values())
-    found = {name: differences(result, base, others) for name, result in results.items() if name != to}
+    if found is None:
+        base, others = results[to], list(results.values())
+        found = {name: differences(result, base, others) for name, result in results.items() if name != to}
     rows = []
     for head in table_of(results, lines).heads:
         known = (cell_of(result, head.line) for result in results.values())
