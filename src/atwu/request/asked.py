@@ -6,6 +6,7 @@ import dataclasses
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ class Since:
     """The model goes to the ledger's own place."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Asked:
     """What was asked for."""
 
@@ -68,10 +69,15 @@ class Asked:
     since: Since | None = None
     """Earlier requests on the same model, in a ledger."""
 
-    @property
+    @cached_property
     def strangers(self) -> Sequence[Example]:
         """Rows that no model saw."""
         return load_rows(self.unseen).rows
+
+    @cached_property
+    def given(self) -> Sequence[Example] | None:
+        """Rows to keep; None where the model's own answers are."""
+        return None if self.retain == AUTO else load_rows(self.retain).rows
 
     def key(self, config: UnlearnConfig) -> dict[str, Any]:
         """Everything that makes it this request, as plain JSON; `config` is made of the options."""
@@ -79,7 +85,7 @@ class Asked:
         return {
             "model": dataclasses.asdict(self.source),
             "forget": fingerprint(self.rows),
-            "retain": AUTO if self.retain == AUTO else fingerprint(load_rows(self.retain).rows),
+            "retain": AUTO if self.given is None else fingerprint(self.given),
             "unseen": fingerprint(self.strangers),
             "options": {name: settings.get(name) for name in sorted(self.options) if name not in NOT_RESULT},
             "retain_limit": self.retain_limit,

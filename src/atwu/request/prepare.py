@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from atwu.benchmarks.sources import load_rows
 from atwu.data.schema import Example
 from atwu.evaluation.result import EvalResult
 from atwu.modeling.fingerprint import model_fingerprint
@@ -54,11 +53,12 @@ def prepare(asked: Asked, folder: RequestFolder, config: UnlearnConfig, *, overw
         ValueError, FileNotFoundError, FileExistsError, OSError: see the message; nothing was changed.
     """
     key, since = asked.key(config), asked.since
-    if asked.retain != AUTO:
-        given = load_rows(asked.retain).rows
-        check_apart(given, asked.rows, source=asked.retain, why="would keep what is to be forgotten")
+    if asked.given is not None:
+        check_apart(asked.given, asked.rows, source=asked.retain, why="would keep what is to be forgotten")
         if since is not None:
-            check_apart(given, since.rows, source=asked.retain, why="would teach again what an earlier request removed")
+            check_apart(
+                asked.given, since.rows, source=asked.retain, why="would teach again what an earlier request removed"
+            )
     if folder.taken_up(key, overwrite=overwrite, judged=since is not None):
         return _taken_up(asked, folder, say)
     recipe, place = config.recipe(), Place.of(config.device)
@@ -75,7 +75,7 @@ def prepare(asked: Asked, folder: RequestFolder, config: UnlearnConfig, *, overw
         recipe=recipe,
         rows=len(asked.rows),
         hidden=int(network.config.get_text_config().hidden_size),
-        own_answers=asked.retain == AUTO,
+        own_answers=asked.given is None,
         place=place,
         fitted=fitted,
         fit=asked.fit,
@@ -85,11 +85,11 @@ def prepare(asked: Asked, folder: RequestFolder, config: UnlearnConfig, *, overw
     made: Sequence[Example] | None = None
     kept: Sequence[Example] = ()
     if "retain" in recipe.needs:
-        if asked.retain == AUTO:
+        if asked.given is None:
             away = () if since is None else since.rows
             made = build_retain(network, tokenizer, (*asked.rows, *away), system=config.system).rows
             say("rows to keep: the model's own answers to general questions (--retain FILE for rows of your own)")
-        kept = made if made is not None else load_rows(asked.retain).rows
+        kept = asked.given or made or ()
     sets = measured_sets(network, tokenizer, asked.rows, kept, asked.strangers, system=config.system)
     say(f"measuring the model on {sum(map(len, sets.values()))} rows")
     before = measure(network, tokenizer, sets, **how_read(config), name="before")
@@ -138,9 +138,7 @@ def _taken_up(asked: Asked, folder: RequestFolder, say: Say) -> Prepared:
     """What stood, read back."""
     request, before = folder.request(), folder.result("before")
     general, made = folder.rows("general"), folder.rows("retain")
-    kept: Sequence[Example] = ()
-    if request.retain is not None:
-        kept = made if made is not None else load_rows(asked.retain).rows
+    kept = () if request.retain is None else asked.given or made or ()
     say(f"going on with the request of {request.made}, as it was prepared then")
     for choice in request.choices:
         say(f"  {choice}")
