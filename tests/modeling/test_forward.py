@@ -226,3 +226,10 @@ def test_packing_is_refused_where_it_would_change_numbers(batch):
     model = build("Mamba", "MambaConfig", ARCHITECTURES[-1][2])
     with pytest.raises(ValueError, match="layout='padded'"):
         forward_tokens(model, [batch()], layout="packed")
+
+
+def test_flex_attention_is_refused_on_a_cpu(tiny_llama):
+    model = tiny_llama()
+    model.config._attn_implementation = "flex_attention"
+    with pytest.raises(ValueError, match=r"FlexAttention has no backward pass on a CPU.*sdpa"):
+        abilities_of(model, torch.device("cpu"))
