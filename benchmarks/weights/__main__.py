@@ -18,6 +18,7 @@ import torch
 from rows import SUBJECTS, load
 from tables import RARITY, TABLES, WORD_RARITY
 
+from atwu.data.rows import row_record
 from atwu.evaluation.intervals import Resampler, combine
 from atwu.evaluation.token_scores import per_sample_auroc
 
@@ -35,15 +36,19 @@ def measured(rows, candidate):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "table", choices=[*TABLES, "kept"], help="kept: print the rows that the people target is taught"
+        "table",
+        choices=[*TABLES, "kept", "marked", "pool"],
+        help="kept: print the rows that the people target is taught; marked, pool: rows with their labels and rows to keep "
+        "of one of --sets",
     )
     parser.add_argument("--tofu-target")
     parser.add_argument("--people-target")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS[:3])
     given = parser.parse_args()
-    if given.table == "kept":
-        for row in load("people", {"people": None}).taught:
-            print(json.dumps({"question": row.question, "answer": row.answer}))
+    if given.table in ("kept", "marked", "pool"):
+        rows = load("people" if given.table == "kept" else given.sets[0], dict.fromkeys(("tofu", "people")))
+        for row in {"kept": rows.taught, "marked": rows.examples, "pool": rows.pool}[given.table]:
+            print(json.dumps(row_record(row), ensure_ascii=False))
         return
     torch.set_num_threads(1)
     models = {"tofu": given.tofu_target, "people": given.people_target}
