@@ -59,6 +59,7 @@ GROUPS = (
     (("dpo", "trl"), ("dpo", "atwu")),
 )
 """Method and side; those of a line take turns."""
+METHODS = tuple(group[0][0] for group in GROUPS)
 SCORER_EVERY, MAX_STEPS = 5, 5000
 
 
@@ -335,6 +336,7 @@ def peak_speed(device: str, precision: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", action="append", choices=SHAPES, help="only this model; may be repeated")
+    parser.add_argument("--method", action="append", choices=METHODS, help="only these lines; may be repeated")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--precision", default="float32", choices=["float32", "autocast", "bfloat16"])
     parser.add_argument(
@@ -348,7 +350,11 @@ def main() -> None:
         parser.error(f"--steps must be a positive multiple of {SCORER_EVERY}, got {given.steps}")
     missing = {"open-unlearning"} if given.open_unlearning is None else set()
     missing |= set() if importlib.util.find_spec("trl") else {"trl"}
-    groups = [group for group in GROUPS if missing.isdisjoint(side for _, side in group)]
+    groups = [
+        group
+        for group in GROUPS
+        if group[0][0] in (given.method or METHODS) and missing.isdisjoint(side for _, side in group)
+    ]
     peak, ratios = peak_speed(given.device, given.precision), {}
     print(f"peak: {peak / 1e9:.0f} GFLOP/s, {given.precision}")
     line = "{:>11} {:>9} {:>15} {:>8} {:>8} {:>8} {:>8} {:>8}"
