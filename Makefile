@@ -42,7 +42,7 @@ lint: $(READY)
 site: $(READY)
 	SITE_NOTEBOOKS=run NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
-# Without --no-compile pip compiles every module of every package, most of which nobody imports: half of its time.
+# Without --no-compile pip compiles every module of every package, most of which nobody imports.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --upgrade pip -c constraints.txt

@@ -350,11 +350,11 @@ def main() -> None:
         parser.error(f"--steps must be a positive multiple of {SCORER_EVERY}, got {given.steps}")
     missing = {"open-unlearning"} if given.open_unlearning is None else set()
     missing |= set() if importlib.util.find_spec("trl") else {"trl"}
-    groups = [
-        group
-        for group in GROUPS
-        if group[0][0] in (given.method or METHODS) and missing.isdisjoint(side for _, side in group)
-    ]
+    groups = [group for group in GROUPS if group[0][0] in (given.method or METHODS)]
+    without = [group for group in groups if not missing.isdisjoint(side for _, side in group)]
+    if given.method and without:
+        parser.error(f"--method {without[0][0][0]} is compared with {without[0][0][1]}, which is not there")
+    groups = [group for group in groups if group not in without]
     peak, ratios = peak_speed(given.device, given.precision), {}
     print(f"peak: {peak / 1e9:.0f} GFLOP/s, {given.precision}")
     line = "{:>11} {:>9} {:>15} {:>8} {:>8} {:>8} {:>8} {:>8}"

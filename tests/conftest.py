@@ -9,7 +9,6 @@ import gc
 import os
 import shutil
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import LlamaForCausalLM
 
-FROZEN = pytest.StashKey[int]()
-"""How many modules were there when what is imported was last put aside."""
-
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell's background jobs; interrupts are tested all the same
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -34,7 +30,6 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell's background jo
 
 def pytest_configure(config: pytest.Config) -> None:
     """Workers begin to collect at different places, so that each finds compiled what another has compiled before."""
-    gc.disable()  # until the first test: what is imported stays
     worker, workers = os.environ.get("PYTEST_XDIST_WORKER"), os.environ.get("PYTEST_XDIST_WORKER_COUNT")
     if worker and workers and config.args == ["tests"]:
         places = sorted(
@@ -50,13 +45,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (item.path not in slow, item.path))
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
+def pytest_collection_finish() -> None:
     """What is imported by now is not looked through at every collection: a trainer asks for one after each run."""
-    if len(sys.modules) > item.config.stash.get(FROZEN, 0) + 100:
-        item.config.stash[FROZEN] = len(sys.modules)
-        gc.collect()
-        gc.freeze()
-        gc.enable()
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

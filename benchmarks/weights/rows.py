@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from atwu._cache import cache_folder, short_hash
+from atwu._cache import cache_folder, cached_tensors
 from atwu.benchmarks.rwku.tables import PROBES, read_targets, rwku_tables
 from atwu.benchmarks.sources import load_rows
 from atwu.benchmarks.tofu.rows import proxy_spans
@@ -170,22 +170,24 @@ class Reading:
         network, _ = open_model(model, Loading(dtype="float32"))
         self.head = network.get_output_embeddings().weight.detach()
         self.targets = [torch.tensor(counted(row)) for row in rows]
-        key = short_hash([model_fingerprint(network), [row.input_ids for row in rows], LAYERS])[:16]
-        self.folder = cache_folder() / "readings" / key
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.of = {"model": model_fingerprint(network), "rows": [row.input_ids for row in rows], "layers": LAYERS}
 
         def read():
             found = read_states(network, rows, layers=LAYERS, progress=True)
-            return dict(found.states), found.own, found.pred
+            states = {str(layer): state for layer, state in found.states.items()}
+            return {**states, "own": torch.cat(found.own), "pred": torch.cat(found.pred)}
 
-        self.states = TokenStates(*self.kept("states", read))
+        found = self.kept("states", read)
+        own, pred = self.by_row(found["own"]), self.by_row(found["pred"])
+        self.states = TokenStates({layer: found[str(layer)] for layer in LAYERS}, own, pred)
 
-    def kept(self, name, make):
+    def kept(self, what, make):
         """What was computed earlier, or is now."""
-        file = self.folder / f"{name}.pt"
-        if not file.is_file():
-            torch.save(make(), file)
-        return torch.load(file, weights_only=False)
+        return cached_tensors(cache_folder() / "readings", self.of | {"what": what}, make)
+
+    def by_row(self, tokens):
+        """One tensor for each row, of one number for each token."""
+        return tokens.split([len(targets) for targets in self.targets])
 
     def features(self, layer=LAYERS[-1], position="pred"):
         return self.states.features(layer, position)
@@ -197,31 +199,32 @@ class Reading:
 
     @functools.cached_property
     def _numbers(self):
-        return self.kept("numbers", self._read_numbers)
+        found = self.kept("numbers", self._read_numbers)
+        return {name: [row.numpy() for row in self.by_row(numbers)] for name, numbers in found.items()}
 
     def _read_numbers(self):
-        logps, entropies, greedy = [], [], []
+        found = {"logps": [], "entropies": [], "greedy": []}
         for place, targets in enumerate(self.targets):
             every = self.logprobs(place)
-            logps.append(every.gather(1, targets[:, None])[:, 0].double().numpy())
-            entropies.append(-(every.exp() * every).sum(dim=1).double().numpy())
-            greedy.append(every.argmax(dim=1).numpy())
-        return logps, entropies, greedy
+            found["logps"].append(every.gather(1, targets[:, None])[:, 0].double())
+            found["entropies"].append(-(every.exp() * every).sum(dim=1).double())
+            found["greedy"].append(every.argmax(dim=1))
+        return {name: torch.cat(numbers) for name, numbers in found.items()}
 
     @property
     def logps(self):
-        return self._numbers[0]
+        return self._numbers["logps"]
 
     @property
     def entropies(self):
-        return self._numbers[1]
+        return self._numbers["entropies"]
 
     def tokens(self, rows):
         """The same as the evaluation's metrics take it."""
         return [
             TokenRow(targets.numpy(), greedy, logps, entropies, None, None, tuple(offsets(row)))
             for targets, greedy, logps, entropies, row in zip(
-                self.targets, self._numbers[2], self.logps, self.entropies, rows, strict=True
+                self.targets, self._numbers["greedy"], self.logps, self.entropies, rows, strict=True
             )
         ]
 
