@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from atwu.modeling.device import emulates_bfloat16, machine
+from atwu.modeling.device import emulates_bfloat16, machine, multiplies_bfloat16
 
 
 def test_the_processor_is_named_with_its_vector_instructions() -> None:
@@ -31,4 +31,5 @@ def test_bfloat16_is_emulated_without_instructions_for_it(
     monkeypatch.setattr("torch.cpu._is_amx_tile_supported", lambda: tiles)
     monkeypatch.setattr("torch.cpu._is_avx512_bf16_supported", lambda: instructions)
     assert emulates_bfloat16(torch.device("cpu")) == emulated
+    assert multiplies_bfloat16(torch.device("cpu")) == (tiles or instructions)
     assert not emulates_bfloat16(torch.device("cuda"))

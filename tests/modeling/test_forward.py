@@ -7,8 +7,9 @@ import torch
 import transformers
 
 from atwu.modeling.abilities import abilities_of
-from atwu.modeling.batches import TokenBatch, lay_out
+from atwu.modeling.batches import RowLengths, TokenBatch, lay_out
 from atwu.modeling.forward import forward_tokens
+from atwu.modeling.packed_attention import Packing, packed_attention
 
 SMALL = {
     "vocab_size": 64,
@@ -226,6 +227,20 @@ def test_packing_is_refused_where_it_would_change_numbers(batch):
     model = build("Mamba", "MambaConfig", ARCHITECTURES[-1][2])
     with pytest.raises(ValueError, match="layout='padded'"):
         forward_tokens(model, [batch()], layout="packed")
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_attention_on_a_cpu_is_computed_in_float32_where_the_model_is_not(autocast):
+    draw = torch.Generator().manual_seed(0)
+    states = [torch.randn(1, heads, 12, 8, generator=draw).bfloat16() for heads in (4, 2, 2)]
+    module = torch.nn.Module()
+    module.num_key_value_groups, module.is_causal = 2, True
+    packing = Packing.of(RowLengths((3, 4, 5)), torch.device("cpu"))
+    exact, _ = packed_attention(module, *(each.float() for each in states), None, packing=packing)
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        half, _ = packed_attention(module, *states, None, packing=packing)
+    assert half.dtype == torch.bfloat16
+    assert torch.equal(half, exact.bfloat16())
 
 
 def test_flex_attention_is_refused_on_a_cpu(tiny_llama):

@@ -38,7 +38,14 @@ def emulates_bfloat16(device: torch.device) -> bool:
     """Whether products in bfloat16 are made of other operations there: some 50 times slower than in float32."""
     if device.type != "cpu" or platform.machine() not in ("x86_64", "AMD64"):
         return False
-    return not (torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported())
+    return not multiplies_bfloat16(device)
+
+
+def multiplies_bfloat16(device: torch.device) -> bool:
+    """Whether products in bfloat16 have instructions there (on x86 AMX or AVX-512 BF16): at least twice as fast as float32."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported())
+    return device.type == "cpu" and (torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported())
 
 
 def free_memory(device: torch.device) -> int:

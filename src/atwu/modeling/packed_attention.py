@@ -8,6 +8,7 @@ still generates as before.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,19 +76,24 @@ def packed_attention(
 
     if packing is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
+    given, device = value.dtype, query.device.type
+    half = device == "cpu" and (given == torch.bfloat16 or torch.is_autocast_enabled("cpu"))
+    if half:  # there the kernel's backward pass takes twice as long in bfloat16 as in float32 with casts
+        query, key, value = query.float(), key.float(), value.float()
     outputs: list[Tensor] = []
     shared = packing.shared
     for group in packing.groups:
         q, k, v = (_side_by_side(states, group, shared) for states in (query, key, value))
         mask = _window_mask(shared + group.width, kwargs.get("sliding_window"), query.device)
         options = kwargs | {"is_causal": mask is None}
-        output, _ = sdpa_attention_forward(module, q, k, v, mask, **options)
+        with torch.autocast(device, enabled=False) if half else contextlib.nullcontext():
+            output, _ = sdpa_attention_forward(module, q, k, v, mask, **options)
         if shared and not outputs:
             outputs.append(output[0, :shared])  # the same in every row
         # (rows, width, heads, size) -> (tokens, heads, size)
         own = output[:, shared:].reshape(group.rows * group.width, *output.shape[2:])
         outputs.append(own.index_select(0, group.slots))
-    return torch.cat(outputs).unsqueeze(0), None
+    return torch.cat(outputs).unsqueeze(0).to(given), None
 
 
 def _side_by_side(states: Tensor, group: PackedGroup, shared: int) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from atwu.methods.recipe import Recipe
-from atwu.modeling.device import free_memory
+from atwu.modeling.device import free_memory, multiplies_bfloat16
 from atwu.request.fit import Fitted
 from atwu.request.watch import LOOKS
 
@@ -46,9 +46,7 @@ class Place:
     @classmethod
     def of(cls, device: torch.device) -> Place:
         """Look at a device."""
-        tiles = device.type == "cpu" and torch.cpu._is_amx_tile_supported()
-        fast = torch.cuda.is_bf16_supported() if device.type == "cuda" else tiles
-        return cls(device, free_memory(device), fast)
+        return cls(device, free_memory(device), multiplies_bfloat16(device))
 
 
 def choose(
