@@ -70,6 +70,12 @@ def test_a_line_takes_the_scorer_of_the_line_that_is_varied_alike(tmp_path):
     assert study.variants[0].options == {"rho": 0.1}  # 1e-1 is a number
 
 
+def test_every_line_runs_once_before_any_runs_twice(tmp_path):
+    study = read_study(written(tmp_path, "methods: [wga, npo]\nseeds: [5, 4]"))
+    runs = plan(study, find_scale("people-tiny"), tmp_path).runs
+    assert [run.name for run in runs] == ["wga-s5", "npo-s5", "wga-s4", "npo-s4"]
+
+
 def test_seeds_may_differ_by_scale(tmp_path):
     study = read_study(written(tmp_path, "methods: [wga]\nseeds: {people-tiny: 1, default: [4, 5]}"))
     seeds = {

@@ -189,6 +189,7 @@ def plan(study: Study, scale: Scale, folder: str | Path, *, presets: str | Path 
                     scorer_from=None if source is None else folder / "runs" / folder_name(source, seed),
                 )
             )
+    runs.sort(key=lambda run: study.seeds.index(run.seed))  # every line once before any twice: a table from early on
     return Plan(study, scale, folder, tuple(runs))
 
 
