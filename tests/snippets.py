@@ -51,6 +51,7 @@ ELSEWHERE = {
     r"atwu study run .*(--presets|--cluster|\.yaml)": "tests/experiments/test_cluster.py",
     r"atwu paraphrase": "tests/cli/test_judge_command.py",
     r"atwu study compare": "tests/experiments/study/test_compare.py",
+    r"atwu compare STUDY": "tests/cli/test_compare_command.py",
     r"python -m tests\.modeling\.architectures": "tests/modeling/test_architectures.py",
     r"ray (start|stop)": "tests/experiments/test_cluster.py",
     r"python examples/a_metric_of_your_own\.py": "tests/evaluation/test_register.py",
