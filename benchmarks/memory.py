@@ -90,7 +90,7 @@ def told(shape: str, folder: Path, options: dict[str, Any]) -> Any:
 
     source, config = ModelSource(model=str(folder / shape)), UnlearnConfig(**options)
     rows = unlearning_rows(*ROWS, config, tokenizer=load_tokenizer(str(folder / shape)))
-    return memory(look(source, config, longest_batch(rows, config)), config, device="cpu")
+    return memory(look(source, config, longest_batch(rows, config), device="cpu"), config, device="cpu")
 
 
 def large(sizes: list[float]) -> None:

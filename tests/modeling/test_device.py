@@ -33,3 +33,8 @@ def test_bfloat16_is_emulated_without_instructions_for_it(
     assert emulates_bfloat16(torch.device("cpu")) == emulated
     assert multiplies_bfloat16(torch.device("cpu")) == (tiles or instructions)
     assert not emulates_bfloat16(torch.device("cuda"))
+
+
+def test_a_gpu_that_emulates_bfloat16_does_not_multiply_in_it(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda including_emulation=True: including_emulation)
+    assert not multiplies_bfloat16(torch.device("cuda"))

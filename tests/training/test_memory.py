@@ -33,7 +33,7 @@ TOKENS = LENGTHS.tokens
 def seen(**how: object) -> Memory:
     """What a run of these settings takes on a CPU."""
     config = UnlearnConfig(**{"use_cpu": True, **how})
-    return memory(look(source(), config, LENGTHS), config, device="cpu")
+    return memory(look(source(), config, LENGTHS, device="cpu"), config, device="cpu")
 
 
 def source() -> ModelSource:
@@ -61,7 +61,7 @@ def test_what_is_kept_is_what_autograd_saves() -> None:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        real.get_decoder()(**_rows(real, LENGTHS), use_cache=False)
+        real.get_decoder()(**_rows(real, LENGTHS, "cpu"), use_cache=False)
     told = footprint(model_without_weights(SHAPE, trust_remote_code=False), LENGTHS)
     assert told.weights == told.trained == sum(parameter.nbytes for parameter in real.parameters())
     assert told.parameters == sum(parameter.numel() for parameter in real.parameters())
@@ -69,6 +69,15 @@ def test_what_is_kept_is_what_autograd_saves() -> None:
     assert told.tied
     assert told.inputs == 3 * TOKENS * 64 * 4
     assert told.cache_per_token == 2 * 3 * 2 * 16 * 4
+
+
+def test_attention_in_float32_is_counted_where_it_is() -> None:
+    def told(device: str) -> int:
+        model = model_without_weights(SHAPE, trust_remote_code=False)
+        return footprint(model, LENGTHS, autocast=torch.bfloat16, device=device).kept
+
+    attended = 3 * (2 * 4 + 2 * 2) * 16 * TOKENS  # numbers in a query, an output, a key and a value of all layers
+    assert told("cpu") - told("cuda") >= 2 * attended
 
 
 def test_a_mixture_of_experts_is_told_by_rule() -> None:
@@ -137,4 +146,4 @@ def test_a_configuration_without_weights_is_enough_to_be_told(tmp_path: Path) ->
         ModelSource(model=str(tmp_path))
     there = ModelSource(model=str(tmp_path), weights=False)
     config = UnlearnConfig(use_cpu=True)
-    assert memory(look(there, config, LENGTHS), config, device="cpu") == seen()
+    assert memory(look(there, config, LENGTHS, device="cpu"), config, device="cpu") == seen()

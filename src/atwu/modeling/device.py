@@ -44,7 +44,7 @@ def emulates_bfloat16(device: torch.device) -> bool:
 def multiplies_bfloat16(device: torch.device) -> bool:
     """Whether products in bfloat16 have instructions there (on x86 AMX or AVX-512 BF16): at least twice as fast as float32."""
     if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported())
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return device.type == "cpu" and (torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import weakref
 from collections.abc import Iterable, Iterator
@@ -52,13 +53,16 @@ class Footprint:
     """Keys and values that generating keeps of each token."""
 
 
-def footprint(model: nn.Module, lengths: RowLengths, *, autocast: torch.dtype | None = None) -> Footprint:
+def footprint(
+    model: nn.Module, lengths: RowLengths, *, autocast: torch.dtype | None = None, device: str = "cpu"
+) -> Footprint:
     """Count what a model takes.
 
     Args:
         model: on the meta device, changed in place; what is to be trained requires gradients.
         lengths: tokens of each row of one forward pass.
         autocast: dtype that matrix products run in, if not the weights'.
+        device: the kind of device that the model is to run on.
 
     Where the pass depends on its data, as in most mixtures of experts, activations are those of the rule.
     """
@@ -83,7 +87,7 @@ def footprint(model: nn.Module, lengths: RowLengths, *, autocast: torch.dtype | 
                 stack.callback(layer.register_forward_hook(lambda *_: marks.append(held.bytes)).remove)
             stack.enter_context(torch.autocast("cpu", autocast, enabled=autocast is not None))
             try:
-                out = plain.get_decoder()(**_rows(plain, lengths), use_cache=False)
+                out = plain.get_decoder()(**_rows(plain, lengths, device), use_cache=False)
                 kept = held.bytes - before
                 del out
                 layers = [after - start for start, after in zip(marks[::2], marks[1::2], strict=True)]
@@ -112,8 +116,8 @@ def footprint(model: nn.Module, lengths: RowLengths, *, autocast: torch.dtype | 
         )
 
 
-def _rows(model: nn.Module, lengths: RowLengths) -> dict[str, Any]:
-    """Rows of these lengths as a forward pass lays them out for this model."""
+def _rows(model: nn.Module, lengths: RowLengths, kind: str) -> dict[str, Any]:
+    """Rows of these lengths as a forward pass lays them out for this model on a kind of device."""
     lengths = RowLengths(tuple(sorted(lengths.rows, reverse=True)), lengths.shared)
     if not can_pack(model):
         return {"input_ids": torch.zeros(len(lengths.rows), lengths.rows[0], dtype=torch.long)}
@@ -123,7 +127,7 @@ def _rows(model: nn.Module, lengths: RowLengths) -> dict[str, Any]:
         "input_ids": torch.zeros(1, lengths.tokens, dtype=torch.long),
         "position_ids": torch.arange(lengths.tokens)[None],
         "attention_mask": no_mask(device),
-        "packing": Packing.of(lengths, device),
+        "packing": dataclasses.replace(Packing.of(lengths, device), float32=kind == "cpu"),
     }
 
 

@@ -18,6 +18,7 @@ from atwu._manifest import check_as_written
 from atwu._names import did_you_mean
 from atwu._reading import read_json
 from atwu.modeling.adapters import merged, quiet_peft, unmergeable
+from atwu.modeling.device import multiplies_bfloat16
 from atwu.modeling.named import model_source
 from atwu.modeling.rounding import QUANTIZATIONS, as_stored, check_quantization, quantization_config, quiet_bitsandbytes
 
@@ -299,6 +300,6 @@ def base_revision(name: str, revision: str | None, base: str | None) -> str | No
 def _quantized(quantize: str, dtype: str) -> dict[str, Any]:
     """Arguments that make transformers quantise the weights while loading."""
     check_quantize(quantize)
-    half = torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+    half = torch.bfloat16 if multiplies_bfloat16(torch.device("cuda")) else torch.float16
     settings = quantization_config(quantize, half if dtype == "auto" else getattr(torch, dtype))
     return {"quantization_config": settings, "device_map": {"": torch.cuda.current_device()}}

@@ -43,6 +43,8 @@ class Packing:
     groups: tuple[PackedGroup, ...]
     shared: int = 0
     """Tokens at the very beginning that every row begins with."""
+    float32: bool = False
+    """Attend in float32 whatever the model computes in: on a CPU that kernel's backward pass is faster, casts included."""
 
     @classmethod
     def of(cls, whole: RowLengths, device: torch.device) -> Packing:
@@ -58,7 +60,7 @@ class Packing:
             position = torch.arange(total, device=device) - (torch.cumsum(sizes, 0) - sizes)[row]
             groups.append(PackedGroup(slice(start, start + total), rows, width, row * width + position))
             first, start = end, start + total
-        return cls(tuple(groups), shared)
+        return cls(tuple(groups), shared, device.type == "cpu")
 
 
 def packed_attention(
@@ -77,8 +79,8 @@ def packed_attention(
     if packing is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
     given, device = value.dtype, query.device.type
-    half = device == "cpu" and (given == torch.bfloat16 or torch.is_autocast_enabled("cpu"))
-    if half:  # there the kernel's backward pass takes twice as long in bfloat16 as in float32 with casts
+    cast = packing.float32 and (given == torch.bfloat16 or torch.is_autocast_enabled(device))
+    if cast:
         query, key, value = query.float(), key.float(), value.float()
     outputs: list[Tensor] = []
     shared = packing.shared
@@ -86,7 +88,7 @@ def packed_attention(
         q, k, v = (_side_by_side(states, group, shared) for states in (query, key, value))
         mask = _window_mask(shared + group.width, kwargs.get("sliding_window"), query.device)
         options = kwargs | {"is_causal": mask is None}
-        with torch.autocast(device, enabled=False) if half else contextlib.nullcontext():
+        with torch.autocast(device, enabled=False) if cast else contextlib.nullcontext():
             output, _ = sdpa_attention_forward(module, q, k, v, mask, **options)
         if shared and not outputs:
             outputs.append(output[0, :shared])  # the same in every row

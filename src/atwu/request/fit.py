@@ -96,7 +96,7 @@ def fit(
         config = UnlearnConfig(**{**way.options, **given})
         key = config.lora_r, config.quantize
         if key not in looked:
-            looked[key] = look(source, config, lengths)
+            looked[key] = look(source, config, lengths, device=device)
         needed = memory(looked[key], config, device=device)
         yield Fitted(way, needed, needed.peak <= (1 - SPARE) * free)
 

@@ -49,12 +49,12 @@ class Memory:
         return max(held + self.copies + self.optimizer + self.turning, held + self.evaluation)
 
 
-def look(source: ModelSource, config: TokenTrainingConfig, lengths: RowLengths) -> Footprint:
-    """Look at the model of a run, with the adapters of its settings and the rows of one batch (`longest_batch`)."""
+def look(source: ModelSource, config: TokenTrainingConfig, lengths: RowLengths, *, device: str) -> Footprint:
+    """Look at a model on a kind of device, with the adapters of its settings and the rows of one batch (`longest_batch`)."""
     plain = model_without_weights(source.architecture(), trust_remote_code=source.trust_remote_code)
     plain = plain.to(torch.bfloat16 if config.quantize else _dtype(source))
     autocast = torch.bfloat16 if config.bf16 else torch.float16 if config.fp16 else None
-    return footprint(with_adapters(plain, config), lengths, autocast=autocast)
+    return footprint(with_adapters(plain, config), lengths, autocast=autocast, device=device)
 
 
 def memory(model: Footprint, config: TokenTrainingConfig, *, device: str) -> Memory:
