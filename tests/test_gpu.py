@@ -35,7 +35,7 @@ def test_packed_rows_equal_the_cpu(tiny_llama, batch):
 
 
 @pytest.mark.parametrize("method", list(atwu.METHODS))
-def test_bfloat16_losses_and_gradients_are_close(method, tiny_llama, batch):
+def test_bfloat16_losses_are_close_and_gradients_finite(method, tiny_llama, batch):
     rows = {"forget": batch(seed=1), "retain": batch(seed=2), "alternate": batch(seed=3)}
     needs = {"method": method, "refusal_ids": (5, 6)}
     if isinstance(recipe(method).weighters[0], FixedWeighting):
