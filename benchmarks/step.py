@@ -13,16 +13,15 @@ is our step with rows side by side. All sides take the same optimizer step
 not part of its step.
 
 Each side is a process of its own, so that peak memory is its own, and those of a method take turns step by step, so that a
-noisy machine disturbs them alike. Work is the arithmetic of the matrix products that a step really does; the peak is what
-products of 2048 x 2048 matrices reach in the same precision and number of threads. Memory is measured apart from time, with
-freed tensors given back to the system at once: the peak resident size above that of the bare process with all libraries
-loaded (on CUDA: the peak of the allocator).
+noisy machine disturbs them alike. Work is the arithmetic of the matrix products that a step really does, attention's between
+all positions of a row among them; the peak is what products of 2048 x 2048 matrices reach in the same precision and number of
+threads. Memory is measured apart from time, with freed tensors given back to the system at once: the peak resident size above
+that of the bare process with all libraries loaded (on CUDA: the peak of the allocator).
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import copy
 import dataclasses
 import importlib.util
@@ -33,6 +32,7 @@ import os
 import statistics
 import sys
 import time
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -219,8 +219,36 @@ def our_loss(model, method: str, layout: str, batches):
 
 
 def worker(pipe, setting: Setting, method: str, side: str) -> None:
+    """Sends what one side sends, or the traceback that it ends in."""
+    try:
+        steps_as_told(pipe, setting, method, side)
+    except Exception:
+        pipe.send(SideError(f"{setting.shape}, {method}, {side}:\n{traceback.format_exc()}"))
+
+
+class SideError(Exception):
+    """A side cannot take its step; says which, and why."""
+
+
+def heard(pipe) -> Any:
+    """What a side sends.
+
+    Raises:
+        SideError: it has ended instead.
+    """
+    try:
+        told = pipe.recv()
+    except EOFError:
+        told = SideError("a side was ended from outside: for its memory, most likely.")
+    if isinstance(told, SideError):
+        raise told
+    return told
+
+
+def steps_as_told(pipe, setting: Setting, method: str, side: str) -> None:
     """Builds one side, then takes one step each time it is told to; ends with its work and its peak memory."""
     import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
 
     import atwu.methods.alternation  # noqa: F401  (all sides load the same libraries)
@@ -250,18 +278,21 @@ def worker(pipe, setting: Setting, method: str, side: str) -> None:
         after()
 
     pipe.send("ready")
-    work, index = 0, 0
+    work, held, index = 0, 0, 0
     while (told := next_told(pipe)) != "end":
-        with FlopCounterMode(display=False) if told == "count" else contextlib.nullcontext() as counter:
-            begin = time.perf_counter()
+        begin = time.perf_counter()
+        if told == "count":  # attention as plain products, which are the ones that are counted on every device
+            with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+                step(index % setting.steps)
+            work += counter.get_total_flops()
+        else:
             step(index % setting.steps)
             if device.type == "cuda":
                 torch.cuda.synchronize()
-        seconds = time.perf_counter() - begin
-        work += counter.get_total_flops() if counter else 0
+            held = peak_memory(device) - (0 if device.type == "cuda" else bare)
         index += 1
-        pipe.send(seconds)
-    pipe.send((work, peak_memory(device) - (0 if device.type == "cuda" else bare)))
+        pipe.send(time.perf_counter() - begin)
+    pipe.send((work, held))
 
 
 def next_told(pipe) -> str:
@@ -284,24 +315,25 @@ def take_turns(setting: Setting, sides: tuple[tuple[str, str], ...], *, count: b
         ours, theirs = context.Pipe()
         process = context.Process(target=worker, args=(theirs, setting, *each), daemon=True)
         process.start()
+        theirs.close()
         running[each] = process, ours
     for _, pipe in running.values():
-        pipe.recv()
+        heard(pipe)
     times: dict[tuple[str, str], list[float]] = {each: [] for each in sides}
     for index in range(setting.steps + 2):
         for each, (_, pipe) in running.items():
             time.sleep(0.3 * (setting.device == "cpu"))  # until the other side's threads have stopped spinning
             pipe.send("step")
-            times[each].append(pipe.recv())
+            times[each].append(heard(pipe))
         print(f"\r{setting.shape}: step {index + 1}/{setting.steps + 2}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     found = {}
     for each, (process, pipe) in running.items():
         for _ in range(setting.steps if count else 0):
             pipe.send("count")
-            pipe.recv()
+            heard(pipe)
         pipe.send("end")
-        found[each] = times[each][2:], *pipe.recv()
+        found[each] = times[each][2:], *heard(pipe)
         process.join()
     return found
 
