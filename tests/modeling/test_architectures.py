@@ -9,7 +9,9 @@ import torch
 
 from atwu.modeling.abilities import abilities_of
 from atwu.modeling.load import quiet_transformers
-from tests.modeling.architectures import REPRESENTATIVES, all_kinds, find, small_model
+from tests.modeling import architectures
+from tests.modeling.architectures import REPRESENTATIVES, all_kinds, find
+from tests.modeling.small_models import small_model
 
 pytest.importorskip("peft")
 
@@ -30,6 +32,12 @@ def test_models_that_count_positions_themselves_do_so() -> None:
 def test_a_model_that_computes_otherwise_is_refused() -> None:
     found = find("cpmant", "forward")["forward"]  # it puts a prompt of its own before every row
     assert (found.kind, found.detail[:50]) == ("refused", "CpmAntForCausalLM gives other log-probabilities he")
+
+
+def test_what_is_rounding_alone_is_the_same_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(architectures, "NEAR", 1e-10)
+    found = find("llama", "forward")["forward"]
+    assert (found.kind, found.rounding.split()[0]) == ("same", "gradients")
 
 
 @pytest.mark.night

@@ -15,7 +15,7 @@ from atwu import UnlearnConfig
 from atwu.modeling.layers import adapters_by_weight
 from atwu.modeling.load import load_model
 from atwu.training.run import ModelSource, run_unlearn
-from tests.modeling.architectures import small_model
+from tests.modeling.small_models import small_model
 from tests.training.conftest import LORA_SETTINGS
 
 OUTPUTS = {

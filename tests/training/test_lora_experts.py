@@ -27,7 +27,8 @@ from atwu.shipping.run import export
 from atwu.training.base import TokenTrainer
 from atwu.training.model import take_lora
 from atwu.training.run import ModelSource, run_unlearn
-from tests.modeling.architectures import rows, small_model
+from tests.modeling.architectures import rows
+from tests.modeling.small_models import small_model
 from tests.training.conftest import LORA_SETTINGS, make_rows
 
 EXPERTS = {"mlp.experts.gate_up_proj", "mlp.experts.down_proj"}

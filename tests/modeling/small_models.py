@@ -1,0 +1,146 @@
+"""Small models of every architecture that transformers has, with random weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+SMALL: dict[str, Any] = {
+    **dict.fromkeys(("hidden_size", "n_embd", "d_model", "dim", "emb_dim", "hidden_dim", "embedding_size"), 64),
+    **dict.fromkeys(("word_embed_proj_dim", "lru_width", "hidden_size_global"), 64),
+    **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers", "encoder_layers"), 2),
+    **dict.fromkeys(("num_decoder_layers", "num_encoder_layers", "num_key_value_heads"), 2),
+    **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_heads"), 4),
+    **dict.fromkeys(("decoder_attention_heads", "encoder_attention_heads"), 4),
+    **dict.fromkeys(("intermediate_size", "ffn_dim", "n_inner", "decoder_ffn_dim", "encoder_ffn_dim", "d_ff"), 96),
+    **dict.fromkeys(("ffn_hidden_size",), 96),
+    **dict.fromkeys(("max_position_embeddings", "n_positions", "n_ctx"), 128),
+    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"), 4),
+    **dict.fromkeys(("moe_intermediate_size", "shared_expert_intermediate_size"), 32),
+    **dict.fromkeys(("n_group", "topk_group", "num_shared_experts", "n_shared_experts", "first_k_dense_replace"), 1),
+    **dict.fromkeys(("kv_lora_rank", "q_lora_rank", "v_head_dim", "head_dim"), 16),
+    **dict.fromkeys(("qk_rope_head_dim", "qk_nope_head_dim", "rotary_dim"), 8),
+    **dict.fromkeys(("mamba_n_heads", "mamba_num_heads", "linear_num_value_heads"), 4),
+    **dict.fromkeys(("mamba_head_dim", "linear_key_head_dim", "linear_value_head_dim"), 16),
+    "mamba_d_head": 32,
+    "mamba_n_groups": 1,
+    "mamba_d_state": 16,
+    "linear_num_key_heads": 2,
+    "num_experts_per_tok": 2,
+    "vocab_size": 200,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+"""What a configuration is made small by, as far as it has it."""
+OWN: dict[str, dict[str, Any]] = {
+    "bamba": {"attn_layer_indices": [1]},
+    "granitemoehybrid": {"layer_types": ["linear_attention", "full_attention"], "num_hidden_layers": 2},
+    "mamba2": {"num_heads": 4, "head_dim": 32, "n_groups": 1, "state_size": 16},
+    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "num_hidden_layers": 4},
+    "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
+    "falcon_h1": {"mamba_d_ssm": 128},
+    "longcat_flash": {"zero_expert_num": 1},
+    "xmod": {"default_language": "en_XX"},
+    "zaya": {"num_experts_per_tok": 1},
+    "gemma4_text": {"hidden_size_per_layer_input": 16, "vocab_size_per_layer_input": 200},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_hidden_layers": 2, "num_dense_layers": 1},
+    "nemotron_h": {"n_groups": 2, "ssm_state_size": 16},
+    "xlstm": {"qk_dim_factor": 1.0},
+    "zamba2": {"layers_block_type": ["linear_attention", "hybrid"] * 2, "num_hidden_layers": 4},
+    "dbrx": {
+        "attn_config": {"kv_n_heads": 2, "rope_theta": 10000.0, "clip_qkv": 8.0},
+        "ffn_config": {"ffn_hidden_size": 96, "moe_num_experts": 4, "moe_top_k": 2},
+    },
+    "blt": {"encoder_hash_byte_group_vocab": 500, "use_cache": False},
+    "qwen4_exp_text": {
+        "indexer_n_heads": 2,
+        "indexer_kv_heads": 1,
+        "indexer_head_dim": 16,
+        "indexer_budget": 8,
+        "indexer_compress_ratio": 4,
+        "hc_lowrank": 8,
+        "ngram_vocab_size_base": 200,
+        "split_ngram_parts": 1,
+    },
+    "cohere_compass_text": {
+        "layer_types": ["full_attention"] * 2,
+        "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}},
+    },
+    "gemma3n_text": {
+        "num_kv_shared_layers": 0,
+        "activation_sparsity_pattern": None,
+        "hidden_size_per_layer_input": 16,
+        "vocab_size_per_layer_input": 200,
+    },
+}
+"""What single types want besides."""
+MOST = 2 * 10**7
+"""Parameters above which a model is not small."""
+
+
+def small_config(kind: str) -> Any:
+    """A small configuration of a type."""
+    from transformers import CONFIG_MAPPING
+
+    made = CONFIG_MAPPING[kind]
+    given, own = _small(made()), OWN.get(kind, {})
+    heads, layers = {"head_dim", "v_head_dim", "max_position_embeddings"}, {"layer_types", "num_hidden_layers"}
+    for unsettable in (set(), heads, {"layer_types"}, heads | {"layer_types"}, layers, heads | layers):
+        try:
+            config = made(**{name: value for name, value in given.items() if name not in unsettable} | own)
+            break
+        except (AttributeError, NotImplementedError) as error:  # what follows from other fields cannot be set
+            reason = error
+    else:
+        raise reason
+    config.is_decoder = True
+    return config
+
+
+def _small(default: Any) -> dict[str, Any]:
+    """What makes a configuration small, and those inside it (of the text and the images of a model of both)."""
+    given = {name: value for name, value in SMALL.items() if _has(default, name)}
+    if "qk_rope_head_dim" in given:  # latent attention has no heads of keys
+        given |= {"head_dim": given["qk_rope_head_dim"], "num_key_value_heads": given["num_attention_heads"]}
+    kinds = getattr(default, "layer_types", None)
+    if isinstance(kinds, list):
+        given["layer_types"] = list(dict.fromkeys(kinds)) * 2
+        given["num_hidden_layers"] = len(given["layer_types"])
+    for name in getattr(default, "sub_configs", {}):
+        if (inside := getattr(default, name, None)) is not None:
+            given[name] = {"model_type": inside.model_type} | _small(inside) | OWN.get(inside.model_type, {})
+    return given
+
+
+def _has(default: Any, name: str) -> bool:
+    try:
+        return hasattr(default, name)
+    except Exception as error:  # it differs from layer to layer, or there is none
+        return not isinstance(error, NotImplementedError)
+
+
+def small_model(kind: str, dtype: torch.dtype = torch.float32) -> nn.Module:
+    """A small model of a type, with the same weights every time.
+
+    Raises:
+        ValueError: what is made is not small.
+    """
+    from transformers import AutoModelForCausalLM
+
+    config = small_config(kind)
+    with torch.device("meta"):
+        size = sum(parameter.numel() for parameter in AutoModelForCausalLM.from_config(config).parameters())
+    if size > MOST:
+        raise ValueError(f"{size:,} parameters")
+    torch.manual_seed(0)
+    model: nn.Module = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    with torch.no_grad():  # as training leaves them: weights near zero would hide what a part does
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
+        for module in model.modules():  # which transformers makes 0 again when it loads some of them (youtu)
+            if isinstance(module, nn.Embedding) and module.padding_idx is not None:
+                module.weight[module.padding_idx] = 0
+    return model.to(dtype)
