@@ -16,7 +16,7 @@ import math
 import statistics
 import time
 
-from step import LLAMA, SHAPES, Setting, build_batches, build_model, loss_of_others, our_loss
+from sides import LLAMA, SHAPES, Setting, build_model, step_of
 
 BASE = LLAMA | {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 4}
 BASE |= {"intermediate_size": 704, "vocab_size": 16_384}
@@ -41,20 +41,10 @@ def grown(what: str, factor: float, steps: int) -> tuple[int, Setting]:
 
 def seconds(setting: Setting, method: str, side: str) -> float:
     """Processor time of one step: the mean, after one that is not counted. Of five, one is a step of the scorer, too."""
-    import torch
-
-    model, batches = build_model(setting), build_batches(setting)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
-    ours = our_loss(model, method, "auto", batches) if side == "atwu" else None
-    theirs = None if ours else loss_of_others(model, method, side, None)
-    times = []
+    step, times = step_of(setting, method, side, build_model(setting)), []
     for number in (0, *range(setting.steps)):
         begin = time.process_time()
-        loss, after = ours(number) if ours else (theirs(*batches[number]), lambda: None)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        after()
+        step(number)
         times.append(time.process_time() - begin)
     return statistics.fmean(times[1:])
 

@@ -17,9 +17,9 @@ import sys
 import tempfile
 import time
 
-from step import ROWS, build_batches, build_model, resident_peak
+from sides import LLAMA, SHAPES, Setting, build_batches, build_model
 
-STEPS = 6
+ROWS, STEPS = 8, 6
 SIDES = {
     "grad_diff": {"method": "grad_diff"},
     "npo": {"method": "npo"},
@@ -47,6 +47,7 @@ def worker(pipe, options, vocabulary: int, device: str, cache: str, steps: int) 
     from transformers import TrainerCallback
 
     from atwu import UnlearnConfig, UnlearnTrainer
+    from atwu.modeling.device import peak_memory
 
     begun: list[float] = []
 
@@ -54,8 +55,11 @@ def worker(pipe, options, vocabulary: int, device: str, cache: str, steps: int) 
         def on_step_begin(self, args, state, control, **kwargs):
             begun.append(time.perf_counter())
 
-    baseline = resident_peak()
-    batches = build_batches(vocabulary, STEPS, device="cpu")
+    where = torch.device(device)
+    bare = peak_memory(where)
+    SHAPES["references"] = LLAMA | {"intermediate_size": 1408, "vocab_size": vocabulary}
+    setting = Setting("references", device, "float32", STEPS, ROWS, checkout=None)
+    batches = build_batches(setting)
     config = UnlearnConfig(
         output_dir=cache + "/unused",
         save_strategy="no",
@@ -68,7 +72,7 @@ def worker(pipe, options, vocabulary: int, device: str, cache: str, steps: int) 
         **options,
     )
     trainer = UnlearnTrainer(
-        build_model(vocabulary, device, "float32"),
+        build_model(setting),
         config,
         forget_dataset=[row for forget, _ in batches for row in rows_of(forget)],
         retain_dataset=[row for _, retain in batches for row in rows_of(retain)],
@@ -76,7 +80,7 @@ def worker(pipe, options, vocabulary: int, device: str, cache: str, steps: int) 
     )
     trainer.train()
     seconds = [end - start for start, end in zip(begun, [*begun[1:], time.perf_counter()], strict=True)]
-    peak = torch.cuda.max_memory_allocated() if device == "cuda" else resident_peak() - baseline
+    peak = peak_memory(where) - (0 if device == "cuda" else bare)
     pipe.send((peak, statistics.median(seconds[1:]) if steps > 1 else 0.0))
 
 
