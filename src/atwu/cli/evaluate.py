@@ -38,8 +38,9 @@ def metric_settings() -> Iterator[Option]:
 class Evaluate:
     """Measure what a model still knows of forget rows and what it kept of retain rows.
 
-    Generations and verdicts are stored as they come: an evaluation that is killed continues when the same command is given
-    again, and nothing is paid for twice. Every number has a 95 % interval; docs/reading-results.md tells how to read them.
+    Generations (of a model at --model-url: not) and verdicts are stored as they come: an evaluation that is killed continues
+    when the same command is given again, and nothing is paid for twice. Every number has a 95 % interval;
+    docs/reading-results.md tells how to read them.
 
     Example: atwu evaluate -m unlearned --original target --forget forget.jsonl --retain retain.jsonl --all -o eval.json
     """

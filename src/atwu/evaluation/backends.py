@@ -253,7 +253,7 @@ class EndpointGenerator:
         self.chat.complete([_request(prompt, decoding) for prompt in prompts], take)
         if failures:
             raise RuntimeError(
-                f"{len(failures)} of {len(prompts)} prompts got no reply; the others are done. First error: {failures[0]}"
+                f"{len(failures)} of {len(prompts)} prompts got no reply. First error: {failures[0]}"
             )
 
 

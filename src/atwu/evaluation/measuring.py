@@ -127,7 +127,7 @@ class Measuring:
                 original=references.get("original"),
                 retain_only=references.get("retain-only"),
                 judge=self.judge,
-                store=GenerationStore(),
+                store=None if network is None else GenerationStore(),  # a served model may change under its name
                 before_judging=self._announce,
                 **self.options,
                 **options,
