@@ -171,7 +171,15 @@ def test_a_model_behind_an_address(atwu, server, tmp_path):
 
 
 def test_a_served_model_is_asked_anew_by_every_evaluation(atwu, server):
-    where = ("evaluate", "--model", "tiny", "--model-url", server.url("another-model"), "--forget", "people:tiny:forget")
+    where = (
+        "evaluate",
+        "--model",
+        "tiny",
+        "--model-url",
+        server.url("another-model"),
+        "--forget",
+        "people:tiny:forget",
+    )
     for evaluation in (1, 2):  # another model may be behind the name by now
         atwu(*where, *SMALL, "--metrics", "rouge")
         assert server.count("another-model") == 6 * evaluation

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import sys
 import types
 from collections.abc import Sequence
@@ -179,6 +181,41 @@ def test_an_adapter_runs_as_one_on_its_base_model(started: list[LLM], folder: st
     assert texts(there, decoding) != texts(plain, decoding)
     assert [(engine.model, engine.rank) for engine in started] == [(folder, 16), (folder, None)]
     assert there.identity != plain.identity
+
+
+def test_texts_of_one_revision_are_not_taken_for_those_of_another(
+    started: list[LLM], folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = tmp_path / "hub" / "models--orla--venn"
+    (hub / "refs").mkdir(parents=True)
+    for branch, commit in (("main", "a" * 40), ("older", "b" * 40)):
+        (hub / "refs" / branch).write_text(commit)
+        shutil.copytree(folder, hub / "snapshots" / commit)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    adapter = {"peft_type": "LORA", "r": 8, "base_model_name_or_path": "orla/venn"}
+    for name, about in (
+        ("plain", adapter),
+        ("pinned", adapter | {"revision": "older"}),
+        ("strong", adapter | {"r": 9}),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "adapter_model.safetensors").touch()
+        (tmp_path / name / "adapter_config.json").write_text(json.dumps(about))
+    named = [("orla/venn", None), ("orla/venn", "older")]
+    named += [(str(tmp_path / name), None) for name in ("plain", "pinned", "strong")]
+    identities = [VllmGenerator(name, Loading(revision=revision)).identity for name, revision in named]
+    assert len(set(identities)) == len(named)
+    (hub / "refs" / "main").write_text("b" * 40)
+    assert VllmGenerator("orla/venn").identity not in identities
+
+
+def test_a_folder_without_weights_is_refused_before_anything_starts(
+    started: list[LLM], folder: str, tmp_path: Path
+) -> None:
+    Path(folder, "model.safetensors").rename(Path(folder, "pytorch_model.bin"))
+    with pytest.raises(FileNotFoundError, match=r"holds no \.safetensors weights"):
+        VllmGenerator(folder)
 
 
 @pytest.mark.parametrize("share", [0, 1.2])

@@ -25,7 +25,15 @@ from atwu.evaluation.generations import Decoding, Generation, Prompt
 from atwu.judge.chat import ChatModel, ChatRequest, Reply
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.generate import end_ids, generate
-from atwu.modeling.load import ADAPTER_CONFIG, base_of, base_revision, is_adapter, load_config, load_tokenizer
+from atwu.modeling.load import (
+    ADAPTER_CONFIG,
+    base_of,
+    base_revision,
+    check_model_name,
+    is_adapter,
+    load_config,
+    load_tokenizer,
+)
 from atwu.modeling.opening import Loading
 
 OnDone = Callable[[Sequence[tuple[int, Generation]]], None]
@@ -118,14 +126,17 @@ class VllmGenerator:
         Raises:
             ImportError: vLLM is missing; the text names the pip command.
             ValueError: no share, or an adapter whose base model cannot be told or whose rank vLLM does not take.
+            FileNotFoundError: a folder without safetensors weights.
         """
         self._vllm = require("vllm", extra="vllm")
         if not 0 < memory_share <= 1:
             raise ValueError(f"vLLM's share of the device's memory is above 0 and at most 1, got {memory_share:g}.")
         loading = loading or Loading()
+        check_model_name(path, base=loading.base)
         options = asdict(loading)
         self._dtype = options.pop("dtype")
-        self._ids = _PromptIds(load_tokenizer(path, **options), _own_limit(load_config(path, **options)))
+        config = load_config(path, **options)
+        self._ids = _PromptIds(load_tokenizer(path, **options), _own_limit(config))
         self._max_length = max_length
         base = base_of(path, base=loading.base)
         self._settings: dict[str, Any] = {
@@ -137,15 +148,13 @@ class VllmGenerator:
             "enable_sleep_mode": True,
         }
         self._adapter: Any = None
-        folders = [base]
+        self._weights = [_shape(config), _weights_of(base, self._settings["revision"])]
         if is_adapter(path):
             rank = json.loads((Path(path) / ADAPTER_CONFIG).read_text(encoding="utf-8"))["r"]
             self._settings |= {"enable_lora": True, "max_lora_rank": _lora_rank(path, rank)}
             lora = require("vllm.lora.request", extra="vllm")
             self._adapter = lora.LoRARequest("adapter", 1, str(Path(path).resolve()))
-            folders.append(path)
-        weights = [file for folder in folders for file in sorted(Path(folder).glob("*.safetensors"))]
-        self._weights = file_digest(*weights) if weights else base
+            self._weights += [_weights_of(path, None), file_digest(Path(path) / ADAPTER_CONFIG)]
         self._engine: Any = None
         self._positions = 0
         self.beside: Any = None
@@ -153,8 +162,8 @@ class VllmGenerator:
 
     @property
     def identity(self) -> str:
-        """Backend, weight files (or Hub name), dtype, and a hash of how text becomes tokens."""
-        return f"vllm/{self._weights}/{self._dtype}/{self._ids.described(())}"
+        """Backend, hash of weights (files, or Hub name and commit) and configuration, dtype, and how text becomes tokens."""
+        return f"vllm/{short_hash(self._weights)}/{self._dtype}/{self._ids.described(())}"
 
     def generate(self, prompts: Sequence[Prompt], decoding: Decoding, on_done: OnDone) -> None:
         """See `Generator.generate`. A text also ends at the model's own limit."""
@@ -213,6 +222,16 @@ class VllmGenerator:
         self._engine, self._positions = None, 0
 
 
+def _weights_of(name: str, revision: str | None) -> str:
+    """What tells weights from others: the files of a folder; name, revision and commit on the Hub."""
+    if files := sorted(Path(name).glob("*.safetensors")):
+        return file_digest(*files)
+    from huggingface_hub import try_to_load_from_cache
+
+    commit = Path(str(try_to_load_from_cache(name, "config.json", revision=revision))).parent.name
+    return f"{name}@{revision}/{commit}"
+
+
 def _lora_rank(path: str, rank: int) -> int:
     """The least of the ranks that vLLM makes room for which is enough."""
     if rank > _VLLM_RANKS[-1]:
@@ -252,9 +271,7 @@ class EndpointGenerator:
 
         self.chat.complete([_request(prompt, decoding) for prompt in prompts], take)
         if failures:
-            raise RuntimeError(
-                f"{len(failures)} of {len(prompts)} prompts got no reply. First error: {failures[0]}"
-            )
+            raise RuntimeError(f"{len(failures)} of {len(prompts)} prompts got no reply. First error: {failures[0]}")
 
 
 def draw_seed(prompt: Prompt, decoding: Decoding) -> int:
