@@ -154,6 +154,16 @@ def test_recovery_is_measured_on_the_rows_the_attack_was_not_shown(stage):
     assert overall(Sides(side(**attacked_columns))) == {}
 
 
+def test_recovery_compares_the_rows_that_have_a_verdict_on_every_side(stage):
+    def side(**columns):
+        return Numbers({"forget": stage.values({name.replace("_at_", "@"): found for name, found in columns.items()})})
+
+    this = side(J_P=[0.0, None, 50.0, 0.0, 0.0], J_P_at_int4=[50.0, 100.0, 50.0, None, 100.0])
+    original = side(J_P=[100.0, 100.0, 100.0, 0.0, None])
+    found = overall(Sides(this, original=original))["recovered_J_P@int4"]
+    assert (found.value, found.n) == (pytest.approx(100 * 25 / 75), 2)
+
+
 def test_recovery_needs_the_metric_of_the_unattacked_model(stage):
     this = Numbers({"forget": stage.values({"extraction_strength@int4": [0.5, 0.3]})})
     original = Numbers({"forget": stage.values({"extraction_strength": [0.9, 0.9]})})

@@ -14,6 +14,7 @@ from atwu.data.schema import Example
 from atwu.evaluation.config import EvaluateConfig
 from atwu.evaluation.metrics.relearning import attack_rows, relearned
 from atwu.evaluation.run import evaluate
+from atwu.modeling.adapters import Lora, attach
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 
 NAMES = ("Orla Venn", "Tavi Brook", "Ines Marr", "Jon Tull")
@@ -145,6 +146,32 @@ def test_an_attack_that_learned_nothing_is_named(world):
     weak = EvaluateConfig(paraphrases=0, max_new_tokens=4, relearn_rows=1, relearn_steps=1)
     found = evaluate(model, tokenizer, forget=rows, metrics=["relearning"], config=weak, progress=False)
     assert sum("too weak" in warning for warning in found.warnings) == 1
+
+
+def test_an_attack_that_fails_is_named_and_the_rest_is_measured(world):
+    model, tokenizer, rows = world
+    wild = EvaluateConfig(paraphrases=0, max_new_tokens=4, relearn_rows=1, relearn_steps=3, relearn_learning_rate=1e30)
+    metrics = ["memorization", "relearning", "quantisation"]
+    found = evaluate(model, tokenizer, forget=rows, pool=rows, metrics=metrics, config=wild, progress=False)
+    assert {"extraction_strength", "extraction_strength@int4"} <= set(found.sets["forget"])
+    assert not any("relearn" in name for name in found.sets["forget"])
+    for rows_shown in ("forget", "retain"):
+        said = f"no numbers after relearning on {rows_shown} rows: relearning: loss or gradient is not finite at step 2"
+        assert any(warning.startswith(said) for warning in found.warnings)
+
+
+def test_adapters_on_adapters_are_refused_before_anything_is_generated(world, stage):
+    pytest.importorskip("peft")
+    _, tokenizer, rows = world
+    adapted = attach(scratch_model("micro").eval(), Lora(4), seed=0)
+    config, speaker = EvaluateConfig(relearn_lora_r=4), stage.Speaker()
+    with pytest.raises(
+        ValueError, match="relearn_lora_r=4 trains adapters, and the model has some that are not merged"
+    ):
+        evaluate(
+            adapted, tokenizer, forget=rows, metrics="relearning", config=config, generator=speaker, progress=False
+        )
+    assert not speaker.asked
 
 
 def test_rounding_hardly_changes_what_is_remembered(world):

@@ -192,10 +192,21 @@ class Relearning(WeightAttack):
     columns = attack_columns(words)
 
     def __init__(self, session: Session) -> None:
-        """Choose the rows; of a small forget set at most half are shown."""
+        """Choose the rows; of a small forget set at most half are shown.
+
+        Raises:
+            ValueError: the training does not fit into the memory, or its adapters onto those that are there.
+        """
+        from atwu.modeling.adapters import adapters_of
+
         super().__init__(session)
         if session.config.relearn_lora_r is None:
             check_memory(session.network)
+        elif adapters_of(session.network) is not None:
+            raise ValueError(
+                f"relearn_lora_r={session.config.relearn_lora_r} trains adapters, and the model has some that are not merged; "
+                "leave --relearn-lora-r out, and every weight is trained, or merge them first."
+            )
         forget, count, seed = session.sets[FORGET], session.config.relearn_rows, session.config.seed
         self._shown: tuple[int, ...] = ()
         self._unseen: tuple[int, ...] = ()

@@ -7,7 +7,7 @@ an "@", as in `extraction_strength@int4`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, ClassVar
 
 from atwu.evaluation.arrays import FloatArray
@@ -58,7 +58,7 @@ class WeightAttack(Metric):
         raise NotImplementedError
 
     def prepare(self) -> None:
-        """Measure under every attack."""
+        """Measure under every attack; one that fails is named, and the others go on."""
         from atwu.evaluation.backends import TransformersGenerator
 
         session, config = self.session, self.session.config
@@ -67,7 +67,12 @@ class WeightAttack(Metric):
         self._strengths: dict[str, list[float | None]] = {}
         self._claims: dict[str, list[list[Claim]]] = {}
         for name, (altered, kept) in self.attacks().items():
-            with altered:
+            with ExitStack() as stack:
+                try:
+                    stack.enter_context(altered)
+                except (FloatingPointError, ValueError) as error:
+                    session.warnings.append(f"no numbers after {self.words[name]}: {error}")
+                    continue
                 read = session.read([session.encoded(FORGET)[index] for index in kept], label=f"read forget@{name}")
                 said = session.generate(
                     [prompt for index in kept for prompt in asked[index]],
@@ -95,6 +100,8 @@ class WeightAttack(Metric):
     @classmethod
     def derive(cls, sides: Sides) -> Iterator[tuple[str, Derivation]]:
         """Share of what was forgotten that an attack brings back, on the rows it was not shown, in percent."""
+        import numpy as np
+
         from atwu.evaluation.intervals import combine
         from atwu.evaluation.numbers import Derivation
 
@@ -105,14 +112,15 @@ class WeightAttack(Metric):
             metric, _, attack = name.partition("@")
             if attack not in cls.words or not all(side.has(FORGET, metric) for side in (this, original)):
                 continue
-            after = this.values(FORGET, name)
-            share = combine(
-                recovered,
-                this.mean(FORGET, metric, where=after),
-                this.mean(FORGET, name),
-                original.mean(FORGET, metric, where=after),
+            parts = ((this, metric), (this, name), (original, metric))
+            every = sum(side.values(FORGET, column) for side, column in parts)  # NaN where one lacks a verdict
+            share = combine(recovered, *(side.mean(FORGET, column, where=every) for side, column in parts))
+            yield (
+                f"recovered_{name}",
+                Derivation(
+                    combine(lambda part: 100 * part, share), ((FORGET, name),), rows=int(np.isfinite(every).sum())
+                ),
             )
-            yield f"recovered_{name}", Derivation(combine(lambda part: 100 * part, share), ((FORGET, name),))
 
 
 def attack_columns(words: Mapping[str, str]) -> tuple[Column, ...]:
