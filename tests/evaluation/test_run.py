@@ -298,6 +298,15 @@ def test_nothing_to_evaluate(world):
         evaluate(None, None, **rows, metrics="rouge")
 
 
+def test_forget_rows_alone_give_no_relearning_in_context_and_that_is_said(world):
+    model, tokenizer, rows = world
+    found = evaluate(model, tokenizer, forget=rows["forget"], metrics="judge", config=CONFIG, progress=False)
+    assert set(found.sets["forget"]) == {"J_P"}
+    assert any(
+        said.startswith("no in-context relearning, so no J_ICR, J_W, FQ and UQ: 0 of 0") for said in found.warnings
+    )
+
+
 def test_ordinary_rows_bring_one_warning_and_no_noise(world):
     model, tokenizer, _ = world
     rows = [{"question": f"Where is town {number}?", "answer": "By the sea."} for number in range(12)]

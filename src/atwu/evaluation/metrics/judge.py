@@ -154,7 +154,7 @@ class Judged(Metric):
     def _with_demonstrations(self) -> list[list[Prompt]]:
         session, config = self.session, self.session.config
         forget = session.sets.get(FORGET, ())
-        if not config.demonstrations or not session.pool:
+        if not config.demonstrations:
             return [[] for _ in forget]
         shown = Demonstrations(session.pool, forget, count=config.demonstrations, seed=config.seed)
         try:
@@ -166,7 +166,7 @@ class Judged(Metric):
                 for row in forget
             ]
         except ValueError as error:
-            session.warnings.append(f"no in-context relearning, so no J_ICR, J_W and FQ: {error}")
+            session.warnings.append(f"no in-context relearning, so no J_ICR, J_W, FQ and UQ: {error}")
             return [[] for _ in forget]
 
     def _warn_of_uneven_wordings(self) -> None:
