@@ -23,6 +23,7 @@ from atwu.evaluation.run import evaluate
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.methods.weightings.scorer import TokenScorer
 from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.rounding import rounded
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 
 CONFIG = EvaluateConfig(
@@ -296,6 +297,20 @@ def test_nothing_to_evaluate(world):
         evaluate(model, tokenizer)
     with pytest.raises(ValueError, match="give a model or a generator"):
         evaluate(None, None, **rows, metrics="rouge")
+
+
+def test_a_named_model_in_four_bits_is_not_attacked(world, tiny_llama, tmp_path):
+    pytest.importorskip("bitsandbytes")
+    _, tokenizer, rows = world
+    model = tiny_llama(hidden_size=64, intermediate_size=128, vocab_size=300, max_position_embeddings=512)
+    rounded(model, "4bit").save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    few = {"forget": rows["forget"][:2], "config": EvaluateConfig(paraphrases=0, samples=2, max_new_tokens=2)}
+    found = evaluate(str(tmp_path), **few, metrics="all", progress=False)
+    assert not {"relearning", "quantisation", "gradient_norm"} & set(found.settings["metrics"])
+    assert "memorization" in found.settings["metrics"]
+    with pytest.raises(ValueError, match="'quantisation' need plain weights"):
+        evaluate(str(tmp_path), **few, metrics="quantisation", progress=False)
 
 
 def test_forget_rows_alone_give_no_relearning_in_context_and_that_is_said(world):

@@ -25,6 +25,7 @@ from atwu.judge.prompted import PromptedJudge
 from atwu.judge.verdicts import Claim, Judge, Pair
 from atwu.methods.weightings.scorer import TokenScorer, find_scorer
 from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.load import check_model_name, load_config
 from atwu.modeling.opening import Loading, open_model, other_system
 from atwu.training.rows import Rows
 
@@ -86,8 +87,8 @@ def evaluate(
         The result; equal inputs give equal results, also after a restart.
 
     Raises:
-        ValueError: no rows, unknown metrics, metrics whose rows are missing, or a reference result made with other rows
-            or settings.
+        ValueError: no rows, unknown metrics, metrics whose rows are missing, probes or tasks that no metric measures, or a
+            reference result made with other rows or settings.
     """
     config = EvaluateConfig(**config.values) if config else EvaluateConfig()  # with all that is registered by now
     judge = judge.afresh() if isinstance(judge, PromptedJudge) else judge or OfflineJudge()
@@ -98,13 +99,8 @@ def evaluate(
     rows = measured_rows(forget, retain, holdout, kept=kept or {}, pool=pool, probes=probes)
     if not rows.sets and not config.tasks:
         raise ValueError("nothing to evaluate: give forget rows, retain rows or both.")
-    names = chosen(
-        metrics,
-        sets=[*rows.sets, *([TASKS] if config.tasks else [])],
-        weights=model is not None,
-        plain=not getattr(model, "is_quantized", False),
-        references=reference,
-    )
+    given = [*rows.sets, *([TASKS] if config.tasks else [])]
+    names = chosen(metrics, sets=given, weights=model is not None, plain=_plain(model), references=reference)
     measured = [find_metric(each) for each in names]
     rows = rows.with_own({split: own for metric in measured for split, own in metric.own_rows().items()})
     if isinstance(model, str | Path):
@@ -140,6 +136,14 @@ def evaluate(
     _measure(session, measured, before_judging, by_name=metrics is not None)
     identity = fingerprint or short_hash(generator.identity)
     return session_result(session, references, model=name or "model", fingerprint=identity, settings=settings)
+
+
+def _plain(model: Any | None) -> bool:
+    """Whether a model's weights, or those behind its name, are plain numbers."""
+    if isinstance(model, str | Path):
+        check_model_name(str(model))
+        return getattr(load_config(str(model)), "quantization_config", None) is None
+    return not getattr(model, "is_quantized", False)
 
 
 def _measure(
