@@ -196,6 +196,8 @@ def test_list_names_every_group(atwu):
     [
         (("--metrics", "rouge,memorisation"), 1, "unknown metrics 'memorisation'; .* Did you mean 'memorization'?"),
         (("--metrics", "rouge", "--all"), 2, "give --all or --metrics, not both."),
+        (("--metrics", "rouge", "--task", "mmlu"), 1, "tasks is given, and the metrics rouge do not measure it"),
+        (("--all", "--task", "mmlu", "--model-url", "http://127.0.0.1:9/v1"), 1, "'tasks' need the model's weights"),
         (("--metrics", "membership"), 1, "the metrics 'membership' need holdout rows, which are not given."),
         (("--output", "{there}"), 1, "there.json exists; choose another output or pass --overwrite."),
         (("--output", "{folder}/no/eval.json"), 1, "cannot write .*eval.json: folder .* does not exist."),

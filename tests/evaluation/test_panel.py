@@ -9,7 +9,7 @@ import pytest
 
 from atwu.benchmarks.rwku.probes import Probe, RwkuProbes
 from atwu.evaluation.config import EvaluateConfig
-from atwu.evaluation.panel import all_metrics, chosen
+from atwu.evaluation.panel import all_metrics, check_measured, chosen
 from atwu.evaluation.result import read_result
 from atwu.evaluation.run import evaluate
 
@@ -67,6 +67,18 @@ def test_groups_run_in_the_order_of_the_table_and_references_are_not_attacked():
     assert chosen(None, sets=["rwku", "tasks"], weights=True) == ["rwku", "tasks"]
 
 
+def test_tasks_and_probes_that_nothing_measures_are_refused():
+    for given in ("tasks", "rwku"):
+        with pytest.raises(
+            ValueError, match=f"{given} is given, and the metrics rouge do not measure it; choose {given}"
+        ):
+            check_measured(["rouge"], sets=[*BOTH, given], weights=True)
+        check_measured(["rouge", given], sets=[*BOTH, given], weights=True)
+    with pytest.raises(ValueError, match="'tasks' need the model's weights; an endpoint only generates"):
+        check_measured(["rouge"], sets=[*BOTH, "tasks"], weights=False)
+    check_measured(["rouge"], sets=BOTH, weights=False)
+
+
 @pytest.fixture
 def rows(stage):
     return {"forget": stage.people(6, "F"), "retain": stage.people(8, "R")}
@@ -88,6 +100,12 @@ def test_an_endpoint_has_the_groups_that_generate_and_no_others(stage, rows):
         run(stage, rows, generator=None)
     with pytest.raises(ValueError, match="give forget rows, retain rows or both"):
         run(stage, {})
+
+
+@pytest.mark.parametrize("metrics", [None, "all", "judge"])
+def test_an_endpoint_is_not_asked_for_tasks(stage, rows, metrics):
+    with pytest.raises(ValueError, match="'tasks' need the model's weights"):
+        run(stage, rows, metrics=metrics, config=EvaluateConfig(tasks=["mmlu"]))
 
 
 def test_references_must_be_measured_alike(stage, rows):
@@ -122,7 +140,7 @@ def test_batches_metrics_and_further_sets_may_differ(stage, rows, tmp_path):
         assert found.references == {"original": original.fingerprint}
 
 
-def test_rwku_probes_are_scored_by_kind(stage):
+def test_rwku_probes_are_scored_by_kind(stage, rows):
     def probe(kind, query, answer):
         return Probe(kind, "Orla Venn", query, answer, attack="prefix_injection" if kind == "aa" else None)
 
@@ -147,6 +165,8 @@ def test_rwku_probes_are_scored_by_kind(stage):
         metrics="rwku",
         config=EvaluateConfig(**{**CONFIG.values, "rwku_flavours": ("port",)}),
     )
+    with pytest.raises(ValueError, match="rwku is given, and the metrics judge do not measure it"):
+        run(stage, rows, probes=probes)
     recalls = {name: (value.value, value.n, value.direction) for name, value in found.sets["rwku"].items()}
     assert recalls == {
         "fb_port": (pytest.approx(1 / 3), 1, "down"),

@@ -299,6 +299,13 @@ def test_nothing_to_evaluate(world):
         evaluate(None, None, **rows, metrics="rouge")
 
 
+def test_tasks_that_metrics_leave_out_are_named(world):
+    model, tokenizer, rows = world
+    config = EvaluateConfig(tasks=["mmlu"])
+    found = evaluate(model, tokenizer, **rows, metrics="rouge", config=config, progress=False)
+    assert "tasks mmlu were not run: the metrics rouge leave them out." in found.warnings
+
+
 def test_a_named_model_in_four_bits_is_not_attacked(world, tiny_llama, tmp_path):
     pytest.importorskip("bitsandbytes")
     _, tokenizer, rows = world

@@ -12,7 +12,7 @@ from typing import Any, TypeGuard, TypeVar
 
 from atwu._names import did_you_mean
 from atwu.evaluation import metrics as folder
-from atwu.evaluation.columns import APART, ROWS, TASKS, Column
+from atwu.evaluation.columns import APART, ROWS, RWKU, TASKS, Column
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.settings import SHARED, Setting
 
@@ -161,6 +161,21 @@ def chosen(
             if what := lacking(find_metric(name)):
                 raise ValueError(f"the metrics {name!r} need {what}.")
     return [name for name, metric in there.items() if name in wanted and (metric.of_references or not references)]
+
+
+def check_measured(names: Collection[str], *, sets: Collection[str], weights: bool) -> None:
+    """Refuse probes of RWKU, or tasks, that none of the chosen metrics measures.
+
+    Raises:
+        ValueError: naming them, and what they lack or how they are measured.
+    """
+    for given in (RWKU, TASKS):
+        if given in sets and given not in names:
+            chosen(given, sets=sets, weights=weights)
+            raise ValueError(
+                f"{given} is given, and the metrics {', '.join(names) or 'chosen'} do not measure it; choose {given} too, or "
+                "leave it out."
+            )
 
 
 def find_metric(name: str) -> type[Metric]:

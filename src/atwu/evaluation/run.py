@@ -16,7 +16,7 @@ from atwu.evaluation.concluded import session_result
 from atwu.evaluation.config import EvaluateConfig
 from atwu.evaluation.generations import GenerationStore, Generator
 from atwu.evaluation.metric import Metric
-from atwu.evaluation.panel import chosen, find_metric
+from atwu.evaluation.panel import check_measured, chosen, find_metric
 from atwu.evaluation.result import EvalResult
 from atwu.evaluation.session import Session
 from atwu.evaluation.sets import measured_rows
@@ -101,6 +101,11 @@ def evaluate(
         raise ValueError("nothing to evaluate: give forget rows, retain rows or both.")
     given = [*rows.sets, *([TASKS] if config.tasks else [])]
     names = chosen(metrics, sets=given, weights=model is not None, plain=_plain(model), references=reference)
+    check_measured(names, sets=given if model is None else rows.sets, weights=model is not None)
+    if config.tasks and TASKS not in names:
+        rows.warnings.append(
+            f"tasks {', '.join(config.tasks)} were not run: the metrics {', '.join(names)} leave them out."
+        )
     measured = [find_metric(each) for each in names]
     rows = rows.with_own({split: own for metric in measured for split, own in metric.own_rows().items()})
     if isinstance(model, str | Path):
