@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from contextlib import nullcontext
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -256,6 +257,16 @@ def test_auxiliary_models_are_those_of_the_record_as_long_as_they_are_there(tmp_
     for odd in (None, [], {"recipe": None}, {"recipe": {"settings": {"auxiliary_forget": 3}}}):
         (tmp_path / "run.json").write_text(json.dumps(odd))
         assert find_auxiliary(tmp_path) is None
+
+
+@pytest.mark.parametrize("name", ["runs/mask", "./mask", "mask", "runs/auxiliary/mask"])
+def test_a_relative_folder_that_is_gone_is_no_name_on_the_hub(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings = {"auxiliary_forget": name, "auxiliary_retain": "owner/base"}
+    Path(name).mkdir(parents=True)
+    assert auxiliary_of(settings) == Auxiliary(name, "owner/base")
+    Path(name).rmdir()
+    assert auxiliary_of(settings) is None
 
 
 def test_words_of_every_score_can_be_shown(world):

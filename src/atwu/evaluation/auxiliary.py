@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,5 +58,10 @@ def find_auxiliary(folder: str | Path) -> Auxiliary | None:
 def auxiliary_of(settings: Any) -> Auxiliary | None:
     """The models that a recipe's settings name; None where it names none, or they are gone."""
     found = [settings.get(f"auxiliary_{name}") for name in ("forget", "retain")] if isinstance(settings, dict) else []
-    names = [name for name in found if isinstance(name, str) and (Path(name).is_dir() or not Path(name).is_absolute())]
+    names = [name for name in found if isinstance(name, str) and (Path(name).is_dir() or _may_be_on_the_hub(name))]
     return Auxiliary(*names) if len(names) == 2 else None
+
+
+def _may_be_on_the_hub(name: str) -> bool:
+    """Whether a name that is no folder is OWNER/NAME; where the first part is a folder here, a folder in it is gone."""
+    return re.fullmatch(r"[\w.-]+/[\w.-]+", name) is not None and not Path(name).parent.is_dir()
