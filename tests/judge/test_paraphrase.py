@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Sequence
 
@@ -139,6 +140,14 @@ def test_a_row_without_a_readable_reply_is_counted(reply):
     found = paraphrases(rows, Asker(model, empty_cache(), progress=False), count=1)
     assert [row.paraphrases for row in found.rows] == [(), ("Tavi Brook is who?",)]
     assert (found.incomplete, found.failed) == (1, 1)
+
+
+@pytest.mark.parametrize("reply", ["no", listed("Where was she born?")])
+def test_a_row_for_which_nothing_is_kept_keeps_the_paraphrases_it_had(reply):
+    rows = [dataclasses.replace(ROW, paraphrases=("old",))]
+    found = paraphrases(rows, Asker(Writer({QUESTION: reply}), empty_cache(), progress=False), count=1)
+    assert found.rows[0].paraphrases == ("old",)
+    assert (found.incomplete, found.failed) == (1, int(reply == "no"))
 
 
 def test_rows_without_a_question_are_refused():

@@ -42,7 +42,7 @@ class Paraphrased:
     rejected: Mapping[str, int]
     """Wordings that were not kept, by reason."""
     incomplete: int
-    """Rows with fewer paraphrases than asked for."""
+    """Rows with fewer new paraphrases than asked for."""
     failed: int
     """Rows for which the model gave no readable reply; part of `incomplete`."""
 
@@ -50,8 +50,8 @@ class Paraphrased:
         kept = sum(len(row.paraphrases) for row in self.rows)
         reasons = "".join(f"; {number} rejected: {reason}" for reason, number in self.rejected.items())
         return (
-            f"{kept} paraphrases kept{reasons}. {self.incomplete} rows have fewer than asked for, "
-            f"{self.failed} of them because the model gave no readable reply."
+            f"{kept} paraphrases kept{reasons}. {self.incomplete} rows have fewer new ones than asked for, "
+            f"{self.failed} of them because the model gave no readable reply; a row without any keeps those it had."
         )
 
 
@@ -64,7 +64,8 @@ def paraphrases(rows: Sequence[Example], asker: Asker, *, count: int, check_mean
             same thing as the question.
 
     Returns:
-        The rows, each with at most `count` paraphrases, and what became of the other wordings.
+        The rows, each with at most `count` new paraphrases in place of those it had, or those where none was kept, and what
+        became of the other wordings.
 
     Raises:
         ValueError: count below 1, or a row without a question.
@@ -82,7 +83,10 @@ def paraphrases(rows: Sequence[Example], asker: Asker, *, count: int, check_mean
         others = [answer for texts in same for _, answer in texts if answer is not True]
         rejected.update(UNCHECKED if isinstance(answer, Unscored) else OTHER_MEANING for answer in others)
     return Paraphrased(
-        tuple(replace(row, paraphrases=tuple(texts[:count])) for row, texts in zip(rows, kept, strict=True)),
+        tuple(
+            replace(row, paraphrases=tuple(texts[:count]) or row.paraphrases)
+            for row, texts in zip(rows, kept, strict=True)
+        ),
         rejected=dict(rejected.most_common()),
         incomplete=sum(len(texts) < count for texts in kept),
         failed=sum(isinstance(reply, Unscored) for reply in replies),
