@@ -44,13 +44,7 @@ def test_tasks_are_marked_two_points_below_the_starting_model():
 @pytest.mark.parametrize(
     ("clusters", "said"),
     [
-        (
-            1,
-            [
-                "forget: all rows are about one subject, so there are no intervals over subjects; those shown are over rows "
-                "and too narrow."
-            ],
-        ),
+        (1, ["forget: all rows are about one subject, so its numbers have no intervals."]),
         (2, ["forget: intervals rest on 2 subjects only and are too narrow."]),
         (9, ["forget: intervals rest on 9 subjects only and are too narrow."]),
         (10, []),

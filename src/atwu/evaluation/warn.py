@@ -61,10 +61,7 @@ def warnings(result: EvalResult, original: EvalResult | None, retain_only: EvalR
         if 1 < clusters < FEW_CLUSTERS:
             yield f"{split}: intervals rest on {clusters} subjects only and are too narrow."
         elif clusters == 1:
-            yield (
-                f"{split}: all rows are about one subject, so there are no intervals over subjects; those shown are over rows "
-                "and too narrow."
-            )
+            yield f"{split}: all rows are about one subject, so its numbers have no intervals."
 
 
 def _nameless(result: EvalResult, split: str) -> bool:
