@@ -13,6 +13,7 @@ from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.render import with_system
 from atwu.data.schema import Example
 from atwu.evaluation.auxiliary import Auxiliary, AuxiliaryLogps
+from atwu.evaluation.columns import RETAIN
 from atwu.evaluation.config import EvaluateConfig
 from atwu.evaluation.generations import Decoding, Generation, GenerationStore, Generator, Prompt, generate_all
 from atwu.evaluation.numbers import Recorded
@@ -101,8 +102,12 @@ class Session:
 
     def encoded_pool(self) -> Sequence[EncodedRow]:
         """The pool as tokens."""
+        if self.pool == self.sets.get(RETAIN):
+            return self.encoded(RETAIN)
         assert self.encoder is not None
-        return self.encoder.encode_rows(self.pool, what="retain").rows
+        encoded = self.encoder.encode_rows(self.pool, what="pool")
+        self.warnings += encoded.warnings
+        return encoded.rows
 
     def tokens(self, split: str) -> list[TokenRow]:
         """What the model says about every token of a set under teacher forcing; read once."""

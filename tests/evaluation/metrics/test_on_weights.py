@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import zlib
 
@@ -73,6 +74,24 @@ def test_truth_ratio(world):
     assert "truth_ratio_raw" not in found.sets["forget"]
     without = [Example.from_qa(row.question, row.answer) for row in rows]
     assert evaluate(model, tokenizer, forget=without, metrics="truth_ratio", progress=False).sets == {}
+
+
+def test_answers_that_are_cut_are_said_for_every_answer_that_is_read(world):
+    model, tokenizer, rows = world
+    pool = [Example.from_qa("Who?", "Seven grey geese and two dogs. " * 20)]
+    config = EvaluateConfig(max_length=60, relearn_rows=1, relearn_steps=1, paraphrases=0, max_new_tokens=2)
+    long = [dataclasses.replace(row, wrong_answers=("Two dogs. " * 40,)) for row in rows]
+    found = evaluate(
+        *(model, tokenizer),
+        forget=long,
+        pool=pool,
+        metrics=["truth_ratio", "relearning"],
+        config=config,
+        progress=False,
+    )
+    for what, count in (("forget, other answers", "4 of 5"), ("pool", "1 of 1")):
+        said = f"{what}: {count} answers are longer than max_length=60 and were truncated"
+        assert sum(warning.startswith(said) for warning in found.warnings) == 1
 
 
 def test_membership_scores(world):

@@ -231,6 +231,7 @@ class Truth(Metric):
     def _read(self, split: str, rows: list[Example]) -> list[float]:
         assert self.session.encoder is not None
         encoded = self.session.encoder.encode_rows(rows, what=f"{split}, other answers")
+        self.session.warnings += encoded.warnings
         return [_loss(row.logps) for row in self.session.read(encoded.rows, label=f"read {split}, other answers")]
 
     def record(self) -> None:
