@@ -41,6 +41,12 @@ def test_missing_sets_and_weights_are_named():
         chosen(["quantisation"], sets=BOTH, weights=True, plain=False)
 
 
+@pytest.mark.parametrize("value", [None, 3, "mmlu"])
+def test_a_setting_of_several_values_takes_a_list(value):
+    with pytest.raises(ValueError, match=f"tasks takes several values; give a list, not {value!r}"):
+        EvaluateConfig(tasks=value)
+
+
 def test_all_is_everything_that_the_sets_allow():
     every_set = ["forget", "holdout", "rwku", "tasks"]
     assert chosen("all", sets=every_set, weights=True) == list(all_metrics())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +49,7 @@ class Setting:
         if value is None and self.default is None:
             return None
         if self.many:
-            if isinstance(value, str):
+            if isinstance(value, str) or not isinstance(value, Iterable):
                 raise ValueError(f"{self.name} takes several values; give a list, not {value!r}.")
             return tuple(self._one(each) for each in value)
         return self._one(value)
