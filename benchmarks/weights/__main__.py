@@ -19,8 +19,8 @@ from rows import SUBJECTS, load
 from tables import RARITY, TABLES, WORD_RARITY
 
 from atwu.data.rows import row_record
+from atwu.evaluation.auroc import per_sample_auroc
 from atwu.evaluation.intervals import Resampler, combine
-from atwu.evaluation.token_scores import per_sample_auroc
 
 SETS = ("authors", "tofu", "people", *SUBJECTS)
 BASELINES = {"rarity": RARITY, "word_rarity": WORD_RARITY}

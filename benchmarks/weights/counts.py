@@ -12,7 +12,7 @@ import numpy as np
 from rows import UNIT, Counts, counted, encode, token_keys
 from scipy.stats import rankdata
 
-from atwu.evaluation.induced import token_scores
+from atwu.evaluation.weighting_scores import token_scores
 
 
 def each(function):

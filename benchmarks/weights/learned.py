@@ -14,7 +14,7 @@ import torch
 from rows import LAYERS, UNIT, Counts, load
 from scipy.stats import rankdata
 
-from atwu.evaluation.probe import LinearProbe, fit_probe, subject_folds
+from atwu.evaluation.linear_probe import LinearProbe, fit_probe, subject_folds
 from atwu.methods.losses.likelihood import modulated_ascent
 from atwu.methods.weightings.scorer import TokenScorer, scorer_objective
 

@@ -21,9 +21,9 @@ from atwu.benchmarks.tofu.rows import proxy_spans
 from atwu.data.encode import Encoder
 from atwu.data.schema import IGNORE_INDEX, Example, Message, merged_spans
 from atwu.evaluation.auxiliary import AuxiliaryLogps
-from atwu.evaluation.induced import ScoreContext
-from atwu.evaluation.probe import TokenStates, read_states
 from atwu.evaluation.teacher_forced import TokenRow
+from atwu.evaluation.token_states import TokenStates, read_states
+from atwu.evaluation.weighting_scores import ScoreContext
 from atwu.methods.weightings.nouns import noun_finder, noun_mask
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.opening import Loading, open_model

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from atwu.cli.probe import parse_layers
-from atwu.evaluation.probe import ProbeResult
-from atwu.evaluation.token_scores import SampleAuroc
+from atwu.evaluation.auroc import SampleAuroc
+from atwu.evaluation.linear_probe import ProbeResult
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 from atwu.report.terminal import probe_table
 from tests.cli.test_commands import atwu

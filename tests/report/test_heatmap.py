@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from atwu.evaluation.token_scores import WordScore, word_scores
+from atwu.evaluation.word_scores import WordScore, word_scores
 from atwu.report.colour_scale import LEVELS, background, contrast, css, ink, level, luminance
 from atwu.report.heatmap import HeatMap, render_html, render_terminal
 from atwu.report.scored_row import ScoredRow, pieces, word_auroc

@@ -7,8 +7,8 @@ import torch
 from transformers import AutoTokenizer
 
 from atwu import UnlearnConfig
+from atwu.evaluation.auroc import per_sample_auroc
 from atwu.evaluation.teacher_forced import read_tokens
-from atwu.evaluation.token_scores import per_sample_auroc
 from atwu.methods.weightings.rarity import TokenCounts
 from atwu.methods.weightings.scorer import TokenScorer
 from atwu.training.rows import encode_dataset

@@ -37,7 +37,8 @@ class Probe(ReadsRows):
     def run(self) -> None:
         """Train the probes, print, write."""
         from atwu._files import write_json
-        from atwu.evaluation.probe import POSITIONS, annotated_rows, check_positions, layer_numbers, probe, probe_record
+        from atwu.evaluation.linear_probe import annotated_rows, check_positions, probe, probe_record
+        from atwu.evaluation.token_states import POSITIONS, layer_numbers
         from atwu.modeling.load import load_config
         from atwu.report.terminal import print_probe
 

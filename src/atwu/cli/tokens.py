@@ -38,7 +38,7 @@ class Tokens(ReadsRows):
     def run(self) -> None:
         """Score, print, write."""
         from atwu.evaluation.auxiliary import find_auxiliary
-        from atwu.evaluation.induced import check_scores, met
+        from atwu.evaluation.weighting_scores import check_scores, met
         from atwu.methods.weightings.scorer import find_scorer
         from atwu.report.heatmap import HeatMap, render_terminal
         from atwu.report.score_rows import score_rows

@@ -22,11 +22,11 @@ from atwu._reading import read_declared
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import Example
 from atwu.evaluation.auxiliary import auxiliary_of
-from atwu.evaluation.induced import ScoreContext, scored_weightings, token_scores
 from atwu.evaluation.metrics.scores import score_auroc
 from atwu.evaluation.result import STRICT
 from atwu.evaluation.teacher_forced import read_tokens
-from atwu.evaluation.token_scores import word_scores
+from atwu.evaluation.weighting_scores import ScoreContext, scored_weightings, token_scores
+from atwu.evaluation.word_scores import word_scores
 
 TRACE_NAME = "trace.json"
 TRACE_SCHEMA: Final = "atwu.trace/1"

@@ -82,7 +82,7 @@ class Weighting(Part):
     reads_head: ClassVar[bool] = True
     """Looks at log-probabilities or final states."""
     scored: ClassVar[bool] = True
-    """Its weights are token scores, too: of `atwu.evaluation.induced`, made without hidden states."""
+    """Its weights are token scores, too: of `atwu.evaluation.weighting_scores`, made without hidden states."""
 
     def weights(self, seen: TokensSeen) -> Tensor:
         """Weights of the forget tokens, shape (batch, tokens); what lies off the mask does not count."""

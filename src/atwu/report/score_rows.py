@@ -8,11 +8,11 @@ from typing import Any
 
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example
-from atwu.evaluation import induced
+from atwu.evaluation import weighting_scores
 from atwu.evaluation.auxiliary import Auxiliary, find_auxiliary
-from atwu.evaluation.induced import ScoreContext
 from atwu.evaluation.teacher_forced import read_tokens
-from atwu.evaluation.token_scores import word_scores
+from atwu.evaluation.weighting_scores import ScoreContext
+from atwu.evaluation.word_scores import word_scores
 from atwu.methods.weightings.scorer import TokenScorer, find_scorer
 from atwu.modeling.opening import Loading, open_model
 from atwu.report.heatmap import HeatMap
@@ -80,15 +80,15 @@ def score_rows(
     Raises:
         ValueError: an unknown score, or one that needs a scorer, labels or retain rows that are not there.
     """
-    there = induced.met(
+    there = weighting_scores.met(
         scorer=scorer is not None,
         labels=all(example.forget_spans is not None for example in examples),
         retain=bool(retain),
         auxiliary=auxiliary is not None,
     )
     if scores is None:
-        scores = {name: name for name in induced.available(there) if name != "labels"}
-    induced.check_scores(scores.values(), there)  # before the model reads anything
+        scores = {name: name for name in weighting_scores.available(there) if name != "labels"}
+    weighting_scores.check_scores(scores.values(), there)  # before the model reads anything
     encoder = Encoder(tokenizer, max_length=max_length, system=system)
     encoded = encoder.encode_rows(examples, what="rows")
     for warning in encoded.warnings:
@@ -98,7 +98,7 @@ def score_rows(
     asked = auxiliary if "model_difference" in scores.values() else None
     said = None if asked is None else asked.logps(encoded.rows, device=next(model.parameters()).device)
     context = ScoreContext(rows, encoded.rows, examples, retain=kept, retain_text=retain, auxiliary=said)
-    found = induced.token_scores(context, dict.fromkeys(scores.values()))
+    found = weighting_scores.token_scores(context, dict.fromkeys(scores.values()))
     return [
         ScoredRow(
             question=example.question,

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from atwu._reading import printable
-from atwu.evaluation.token_scores import WordScore, auroc, word_labels
+from atwu.evaluation.auroc import auroc
+from atwu.evaluation.word_scores import WordScore, word_labels
 
 
 @dataclass(frozen=True, slots=True)

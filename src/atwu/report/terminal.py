@@ -24,7 +24,7 @@ from atwu.report.table import Table, notes_of, report_table, said_of, table_of, 
 from atwu.report.values import MISSING, REFERENCES, Line, Mark, cell_of
 
 if TYPE_CHECKING:
-    from atwu.evaluation.probe import ProbeResult
+    from atwu.evaluation.linear_probe import ProbeResult
     from atwu.judge.agreement import Agreement
     from atwu.report.records import Records
 

@@ -15,7 +15,7 @@ from scipy.stats import rankdata
 from atwu.benchmarks.people.rows import people
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import IGNORE_INDEX, Example
-from atwu.evaluation.token_scores import per_sample_auroc
+from atwu.evaluation.auroc import per_sample_auroc
 from atwu.methods.weightings.rarity import TokenCounts, log_odds
 from atwu.modeling.scratch import scratch_shape, train_tokenizer
 

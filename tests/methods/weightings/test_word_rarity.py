@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from atwu.benchmarks.people.rows import people
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import IGNORE_INDEX, Example
-from atwu.evaluation.token_scores import per_sample_auroc
+from atwu.evaluation.auroc import per_sample_auroc
 from atwu.methods.weightings.rarity import TokenCounts
 from atwu.methods.weightings.word_rarity import WordCounts, asked_words, rare_nouns, words_of_tokens
 from atwu.modeling.scratch import train_tokenizer

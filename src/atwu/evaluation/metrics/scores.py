@@ -11,9 +11,9 @@ from atwu.evaluation.columns import FORGET, Column
 from atwu.evaluation.metric import Metric
 
 if TYPE_CHECKING:
-    from atwu.evaluation.induced import ScoreContext
+    from atwu.evaluation.auroc import RocCurve
     from atwu.evaluation.teacher_forced import TokenRow
-    from atwu.evaluation.token_scores import RocCurve
+    from atwu.evaluation.weighting_scores import ScoreContext
 
 MAX_POINTS = 200
 """Points of a stored curve."""
@@ -39,7 +39,7 @@ def score_aurocs(context: ScoreContext, names: Iterable[str] | None = None) -> d
     Raises:
         ValueError: an unknown score, or one whose needs are not met.
     """
-    from atwu.evaluation.induced import available, token_scores
+    from atwu.evaluation.weighting_scores import available, token_scores
 
     if names is None:
         names = [name for name in available(context.there) if name != "labels"]
@@ -50,7 +50,7 @@ def thinned(curve: RocCurve, points: int = MAX_POINTS) -> RocCurve:
     """At most `points` >= 2 points of a curve, both ends among them, at about equal steps of fpr + tpr."""
     import numpy as np
 
-    from atwu.evaluation.token_scores import RocCurve
+    from atwu.evaluation.auroc import RocCurve
 
     if curve.fpr.size <= points:
         return curve
@@ -69,7 +69,7 @@ class Scores(Metric):
     columns = (
         Column(
             "auroc_scorer",
-            "atwu.evaluation.token_scores:per_sample_auroc",
+            "atwu.evaluation.auroc:per_sample_auroc",
             "AUROC",
             "how well the learned token scores find the secret words of a row; 0.5 is chance, 1 is perfect",
             sets=(FORGET,),
@@ -77,7 +77,7 @@ class Scores(Metric):
         ),
         Column(
             "auroc_{score}",
-            "atwu.evaluation.token_scores:per_sample_auroc",
+            "atwu.evaluation.auroc:per_sample_auroc",
             "score AUROC, {score}",
             "how well these token scores find the secret words of a row; 0.5 is chance, 1 is perfect",
             sets=(FORGET,),
@@ -91,7 +91,7 @@ class Scores(Metric):
 
     def record(self) -> None:
         """Record the AUROCs of the forget rows, which are the rows that are weighed."""
-        from atwu.evaluation.induced import ScoreContext
+        from atwu.evaluation.weighting_scores import ScoreContext
 
         session = self.session
         if all(row.forget_spans is None for row in session.sets[FORGET]):
@@ -115,7 +115,7 @@ def score_auroc(scores: Sequence[FloatArray], rows: Sequence[TokenRow]) -> Score
     """Measure one score, which has one array of shape (tokens,) per row."""
     import numpy as np
 
-    from atwu.evaluation.token_scores import RocCurve, auroc, per_sample_auroc, roc
+    from atwu.evaluation.auroc import RocCurve, auroc, per_sample_auroc, roc
 
     found, labels = [], []
     for values, row in zip(scores, rows, strict=True):

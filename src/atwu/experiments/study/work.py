@@ -21,10 +21,10 @@ from atwu._manifest import MANIFEST_NAME, RECORD_NAME
 from atwu._progress import bar_of
 from atwu._reading import read_json
 from atwu.errors import BudgetReached, NonFiniteLossError
-from atwu.evaluation.probe import SCHEMA_NAME as PROBE_SCHEMA
-from atwu.evaluation.probe import ProbeResult, annotated_rows, probe
+from atwu.evaluation.auroc import SampleAuroc
+from atwu.evaluation.linear_probe import SCHEMA_NAME as PROBE_SCHEMA
+from atwu.evaluation.linear_probe import ProbeResult, annotated_rows, probe
 from atwu.evaluation.result import EvalResult
-from atwu.evaluation.token_scores import SampleAuroc
 from atwu.experiments.jobs import Jobs
 from atwu.experiments.queue import Done, Queue, Task, work_off
 from atwu.experiments.run import (

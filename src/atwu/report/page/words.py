@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from atwu.evaluation.token_scores import WordScore
 from atwu.evaluation.trace import Trace, TracedRow
+from atwu.evaluation.word_scores import WordScore
 from atwu.report.figures.auroc_progression import masks_told
 from atwu.report.records import Records
 from atwu.report.scored_row import ScoredRow, percent

@@ -1,12 +1,10 @@
-"""How well token scores find the secret: AUROC per answer and pooled, and scores of words for display.
+"""How well token scores find the secret: AUROC per answer and pooled.
 
-Takes scores and 0/1 labels of answer tokens (by default without the terminal token). Words are made from an answer
-and its tokens' character offsets, and know no tokenizer.
+Takes scores and 0/1 labels of answer tokens (by default without the terminal token).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -21,30 +19,6 @@ from atwu.evaluation.arrays import FloatArray
 
 OneRow: TypeAlias = "Sequence[float] | Sequence[int] | Sequence[bool] | Tensor | NDArray[Any]"
 """One number per token, one-dimensional."""
-
-# A word starts with a letter, digit or underscore and may hold combining marks (U+0300.., and the vowel signs that
-# `\w` leaves out), apostrophes and hyphens between letters, and points or commas between digits. Anything else that
-# is not a space is a unit of its own; repeats ("...") and joined emoji stay together.
-_LETTER = (
-    r"[\w\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0900-\u0dff\u0e31-\u0e4e\u1ab0-\u1aff]"
-)
-_UNIT = re.compile(
-    rf"{_LETTER}+(?:(?:['’\u2010\u2011-]+(?={_LETTER})|(?<=\d)[.,](?=\d)){_LETTER}+)*"
-    r"|([^\w\s])(?:\1|[\ufe0f\U0001f3fb-\U0001f3ff]|\u200d\S)*"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class WordScore:
-    """One word or punctuation mark of an answer with its score."""
-
-    text: str
-    start: int
-    """First character in the answer."""
-    end: int
-    """One past the last character."""
-    score: float | None
-    """Mean over the tokens that overlap the word; None when no token does (the answer was cut)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,50 +117,9 @@ def roc(scores: OneRow, labels: OneRow) -> RocCurve:
     return RocCurve(fpr=np.append(0.0, false / false[-1]), tpr=np.append(0.0, true / true[-1]))
 
 
-def word_scores(answer: str, offsets: Sequence[tuple[int, int] | None], scores: OneRow) -> list[WordScore]:
-    """Scores of the words of an answer, each the mean over the tokens that overlap it.
-
-    Words are split at white space; punctuation is a unit of its own; apostrophes, hyphens and decimal numbers inside
-    a word stay ("author's", "Yun-Hwa", "3.5"). A script written without spaces comes out as long words.
-
-    Args:
-        offsets: half-open character range of each token in `answer`; None or an empty range for special tokens.
-            A leading space inside a token's range is not counted as overlap.
-
-    Returns:
-        The words in order; joining `answer[word.start:word.end]` with the gaps between gives the answer back.
-
-    Raises:
-        ValueError: if the lengths differ or a score is NaN.
-    """
-    values = _one_row(scores, "scores")
-    if len(values) != len(offsets):
-        raise ValueError(f"{len(values)} scores for {len(offsets)} token offsets; give one score per answer token.")
-    spans = [(match.start(), match.end()) for match in _UNIT.finditer(answer)]
-    collected: list[list[float]] = [[] for _ in spans]
-    for offset, value in zip(offsets, values.tolist(), strict=True):
-        if offset is None:
-            continue
-        text = answer[offset[0] : offset[1]]
-        start = offset[0] + len(text) - len(text.lstrip())
-        end = offset[0] + len(text.rstrip())
-        for place, (word_start, word_end) in enumerate(spans):
-            if start < word_end and word_start < end:
-                collected[place].append(value)
-    return [
-        WordScore(answer[start:end], start, end, sum(found) / len(found) if found else None)
-        for (start, end), found in zip(spans, collected, strict=True)
-    ]
-
-
-def word_labels(words: Sequence[WordScore], spans: Sequence[tuple[int, int]]) -> list[int]:
-    """1 for each word that overlaps one of the half-open character spans, else 0."""
-    return [int(any(word.start < end and start < word.end for start, end in spans)) for word in words]
-
-
 def _checked(scores: OneRow, labels: OneRow) -> tuple[FloatArray, NDArray[np.bool_]]:
     """Scores and labels as arrays of the same length."""
-    values, marks = _one_row(scores, "scores"), _one_row(labels, "labels")
+    values, marks = one_row(scores, "scores"), one_row(labels, "labels")
     if len(values) != len(marks):
         raise ValueError(f"{len(values)} scores for {len(marks)} labels; give one label per scored token.")
     odd = marks[(marks != 0) & (marks != 1)]
@@ -195,7 +128,7 @@ def _checked(scores: OneRow, labels: OneRow) -> tuple[FloatArray, NDArray[np.boo
     return values, marks.astype(np.bool_)
 
 
-def _one_row(values: OneRow, name: str) -> FloatArray:
+def one_row(values: OneRow, name: str) -> FloatArray:
     """Values as float64 on the CPU, without NaN."""
     row = torch.as_tensor(values, dtype=torch.float64).detach().cpu()
     if unknown := int(row.isnan().sum()):

@@ -2,8 +2,7 @@
 
 Takes rows with `forget_spans`; gives, per layer and kind of state, the AUROC on rows of subjects the probe was not trained
 on. A learned scorer is the same linear layer trained without labels, so the probe says what it could reach (the ATWU paper,
-appendix): held-out for a scorer on rows it never saw, train for one on its own rows. States are read in one plain padded pass
-without the output layer.
+appendix): held-out for a scorer on rows it never saw, train for one on its own rows.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import logging
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -21,106 +20,14 @@ from torch import Tensor, nn
 
 from atwu._files import versions
 from atwu._progress import bar_of
-from atwu.data.collate import by_length, collate_rows
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import Example
-from atwu.evaluation.token_scores import SampleAuroc, per_sample_auroc
-from atwu.modeling.batches import TokenBatch, lay_out
+from atwu.evaluation.auroc import SampleAuroc, per_sample_auroc
+from atwu.evaluation.token_states import POSITIONS, ProbePosition, read_states
 from atwu.modeling.fingerprint import model_fingerprint
-from atwu.modeling.modes import evaluating
-from atwu.modeling.single_pass import unwrap
 
 if TYPE_CHECKING:
     from atwu.benchmarks.sources import LoadedRows
-
-ProbePosition = Literal["own", "pred", "both"]
-POSITIONS: tuple[ProbePosition, ...] = get_args(ProbePosition)
-"""State after the token was read, state that predicts it, and the two side by side."""
-
-
-@dataclass(frozen=True, slots=True)
-class TokenStates:
-    """Hidden states that belong to the answer tokens of some rows, kept once where tokens share them."""
-
-    states: Mapping[int, Tensor]
-    """Layer -> float32 on the CPU, shape (slots, hidden)."""
-    own: tuple[Tensor, ...]
-    """For each row, the slot of each answer token's own state, shape (tokens,)."""
-    pred: tuple[Tensor, ...]
-    """For each row, the slot of the state before each answer token, shape (tokens,)."""
-
-    def features(self, layer: int, position: ProbePosition) -> list[Tensor]:
-        """For each row, what the probe sees, shape (tokens, hidden), or twice as wide for `both`."""
-        states = self.states[layer]
-        if position == "both":
-            return [torch.cat([states[a], states[b]], dim=1) for a, b in zip(self.own, self.pred, strict=True)]
-        return [states[slots] for slots in (self.own if position == "own" else self.pred)]
-
-
-@torch.no_grad()
-def read_states(
-    model: nn.Module,
-    rows: Sequence[EncodedRow],
-    *,
-    layers: Sequence[int] | None = None,
-    batch_tokens: int = 4096,
-    progress: bool = False,
-) -> TokenStates:
-    """Run the model once and keep the states at and before the counted tokens.
-
-    Args:
-        layers: which layers to keep, negative ones from the end; None for all.
-
-    Raises:
-        ValueError: a layer the model does not have.
-    """
-    inner = unwrap(model)
-    body = getattr(inner, "base_model", inner)  # without the output layer: no logits are needed
-    device = next(model.parameters()).device
-    kept: dict[int, list[Tensor]] = {}
-    own: list[Tensor] = [torch.empty(0)] * len(rows)
-    pred = list(own)
-    slots = 0
-    with evaluating(model), bar_of(total=len(rows), desc="read states", unit="row", shown=progress, leave=False) as bar:
-        for batch in by_length([len(row.input_ids) for row in rows], batch_tokens):
-            tensors = collate_rows([dataclasses.replace(rows[index], token_labels=None) for index in batch])
-            tokens = TokenBatch.of({key: value.to(device) for key, value in tensors.items()})
-            arranged = lay_out([tokens], packed=False)
-            hidden_states = body(
-                input_ids=arranged.input_ids,
-                attention_mask=arranged.attention_mask,
-                position_ids=arranged.position_ids,
-                output_hidden_states=True,
-                use_cache=False,
-            ).hidden_states
-            if not kept:
-                kept = {layer: [] for layer in layer_numbers(layers, len(hidden_states))}
-            needed, places = torch.unique(torch.cat([*arranged.own, *arranged.predicting]), return_inverse=True)
-            for layer, parts in kept.items():
-                parts.append(hidden_states[layer].flatten(0, 1)[needed].float().cpu())
-            sizes = tokens.mask.sum(dim=1).tolist()
-            at, before = (places.cpu() + slots).chunk(2)
-            for index, row_own, row_pred in zip(batch, at.split(sizes), before.split(sizes), strict=True):
-                own[index], pred[index] = row_own, row_pred
-            slots += len(needed)
-            bar.update(len(batch))
-    return TokenStates({layer: torch.cat(kept.pop(layer)) for layer in list(kept)}, tuple(own), tuple(pred))
-
-
-def layer_numbers(layers: Sequence[int] | None, count: int) -> list[int]:
-    """Distinct layer numbers from 0, in order.
-
-    Raises:
-        ValueError: none, or one that a model with so many hidden states does not have.
-    """
-    if layers is None:
-        return list(range(count))
-    wrong = [layer for layer in layers if not -count <= layer < count]
-    if wrong or not layers:
-        got = wrong[0] if wrong else "none"
-        raise ValueError(f"layers must be between 0 (embeddings) and {count - 1} (final states) here, got {got}.")
-    return sorted({layer % count for layer in layers})
-
 
 logger = logging.getLogger(__name__)
 

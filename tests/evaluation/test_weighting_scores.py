@@ -15,8 +15,8 @@ from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import Example
 from atwu.evaluation.auxiliary import Auxiliary, AuxiliaryLogps, auxiliary_of, find_auxiliary
-from atwu.evaluation.induced import ScoreContext, available, check_scores, met, scored_weightings, token_scores
 from atwu.evaluation.teacher_forced import TokenRow, read_tokens
+from atwu.evaluation.weighting_scores import ScoreContext, available, check_scores, met, scored_weightings, token_scores
 from atwu.methods.objective import unlearning_loss
 from atwu.methods.options import number
 from atwu.methods.part import FixedWeighting, Weighting

@@ -1,0 +1,76 @@
+"""Scores of words for display, from those of tokens. Words are made from an answer and its tokens' character offsets, and
+know no tokenizer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from atwu.evaluation.auroc import OneRow, one_row
+
+# A word starts with a letter, digit or underscore and may hold combining marks (U+0300.., and the vowel signs that
+# `\w` leaves out), apostrophes and hyphens between letters, and points or commas between digits. Anything else that
+# is not a space is a unit of its own; repeats ("...") and joined emoji stay together.
+_LETTER = (
+    r"[\w\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0900-\u0dff\u0e31-\u0e4e\u1ab0-\u1aff]"
+)
+_UNIT = re.compile(
+    rf"{_LETTER}+(?:(?:['’\u2010\u2011-]+(?={_LETTER})|(?<=\d)[.,](?=\d)){_LETTER}+)*"
+    r"|([^\w\s])(?:\1|[\ufe0f\U0001f3fb-\U0001f3ff]|\u200d\S)*"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WordScore:
+    """One word or punctuation mark of an answer with its score."""
+
+    text: str
+    start: int
+    """First character in the answer."""
+    end: int
+    """One past the last character."""
+    score: float | None
+    """Mean over the tokens that overlap the word; None when no token does (the answer was cut)."""
+
+
+def word_scores(answer: str, offsets: Sequence[tuple[int, int] | None], scores: OneRow) -> list[WordScore]:
+    """Scores of the words of an answer, each the mean over the tokens that overlap it.
+
+    Words are split at white space; punctuation is a unit of its own; apostrophes, hyphens and decimal numbers inside
+    a word stay ("author's", "Yun-Hwa", "3.5"). A script written without spaces comes out as long words.
+
+    Args:
+        offsets: half-open character range of each token in `answer`; None or an empty range for special tokens.
+            A leading space inside a token's range is not counted as overlap.
+
+    Returns:
+        The words in order; joining `answer[word.start:word.end]` with the gaps between gives the answer back.
+
+    Raises:
+        ValueError: if the lengths differ or a score is NaN.
+    """
+    values = one_row(scores, "scores")
+    if len(values) != len(offsets):
+        raise ValueError(f"{len(values)} scores for {len(offsets)} token offsets; give one score per answer token.")
+    spans = [(match.start(), match.end()) for match in _UNIT.finditer(answer)]
+    collected: list[list[float]] = [[] for _ in spans]
+    for offset, value in zip(offsets, values.tolist(), strict=True):
+        if offset is None:
+            continue
+        text = answer[offset[0] : offset[1]]
+        start = offset[0] + len(text) - len(text.lstrip())
+        end = offset[0] + len(text.rstrip())
+        for place, (word_start, word_end) in enumerate(spans):
+            if start < word_end and word_start < end:
+                collected[place].append(value)
+    return [
+        WordScore(answer[start:end], start, end, sum(found) / len(found) if found else None)
+        for (start, end), found in zip(spans, collected, strict=True)
+    ]
+
+
+def word_labels(words: Sequence[WordScore], spans: Sequence[tuple[int, int]]) -> list[int]:
+    """1 for each word that overlaps one of the half-open character spans, else 0."""
+    return [int(any(word.start < end and start < word.end for start, end in spans)) for word in words]
