@@ -17,4 +17,4 @@ def as_floats(values: Sequence[float | None] | FloatArray) -> FloatArray:
     """Numbers with NaN for None, shape (rows,)."""
     import numpy as np
 
-    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+    return np.asarray(values, dtype=np.float64)

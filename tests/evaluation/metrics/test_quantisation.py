@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from atwu.evaluation.metrics.quantisation import quantised, rounded
+from atwu.evaluation.metrics.quantisation import quantised, rounded_weight
 from atwu.modeling.fingerprint import model_fingerprint
 
 
@@ -17,11 +17,11 @@ def test_levels_by_hand():
     # Rows: step 12.7 / 127 = 0.1; step 7 / 127.
     weight = torch.tensor([[12.7, 0.04, -0.26, -12.7], [7.0, 0.0, 0.02, -3.0]], dtype=torch.float64)
     expected = [[12.7, 0.0, -0.3, -12.7], [7.0, 0.0, 0.0, -54 * 7 / 127]]
-    torch.testing.assert_close(rounded(weight, 8), torch.tensor(expected, dtype=torch.float64))
+    torch.testing.assert_close(rounded_weight(weight, 8), torch.tensor(expected, dtype=torch.float64))
     # Groups of two inputs, the last one alone: steps 1, 0.5 and 0.2.
     weight = torch.tensor([[7.0, -2.4, 3.5, 0.8, -1.4]], dtype=torch.float64)
     expected = torch.tensor([[7.0, -2.0, 3.5, 1.0, -1.4]], dtype=torch.float64)
-    torch.testing.assert_close(rounded(weight, 4, group=2), expected)
+    torch.testing.assert_close(rounded_weight(weight, 4, group=2), expected)
 
 
 def plain(weight, bits, group):
@@ -40,7 +40,7 @@ def plain(weight, bits, group):
 def test_equals_loops_and_stays_within_half_a_step(seed, outputs, inputs, group, bits):
     generator = torch.Generator().manual_seed(seed)
     weight = torch.randn(outputs, inputs, dtype=torch.float64, generator=generator)
-    result = rounded(weight, bits, group)
+    result = rounded_weight(weight, bits, group)
     torch.testing.assert_close(result, plain(weight, bits, group), atol=1e-9, rtol=0)
     step = weight.abs().max() / (2 ** (bits - 1) - 1)
     assert (result - weight).abs().max() <= step / 2 + 1e-12
@@ -51,15 +51,15 @@ def test_equals_loops_and_stays_within_half_a_step(seed, outputs, inputs, group,
 def test_rounding_twice_is_rounding_once(dtype, bits, group):
     scales = torch.logspace(-8, 3, 40, dtype=torch.float64)[:, None]
     weight = (torch.randn(40, 300, generator=torch.Generator().manual_seed(1)) * scales).to(dtype)
-    once = rounded(weight, bits, group)
+    once = rounded_weight(weight, bits, group)
     assert once.dtype == dtype
-    assert torch.equal(rounded(once, bits, group), once)
+    assert torch.equal(rounded_weight(once, bits, group), once)
     assert len(once[20, :7].unique()) > 1
     assert torch.equal(once.abs().amax(1), weight.abs().amax(1))
 
 
 def test_rows_of_zeros_stay():
-    assert torch.equal(rounded(torch.zeros(2, 5), 4, group=2), torch.zeros(2, 5))
+    assert torch.equal(rounded_weight(torch.zeros(2, 5), 4, group=2), torch.zeros(2, 5))
 
 
 def test_only_linear_layers_are_rounded_and_only_for_a_while(tiny_llama):
@@ -68,7 +68,7 @@ def test_only_linear_layers_are_rounded_and_only_for_a_while(tiny_llama):
     with quantised(model, 8):
         for name, weight in model.named_parameters():
             if "proj" in name:
-                assert torch.equal(weight, rounded(before[name], 8))
+                assert torch.equal(weight, rounded_weight(before[name], 8))
                 assert not torch.equal(weight, before[name])
             else:
                 assert torch.equal(weight, before[name]), name  # lm_head, embeddings, norms
@@ -91,7 +91,7 @@ def test_conv1d_is_rounded_along_its_inputs():
     layer = model.transformer.h[0].mlp.c_fc  # weight of shape (inputs, outputs)
     before, embeddings = layer.weight.detach().clone(), model.transformer.wte.weight.detach().clone()
     with quantised(model, 4):
-        assert torch.equal(layer.weight, rounded(before.T, 4, 128).T)
+        assert torch.equal(layer.weight, rounded_weight(before.T, 4, 128).T)
         assert torch.equal(model.lm_head.weight, embeddings)
 
 

@@ -268,7 +268,5 @@ def _lost(now: T, before: T) -> T:
     was = np.asarray(before, dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         lost: Any = np.where(was > 0, np.maximum(0.0, 1 - now / was), np.nan)
-    if not np.ndim(lost):
-        lost = float(lost)
-    result: T = lost
+    result: T = lost[()]  # a number of numbers
     return result

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from atwu.evaluation.arrays import FloatArray, as_floats
 from atwu.evaluation.columns import FORGET, HOLDOUT, OVERALL, Column
 from atwu.evaluation.metric import Metric
+from atwu.evaluation.metrics.truth_ratio import GUARD
 from atwu.evaluation.settings import Setting
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ SHARE = 0.4
 """Share of tokens that Min-K% looks at, as in open-unlearning."""
 _CERTAIN = 1 - 1e-6
 _LEAST_VARIANCE = 1e-6
-_GUARD = 1e-10
-"""Added to denominators, as open-unlearning does; published numbers contain it."""
 
 
 def loss_score(logps: ArrayLike) -> float | None:
@@ -143,7 +142,7 @@ def privleak(auc: T, auc_reference: T | float = 0.5) -> T:
     Args:
         auc_reference: the same of the retain model; .5 is what a model that saw neither set is expected to give.
     """
-    result: T = 100 * ((1 - auc) - (1 - auc_reference)) / ((1 - auc_reference) + _GUARD)
+    result: T = 100 * ((1 - auc) - (1 - auc_reference)) / ((1 - auc_reference) + GUARD)
     return result
 
 

@@ -21,7 +21,7 @@ GROUPS: dict[int, int | None] = {8: None, 4: 128}
 """Bits -> how many inputs share a scale; None is all inputs of one output channel."""
 
 
-def rounded(weight: Tensor, bits: int, group: int | None = None) -> Tensor:
+def rounded_weight(weight: Tensor, bits: int, group: int | None = None) -> Tensor:
     """Round to symmetric integers: `s * round(w / s)` with `s = max |w| / (2^(bits - 1) - 1)`, ties to even.
 
     Args:
@@ -67,7 +67,7 @@ def quantised(model: nn.Module, bits: int) -> Iterator[None]:
         )
     with restored(model):
         for weight in weights:
-            weight.copy_(rounded(weight, bits, GROUPS[bits]))
+            weight.copy_(rounded_weight(weight, bits, GROUPS[bits]))
         yield
 
 

@@ -29,7 +29,7 @@ Mean = Literal["geometric", "arithmetic"]
 
 _ROUNDING = 1e-3
 """A probability this little above one is rounding (bfloat16 log-softmax)."""
-_GUARD = 1e-10
+GUARD = 1e-10
 """Added to denominators, as open-unlearning does; published numbers contain it."""
 
 
@@ -60,14 +60,14 @@ def truth_ratio(correct_loss: float, wrong_losses: Sequence[float], *, mean: Mea
         raise ValueError(f"mean must be 'geometric' or 'arithmetic', got {mean!r}.")
     else:
         wrong_loss = -math.log(max(float(np.exp(-losses).mean()), np.finfo(np.float64).tiny))
-    return math.exp(-wrong_loss) / (math.exp(-correct_loss) + _GUARD)
+    return math.exp(-wrong_loss) / (math.exp(-correct_loss) + GUARD)
 
 
 def forget_form(ratio: T) -> T:
     """`min(R, 1 / R)`: how indistinguishable truth and falsehood are, in [0, 1]; higher is better on forget rows."""
     import numpy as np
 
-    result: T = np.minimum(ratio, 1 / (ratio + _GUARD))
+    result: T = np.minimum(ratio, 1 / (ratio + GUARD))
     return result
 
 
@@ -90,7 +90,7 @@ def probability_with_options(probability: float, wrong_probabilities: Sequence[f
     values = (probability, *wrong_probabilities)
     if not all(0 <= value <= 1 + _ROUNDING for value in values):
         raise ValueError(f"probabilities must lie in [0, 1], got {values}; pass exp(-loss), not the loss.")
-    return probability / (sum((probability, *wrong_probabilities)) + _GUARD)
+    return probability / (sum((probability, *wrong_probabilities)) + GUARD)
 
 
 def model_utility(values: Sequence[T]) -> T:
@@ -109,11 +109,8 @@ def model_utility(values: Sequence[T]) -> T:
     if not len(stacked) or bool((stacked < 0).any()):
         raise ValueError(f"model utility is a harmonic mean of numbers >= 0, at least one, got {values}.")
     with np.errstate(divide="ignore", over="ignore"):
-        mean: Any = len(stacked) / (1 / stacked).sum(axis=0)  # 1 / 0 is inf, and n / inf is 0
-    if not np.ndim(mean):
-        mean = float(mean)
-    result: T = mean
-    return result
+        mean: T = len(stacked) / (1 / stacked).sum(axis=0)  # 1 / 0 is inf, and n / inf is 0
+    return mean
 
 
 def forget_quality(unlearned_ratios: ArrayLike, retain_ratios: ArrayLike) -> tuple[float, float]:

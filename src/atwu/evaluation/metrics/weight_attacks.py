@@ -37,8 +37,7 @@ def recovered(
 
     before, after, original = (np.asarray(value, dtype=np.float64) for value in (before, after, original))
     lost = original - before
-    share = (after - before) / np.where(lost > 0, lost, np.nan)
-    return share if share.ndim else float(share)
+    return (after - before) / np.where(lost > 0, lost, np.nan)
 
 
 class WeightAttack(Metric):
@@ -113,14 +112,12 @@ class WeightAttack(Metric):
             if attack not in cls.words or not all(side.has(FORGET, metric) for side in (this, original)):
                 continue
             parts = ((this, metric), (this, name), (original, metric))
-            every = sum(side.values(FORGET, column) for side, column in parts)  # NaN where one lacks a verdict
+            every = np.sum(
+                [side.values(FORGET, column) for side, column in parts], axis=0
+            )  # NaN where one lacks a verdict
             share = combine(recovered, *(side.mean(FORGET, column, where=every) for side, column in parts))
-            yield (
-                f"recovered_{name}",
-                Derivation(
-                    combine(lambda part: 100 * part, share), ((FORGET, name),), rows=int(np.isfinite(every).sum())
-                ),
-            )
+            shown, rows = combine(lambda part: 100 * part, share), int(np.isfinite(every).sum())
+            yield f"recovered_{name}", Derivation(shown, ((FORGET, name),), rows=rows)
 
 
 def attack_columns(words: Mapping[str, str]) -> tuple[Column, ...]:
