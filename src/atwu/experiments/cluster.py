@@ -16,6 +16,7 @@ from typing import Any
 
 from atwu._extras import require
 from atwu._files import beside, held, versions
+from atwu.errors import WorkerError
 from atwu.experiments.queue import Done, Queue, Task, attempt, cpu_threads
 from atwu.training.progress import Say
 
@@ -109,7 +110,7 @@ def do_there(
         differ = ", ".join(
             f"{name} {here[name]} instead of {wanted[name]}" for name in wanted if here[name] != wanted[name]
         )
-        return Done(error=ValueError(f"{platform.node()} has {differ}; install the same versions on every node.")), {}
+        return Done(error=WorkerError(f"{platform.node()} has {differ}; install the same versions on every node.")), {}
     with tempfile.TemporaryDirectory(prefix="atwu-") as scratch:
         folders = []
         for kind, folder, files in (("own", task.folder, own), ("source", task.source, source)):
@@ -120,7 +121,7 @@ def do_there(
         try:
             for path, files in zip(paths, carried, strict=True):
                 bring(path, files)
-        except (OSError, ValueError) as error:
+        except (OSError, WorkerError) as error:
             return Done(error=error), {}
         with cpu_threads(1):
             done = attempt(task.at(*folders))
@@ -132,7 +133,7 @@ def bring(path: Path, files: Files) -> None:
     """Put a model or a file of rows where the driver has it, unless it is there already.
 
     Raises:
-        ValueError: something else is there.
+        WorkerError: something else is there.
         OSError: it cannot be written there.
     """
     if not path.exists():
@@ -142,7 +143,7 @@ def bring(path: Path, files: Files) -> None:
                     unpack(files, staging / path.name)
                     os.replace(staging / path.name, path)
     elif pack(path) != files:
-        raise ValueError(f"{path} on {platform.node()} is not what lies there on the machine of the command.")
+        raise WorkerError(f"{path} on {platform.node()} is not what lies there on the machine of the command.")
 
 
 def size(path: Path) -> int:

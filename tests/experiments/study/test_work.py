@@ -8,13 +8,15 @@ import sys
 
 import pytest
 
+from atwu._files import versions
 from atwu._manifest import damage, write_manifest
 from atwu.benchmarks.load import load_benchmark
 from atwu.errors import BudgetReached
 from atwu.evaluation.result import EvalResult
 from atwu.experiments import run as module
 from atwu.experiments import targets
-from atwu.experiments.queue import Here
+from atwu.experiments.cluster import do_there
+from atwu.experiments.queue import Here, Task
 from atwu.experiments.run import Setup
 from atwu.experiments.scales import find_scale
 from atwu.experiments.study.plan import plan
@@ -123,6 +125,27 @@ def test_a_failure_of_the_settings_is_final(tmp_path, models, work):
     found = again(tmp_path, models)
     assert len(work.measured) == 3  # the original and both runs, once
     assert not any(run.finished for run in found.plan.runs)
+
+
+@pytest.mark.parametrize(("error", "final"), [(OSError("out of memory"), False), (ValueError("no such layer"), True)])
+def test_a_run_whose_source_of_a_scorer_failed_is_done_again_when_that_is(error, final, tmp_path, models, work):
+    lines = "{label: after, method: atwu, scorer_from: atwu}, atwu"
+    work.error = error
+    again(tmp_path, models, lines)
+    failure = json.loads((tmp_path / "out" / "runs" / "after-s1" / FAILED_NAME).read_text())
+    assert "atwu-s1, whose scorer it starts from, failed" in failure["error"]
+    assert failure["final"] == final
+    work.error = None
+    found = again(tmp_path, models, lines)
+    assert [run.finished for run in found.plan.runs] == [not final] * 2
+
+
+def test_a_run_that_met_a_node_of_other_versions_is_done_again(tmp_path, models, work):
+    there = Task(print, folder=tmp_path / "node")
+    work.error = do_there(there, {}, None, (), versions() | {"torch": "1.0"})[0].error
+    again(tmp_path, models, "wga")
+    work.error = None
+    assert again(tmp_path, models, "wga").plan.runs[0].finished
 
 
 def test_a_folder_of_weights_is_known_by_its_contents(tmp_path):

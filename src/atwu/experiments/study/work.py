@@ -20,7 +20,7 @@ from atwu._files import file_digest, write_json
 from atwu._manifest import MANIFEST_NAME, RECORD_NAME
 from atwu._progress import bar_of
 from atwu._reading import read_json
-from atwu.errors import BudgetReached, NonFiniteLossError
+from atwu.errors import BudgetReached, NonFiniteLossError, WorkerError
 from atwu.evaluation.probe import SCHEMA_NAME as PROBE_SCHEMA
 from atwu.evaluation.probe import ProbeResult, annotated_rows, probe
 from atwu.evaluation.result import EvalResult
@@ -150,7 +150,8 @@ class Work:
                 if source is None or source.finished:
                     given = (self._setup, run, references)
                     return run.name, Task(execute, given, run.folder, run.scorer_from, self._setup.needs)
-                finish(run.name, Done(error=ValueError(f"{source.name}, whose scorer it starts from, failed.")))
+                kind = ValueError if failures([source])[source.name].final else WorkerError  # final as that one's is
+                finish(run.name, Done(error=kind(f"{source.name}, whose scorer it starts from, failed.")))
             return None
 
         def finish(name: str, done: Done) -> None:
