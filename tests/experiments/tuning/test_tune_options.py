@@ -113,6 +113,21 @@ def test_first_stage_is_what_is_given_or_the_surrogate_or_the_scale_itself(searc
     assert searches.scales == stages
 
 
+@pytest.mark.parametrize(
+    ("own", "given", "at"),
+    [
+        ("", (), " --scale people-tiny"),
+        ("", ("--benchmark", "tofu"), " --scale tofu-small"),
+        ("scale: people-small", (), ""),
+        ("scale: people-small", ("--transfer-to", "people-tiny"), " --scale people-tiny"),
+    ],
+)
+def test_the_study_is_run_next_at_the_scale_that_it_was_tuned_for(searches, own, given, at):
+    Path("mine.yaml").write_text(f"methods: [wga]\n{own}")
+    done = run("--study", "mine.yaml", *given, "--output", "out")
+    assert f"atwu study run mine.yaml{at} --presets out" in done.output
+
+
 def test_preset_says_which_files_the_scales_were_read_from(searches):
     one, other = scale_file("one"), scale_file("other")
     assert run("--method", "grad_diff", "--scale", one, "--transfer-to", other, "--output", "out").exit_code == 0
