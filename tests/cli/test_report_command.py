@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,25 @@ def test_single_runs_and_results_do_as_well(report, study) -> None:
     assert "| npo | 0.400" in out
     assert "| original | 0.950" in out
     assert "Tuning budget: not stated" in out
+
+
+def test_lines_that_only_the_folders_of_paths_tell_apart_stay_apart_without_them(report, tmp_path) -> None:
+    labels = [f"forget_words=/{folder}/x.txt" for folder in "ab"]
+    for label, left in zip(labels, (0.1, 0.4), strict=True):
+        write_run(tmp_path / "runs" / label[14], label, left, seed=1)
+    failed = {f"{labels[1]}-s2": "diverged"}
+    study = {"variants": [{"label": label} for label in labels], "runs": ["a", "b", "c"], "failed": failed}
+    (tmp_path / "study.json").write_text(json.dumps(study), encoding="utf-8")
+    one, other = (f"forget_words=x.txt ({short_hash(label)[:6]})" for label in labels)
+    for form in ("md", "csv", "json"):
+        out = report(tmp_path, "--format", form)
+        assert not re.search("/[ab]/", out)
+        assert one in (plain := out.replace("\\", ""))
+        assert other in plain
+    assert f"{other}-s2 (diverged)" in report(tmp_path, "--format", "md").replace("\\", "")
+    alone = study | {"variants": study["variants"][:1], "runs": ["a"], "failed": {}}
+    (tmp_path / "study.json").write_text(json.dumps(alone), encoding="utf-8")
+    assert "forget_words=x.txt," in report(tmp_path, "--format", "csv")
 
 
 @pytest.mark.parametrize(
