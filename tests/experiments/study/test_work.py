@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -246,7 +247,24 @@ def test_methods_that_prefer_an_answer_remove_the_rows_that_bring_one(tmp_path, 
     assert work.removed == {"wga": own, "dpo": str(pairs), "atwu_dpo": str(pairs)}
     jobs = [done.job(run)["rows"]["forget"] for run in done.plan.runs]
     assert jobs[0] != jobs[1] == jobs[2]
-    assert str(pairs) in map(str, Setup(paired, done.plan.scale, ()).needs)
+    assert str(pairs) in map(str, Setup(paired, done.plan.scale, ()).needs())
+
+
+def test_all_files_that_a_run_reads_are_known_to_go_with_it(tmp_path, models, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    names = ("a.jsonl", "b.jsonl", "home.jsonl", "words.txt", "one/model", "other/model")
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    a, b, _, words, one, other = (str(tmp_path / name) for name in names)
+    joined = dataclasses.replace(
+        models.benchmark, forget_source=f"{a} + {b} + people:tiny:forget", retain_source="~/home.jsonl"
+    )
+    scale = dataclasses.replace(find_scale("tiny"), training={"forget_words": words})
+    setup = Setup(dataclasses.replace(models, benchmark=joined), scale, ())
+    assert set(map(str, setup.needs())) == {a, b, "~/home.jsonl", words}
+    folders = {"auxiliary_forget": str(Path(one).parent), "auxiliary_retain": str(Path(other).parent)}
+    assert set(map(str, setup.needs(folders))) == {a, b, "~/home.jsonl", words, *folders.values()}
 
 
 def test_methods_whose_preferred_answers_are_not_there_are_left_out(tmp_path, benchmark):

@@ -148,8 +148,8 @@ class Work:
                 begun[run.name] = waiting.pop(run.name)
                 self._jobs.begin(run.folder, self.job(run))
                 if source is None or source.finished:
-                    given = (self._setup, run, references)
-                    return run.name, Task(execute, given, run.folder, run.scorer_from, self._setup.needs)
+                    given, needs = (self._setup, run, references), self._setup.needs(run.options)
+                    return run.name, Task(execute, given, run.folder, run.scorer_from, needs)
                 kind = ValueError if failures([source])[source.name].final else WorkerError  # final as that one's is
                 finish(run.name, Done(error=kind(f"{source.name}, whose scorer it starts from, failed.")))
             return None
@@ -190,7 +190,7 @@ class Work:
         file = self.plan.folder / REFERENCES / ORIGINAL / PROBE_NAME
         if not file.is_file():
             self._say("probing the original model")
-            queue.submit(PROBE_NAME, Task(probe_original, (self._setup,), needs=self._setup.needs))
+            queue.submit(PROBE_NAME, Task(probe_original, (self._setup,), needs=self._setup.needs()))
             write_json(file, {"schema": PROBE_SCHEMA, "results": queue.result()[1].get()})
 
     def _failed(self, run: Run, error: Exception) -> None:
