@@ -87,6 +87,7 @@ class Cluster(Queue):
                 continue
             if files and task.folder is not None:
                 put(files, task.folder)
+            del self._attempts[key]
             return key, done
 
 

@@ -290,6 +290,7 @@ class Processes(Queue):
                     self._give(index, key, task)
                     continue
                 worker.key, worker.task = None, None
+                del self._attempts[key]
                 return key, done
 
 
