@@ -90,7 +90,7 @@ def _fill(
 
     def begin() -> tuple[str, Task] | None:
         first = next((place for place in range(search.trials) if place not in known), search.trials)
-        place = next(place for place in range(first, search.trials + 1) if place not in points)
+        place = next((place for place in range(first, search.trials) if place not in points), search.trials)
         if place >= min(first + slots, search.trials):
             return None
         before = [points[number] for number in range(place)]
