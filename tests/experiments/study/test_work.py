@@ -199,16 +199,15 @@ def test_metrics_that_the_rows_do_not_allow_are_left_out_of_a_scales_and_refused
     bare = dataclasses.replace(benchmark, holdout=())
     path = tmp_path / "mine.yaml"
     path.write_text("methods: [wga]")
-    said: list[str] = []
-    found = plan(read_study(path), find_scale("small"), tmp_path).possible_with(bare, say=said.append)
+    found = plan(read_study(path), find_scale("small"), tmp_path).possible_with(bare)
     assert "membership" in find_scale("small").metrics
     assert "membership" not in found.metrics
-    assert said == [
-        "the group membership is left out: the metrics 'membership' need holdout rows, which are not given."
-    ]
+    assert found.left_out == (
+        "the group membership is left out: the metrics 'membership' need holdout rows, which are not given.",
+    )
     path.write_text("methods: [wga]\nmetrics: [membership]")
     with pytest.raises(ValueError, match="need holdout rows"):
-        plan(read_study(path), find_scale("small"), tmp_path).possible_with(bare, say=said.append)
+        plan(read_study(path), find_scale("small"), tmp_path).possible_with(bare)
 
 
 def test_a_list_of_secret_words_stands_in_for_labels(tmp_path, benchmark):
@@ -219,10 +218,9 @@ def test_a_list_of_secret_words_stands_in_for_labels(tmp_path, benchmark):
     rows = dataclasses.replace(benchmark, forget_source=str(bare))
     path = tmp_path / "mine.yaml"
     path.write_text(f"methods: [gt_ga, {{label: mine, method: gt_ga, forget_words: {words}}}]")
-    said: list[str] = []
-    found = plan(read_study(path), find_scale("tiny"), tmp_path).possible_with(rows, say=said.append)
+    found = plan(read_study(path), find_scale("tiny"), tmp_path).possible_with(rows)
     assert {run.label for run in found.runs} == {"mine"}
-    assert said == ["gt_ga is left out: it needs rows with forget_spans, or a list of secret words (forget_words)"]
+    assert found.left_out == ("gt_ga is left out: it needs rows with forget_spans, or a list of secret words (forget_words)",)
 
 
 def test_a_line_may_start_from_the_model_that_never_saw_the_rows(tmp_path, models, work, benchmark):
@@ -231,11 +229,10 @@ def test_a_line_may_start_from_the_model_that_never_saw_the_rows(tmp_path, model
     assert work.started == {"atwu-s1": "some/model", "clean-s1": "some/other"}
     first, second = (done.job(run) for run in done.plan.runs)
     assert (first.get("start"), second["start"]) == (None, "retain-only")
-    said: list[str] = []
     lacking = dataclasses.replace(find_scale("tiny"), train_retain_only=False)
-    found = plan(done.plan.study, lacking, tmp_path).possible_with(benchmark, say=said.append)
+    found = plan(done.plan.study, lacking, tmp_path).possible_with(benchmark)
     assert [run.label for run in found.runs] == ["atwu"]
-    assert said == ["clean is left out: it starts from the retain-only model, and people-tiny has none"]
+    assert found.left_out == ("clean is left out: it starts from the retain-only model, and people-tiny has none",)
 
 
 def test_methods_that_prefer_an_answer_remove_the_rows_that_bring_one(tmp_path, models, work):
@@ -270,11 +267,10 @@ def test_all_files_that_a_run_reads_are_known_to_go_with_it(tmp_path, models, mo
 def test_methods_whose_preferred_answers_are_not_there_are_left_out(tmp_path, benchmark):
     path = tmp_path / "mine.yaml"
     path.write_text("methods: [dpo, wga]\nseeds: 1")
-    said: list[str] = []
     rows = dataclasses.replace(benchmark, paired_source=str(tmp_path / "pairs.jsonl"))
-    found = plan(read_study(path), find_scale("tiny"), tmp_path).possible_with(rows, say=said.append)
+    found = plan(read_study(path), find_scale("tiny"), tmp_path).possible_with(rows)
     assert [run.label for run in found.runs] == ["wga"]
-    assert said[0].startswith(f"dpo is left out: it takes rows of {tmp_path / 'pairs.jsonl'}, which are not there: ")
+    assert found.left_out[0].startswith(f"dpo is left out: it takes rows of {tmp_path / 'pairs.jsonl'}, which are not there: ")
 
 
 def test_a_line_that_replaces_a_part_leaves_the_parts_numbers_behind(tmp_path):
