@@ -128,6 +128,12 @@ def test_the_study_is_run_next_at_the_scale_that_it_was_tuned_for(searches, own,
     assert f"atwu study run mine.yaml{at} --presets out" in done.output
 
 
+def test_what_a_line_sets_itself_cannot_be_set_for_all(searches):
+    Path("mine.yaml").write_text("methods: [wga, {label: sharp, method: wga, beta: 2.5}]")
+    done = run("--study", "mine.yaml", "--set", "weight_decay=0.1", "--set", "beta=0.1", "--output", "out")
+    assert "'sharp' sets beta itself; leave --set beta out, or beta out of the line." in str(done.exception)
+
+
 def test_preset_says_which_files_the_scales_were_read_from(searches):
     one, other = scale_file("one"), scale_file("other")
     assert run("--method", "grad_diff", "--scale", one, "--transfer-to", other, "--output", "out").exit_code == 0
