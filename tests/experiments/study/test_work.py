@@ -70,9 +70,9 @@ def work(monkeypatch):
     return done
 
 
-def again(tmp_path, models, methods="wga, npo"):
+def again(tmp_path, models, methods="wga, npo", more=""):
     path = tmp_path / "mine.yaml"
-    path.write_text(f"methods: [{methods}]\nseeds: 1")
+    path.write_text(f"methods: [{methods}]\nseeds: 1\n{more}")
     planned = plan(read_study(path), find_scale("tiny"), tmp_path / "out")
     work = Work(planned, Setup(models, planned.scale, planned.metrics), device="cpu")
     work.prepare(planned.runs)
@@ -126,6 +126,17 @@ def test_a_failure_of_the_settings_is_final(tmp_path, models, work):
     found = again(tmp_path, models)
     assert len(work.measured) == 3  # the original and both runs, once
     assert not any(run.finished for run in found.plan.runs)
+
+
+def test_a_probe_that_a_finished_study_asks_for_later_is_made_once(tmp_path, models, work, monkeypatch):
+    probed = []
+    monkeypatch.setattr("atwu.experiments.study.work.probe_original", lambda setup: probed.append(setup) or [])
+    again(tmp_path, models)
+    for _ in range(2):
+        again(tmp_path, models, more="probe: true")
+        assert len(probed) == 1
+    assert (tmp_path / "out" / "references" / "original" / "probe.json").is_file()
+    assert work.measured == ["original", "wga-s1", "npo-s1"]
 
 
 @pytest.mark.parametrize(("error", "final"), [(OSError("out of memory"), False), (ValueError("no such layer"), True)])
