@@ -86,6 +86,14 @@ def test_seeds_may_differ_by_scale(tmp_path):
     assert [run.seed for run in plan(study.with_seeds(3), find_scale("tiny"), tmp_path).runs] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("text", ["seeds: {peopel-tiny: 1}", "published: {peopel-tiny: tofu-forget10-1b}"])
+def test_a_scale_that_there_is_not_is_refused_where_a_study_names_it(tmp_path, text):
+    study = read_study(written(tmp_path, f"methods: [wga]\n{text}"))
+    with pytest.raises(ValueError, match=r"unknown scale in .* 'peopel-tiny'.*Did you mean 'people-tiny'"):
+        plan(study, find_scale("people-small"), tmp_path)
+    plan(study, replace(find_scale("people-small"), name="peopel-tiny"), tmp_path)  # of that name after all
+
+
 def test_one_method_is_named_by_what_is_varied(tmp_path):
     study = read_study(written(tmp_path, "methods: [atwu]\nvary: {weighting: [scorer, labels], scorer_every: [1]}"))
     assert [variant.label for variant in study.variants] == [
@@ -243,6 +251,13 @@ def test_presets_of_ones_own_come_from_a_folder(tmp_path):
     found = plan(study, find_scale("tiny"), tmp_path / "out", presets=tmp_path)
     assert found.runs[0].options == {"learning_rate": 0.001}
     assert found.budget.startswith("3 trials; not so: wga (")
+
+
+def test_presets_are_refused_by_a_study_that_takes_none(tmp_path):
+    (tmp_path / "npo.yaml").write_text("method: npo\nlearning_rate: 0.001\n")
+    study = read_study(written(tmp_path, "methods: [npo]\npresets: false"))
+    with pytest.raises(ValueError, match=r"the study says `presets: false`; leave --presets .* out"):
+        plan(study, find_scale("tiny"), tmp_path / "out", presets=tmp_path)
 
 
 def test_impossible_settings_are_named_before_anything_runs(tmp_path):

@@ -159,12 +159,14 @@ def plan(
 
     Raises:
         ValueError: impossible settings, naming the line; there is no line of such a label; the folder of presets holds none
-            for this study; or there would be more than `MOST_RUNS` runs.
+            for this study, or it takes none; or there would be more than `MOST_RUNS` runs.
     """
     folder, study = Path(folder), study.at(scale.name)
     there = [variant.label for variant in study.variants]
     if unknown := [label for label in only if label not in there]:
         raise ValueError(f"the study has no line {unknown[0]!r}; it has {', '.join(there)}.")
+    if presets is not None and not study.presets:
+        raise ValueError(f"the study says `presets: false`; leave --presets {presets} out, or that line of the study.")
     if presets is not None and not any(_preset_file(v, Path(presets)) for v in study.variants):
         raise ValueError(
             f"{presets} holds no preset LINE.yaml or METHOD.yaml of this study; atwu tune --study writes them."
