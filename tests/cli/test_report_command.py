@@ -61,6 +61,16 @@ def test_the_ending_of_the_output_says_the_format(report, study, tmp_path) -> No
         assert (tmp_path / name).read_text(encoding="utf-8").startswith(start)
 
 
+def test_a_file_that_is_there_is_replaced_on_request_only(report, study, tmp_path) -> None:
+    (tmp_path / "a.md").write_text("mine")
+    forms = ("--format", "csv", "--format", "md")
+    for words in (("--output", tmp_path / "a.md"), ("--output", tmp_path / "a.html", *forms)):
+        assert "a.md exists; choose another output or pass --overwrite" in report(study, *words, code=1)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.md", "mine")]
+    report(study, "--output", tmp_path / "a.md", "--overwrite")
+    assert (tmp_path / "a.md").read_text(encoding="utf-8").startswith("| method")
+
+
 def test_several_formats_and_figures_at_once(report, study, tmp_path) -> None:
     pytest.importorskip("matplotlib")
     forms = [word for form in ("html", "md", "json") for word in ("--format", form)]

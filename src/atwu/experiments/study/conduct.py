@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from atwu._files import write_json
+from atwu._files import write_json, write_text
 from atwu._reading import blamed
 from atwu.experiments.jobs import only_here
 from atwu.experiments.queue import Queue
@@ -197,7 +197,7 @@ def write_outputs(records: Records, folder: Path, *, command: str, say: Say) -> 
 
     texts = {"table.md": to_markdown(records), "results.csv": to_csv(records), "results.json": to_json(records)}
     for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
+        write_text(folder / name, text)
     written = tuple(folder / name for name in texts)
     try:
         write_page(records, folder / "report.html", command=command)
