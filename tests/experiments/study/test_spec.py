@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from atwu.benchmarks.load import OwnRows
 from atwu.data.rows import write_rows
@@ -14,6 +16,7 @@ from atwu.experiments.scales import SCALES, Taught, find_scale, scale_from
 from atwu.experiments.study.conduct import plan_study, settled_plan
 from atwu.experiments.study.plan import folder_name, plan
 from atwu.experiments.study.spec import library, read_study
+from atwu.experiments.study.tables import scales_table
 from atwu.experiments.targets import scale_rows
 from atwu.methods.table import METHODS
 
@@ -92,6 +95,20 @@ def test_a_scale_that_there_is_not_is_refused_where_a_study_names_it(tmp_path, t
     with pytest.raises(ValueError, match=r"unknown scale in .* 'peopel-tiny'.*Did you mean 'people-tiny'"):
         plan(study, find_scale("people-small"), tmp_path)
     plan(study, replace(find_scale("people-small"), name="peopel-tiny"), tmp_path)  # of that name after all
+
+
+def test_a_line_with_an_empty_label_is_called_as_one_without(tmp_path):
+    lines = "methods: [{label: , method: wga}, {label: 0, method: wga, beta: 2}]"
+    assert [line.label for line in read_study(written(tmp_path, lines)).variants] == ["wga", "0"]
+
+
+def test_the_list_of_scales_names_every_starting_model_in_full():
+    narrow, wide = io.StringIO(), io.StringIO()
+    Console(width=60, file=narrow).print(scales_table())
+    Console(width=400, file=wide).print(scales_table())
+    assert "…" not in narrow.getvalue()
+    assert all(str(scale.target) in wide.getvalue() for scale in SCALES.values())
+    assert "smollm2, taught the benchmark" in wide.getvalue()
 
 
 def test_one_method_is_named_by_what_is_varied(tmp_path):

@@ -231,7 +231,9 @@ def test_a_list_of_secret_words_stands_in_for_labels(tmp_path, benchmark):
     path.write_text(f"methods: [gt_ga, {{label: mine, method: gt_ga, forget_words: {words}}}]")
     found = plan(read_study(path), find_scale("tiny"), tmp_path).possible_with(rows)
     assert {run.label for run in found.runs} == {"mine"}
-    assert found.left_out == ("gt_ga is left out: it needs rows with forget_spans, or a list of secret words (forget_words)",)
+    assert found.left_out == (
+        "gt_ga is left out: it needs rows with forget_spans, or a list of secret words (forget_words)",
+    )
 
 
 def test_a_line_may_start_from_the_model_that_never_saw_the_rows(tmp_path, models, work, benchmark):
@@ -281,7 +283,9 @@ def test_methods_whose_preferred_answers_are_not_there_are_left_out(tmp_path, be
     rows = dataclasses.replace(benchmark, paired_source=str(tmp_path / "pairs.jsonl"))
     found = plan(read_study(path), find_scale("tiny"), tmp_path).possible_with(rows)
     assert [run.label for run in found.runs] == ["wga"]
-    assert found.left_out[0].startswith(f"dpo is left out: it takes rows of {tmp_path / 'pairs.jsonl'}, which are not there: ")
+    assert found.left_out[0].startswith(
+        f"dpo is left out: it takes rows of {tmp_path / 'pairs.jsonl'}, which are not there: "
+    )
 
 
 def test_a_line_that_replaces_a_part_leaves_the_parts_numbers_behind(tmp_path):

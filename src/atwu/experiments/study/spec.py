@@ -255,10 +255,10 @@ def _variant(entry: Any) -> Variant:
     method = str(entry["method"])
     lookup("method", method, METHODS)
     options = {name: value for name, value in entry.items() if name not in _OWN_KEYS}
-    start = entry.get("start")
+    label, start = entry.get("label"), entry.get("start")
     if start not in (None, _STARTS):
         raise ValueError(f"start is {_STARTS}, or left out for the starting model, got {start!r:.60}.")
-    return Variant(str(entry.get("label", "")), method, options, entry.get("scorer_from"), start)
+    return Variant("" if label is None else str(label), method, options, entry.get("scorer_from"), start)
 
 
 def _told_apart(lines: list[Variant]) -> list[Variant]:
