@@ -212,5 +212,6 @@ def test_cache_folder_follows_the_environment(monkeypatch, tmp_path):
     monkeypatch.delenv("ATWU_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "all"))
     assert cache_folder() == tmp_path / "all" / "atwu"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert cache_folder() == Path.home() / ".cache" / "atwu"
+    for unset in (lambda: monkeypatch.setenv("XDG_CACHE_HOME", ""), lambda: monkeypatch.delenv("XDG_CACHE_HOME")):
+        unset()
+        assert cache_folder() == Path.home() / ".cache" / "atwu"

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 def cache_folder() -> Path:
     """`$ATWU_CACHE`, or `atwu` in the user's cache folder."""
     base = os.environ.get("ATWU_CACHE")
-    return Path(base) if base else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "atwu"
+    return Path(base) if base else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "atwu"
 
 
 def place_for(folder: Path) -> Path:

@@ -96,6 +96,12 @@ def test_lines_by_name_in_the_order_asked_for(atwu, results):
             "no result has a value for 'forget:J_V'. Did you mean forget:J_W",
         ),
         (("{atwu}", "{npo}", "--to", "rmu"), 2, "--to must be one of atwu, npo; got 'rmu'."),
+        (
+            ("{atwu}", "{npo}", "--to", "npo", "--format", "markdown"),
+            2,
+            "--to prints a table; leave --format markdown or",
+        ),
+        (("{atwu}", "{npo}", "--all", "--metrics", "forget:J_W"), 2, "give --metrics or --all, not both."),
         (("{atwu}", "{npo}", "--format", "html"), 2, "--format must be table or markdown, got 'html'."),
         (("{atwu}", "{folder}/rmu.json"), 1, "rmu.json not found; atwu evaluate --output writes one."),
         (("{atwu}", "{folder}/older.json"), 1, "has the schema 'atwu.eval/0' and 'atwu.eval/"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,16 @@ def test_the_ending_of_the_output_says_the_format(report, study, tmp_path) -> No
         assert (tmp_path / name).read_text(encoding="utf-8").startswith(start)
 
 
+def test_a_file_that_is_there_is_replaced_on_request_only(report, study, tmp_path) -> None:
+    (tmp_path / "a.md").write_text("mine")
+    forms = ("--format", "csv", "--format", "md")
+    for words in (("--output", tmp_path / "a.md"), ("--output", tmp_path / "a.html", *forms)):
+        assert "a.md exists; choose another output or pass --overwrite" in report(study, *words, code=1)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.md", "mine")]
+    report(study, "--output", tmp_path / "a.md", "--overwrite")
+    assert (tmp_path / "a.md").read_text(encoding="utf-8").startswith("| method")
+
+
 def test_several_formats_and_figures_at_once(report, study, tmp_path) -> None:
     pytest.importorskip("matplotlib")
     forms = [word for form in ("html", "md", "json") for word in ("--format", form)]
@@ -81,6 +92,25 @@ def test_single_runs_and_results_do_as_well(report, study) -> None:
     assert "| npo | 0.400" in out
     assert "| original | 0.950" in out
     assert "Tuning budget: not stated" in out
+
+
+def test_lines_that_only_the_folders_of_paths_tell_apart_stay_apart_without_them(report, tmp_path) -> None:
+    labels = [f"forget_words=/{folder}/x.txt" for folder in "ab"]
+    for label, left in zip(labels, (0.1, 0.4), strict=True):
+        write_run(tmp_path / "runs" / label[14], label, left, seed=1)
+    failed = {f"{labels[1]}-s2": "diverged"}
+    study = {"variants": [{"label": label} for label in labels], "runs": ["a", "b", "c"], "failed": failed}
+    (tmp_path / "study.json").write_text(json.dumps(study), encoding="utf-8")
+    one, other = (f"forget_words=x.txt ({short_hash(label)[:6]})" for label in labels)
+    for form in ("md", "csv", "json"):
+        out = report(tmp_path, "--format", form)
+        assert not re.search("/[ab]/", out)
+        assert one in (plain := out.replace("\\", ""))
+        assert other in plain
+    assert f"{other}-s2 (diverged)" in report(tmp_path, "--format", "md").replace("\\", "")
+    alone = study | {"variants": study["variants"][:1], "runs": ["a"], "failed": {}}
+    (tmp_path / "study.json").write_text(json.dumps(alone), encoding="utf-8")
+    assert "forget_words=x.txt," in report(tmp_path, "--format", "csv")
 
 
 @pytest.mark.parametrize(

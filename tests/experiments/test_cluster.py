@@ -15,7 +15,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from atwu.benchmarks.people.rows import people
-from atwu.experiments.cluster import Cluster, bring, do_there, pack, unpack
+from atwu.experiments.cluster import Cluster, bring, do_there, pack, put, unpack
 from atwu.experiments.queue import Task
 from atwu.experiments.scales import find_scale
 from atwu.experiments.tuning.search import Search
@@ -173,6 +173,27 @@ def test_a_search_asks_for_the_same_points_as_two_processes_here(nodes, tmp_path
     assert [[trial.number, dict(trial.point), trial.value, trial.reason] for trial in found.trials] == here
 
 
+@pytest.mark.parametrize("before", [{}, {"model.safetensors": b"weights"}])
+def test_a_runs_files_come_into_its_folder_together_or_not_at_all(tmp_path, monkeypatch, before):
+    folder, files = tmp_path / "runs" / "wga-s1", {"eval.json": b"{}", "run.json": b"{}"}
+    unpack(before, folder)
+    write = Path.write_bytes
+
+    def full(path: Path, content: bytes) -> int:
+        if path.name == "run.json":
+            raise OSError(28, "No space left on device")
+        return write(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        with pytest.raises(OSError, match="No space"):
+            put(files, folder)
+    assert pack(folder) == before
+    put(files, folder)
+    assert pack(folder) == files
+    assert [path.name for path in folder.parent.iterdir()] == ["wga-s1"]
+
+
 def leave(text: str, *, folder: Path, source: Path | None) -> str:
     assert source is not None
     (folder / "deep").mkdir(parents=True)
@@ -180,7 +201,7 @@ def leave(text: str, *, folder: Path, source: Path | None) -> str:
     return folder.name
 
 
-def test_files_travel_with_a_task(tmp_path):
+def test_files_travel_with_a_task(tmp_path, monkeypatch):
     from atwu._files import versions
 
     (tmp_path / "there").mkdir()
@@ -198,3 +219,6 @@ def test_files_travel_with_a_task(tmp_path):
     done, left = do_there(*given[:-1], versions() | {"torch": "1.0"}, carried)
     assert "instead of 1.0; install the same versions on every node" in str(done.error)
     assert not left
+    monkeypatch.setenv("HOME", str(tmp_path))  # every machine has its own
+    assert do_there(*given[:3], (Path("~/rows.jsonl"),), versions(), {"": b"at home"})[0].error is None
+    assert (tmp_path / "rows.jsonl").read_bytes() == b"at home"

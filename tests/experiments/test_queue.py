@@ -32,6 +32,12 @@ def die_once(mark: Path) -> str:
     return "done"
 
 
+def die_twice(folder: Path) -> str:
+    for name in ("first", "second"):
+        die_once(folder / name)
+    return "done"
+
+
 def die() -> None:
     print("what it said last", flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -88,6 +94,18 @@ def test_two_processes_share_the_work_and_one_that_dies_has_it_done_again(tmp_pa
     assert isinstance(found[5].error, FileNotFoundError)
     assert "died (exit code -9); 4 is done again" in said[0]
     assert os.environ["OMP_NUM_THREADS"] == "17"
+
+
+@pytest.mark.slow
+def test_deaths_at_a_task_that_was_done_in_the_end_are_not_held_against_the_next(tmp_path):
+    said: list[str] = []
+    with Processes(1, folder=tmp_path, threads=1, say=said.append) as queue:
+        for name in ("one", "other"):
+            (tmp_path / name).mkdir()
+            queue.submit("people-tiny/wga, trial 3", Task(die_twice, (tmp_path / name,)))
+            assert queue.result()[1].get() == "done"
+    assert len(said) == 4
+    assert all("; people-tiny/wga, trial 3 is done again" in line for line in said)
 
 
 @pytest.mark.slow

@@ -54,6 +54,10 @@ class Compare:
         else:
             loaded = _named([(path, read_result(path)) for path in self.results])
             _same_settings(loaded)
+        if self.to is not None and self.form != "table":
+            raise UsageError(f"--to prints a table; leave --format {self.form} or --to out.")
+        if self.metrics and self.everything:
+            raise UsageError("give --metrics or --all, not both.")
         known = table_of(loaded).lines
         if self.metrics:
             lines = [_line(text, known) for text in self.metrics.split(",")]
@@ -75,7 +79,7 @@ class Compare:
         elif self.form == "markdown":
             say(panel_markdown(table_of(loaded, lines)).rstrip("\n"))
         else:
-            terminal().print(panel_table(loaded, lines=None if self.everything and not self.metrics else lines))
+            terminal().print(panel_table(loaded, lines=None if self.everything else lines))
         said: dict[str, list[str]] = {}
         for name, result in loaded.items():
             for warning in result.warnings:

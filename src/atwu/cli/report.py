@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from atwu._files import check_writable, write_text
 from atwu.cli.options import UsageError, option
 from atwu.cli.output import say, terminal
 
@@ -31,6 +32,7 @@ class Report:
         "Study folders, run folders with an eval.json, or results of atwu evaluate.", positional=True
     )
     output: Path | None = option("File to write; its ending says which format.", None, alias=("-o",))
+    overwrite: bool = option("Replace what is at --output.", False)
     form: list[str] | None = option(
         "Instead of what the ending says; may be given several times.", None, flag="format", choices=tuple(_ENDINGS)
     )
@@ -52,8 +54,12 @@ class Report:
             if forms or self.figures is None:
                 _print(records, forms)
         else:
-            for form in forms:
-                path = self.output if len(forms) == 1 else self.output.with_suffix(_ENDINGS[form])
+            several = len(forms) > 1
+            paths = {form: self.output.with_suffix(_ENDINGS[form]) if several else self.output for form in forms}
+            for path in paths.values():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                check_writable(path, overwrite=self.overwrite)
+            for form, path in paths.items():
                 self._write(records, form, path)
                 say(f"wrote {path}")
         if self.figures is not None:
@@ -83,8 +89,7 @@ class Report:
             return
         from atwu.report.formats import WRITERS
 
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(WRITERS[form](records), encoding="utf-8")
+        write_text(path, WRITERS[form](records))
 
 
 def _print(records: Records, forms: list[str]) -> None:

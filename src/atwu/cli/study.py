@@ -79,23 +79,22 @@ class Run:
             **values_of(self, "output", "seeds", "presets", "wordings", "only"),
             configurations=self.configuration,
         )
-        settled = settled_plan(planned, self.only, without_rows=self.plan, say=say)
-        whole = settled.whole
+        planned = settled_plan(planned, without_rows=self.plan, say=say)
         queue = open_queue(
             self.processes,
-            folder=whole.folder,
+            folder=planned.folder,
             threads=1,
             **values_of(self, "devices", "cluster", "gpus_per_run"),
             say=say,
         )
         judging = shared_judge(self.judging, queue.slots)
         console = terminal()
-        print_plan(console, settled.now, queue.slots)
+        print_plan(console, planned.now, queue.slots)
         if self.plan:
             return
         with queue:
             found = run_study(
-                settled,
+                planned,
                 queue,
                 judging=judging,
                 **values_of(self, "keep_models", "overwrite"),
@@ -109,7 +108,7 @@ class Run:
         if found.stale:
             stand_out(f"{found.stale} runs of other settings lie in the folder and are not in the table")
         console.print(headline_table(found.records))
-        if probed := read_probe(whole.folder):
+        if probed := read_probe(planned.folder):
             print_probe(console, probed, title="a linear probe on the original model, trained on the annotation")
         for path in found.written:
             say(f"wrote {path}")

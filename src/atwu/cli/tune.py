@@ -96,7 +96,8 @@ class Tune:
             console.print(f"best settings at {last.scale.name}, seed {last.seed}", style="bold")
             console.print(best_table(found))
             if self.study is not None:
-                again = ["atwu", "study", "run", self.study, *(["--scale", self.scale] if self.scale else [])]
+                at = tuning.transfer_to or tuning.first_scale  # None: the study's own
+                again = ["atwu", "study", "run", self.study, *(["--scale", at] if at else [])]
                 say(f"\npresets in {folder}; next:\n  {shlex.join([*again, '--presets', str(folder)])}")
             elif words := use_of_presets(found, folder, done.models):
                 say(words)

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from atwu._extras import require
-from atwu._files import beside, held, versions
+from atwu._files import beside, held, move, versions
+from atwu.errors import WorkerError
 from atwu.experiments.queue import Done, Queue, Task, attempt, cpu_threads
 from atwu.training.progress import Say
 
@@ -23,7 +24,7 @@ Files = Mapping[str, bytes]
 """Contents by the path inside a folder; of a single file, by an empty one."""
 
 CARRIED = 1 << 30
-"""Bytes up to which a model or a file of rows is sent along; what is larger must lie at the same path on every node."""
+"""Bytes up to which a model or a file is sent along; what is larger must lie at the same path on every node."""
 
 
 class Cluster(Queue):
@@ -66,8 +67,8 @@ class Cluster(Queue):
     def submit(self, key: Hashable, task: Task) -> None:
         carried = {}
         for path in task.needs:
-            if path not in self._carried and size(path) <= CARRIED:
-                self._carried[path] = self._ray.put(pack(path))
+            if path not in self._carried and size(path.expanduser()) <= CARRIED:
+                self._carried[path] = self._ray.put(pack(path.expanduser()))
             if path in self._carried:
                 carried[path] = self._carried[path]
         folders = [None if folder is None else pack(folder) for folder in (task.folder, task.source)]
@@ -84,8 +85,9 @@ class Cluster(Queue):
                 self._lost(key, f"a worker was lost ({type(error).__name__})", error.__str__)
                 self.submit(key, task)
                 continue
-            if task.folder is not None:
-                unpack(files, task.folder)
+            if files and task.folder is not None:
+                put(files, task.folder)
+            del self._attempts[key]
             return key, done
 
 
@@ -109,7 +111,7 @@ def do_there(
         differ = ", ".join(
             f"{name} {here[name]} instead of {wanted[name]}" for name in wanted if here[name] != wanted[name]
         )
-        return Done(error=ValueError(f"{platform.node()} has {differ}; install the same versions on every node.")), {}
+        return Done(error=WorkerError(f"{platform.node()} has {differ}; install the same versions on every node.")), {}
     with tempfile.TemporaryDirectory(prefix="atwu-") as scratch:
         folders = []
         for kind, folder, files in (("own", task.folder, own), ("source", task.source, source)):
@@ -119,8 +121,8 @@ def do_there(
                 unpack(files or {}, folders[-1])
         try:
             for path, files in zip(paths, carried, strict=True):
-                bring(path, files)
-        except (OSError, ValueError) as error:
+                bring(path.expanduser(), files)
+        except (OSError, WorkerError) as error:
             return Done(error=error), {}
         with cpu_threads(1):
             done = attempt(task.at(*folders))
@@ -132,17 +134,15 @@ def bring(path: Path, files: Files) -> None:
     """Put a model or a file of rows where the driver has it, unless it is there already.
 
     Raises:
-        ValueError: something else is there.
+        WorkerError: something else is there.
         OSError: it cannot be written there.
     """
     if not path.exists():
         with held(path.with_name(f"{path.name}.lock"), waiting=lambda: None):
             if not path.exists():
-                with beside(path) as staging:
-                    unpack(files, staging / path.name)
-                    os.replace(staging / path.name, path)
+                put(files, path)
     elif pack(path) != files:
-        raise ValueError(f"{path} on {platform.node()} is not what lies there on the machine of the command.")
+        raise WorkerError(f"{path} on {platform.node()} is not what lies there on the machine of the command.")
 
 
 def size(path: Path) -> int:
@@ -155,8 +155,18 @@ def pack(path: Path) -> Files:
     return {file.relative_to(path).as_posix() if file != path else "": file.read_bytes() for file in _files(path)}
 
 
+def put(files: Files, path: Path) -> None:
+    """Write a file or a folder as a whole, in the place of what is there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with beside(path) as staging:
+        unpack(files, staging / "new")
+        if path.is_dir():
+            os.replace(path, staging / "old")
+        move(staging / "new", path)
+
+
 def unpack(files: Files, path: Path) -> None:
-    """Write contents where they belong."""
+    """Write contents where they belong, file by file."""
     for name, content in files.items():
         file = path / name if name else path
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ from atwu.benchmarks.people.rows import people
 from atwu.benchmarks.spread import spread
 from atwu.evaluation.result import EvalResult
 from atwu.evaluation.run import evaluate
+from atwu.experiments.jobs import Jobs
 from atwu.experiments.scales import find_scale
 from atwu.experiments.targets import prepare_models
 from atwu.methods.weightings.scorer import find_scorer
@@ -61,14 +62,22 @@ class Demonstrated:
 
 
 def demonstrate(size: str, output: Path, *, seed: int, say: Say) -> Demonstrated:
-    """Train (or find in the cache), unlearn with every method of the demo, measure, and score words."""
+    """Train (or find in the cache), unlearn with every method of the demo, measure, and score words.
+
+    Raises:
+        FileExistsError: a model lies in the output that no demo made.
+    """
+    folders, jobs = {method: output / method for method in METHODS}, Jobs(output)
+    for folder in folders.values():
+        if folder.exists() and jobs.known(folder) is None:
+            raise FileExistsError(f"{folder} exists and is no demo's; choose another --output.")
     rows = people(size)
     models = prepare_models(find_scale(f"people-{size}"), seed=seed, say=say)
-    folders = {method: output / method for method in METHODS}
     # Ten passes over the forget rows, more where that would be fewer than about a hundred steps.
     passes = max(10, round(800 / len(rows.forget)))
     for method, folder in folders.items():
         say(f"unlearning with {method}")
+        jobs.begin(folder, {"demo": size, "seed": seed})
         config = UnlearnConfig(
             method=method,
             seed=seed,

@@ -51,7 +51,7 @@ class Task:
     source: Path | None = None
     """A finished folder that it reads from, given as `source=`."""
     needs: tuple[Path, ...] = ()
-    """Models and files of rows that it reads and that lie on this machine."""
+    """Models and files that it reads and that lie on this machine."""
 
     def __call__(self) -> Any:
         if self.folder is None:
@@ -290,6 +290,7 @@ class Processes(Queue):
                     self._give(index, key, task)
                     continue
                 worker.key, worker.task = None, None
+                del self._attempts[key]
                 return key, done
 
 

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from transformers.trainer_callback import TrainerCallback
 from atwu._files import move, write_json
 from atwu._manifest import MANIFEST_NAME, RECORD_NAME, write_manifest
 from atwu.benchmarks.benchmark import Benchmark
-from atwu.benchmarks.sources import load_rows
+from atwu.benchmarks.sources import JOIN, load_rows
 from atwu.benchmarks.spread import spread
 from atwu.data.alternates import check_alternates
 from atwu.data.schema import Example
@@ -56,6 +57,8 @@ CallbacksOf = Callable[[Any], Sequence[TrainerCallback]]
 TIMING_NAME = "timing.json"
 ORIGINAL, RETAIN_ONLY = REFERENCES
 """Models that runs are compared with."""
+FILES = ("forget_words", "auxiliary_forget", "auxiliary_retain")
+"""Options that name files and folders."""
 PARTS = ("weighting", "forget_loss", "retain_loss")
 TRACED_ROWS = 40
 """Rows whose weights are looked at during a run."""
@@ -82,14 +85,14 @@ class Setup:
     command: str = field(default_factory=lambda: uuid.uuid4().hex)
     """Tells the judge of one command from that of another."""
 
-    @property
-    def needs(self) -> tuple[Path, ...]:
-        """Models and files of rows that lie on this machine."""
-        named = (self.models.target, self.models.retain_only)
-        benchmark = self.models.benchmark
+    def needs(self, options: Mapping[str, Any] = MappingProxyType({})) -> tuple[Path, ...]:
+        """Models, files of rows and of words that lie on this machine, of a run with such options beside the scale's."""
+        given, benchmark = {**self.scale.training, **options}, self.models.benchmark
         sources = (benchmark.forget_source, benchmark.retain_source, benchmark.paired_source)
-        folders = [Path(name) for name in named if name is not None and Path(name).is_dir()]
-        return (*folders, *(Path(source) for source in sources if source is not None and Path(source).is_file()))
+        parts = (part.strip() for source in sources if source is not None for part in (source, *source.split(JOIN)))
+        names = (self.models.target, self.models.retain_only, *parts, *map(given.get, FILES))
+        paths = dict.fromkeys(Path(name) for name in names if name is not None)
+        return tuple(path for path in paths if path.expanduser().exists())
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +196,7 @@ def measure_reference(setup: Setup, role: str, references: Mapping[str, EvalResu
 def reference_of(queue: Queue, setup: Setup, role: str, references: Mapping[str, EvalResult], file: Path) -> EvalResult:
     """The same, done by a queue and kept in a file; what is there already is read."""
     if not file.is_file():
-        queue.submit(role, Task(measure_reference, (setup, role, references), needs=setup.needs))
+        queue.submit(role, Task(measure_reference, (setup, role, references), needs=setup.needs()))
         queue.result()[1].get().write(file)
     return read_result(file)
 

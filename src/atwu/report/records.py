@@ -7,12 +7,15 @@ of `atwu evaluate`. Runs that differ only in their seed share a label and are av
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from atwu._cache import short_hash
 from atwu._manifest import RECORD_NAME, check_as_written
 from atwu._reading import printable
 from atwu.evaluation.derive import over_seeds, seed_differences
@@ -169,7 +172,8 @@ def read_records(paths: Sequence[str | Path], *, title: str | None = None) -> Re
             _add(_run(path), found, references)
         elif path.is_file():
             result = read_result(path)
-            _add(RunRecord(*_named(result, None, None), None, result), found, references)
+            label, seed = _named(result, None, None)
+            _add(RunRecord(public_text(label), seed, None, result), found, references)
         else:
             raise FileNotFoundError(
                 f"{path} holds no finished run: expected a study folder ({STUDY_NAME}), a run folder with {EVAL_NAME}, or a "
@@ -193,19 +197,33 @@ def _study(path: Path, references: dict[str, EvalResult]) -> StudyRuns:
     for role in REFERENCES:
         if (path / "references" / role / EVAL_NAME).is_file():
             _refer(role, read_result(path / "references" / role / EVAL_NAME), references, path)
+    shown = _public(variant["label"] for variant in about.get("variants", []))
     # Folders that the study does not name are of other settings, or of seeds that were left out since.
     named = [path / "runs" / name for name in about["runs"]]
-    runs = [_run(folder) for folder in named if (folder / EVAL_NAME).is_file()]
+    runs = [_run(folder, shown) for folder in named if (folder / EVAL_NAME).is_file()]
     if not runs:
         raise FileNotFoundError(
             f"{path} holds no finished run: none of the study's {len(named)} runs has an {EVAL_NAME}."
         )
     if len(runs) + len(reasons(about, "failed")) < len(named):
         about["progress"] = f"{len(runs)} of {len(named)} runs finished"
-    labels = [variant["label"] for variant in about.get("variants", [])]
-    place = {label: index for index, label in enumerate(labels)}
+    place = {label: index for index, label in enumerate(shown.values())}
     ordered = sorted(runs, key=lambda run: (place.get(run.label, len(place)), run.seed or 0))
+    if any(label != name for label, name in shown.items()):
+        about["variants"] = [{**variant, "label": shown[variant["label"]]} for variant in about["variants"]]
+        failed = reasons(about, "failed").items()
+        about["failed"] = {StudyRuns(path, about, (), labels=shown).renamed(name): reason for name, reason in failed}
     return StudyRuns(path, about, tuple(ordered))
+
+
+def _public(labels: Iterable[str]) -> dict[str, str]:
+    """Label of a study -> what tables call it: without this machine's folders, and told apart where these alone did that."""
+    names = {label: public_text(label) for label in labels}
+    shared = Counter(names.values())
+    return {
+        label: name if shared[name] == 1 else f"{name} ({short_hash(label)[:6]})"  # as its folder's name has it
+        for label, name in names.items()
+    }
 
 
 def _add(run: RunRecord, runs: list[RunRecord | StudyRuns], references: dict[str, EvalResult]) -> None:
@@ -223,7 +241,7 @@ def _refer(role: str, result: EvalResult, references: dict[str, EvalResult], whe
         raise ValueError(f"{where} compares with another {role} model, or on other rows; make one report for each.")
 
 
-def _run(folder: Path) -> RunRecord:
+def _run(folder: Path, shown: Mapping[str, str] = MappingProxyType({})) -> RunRecord:
     check_as_written(folder, weights=False)
     result = read_result(folder / EVAL_NAME)
     run = read_run(folder / RECORD_NAME) if (folder / RECORD_NAME).is_file() else None
@@ -231,13 +249,13 @@ def _run(folder: Path) -> RunRecord:
     lines = read_log(log) if log.is_file() else ()
     trace = read_trace(folder / TRACE_NAME) if (folder / TRACE_NAME).is_file() else None
     label, seed = _named(result, run, folder)
-    return RunRecord(label, seed, folder, result, run, lines, trace)
+    return RunRecord(shown.get(label) or public_text(label), seed, folder, result, run, lines, trace)
 
 
 def _named(result: EvalResult, run: Mapping[str, Any] | None, folder: Path | None) -> tuple[str, int | None]:
     """Label and seed; a study calls its results LABEL-sSEED. A model measured by its path is called by its folder."""
     by_path = folder is not None and Path(result.model).name == folder.name
-    name = folder.name if folder is not None and by_path else printable(public_text(result.model))
+    name = folder.name if folder is not None and by_path else printable(result.model)
     seed = None if run is None else int(run["seed"])
     return name if seed is None else name.removesuffix(f"-s{seed}"), seed
 

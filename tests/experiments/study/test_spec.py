@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from atwu.benchmarks.load import OwnRows
 from atwu.data.rows import write_rows
 from atwu.experiments.published import published_table
 from atwu.experiments.scales import SCALES, Taught, find_scale, scale_from
-from atwu.experiments.study.conduct import plan_study
-from atwu.experiments.study.plan import check_settings, folder_name, plan
+from atwu.experiments.study.conduct import plan_study, settled_plan
+from atwu.experiments.study.plan import folder_name, plan
 from atwu.experiments.study.spec import library, read_study
+from atwu.experiments.study.tables import scales_table
 from atwu.experiments.targets import scale_rows
 from atwu.methods.table import METHODS
 
@@ -86,6 +89,28 @@ def test_seeds_may_differ_by_scale(tmp_path):
     assert [run.seed for run in plan(study.with_seeds(3), find_scale("tiny"), tmp_path).runs] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("text", ["seeds: {peopel-tiny: 1}", "published: {peopel-tiny: tofu-forget10-1b}"])
+def test_a_scale_that_there_is_not_is_refused_where_a_study_names_it(tmp_path, text):
+    study = read_study(written(tmp_path, f"methods: [wga]\n{text}"))
+    with pytest.raises(ValueError, match=r"unknown scale in .* 'peopel-tiny'.*Did you mean 'people-tiny'"):
+        plan(study, find_scale("people-small"), tmp_path)
+    plan(study, replace(find_scale("people-small"), name="peopel-tiny"), tmp_path)  # of that name after all
+
+
+def test_a_line_with_an_empty_label_is_called_as_one_without(tmp_path):
+    lines = "methods: [{label: , method: wga}, {label: 0, method: wga, beta: 2}]"
+    assert [line.label for line in read_study(written(tmp_path, lines)).variants] == ["wga", "0"]
+
+
+def test_the_list_of_scales_names_every_starting_model_in_full():
+    narrow, wide = io.StringIO(), io.StringIO()
+    Console(width=60, file=narrow).print(scales_table())
+    Console(width=400, file=wide).print(scales_table())
+    assert "…" not in narrow.getvalue()
+    assert all(str(scale.target) in wide.getvalue() for scale in SCALES.values())
+    assert "smollm2, taught the benchmark" in wide.getvalue()
+
+
 def test_one_method_is_named_by_what_is_varied(tmp_path):
     study = read_study(written(tmp_path, "methods: [atwu]\nvary: {weighting: [scorer, labels], scorer_every: [1]}"))
     assert [variant.label for variant in study.variants] == [
@@ -135,7 +160,6 @@ def test_built_in_studies_plan_at_every_scale_and_match_their_published_labels(n
     study = read_study(name)
     for scale in SCALES.values():
         found = plan(study, scale, tmp_path)
-        check_settings(found)
         assert len(found.runs) == len(study.variants) * len(found.study.seeds)
     for table in study.published.values():
         labels = set(published_table(table).rows) - {"original"}
@@ -217,7 +241,7 @@ def test_another_split_written_by_hand_keeps_what_belongs_to_the_model():
 
 @pytest.mark.parametrize(("rows", "steps"), [(400, 120), (200, 60), (40, 10)])
 def test_published_scales_take_the_steps_of_the_authors(rows, steps, tmp_path):
-    (run, *_) = plan(read_study("headline"), find_scale("tofu-1b"), tmp_path).only(["atwu"]).runs
+    (run, *_) = plan(read_study("headline"), find_scale("tofu-1b"), tmp_path, only=["atwu"]).now.runs
     config = run.config(find_scale("tofu-1b"))
     assert config.rows_per_step == 32
     assert config.rows_per_epoch(rows) // 32 * config.num_train_epochs == steps
@@ -246,10 +270,17 @@ def test_presets_of_ones_own_come_from_a_folder(tmp_path):
     assert found.budget.startswith("3 trials; not so: wga (")
 
 
+def test_presets_are_refused_by_a_study_that_takes_none(tmp_path):
+    (tmp_path / "npo.yaml").write_text("method: npo\nlearning_rate: 0.001\n")
+    study = read_study(written(tmp_path, "methods: [npo]\npresets: false"))
+    with pytest.raises(ValueError, match=r"the study says `presets: false`; leave --presets .* out"):
+        plan(study, find_scale("tiny"), tmp_path / "out", presets=tmp_path)
+
+
 def test_impossible_settings_are_named_before_anything_runs(tmp_path):
     study = read_study(written(tmp_path, "methods: [{label: odd, method: npo, temperature: 2.0}]"))
     with pytest.raises(ValueError, match=r"odd: .*has no 'temperature'"):
-        check_settings(plan(study, find_scale("tiny"), tmp_path))
+        plan(study, find_scale("tiny"), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -259,11 +290,27 @@ def test_impossible_settings_are_named_before_anything_runs(tmp_path):
 def test_what_cannot_be_measured_is_named_before_anything_runs(tmp_path, text, said):
     study = read_study(written(tmp_path, text))
     with pytest.raises(ValueError, match=said):
-        check_settings(plan(study, study.scale or find_scale("tiny"), tmp_path))
+        plan(study, study.scale or find_scale("tiny"), tmp_path)
+
+
+def test_what_is_not_asked_for_stops_nothing_and_is_named(tmp_path):
+    bad = "{label: bad, method: wga, weighting: nosuch}, {label: odd, method: npo, temperature: 2.0}"
+    after = "{label: after, method: atwu, scorer_from: worse}, {label: worse, method: atwu, rho: 7}"
+    path = written(tmp_path, f"methods: [{bad}, {after}, npo]\nseeds: 1")
+    (tmp_path / "wga.yaml").write_text("method: wga\nlearning_rate: 0.001\n")
+    given = {"output": tmp_path / "out", "presets": tmp_path}
+    found = settled_plan(plan_study(path, "tiny", **given, only=["npo"]))
+    assert [run.label for run in found.now.runs] == ["npo"] == [run.label for run in found.runs]
+    assert [line.partition(" is left out: ")[0] for line in found.left_out] == ["bad", "odd", "worse", "after"]
+    assert found.left_out[0].startswith("bad is left out: it cannot run: unknown weighting 'nosuch'")
+    assert found.left_out[3] == "after is left out: it takes the scorer of worse, which is left out"
+    for only, line in (("bad", "bad"), ("odd", "odd"), ("after", "worse")):
+        with pytest.raises(ValueError, match=f"{line}: "):
+            plan_study(path, "tiny", **given, only=[only])
 
 
 def test_the_source_of_a_scorer_is_run_with_the_line_that_asks_for_it(tmp_path):
-    found = plan(read_study("scorer-state"), find_scale("tiny"), tmp_path).only(["trained_frozen"])
+    found = plan(read_study("scorer-state"), find_scale("tiny"), tmp_path, only=["trained_frozen"]).now
     assert [run.name for run in found.runs if run.seed == 1] == ["trained_frozen-s1", "atwu-s1"]
 
 
@@ -278,7 +325,7 @@ def test_a_preset_of_another_scale_does_not_change_what_methods_share(tmp_path):
 
 def test_an_unknown_label_is_refused(tmp_path):
     with pytest.raises(ValueError, match="no line 'nope'; it has"):
-        plan(read_study("scorer-state"), find_scale("tiny"), tmp_path).only(["nope"])
+        plan(read_study("scorer-state"), find_scale("tiny"), tmp_path, only=["nope"])
 
 
 def test_folder_names_differ_where_labels_do():

@@ -5,16 +5,19 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
+from atwu._files import versions
 from atwu._manifest import damage, write_manifest
 from atwu.benchmarks.load import load_benchmark
 from atwu.errors import BudgetReached
 from atwu.evaluation.result import EvalResult
 from atwu.experiments import run as module
 from atwu.experiments import targets
-from atwu.experiments.queue import Here
+from atwu.experiments.cluster import do_there
+from atwu.experiments.queue import Here, Task
 from atwu.experiments.run import Setup
 from atwu.experiments.scales import find_scale
 from atwu.experiments.study.plan import plan
@@ -67,9 +70,9 @@ def work(monkeypatch):
     return done
 
 
-def again(tmp_path, models, methods="wga, npo"):
+def again(tmp_path, models, methods="wga, npo", more=""):
     path = tmp_path / "mine.yaml"
-    path.write_text(f"methods: [{methods}]\nseeds: 1")
+    path.write_text(f"methods: [{methods}]\nseeds: 1\n{more}")
     planned = plan(read_study(path), find_scale("tiny"), tmp_path / "out")
     work = Work(planned, Setup(models, planned.scale, planned.metrics), device="cpu")
     work.prepare(planned.runs)
@@ -125,6 +128,38 @@ def test_a_failure_of_the_settings_is_final(tmp_path, models, work):
     assert not any(run.finished for run in found.plan.runs)
 
 
+def test_a_probe_that_a_finished_study_asks_for_later_is_made_once(tmp_path, models, work, monkeypatch):
+    probed = []
+    monkeypatch.setattr("atwu.experiments.study.work.probe_original", lambda setup: probed.append(setup) or [])
+    again(tmp_path, models)
+    for _ in range(2):
+        again(tmp_path, models, more="probe: true")
+        assert len(probed) == 1
+    assert (tmp_path / "out" / "references" / "original" / "probe.json").is_file()
+    assert work.measured == ["original", "wga-s1", "npo-s1"]
+
+
+@pytest.mark.parametrize(("error", "final"), [(OSError("out of memory"), False), (ValueError("no such layer"), True)])
+def test_a_run_whose_source_of_a_scorer_failed_is_done_again_when_that_is(error, final, tmp_path, models, work):
+    lines = "{label: after, method: atwu, scorer_from: atwu}, atwu"
+    work.error = error
+    again(tmp_path, models, lines)
+    failure = json.loads((tmp_path / "out" / "runs" / "after-s1" / FAILED_NAME).read_text())
+    assert "atwu-s1, whose scorer it starts from, failed" in failure["error"]
+    assert failure["final"] == final
+    work.error = None
+    found = again(tmp_path, models, lines)
+    assert [run.finished for run in found.plan.runs] == [not final] * 2
+
+
+def test_a_run_that_met_a_node_of_other_versions_is_done_again(tmp_path, models, work):
+    there = Task(print, folder=tmp_path / "node")
+    work.error = do_there(there, {}, None, (), versions() | {"torch": "1.0"})[0].error
+    again(tmp_path, models, "wga")
+    work.error = None
+    assert again(tmp_path, models, "wga").plan.runs[0].finished
+
+
 def test_a_folder_of_weights_is_known_by_its_contents(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
@@ -175,16 +210,15 @@ def test_metrics_that_the_rows_do_not_allow_are_left_out_of_a_scales_and_refused
     bare = dataclasses.replace(benchmark, holdout=())
     path = tmp_path / "mine.yaml"
     path.write_text("methods: [wga]")
-    said: list[str] = []
-    found = plan(read_study(path), find_scale("small"), tmp_path).possible_with(bare, say=said.append)
+    found = plan(read_study(path), find_scale("small"), tmp_path).possible_with(bare)
     assert "membership" in find_scale("small").metrics
     assert "membership" not in found.metrics
-    assert said == [
-        "the group membership is left out: the metrics 'membership' need holdout rows, which are not given."
-    ]
+    assert found.left_out == (
+        "the group membership is left out: the metrics 'membership' need holdout rows, which are not given.",
+    )
     path.write_text("methods: [wga]\nmetrics: [membership]")
     with pytest.raises(ValueError, match="need holdout rows"):
-        plan(read_study(path), find_scale("small"), tmp_path).possible_with(bare, say=said.append)
+        plan(read_study(path), find_scale("small"), tmp_path).possible_with(bare)
 
 
 def test_a_list_of_secret_words_stands_in_for_labels(tmp_path, benchmark):
@@ -195,10 +229,11 @@ def test_a_list_of_secret_words_stands_in_for_labels(tmp_path, benchmark):
     rows = dataclasses.replace(benchmark, forget_source=str(bare))
     path = tmp_path / "mine.yaml"
     path.write_text(f"methods: [gt_ga, {{label: mine, method: gt_ga, forget_words: {words}}}]")
-    said: list[str] = []
-    found = plan(read_study(path), find_scale("tiny"), tmp_path).possible_with(rows, say=said.append)
+    found = plan(read_study(path), find_scale("tiny"), tmp_path).possible_with(rows)
     assert {run.label for run in found.runs} == {"mine"}
-    assert said == ["gt_ga is left out: it needs rows with forget_spans, or a list of secret words (forget_words)"]
+    assert found.left_out == (
+        "gt_ga is left out: it needs rows with forget_spans, or a list of secret words (forget_words)",
+    )
 
 
 def test_a_line_may_start_from_the_model_that_never_saw_the_rows(tmp_path, models, work, benchmark):
@@ -207,11 +242,10 @@ def test_a_line_may_start_from_the_model_that_never_saw_the_rows(tmp_path, model
     assert work.started == {"atwu-s1": "some/model", "clean-s1": "some/other"}
     first, second = (done.job(run) for run in done.plan.runs)
     assert (first.get("start"), second["start"]) == (None, "retain-only")
-    said: list[str] = []
     lacking = dataclasses.replace(find_scale("tiny"), train_retain_only=False)
-    found = plan(done.plan.study, lacking, tmp_path).possible_with(benchmark, say=said.append)
+    found = plan(done.plan.study, lacking, tmp_path).possible_with(benchmark)
     assert [run.label for run in found.runs] == ["atwu"]
-    assert said == ["clean is left out: it starts from the retain-only model, and people-tiny has none"]
+    assert found.left_out == ("clean is left out: it starts from the retain-only model, and people-tiny has none",)
 
 
 def test_methods_that_prefer_an_answer_remove_the_rows_that_bring_one(tmp_path, models, work):
@@ -223,17 +257,35 @@ def test_methods_that_prefer_an_answer_remove_the_rows_that_bring_one(tmp_path, 
     assert work.removed == {"wga": own, "dpo": str(pairs), "atwu_dpo": str(pairs)}
     jobs = [done.job(run)["rows"]["forget"] for run in done.plan.runs]
     assert jobs[0] != jobs[1] == jobs[2]
-    assert str(pairs) in map(str, Setup(paired, done.plan.scale, ()).needs)
+    assert str(pairs) in map(str, Setup(paired, done.plan.scale, ()).needs())
+
+
+def test_all_files_that_a_run_reads_are_known_to_go_with_it(tmp_path, models, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    names = ("a.jsonl", "b.jsonl", "home.jsonl", "words.txt", "one/model", "other/model")
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    a, b, _, words, one, other = (str(tmp_path / name) for name in names)
+    joined = dataclasses.replace(
+        models.benchmark, forget_source=f"{a} + {b} + people:tiny:forget", retain_source="~/home.jsonl"
+    )
+    scale = dataclasses.replace(find_scale("tiny"), training={"forget_words": words})
+    setup = Setup(dataclasses.replace(models, benchmark=joined), scale, ())
+    assert set(map(str, setup.needs())) == {a, b, "~/home.jsonl", words}
+    folders = {"auxiliary_forget": str(Path(one).parent), "auxiliary_retain": str(Path(other).parent)}
+    assert set(map(str, setup.needs(folders))) == {a, b, "~/home.jsonl", words, *folders.values()}
 
 
 def test_methods_whose_preferred_answers_are_not_there_are_left_out(tmp_path, benchmark):
     path = tmp_path / "mine.yaml"
     path.write_text("methods: [dpo, wga]\nseeds: 1")
-    said: list[str] = []
     rows = dataclasses.replace(benchmark, paired_source=str(tmp_path / "pairs.jsonl"))
-    found = plan(read_study(path), find_scale("tiny"), tmp_path).possible_with(rows, say=said.append)
+    found = plan(read_study(path), find_scale("tiny"), tmp_path).possible_with(rows)
     assert [run.label for run in found.runs] == ["wga"]
-    assert said[0].startswith(f"dpo is left out: it takes rows of {tmp_path / 'pairs.jsonl'}, which are not there: ")
+    assert found.left_out[0].startswith(
+        f"dpo is left out: it takes rows of {tmp_path / 'pairs.jsonl'}, which are not there: "
+    )
 
 
 def test_a_line_that_replaces_a_part_leaves_the_parts_numbers_behind(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections import deque
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,27 @@ def test_larger_budget_continues_the_same_search(tmp_path):
     assert objective.asked == list(range(3, 13))
     assert points(grown) == points(run(search_for(), Objective(), tmp_path / "at-once"))
     assert points(run(search_for(trials=3), Objective(), tmp_path / "grown")) == points(small)
+
+
+class ThreeIsLast(Here):
+    """Four at once, of which the trial of place 3 takes longest."""
+
+    slots = 4
+
+    def result(self):
+        self._waiting = deque(sorted(self._waiting, key=lambda waiting: waiting[0].endswith("trial 3")))
+        return super().result()
+
+
+def test_a_search_with_a_gap_continues_to_fewer_trials_than_are_there(tmp_path):
+    objective = Objective(fail_at={3: OSError("killed")})
+    given = {"folder": tmp_path, "what": {}}
+    with pytest.raises(OSError, match="killed"):
+        run_trials(search_for(), objective, ThreeIsLast(), **given)
+    assert objective.asked == [0, 1, 2, 4, 5, 6, 3]
+    found = run_trials(search_for(trials=4), objective, ThreeIsLast(), **given)
+    assert [trial.number for trial in found.trials] == [0, 1, 2, 3]
+    assert objective.asked == [0, 1, 2, 4, 5, 6, 3, 3]
 
 
 def test_value_that_is_not_a_number_is_pruned(tmp_path):

@@ -113,6 +113,27 @@ def test_first_stage_is_what_is_given_or_the_surrogate_or_the_scale_itself(searc
     assert searches.scales == stages
 
 
+@pytest.mark.parametrize(
+    ("own", "given", "at"),
+    [
+        ("", (), " --scale people-tiny"),
+        ("", ("--benchmark", "tofu"), " --scale tofu-small"),
+        ("scale: people-small", (), ""),
+        ("scale: people-small", ("--transfer-to", "people-tiny"), " --scale people-tiny"),
+    ],
+)
+def test_the_study_is_run_next_at_the_scale_that_it_was_tuned_for(searches, own, given, at):
+    Path("mine.yaml").write_text(f"methods: [wga]\n{own}")
+    done = run("--study", "mine.yaml", *given, "--output", "out")
+    assert f"atwu study run mine.yaml{at} --presets out" in done.output
+
+
+def test_what_a_line_sets_itself_cannot_be_set_for_all(searches):
+    Path("mine.yaml").write_text("methods: [wga, {label: sharp, method: wga, beta: 2.5}]")
+    done = run("--study", "mine.yaml", "--set", "weight_decay=0.1", "--set", "beta=0.1", "--output", "out")
+    assert "'sharp' sets beta itself; leave --set beta out, or beta out of the line." in str(done.exception)
+
+
 def test_preset_says_which_files_the_scales_were_read_from(searches):
     one, other = scale_file("one"), scale_file("other")
     assert run("--method", "grad_diff", "--scale", one, "--transfer-to", other, "--output", "out").exit_code == 0

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from atwu._files import write_json
+from atwu._files import write_json, write_text
 from atwu._reading import blamed
 from atwu.experiments.jobs import only_here
 from atwu.experiments.queue import Queue
 from atwu.experiments.run import Setup, check_workers
 from atwu.experiments.scales import find_scale
-from atwu.experiments.study.plan import Plan, check_settings, described, plan
+from atwu.experiments.study.plan import Plan, described, plan
 from atwu.experiments.study.spec import read_study
 from atwu.experiments.study.work import Failure, Work, failures
 from atwu.experiments.targets import prepare_models, scale_rows
@@ -62,17 +62,6 @@ class Conducted:
         return "<p>no run is finished</p>" if self.records is None else self.records._repr_html_()
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """A plan as its rows allow it."""
-
-    whole: Plan
-    now: Plan
-    """The lines of it that are to be done now."""
-    left_out: tuple[str, ...]
-    """Lines that the rows do not allow, and why."""
-
-
 def plan_study(
     study: str | Path,
     scale: str | None = None,
@@ -92,7 +81,7 @@ def plan_study(
         presets: folder with preset files of one's own.
         configurations: whole configurations that every line is run under, side by side (`atwu.methods.configurations`).
         wordings: files with other wordings of the measured questions, instead of the scale's.
-        only: labels of the lines whose settings are checked; none for all.
+        only: labels of the lines that are to be done now; none for all. Of the others, those that cannot run are left out.
 
     Raises:
         ValueError, FileNotFoundError: unknown names, impossible settings.
@@ -105,24 +94,20 @@ def plan_study(
             place = replace(place, wordings=tuple(wordings), evaluation=asked)
         if seeds is not None:
             written = written.with_seeds(seeds)
-        found = plan(written, place, output or Path("runs") / f"{written.name}-{place.name}", presets=presets)
-        check_settings(found.only(only))
-    return found
+        folder = output or Path("runs") / f"{written.name}-{place.name}"
+        return plan(written, place, folder, presets=presets, only=only)
 
 
-def settled_plan(
-    planned: Plan, only: Sequence[str] = (), *, without_rows: bool = False, say: Say = logger.info
-) -> Settled:
-    """A plan without the lines that its rows do not allow.
+def settled_plan(planned: Plan, *, without_rows: bool = False, say: Say = logger.info) -> Plan:
+    """A plan without the lines that its rows do not allow; says which are left out.
 
     Args:
-        only: labels of the lines that are to be done now; none for all.
         without_rows: where the rows cannot be had, take the plan as it is.
 
     Raises:
         ValueError, OSError: rows that are not there, or do not allow what the study is about.
     """
-    left_out: list[str] = []
+    checked: tuple[str, ...] = ()
     try:
         rows = scale_rows(planned.scale)
     except OSError as error:  # no such file, or no network
@@ -130,10 +115,10 @@ def settled_plan(
             raise
         say(f"lines that the rows do not allow are still counted: {error}")
     else:
-        planned = planned.possible_with(rows, say=left_out.append)
-        for line in (*rows.checked, *left_out):
-            say(line)
-    return Settled(planned, planned.only(only), tuple(left_out))
+        planned, checked = planned.possible_with(rows), rows.checked
+    for line in (*checked, *planned.left_out):
+        say(line)
+    return planned
 
 
 def shared_judge(judging: JudgeOptions, slots: int) -> JudgeOptions:
@@ -150,7 +135,7 @@ def shared_judge(judging: JudgeOptions, slots: int) -> JudgeOptions:
 
 
 def run_study(
-    settled: Settled,
+    whole: Plan,
     queue: Queue,
     *,
     judging: JudgeOptions,
@@ -162,14 +147,14 @@ def run_study(
     """Run what is not finished, and write table, data and page of everything that is.
 
     Args:
+        whole: from `settled_plan`.
         judging: the judge of each process (`shared_judge`).
 
     Raises:
         ValueError: runs with other settings lie in the folder, another command is at work there, or those who do the work do
             not know a method.
     """
-    whole, runs = settled.whole, settled.now.runs
-    folder = whole.folder
+    folder, runs = whole.folder, whole.now.runs
     if begun := [run for run in runs if not run.finished]:
         check_workers(queue, (run.method for run in begun), (run.options for run in begun), whole.metrics)
     setup = Setup(
@@ -186,7 +171,7 @@ def run_study(
     with only_here(folder):
         work.prepare(runs)
         # Written now as well, so that a report can be made of what is finished at any time.
-        write_json(folder / STUDY_NAME, described(whole, command) | {"failed": {}, "left_out": settled.left_out})
+        write_json(folder / STUDY_NAME, described(whole, command) | {"failed": {}, "left_out": whole.left_out})
         work.work(runs, queue, progress=True)
         current = [run for run in whole.runs if work.settled(run)]
         failed = failures(current)
@@ -194,7 +179,7 @@ def run_study(
             "budget": replace(whole, runs=tuple(current)).budget,
             "runs": [run.folder.name for run in current],
             "failed": {name: each.reason for name, each in failed.items()},
-            "left_out": settled.left_out,
+            "left_out": whole.left_out,
         }
         write_json(folder / STUDY_NAME, described(whole, command) | found)
         stale = sum(run.folder.exists() for run in whole.runs) - len(current)
@@ -212,7 +197,7 @@ def write_outputs(records: Records, folder: Path, *, command: str, say: Say) -> 
 
     texts = {"table.md": to_markdown(records), "results.csv": to_csv(records), "results.json": to_json(records)}
     for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
+        write_text(folder / name, text)
     written = tuple(folder / name for name in texts)
     try:
         write_page(records, folder / "report.html", command=command)

@@ -25,7 +25,6 @@ from atwu.methods.recipe import recipe
 from atwu.methods.table import METHODS
 from atwu.modeling.device import product_speed
 from atwu.training.presets import read_preset
-from atwu.training.progress import Say
 
 MOST_RUNS = 10_000
 PUBLISHED_VALUES = "values as published"
@@ -40,6 +39,18 @@ class Plan:
     scale: Scale
     folder: Path
     runs: tuple[Run, ...] = field(repr=False)
+    asked: tuple[str, ...] = ()
+    """Labels of the lines that are to be done now; none for all."""
+    left_out: tuple[str, ...] = ()
+    """Lines, and groups of metrics, that cannot be had here, and why: a sentence each."""
+
+    @property
+    def now(self) -> Plan:
+        """The lines of it that are to be done now, with those whose scorers they start from."""
+        wanted = [run for run in self.runs if run.label in self.asked]
+        sources = [run.scorer_from for run in wanted]
+        kept = [run for run in self.runs if run in wanted or run.folder in sources]
+        return replace(self, runs=tuple(kept)) if self.asked else self
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -90,22 +101,8 @@ class Plan:
         """The run whose scorer it starts from."""
         return next((other for other in self.runs if other.folder == run.scorer_from), None)
 
-    def only(self, labels: Sequence[str]) -> Plan:
-        """The lines of these labels, with those whose scorers they start from; all lines where none is named.
-
-        Raises:
-            ValueError: there is no such line.
-        """
-        there = dict.fromkeys(variant.label for variant in self.study.at(self.scale.name).variants)
-        if unknown := [label for label in labels if label not in there]:
-            raise ValueError(f"the study has no line {unknown[0]!r}; it has {', '.join(there)}.")
-        wanted = [run for run in self.runs if run.label in labels]
-        sources = [run.scorer_from for run in wanted]
-        kept = [run for run in self.runs if run in wanted or run.folder in sources]
-        return replace(self, runs=tuple(kept)) if labels else self
-
-    def possible_with(self, benchmark: Benchmark, *, say: Say) -> Plan:
-        """Without the variants, and without the scale's metrics, that the benchmark's rows do not allow; says which and why.
+    def possible_with(self, benchmark: Benchmark) -> Plan:
+        """Without the variants, and without the scale's metrics, that the benchmark's rows do not allow.
 
         Raises:
             ValueError: the study itself asks for metrics, or for a probe, that its rows do not allow.
@@ -124,24 +121,24 @@ class Plan:
             source = self.source(run)
             if source is not None and source.label in reasons:
                 reasons[run.label] = f"takes the scorer of {source.label}, which is left out"
-        for label, reason in reasons.items():
-            say(f"{label} is left out: it {reason}")
         kept = tuple(run for run in self.runs if run.label not in reasons)
-        return replace(self, runs=kept, scale=self._measurable(benchmark, say))
+        lines = tuple(f"{label} is left out: it {reason}" for label, reason in reasons.items())
+        scale, groups = self._measurable(benchmark)
+        return replace(self, runs=kept, scale=scale, left_out=(*self.left_out, *lines, *groups))
 
-    def _measurable(self, benchmark: Benchmark, say: Say) -> Scale:
-        """The scale with the groups of metrics that the benchmark has rows for."""
+    def _measurable(self, benchmark: Benchmark) -> tuple[Scale, list[str]]:
+        """The scale with the groups of metrics that the benchmark has rows for, and why without the others."""
         given = _given_sets(benchmark, self.scale)
         if self.study.metrics is not None:
             chosen(self.study.metrics, sets=given, weights=True)
-            return self.scale
-        groups = []
+            return self.scale, []
+        groups, without = [], []
         for name in self.scale.metrics:
             try:
                 groups += chosen([name], sets=given, weights=True)
             except ValueError as error:
-                say(f"the group {name} is left out: {error}")
-        return replace(self.scale, metrics=tuple(groups))
+                without.append(f"the group {name} is left out: {error}")
+        return replace(self.scale, metrics=tuple(groups)), without
 
 
 def _given_sets(benchmark: Benchmark, scale: Scale) -> set[str]:
@@ -151,13 +148,25 @@ def _given_sets(benchmark: Benchmark, scale: Scale) -> set[str]:
     return there | ({RWKU} if benchmark.probes else set()) | ({TASKS} if scale.evaluation.get("tasks") else set())
 
 
-def plan(study: Study, scale: Scale, folder: str | Path, *, presets: str | Path | None = None) -> Plan:
-    """Decide every run; `presets` is a folder with preset files of one's own, METHOD.yaml.
+def plan(
+    study: Study, scale: Scale, folder: str | Path, *, presets: str | Path | None = None, only: Sequence[str] = ()
+) -> Plan:
+    """Decide every run, and build its settings once, before anything is spent.
+
+    Args:
+        presets: folder with preset files of one's own, METHOD.yaml.
+        only: labels of the lines that are to be done now; of the others, those that cannot run are left out.
 
     Raises:
-        ValueError: the folder of presets holds none for this study, or there would be more than `MOST_RUNS` runs.
+        ValueError: impossible settings, naming the line; there is no line of such a label; the folder of presets holds none
+            for this study, or it takes none; or there would be more than `MOST_RUNS` runs.
     """
     folder, study = Path(folder), study.at(scale.name)
+    there = [variant.label for variant in study.variants]
+    if unknown := [label for label in only if label not in there]:
+        raise ValueError(f"the study has no line {unknown[0]!r}; it has {', '.join(there)}.")
+    if presets is not None and not study.presets:
+        raise ValueError(f"the study says `presets: false`; leave --presets {presets} out, or that line of the study.")
     if presets is not None and not any(_preset_file(v, Path(presets)) for v in study.variants):
         raise ValueError(
             f"{presets} holds no preset LINE.yaml or METHOD.yaml of this study; atwu tune --study writes them."
@@ -166,31 +175,56 @@ def plan(study: Study, scale: Scale, folder: str | Path, *, presets: str | Path 
         raise ValueError(
             f"{len(study.variants)} lines times {len(study.seeds)} seeds make {count} runs; at most {MOST_RUNS}."
         )
-    runs = []
+    try:
+        EvaluateConfig(**scale.evaluation)
+    except ValueError as error:
+        raise ValueError(f"evaluation of scale {scale.name}: {error}") from None
+    for name in study.metrics or scale.metrics:
+        lookup("metrics", name, all_metrics())
+    runs, impossible = [], {}
+    asked = {*only, *(variant.scorer_from for variant in study.variants if variant.label in only)}
     for variant in study.variants:
-        preset = _preset(scale, variant, presets) if study.presets else None
-        kept = {} if preset is None else _tuned(preset, scale, variant)
-        budget = NO_TUNING if preset is None else str(preset.about.get("budget", PUBLISHED_VALUES))
-        changed = {name: variant.options[name] for name in PARTS if name in variant.options}
-        if preset is not None and not changed.items() <= preset.options.items():
-            budget = f"{budget}; tuned before a part was replaced"
-        for seed in study.seeds:
-            source = variant.scorer_from
-            runs.append(
-                Run(
-                    name=f"{variant.label}-s{seed}",
-                    method=variant.method,
-                    options=kept | dict(variant.options),
-                    seed=seed,
-                    folder=folder / "runs" / folder_name(variant.label, seed),
-                    label=variant.label,
-                    budget=budget,
-                    start=variant.start,
-                    scorer_from=None if source is None else folder / "runs" / folder_name(source, seed),
-                )
-            )
+        try:
+            found = _runs(study, scale, folder, variant, presets)
+            found[0].config(scale)  # that of other seeds differs in nothing that is checked
+        except (TypeError, ValueError) as error:
+            if not only or variant.label in asked:
+                raise ValueError(f"{variant.label}: {error}") from None
+            impossible[variant.label] = f"cannot run: {error}"
+            continue
+        runs += found
+    for variant in study.variants:
+        if variant.scorer_from in impossible:
+            impossible[variant.label] = f"takes the scorer of {variant.scorer_from}, which is left out"
+    runs = [run for run in runs if run.label not in impossible]
     runs.sort(key=lambda run: study.seeds.index(run.seed))  # every line once before any twice: a table from early on
-    return Plan(study, scale, folder, tuple(runs))
+    lines = tuple(f"{label} is left out: it {reason}" for label, reason in impossible.items())
+    return Plan(study, scale, folder, tuple(runs), tuple(only), lines)
+
+
+def _runs(study: Study, scale: Scale, folder: Path, variant: Variant, presets: str | Path | None) -> list[Run]:
+    """The runs of one line, a seed each."""
+    preset = _preset(scale, variant, presets) if study.presets else None
+    kept = {} if preset is None else _tuned(preset, scale, variant)
+    budget = NO_TUNING if preset is None else str(preset.about.get("budget", PUBLISHED_VALUES))
+    changed = {name: variant.options[name] for name in PARTS if name in variant.options}
+    if preset is not None and not changed.items() <= preset.options.items():
+        budget = f"{budget}; tuned before a part was replaced"
+    source = variant.scorer_from
+    return [
+        Run(
+            name=f"{variant.label}-s{seed}",
+            method=variant.method,
+            options=kept | dict(variant.options),
+            seed=seed,
+            folder=folder / "runs" / folder_name(variant.label, seed),
+            label=variant.label,
+            budget=budget,
+            start=variant.start,
+            scorer_from=None if source is None else folder / "runs" / folder_name(source, seed),
+        )
+        for seed in study.seeds
+    ]
 
 
 def _preset(scale: Scale, variant: Variant, folder: str | Path | None) -> Preset | None:
@@ -238,27 +272,6 @@ def _tuned(preset: Preset, scale: Scale, variant: Variant) -> dict[str, Any]:
     decided = recipe(variant.method, **parts)
     taken = set(decided.options)
     return {name: value for name, value in kept.items() if name not in searched or name in taken}
-
-
-def check_settings(plan: Plan) -> None:
-    """Build every line's settings once, before anything is spent.
-
-    Raises:
-        ValueError: naming the line.
-    """
-    try:
-        EvaluateConfig(**plan.scale.evaluation)
-    except ValueError as error:
-        raise ValueError(f"evaluation of scale {plan.scale.name}: {error}") from None
-    for name in plan.metrics:
-        lookup("metrics", name, all_metrics())
-    for run in plan.runs:
-        if run.seed != plan.study.seeds[0]:
-            continue  # differs from the first seed's in nothing that is checked here
-        try:
-            run.config(plan.scale)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{run.label}: {error}") from None
 
 
 def line_name(label: str) -> str:

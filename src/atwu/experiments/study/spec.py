@@ -12,7 +12,7 @@ from typing import Any
 from atwu._names import lookup
 from atwu._reading import blamed, read_yaml
 from atwu.experiments.published import published_table
-from atwu.experiments.scales import Scale, find_scale, scale_from
+from atwu.experiments.scales import SCALES, Scale, find_scale, scale_from
 from atwu.methods.configurations import CONFIGURATIONS
 from atwu.methods.plugins import load_plugins
 from atwu.methods.table import METHODS
@@ -71,7 +71,14 @@ class Study:
     """Scale -> seeds, where they differ from `seeds`."""
 
     def at(self, scale: str) -> Study:
-        """The study with the seeds it has at a scale."""
+        """The study with the seeds it has at a scale.
+
+        Raises:
+            ValueError: `seeds` or `published` names another scale that there is not.
+        """
+        known = dict.fromkeys([*SCALES, scale, *([] if self.scale is None else [self.scale.name]), "default"])
+        for name in (*self.scale_seeds, *self.published):
+            lookup("scale in seeds or published", name, known)
         return replace(self, seeds=self.scale_seeds.get(scale, self.seeds), scale_seeds={})
 
     def with_seeds(self, count: int) -> Study:
@@ -248,10 +255,10 @@ def _variant(entry: Any) -> Variant:
     method = str(entry["method"])
     lookup("method", method, METHODS)
     options = {name: value for name, value in entry.items() if name not in _OWN_KEYS}
-    start = entry.get("start")
+    label, start = entry.get("label"), entry.get("start")
     if start not in (None, _STARTS):
         raise ValueError(f"start is {_STARTS}, or left out for the starting model, got {start!r:.60}.")
-    return Variant(str(entry.get("label", "")), method, options, entry.get("scorer_from"), start)
+    return Variant("" if label is None else str(label), method, options, entry.get("scorer_from"), start)
 
 
 def _told_apart(lines: list[Variant]) -> list[Variant]:

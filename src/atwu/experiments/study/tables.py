@@ -19,7 +19,9 @@ from atwu.report.values import MISSING
 
 def library_table() -> Table:
     """The built-in studies."""
-    table = Table("study", "what it asks", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    for name in ("study", "what it asks"):
+        table.add_column(name, overflow="fold")
     for name, title in library().items():
         table.add_row(name, title)
     return table
@@ -27,10 +29,11 @@ def library_table() -> Table:
 
 def scales_table() -> Table:
     """The scales they run at."""
-    table = Table("scale", "benchmark", "starting model", "about", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    for name in ("scale", "benchmark", "starting model", "about"):
+        table.add_column(name, overflow="fold")
     for scale in SCALES.values():
-        model = scale.target if isinstance(scale.target, str) else f"trained here ({scale.target.shape})"
-        table.add_row(scale.name, str(scale.benchmark), model, scale.about)
+        table.add_row(scale.name, str(scale.benchmark), str(scale.target), scale.about)
     return table
 
 

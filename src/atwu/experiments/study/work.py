@@ -20,7 +20,7 @@ from atwu._files import file_digest, write_json
 from atwu._manifest import MANIFEST_NAME, RECORD_NAME
 from atwu._progress import bar_of
 from atwu._reading import read_json
-from atwu.errors import BudgetReached, NonFiniteLossError
+from atwu.errors import BudgetReached, NonFiniteLossError, WorkerError
 from atwu.evaluation.auroc import SampleAuroc
 from atwu.evaluation.linear_probe import SCHEMA_NAME as PROBE_SCHEMA
 from atwu.evaluation.linear_probe import ProbeResult, annotated_rows, probe
@@ -71,6 +71,7 @@ class Work:
     ) -> None:
         self.plan, self._setup, self._overwrite, self._say = plan, setup, overwrite, say
         self._jobs = Jobs(plan.folder)
+        self._probed = plan.folder / REFERENCES / ORIGINAL / PROBE_NAME
         self._place = {"judge": dict(judge_name or {"name": "offline"}), "device": device}
         self._decided: dict[str, dict[str, Any]] = {}
         self._known: dict[bool, dict[str, Any]] = {}
@@ -125,13 +126,13 @@ class Work:
                 )
 
     def work(self, runs: Sequence[Run], queue: Queue, *, progress: bool = False) -> None:
-        """Do those runs that are not finished.
+        """Do those runs that are not finished, and the probe that a study asks for.
 
         A run that starts from another run's scorer waits for it. A run that fails is recorded and left out; when the judge's
         limit is reached, no further run is begun.
         """
         waiting = {run.name: run for run in runs if not self.settled(run) or killed_behind_its_result(run)}
-        if not waiting:
+        if not waiting and (not self.plan.study.probe or self._probed.is_file()):
             return
         references = self._references(queue)
         if self.plan.study.probe:
@@ -148,9 +149,10 @@ class Work:
                 begun[run.name] = waiting.pop(run.name)
                 self._jobs.begin(run.folder, self.job(run))
                 if source is None or source.finished:
-                    given = (self._setup, run, references)
-                    return run.name, Task(execute, given, run.folder, run.scorer_from, self._setup.needs)
-                finish(run.name, Done(error=ValueError(f"{source.name}, whose scorer it starts from, failed.")))
+                    given, needs = (self._setup, run, references), self._setup.needs(run.options)
+                    return run.name, Task(execute, given, run.folder, run.scorer_from, needs)
+                kind = ValueError if failures([source])[source.name].final else WorkerError  # final as that one's is
+                finish(run.name, Done(error=kind(f"{source.name}, whose scorer it starts from, failed.")))
             return None
 
         def finish(name: str, done: Done) -> None:
@@ -186,11 +188,10 @@ class Work:
 
     def _probe(self, queue: Queue) -> None:
         """What a linear probe finds in the starting model's states, into the folder of its result."""
-        file = self.plan.folder / REFERENCES / ORIGINAL / PROBE_NAME
-        if not file.is_file():
+        if not self._probed.is_file():
             self._say("probing the original model")
-            queue.submit(PROBE_NAME, Task(probe_original, (self._setup,), needs=self._setup.needs))
-            write_json(file, {"schema": PROBE_SCHEMA, "results": queue.result()[1].get()})
+            queue.submit(PROBE_NAME, Task(probe_original, (self._setup,), needs=self._setup.needs()))
+            write_json(self._probed, {"schema": PROBE_SCHEMA, "results": queue.result()[1].get()})
 
     def _failed(self, run: Run, error: Exception) -> None:
         """Record what went wrong, so that the others go on."""

@@ -83,8 +83,8 @@ def run_search(
     if objective.needs_original:
         file = trials_folder(search, Path(folder)) / f"original-{short_hash(what)[:12]}.json"
         references[ORIGINAL] = reference_of(queue, setup, ORIGINAL, {}, file)
-    trial = RunTrial(search, setup, references)
-    return run_trials(search, trial, queue, folder=folder, what=what, needs=setup.needs, progress=progress, say=say)
+    trial, needs = RunTrial(search, setup, references), setup.needs(search.options)
+    return run_trials(search, trial, queue, folder=folder, what=what, needs=needs, progress=progress, say=say)
 
 
 def definition(search: Search, models: Models | None = None) -> dict[str, Any]:

@@ -88,9 +88,9 @@ def _fill(
             bar.set_postfix_str(f"best {search.objective} {found.best.value:.3f}", refresh=False)
         bar.update(len(found.trials) - bar.n)
 
-    def begin() -> tuple[int, Task] | None:
+    def begin() -> tuple[str, Task] | None:
         first = next((place for place in range(search.trials) if place not in known), search.trials)
-        place = next(place for place in range(first, search.trials + 1) if place not in points)
+        place = next((place for place in range(first, search.trials) if place not in points), search.trials)
         if place >= min(first + slots, search.trials):
             return None
         before = [points[number] for number in range(place)]
@@ -102,14 +102,14 @@ def _fill(
         if own.exists() and jobs.known(own) is None:
             raise FileExistsError(f"{own} exists and is not a trial of atwu; choose another output.")
         jobs.begin(own, {"search": short_hash(what), "point": point})
-        return place, dataclasses.replace(task, args=(*task.args, place, point), folder=own)
+        return f"{search.label}, trial {place}", dataclasses.replace(task, args=(*task.args, place, point), folder=own)
 
-    def finish(place: int, done: Done) -> None:
+    def finish(key: str, done: Done) -> None:
         trial = done.get()
-        if place in _finished(study):
+        if trial.number in _finished(study):
             raise ValueError(f"another command is at work on {search.label} in the same storage; wait for it.")
         study.add_trial(optuna_trial(search.space or {}, trial.point, trial))
-        known[place] = trial
+        known[trial.number] = trial
         show()
 
     show()

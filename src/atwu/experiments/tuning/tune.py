@@ -161,6 +161,8 @@ def decide(
         here = find_scale(first)
     there = find_scale(transfer_to) if transfer_to else here
     if written is not None:
+        if own := [(line.label, name) for line in written.variants for name in options if name in line.options]:
+            raise ValueError("{0!r} sets {1} itself; leave --set {1} out, or {1} out of the line.".format(*own[0]))
         lines = [replace(line, options={**options, **line.options}) for line in written.variants]
         if tied := [line.label for line in lines if line.scorer_from or line.start]:
             raise ValueError(

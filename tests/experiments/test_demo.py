@@ -1,0 +1,47 @@
+"""What the demonstration may replace; it is run as a whole in `tests/cli/test_commands.py`."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from atwu.experiments import demo
+
+
+class MeasuringError(Exception):
+    """Ends a demonstration behind its last model."""
+
+
+@pytest.fixture
+def unlearned(monkeypatch):
+    """Unlearning and models replaced: which folders were written to."""
+    done = []
+
+    def unlearn(*given, output, overwrite, **options):
+        assert overwrite or not output.exists()
+        output.mkdir(parents=True, exist_ok=True)
+        done.append(output.name)
+
+    def opened(folder):
+        raise MeasuringError
+
+    benchmark = SimpleNamespace(forget_source="forget.jsonl", retain_source="retain.jsonl")
+    models = SimpleNamespace(target="target", retain_only="retain-only", benchmark=benchmark)
+    monkeypatch.setattr(demo, "run_unlearn", unlearn)
+    monkeypatch.setattr(demo, "_open", opened)
+    monkeypatch.setattr(demo, "prepare_models", lambda scale, **options: models)
+    return done
+
+
+def test_a_demo_replaces_its_own_models_and_nobody_elses(tmp_path, unlearned):
+    for seed in (0, 0, 1):
+        with pytest.raises(MeasuringError):
+            demo.demonstrate("tiny", tmp_path / "demo", seed=seed, say=str)
+    assert unlearned == [*demo.METHODS] * 3
+    (tmp_path / "runs" / "atwu").mkdir(parents=True)
+    (tmp_path / "runs" / "atwu" / "run.json").write_text("a finished run")
+    with pytest.raises(FileExistsError, match="runs/atwu exists and is no demo's; choose another --output"):
+        demo.demonstrate("tiny", tmp_path / "runs", seed=0, say=str)
+    assert len(unlearned) == 9
+    assert [path.name for path in (tmp_path / "runs").rglob("*")] == ["atwu", "run.json"]
