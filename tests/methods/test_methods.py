@@ -313,6 +313,36 @@ def test_plain_functions_are_parts(tables, tiny_llama, batch, tmp_path):
         recipe("grad_diff", weighting=lambda hidden: hidden)
 
 
+def made_with(value):
+    return lambda mask: mask * value
+
+
+def made_with_default(value):
+    def capped(mask, *, cap=value):
+        return mask * cap
+
+    return capped
+
+
+ONE, TWO = (lambda mask: mask * 1.0), (lambda mask: mask * 2.0)
+
+
+@pytest.mark.parametrize("function", [made_with(1.0), [].append, torch.exp, ONE, TWO])
+def test_functions_that_their_source_does_not_tell_apart_are_refused(function, tables):
+    with pytest.raises(ValueError, match="with def"):
+        recipe("grad_diff", weighting=function)
+    with pytest.raises(ValueError, match="with def"):
+        recipe("grad_diff", forget_loss=function)
+
+
+@pytest.mark.parametrize("kind", ["weighting", "forget_loss"])
+def test_a_function_is_never_taken_for_one_of_the_same_source(kind, tables):
+    for _ in range(2):  # as in a notebook, whose cells are run again
+        assert recipe("grad_diff", **{kind: made_with_default(1.0)}).values["cap"] == 1.0
+    with pytest.raises(ValueError, match=r"before with the defaults \{'cap': 1.0\} and now has \{'cap': 5.0\}"):
+        recipe("grad_diff", **{kind: made_with_default(5.0)})
+
+
 class Unhelpful(Weighting):
     formula = "1"
     beta: bool = number(0, help="another thing elsewhere")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from atwu._names import lookup
 from atwu.methods.configurations import CONFIGURATIONS
-from atwu.methods.functions import forget_loss_of, name_of, weighting_of
+from atwu.methods.functions import check_same, forget_loss_of, name_of, weighting_of
 from atwu.methods.options import Option, options_of
 from atwu.methods.part import NEEDS, FixedWeighting, ForgetLoss, Part, RetainLoss, TermWeights, Weighting
 from atwu.methods.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, part_options
@@ -152,9 +152,9 @@ def named_part(kind: Literal["weighting", "forget loss"], part: str | Callable[.
         return part
     name = name_of(part)
     if kind == "weighting":
-        WEIGHTINGS.setdefault(name, weighting_of(part))
+        check_same(WEIGHTINGS.setdefault(name, weighting_of(part)), part)
     else:
-        FORGET_LOSSES.setdefault(name, forget_loss_of(part))
+        check_same(FORGET_LOSSES.setdefault(name, forget_loss_of(part)), part)
     return name
 
 
