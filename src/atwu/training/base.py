@@ -8,6 +8,8 @@ a loss that is not finite stops the run.
 from __future__ import annotations
 
 import datetime
+import functools
+import json
 import shutil
 import signal
 import time
@@ -23,7 +25,7 @@ from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.trainer_callback import TrainerCallback
 
 from atwu._disk import room
-from atwu._files import plain_modes
+from atwu._files import plain_modes, write_json
 from atwu._interrupts import Held, end, held_back
 from atwu._manifest import write_manifest
 from atwu.data.pairing import EpochSampler
@@ -34,8 +36,9 @@ from atwu.modeling.device import emulates_bfloat16
 from atwu.training.checkpoints import STAGING, check_whole, drop_damaged, last_checkpoint, publish, step_of
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.model import LoadedModel, as_given
+from atwu.training.output import KEY_NAME, differences
 from atwu.training.progress import ProgressLine, Say, log_text, logged
-from atwu.training.record import Timing, push, run_record, save_result, write_about
+from atwu.training.record import Timing, push, run_key, run_record, save_result, write_about
 from atwu.training.rows import RowSet
 from atwu.training.sharding import gathered, repeats, shard_here
 
@@ -114,7 +117,7 @@ class TokenTrainer(Trainer):
                 if all there are damaged.
 
         Raises:
-            ValueError: the checkpoint is damaged, or there is none.
+            ValueError: the checkpoint is damaged, there is none, or the newest one is another run's.
         """
         self.timing, clock = Timing(datetime.datetime.now(datetime.UTC)), time.perf_counter()
         checkpoint = self._whole(resume_from_checkpoint)
@@ -155,7 +158,21 @@ class TokenTrainer(Trainer):
         if self.args.should_save:
             drop_damaged(run)
         self.accelerator.wait_for_everyone()
-        return last_checkpoint(run)
+        if (last := last_checkpoint(run)) is None:
+            return None
+        named = Path(last) / KEY_NAME
+        key: dict[str, Any] = json.loads(named.read_text(encoding="utf-8")) if named.exists() else {}
+        if key != self.key:
+            raise ValueError(
+                f"{last} is of another run, which differs in {differences(key, self.key)}; give this one an output_dir of "
+                "its own, or resume from a checkpoint by its name."
+            )
+        return last
+
+    @functools.cached_property
+    def key(self) -> dict[str, Any]:
+        """What tells this run from others."""
+        return run_key(self)
 
     def _prepare_run(self) -> None:
         """Called before the first step."""
@@ -337,6 +354,7 @@ class TokenTrainer(Trainer):
         if self.args.should_save:
             made = staging / f"checkpoint-{self.state.global_step}"
             plain_modes(*made.rglob("*.safetensors"))
+            write_json(made / KEY_NAME, self.key)
             publish(made, run, keep=self.args.save_total_limit)
         if self.ending and self._held is not None:
             self.accelerator.wait_for_everyone()
