@@ -14,7 +14,7 @@ from atwu.data import spool
 from atwu.data.spool import Spool
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.training.rows import unlearning_rows
-from atwu.training.run import ModelSource, unlearn_trainer
+from atwu.training.run import ModelSource, run_unlearn, unlearn_trainer
 from tests.training.conftest import make_rows, make_trainer, weights
 
 
@@ -104,6 +104,34 @@ def test_dropped_last_batches_find_every_reference(model_folder, tmp_path):
     )
     trainer.train()
     assert trainer.state.global_step == 12
+
+
+@pytest.mark.parametrize(("rows", "options"), [(6, {"max_steps": 2}), (20, {"gradient_accumulation_steps": 4})])
+def test_rows_that_are_less_than_a_step_are_one_step_where_part_steps_are_left_out(
+    rows, options, model_folder, tmp_path
+):
+    settings = {"method": "grad_diff", "forget": rows, "per_device_train_batch_size": 8} | options
+    trained = []
+    for drop in (True, False):
+        trainer = make_trainer(model_folder, tmp_path, dataloader_drop_last=drop, **settings)
+        trainer.train()
+        assert trainer.state.global_step == 2
+        trained.append(weights(trainer))
+    assert torch.equal(*trained)
+
+
+def test_a_run_that_took_no_step_leaves_no_result(model_folder, data_files, tmp_path, monkeypatch):
+    monkeypatch.setattr(UnlearnConfig, "rows_per_epoch", lambda config, rows: 0)
+    config = UnlearnConfig(method="grad_ascent", max_steps=5, use_cpu=True, disable_tqdm=True, save_strategy="no")
+    with pytest.raises(ValueError, match="no step was taken, so the model is the starting model still"):
+        run_unlearn(
+            ModelSource(model=str(model_folder)),
+            config,
+            forget=str(data_files[0]),
+            retain=None,
+            output=tmp_path / "run",
+        )
+    assert not (tmp_path / "run").exists()
 
 
 def test_words_of_a_list_label_rows_that_have_no_spans(model_folder, tmp_path):

@@ -184,6 +184,14 @@ class TokenTrainer(Trainer):
         rows: Any = self.train_dataset if train_dataset is None else train_dataset
         return EpochSampler(len(rows), seed=seed, taken=self.args.rows_per_epoch(len(rows)))
 
+    def get_train_dataloader(self) -> Any:
+        """Which rows an epoch leaves out is the sampler's affair alone; the Trainer's loader would leave out others too."""
+        asked, self.args.dataloader_drop_last = self.args.dataloader_drop_last, False
+        try:
+            return super().get_train_dataloader()
+        finally:
+            self.args.dataloader_drop_last = asked
+
     def _count(self, batches: Sequence[Any]) -> dict[str, float]:
         """Counts of one process's micro-batches, by field of `Denominators`."""
         raise NotImplementedError

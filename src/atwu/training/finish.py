@@ -56,6 +56,7 @@ def train_into(
     Raises:
         FileExistsError: another run was left unfinished in the folder, or one is going on.
         DiskFullError: the checkpoints are whole.
+        ValueError: no step was taken.
         NonFiniteLossError: see the message; the last checkpoint is kept.
     """
     config = trainer.args
@@ -65,6 +66,8 @@ def train_into(
             folder.begin(trainer.key | {"inputs": inputs})
         config.distributed_state.wait_for_everyone()
         trainer.train(resume_from_checkpoint=last_checkpoint(folder.work) is not None)
+        if trainer.state.global_step == 0:
+            raise ValueError("no step was taken, so the model is the starting model still; nothing was published.")
         finished = FinishedRun(
             folder.path, trainer.timing.seconds, trainer.state.global_step, resumed_from=trainer.timing.resumed_from
         )
