@@ -350,6 +350,8 @@ class TokenTrainer(Trainer):
             shutil.rmtree(staging, ignore_errors=True)
         self.accelerator.wait_for_everyone()
         self._saving_to = str(staging)
+        # The Trainer would look for its best checkpoint where this one is written, from which it is moved.
+        best, self.state.best_global_step = self.state.best_global_step, None
         try:
             with room(run):
                 super()._save_checkpoint(model, trial)
@@ -358,6 +360,7 @@ class TokenTrainer(Trainer):
             raise
         finally:
             self._saving_to = None
+            self.state.best_global_step = best
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
             made = staging / f"checkpoint-{self.state.global_step}"
