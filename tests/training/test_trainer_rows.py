@@ -204,12 +204,18 @@ def test_a_lora_config_is_taken_or_refused_by_name(model_folder, data_files, tmp
     from peft import LoraConfig
 
     def trainer(peft_config: object, **options: object) -> UnlearnTrainer:
-        config = UnlearnConfig(method="wga", output_dir=str(tmp_path), use_cpu=True, **options)
+        config = UnlearnConfig(**{"method": "wga", "output_dir": str(tmp_path), "use_cpu": True} | options)
         rows = {"forget_dataset": str(data_files[0]), "retain_dataset": str(data_files[1])}
-        return UnlearnTrainer(str(model_folder), config, peft_config=peft_config, **rows)
+        made = UnlearnTrainer(str(model_folder), config, peft_config=peft_config, **rows)
+        assert config.lora_r == 0
+        return made
 
     adapted = trainer(LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"])).loaded
     assert (adapted.lora.r, adapted.lora.alpha, set(adapted.lora.targets)) == (4, 8, {"q_proj", "v_proj"})
+    with pytest.raises(ValueError, match=r"must be a list of names here, got the pattern '\.\*q_proj'"):
+        trainer(LoraConfig(r=4, target_modules=".*q_proj"))
+    with pytest.raises(ValueError, match="leaves no use for adapters on q_proj"):
+        trainer(LoraConfig(target_modules=["q_proj"]), method="rmu")
     with pytest.raises(ValueError, match="peft_config sets use_rslora, which adapters here do not have"):
         trainer(LoraConfig(r=4, use_rslora=True))
     with pytest.raises(ValueError, match="must be a LoraConfig, got dict"):

@@ -27,7 +27,7 @@ from atwu.modeling.reference import Wanted
 from atwu.modeling.single_pass import unwrap
 from atwu.training.base import TokenTrainer
 from atwu.training.config import UnlearnConfig
-from atwu.training.model import LoadedModel, ModelSource, checked_tokenizer, load_to_train, take_lora, trained_layers
+from atwu.training.model import LoadedModel, ModelSource, checked_tokenizer, load_to_train, trained_layers, with_lora
 from atwu.training.prepare import LookUps, fixed_tables, prior_offsets, starting_scorer, text_table
 from atwu.training.progress import Say, logged
 from atwu.training.references import StartingModel, prepare_references, reference_folder
@@ -79,7 +79,7 @@ class MethodTrainer(TokenTrainer):
     ) -> None:
         args = _checked(args, forget_dataset, kwargs)
         if peft_config is not None:
-            take_lora(args, peft_config)
+            args = with_lora(args, peft_config)
         self.recipe = args.recipe()
         for part in self.recipe.parts:
             part.check()
