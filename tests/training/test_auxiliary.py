@@ -6,10 +6,14 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from huggingface_hub import constants
+
 from atwu import UnlearnConfig
+from atwu.methods.recipe import recipe
 from atwu.modeling.load import load_tokenizer
 from atwu.training.auxiliary import auxiliary_models
 from atwu.training.model import ModelSource
+from atwu.training.prepare import read_besides
 from atwu.training.rows import unlearning_rows
 from tests.damage import damage, disk
 
@@ -47,6 +51,26 @@ def test_a_damaged_auxiliary_model_is_named_and_trained_again(model_folder, data
         f"warning: {weights.parent} is damaged (model.safetensors is not what was written); it is made again",
         f"warning: {weights.parent} is damaged (run.json is missing); it is made again",
     ]
+
+
+def test_auxiliary_models_tell_runs_apart_by_weights_or_by_name_and_commit(model_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+
+    def digest(name: str) -> str:
+        found = read_besides(recipe("su_llm", auxiliary_forget=name, auxiliary_retain=str(model_folder)))
+        return found["auxiliary_forget"]
+
+    published = tmp_path / "models--owner--mask"
+    for commit in ("a" * 40, "b" * 40):
+        shutil.copytree(model_folder, published / "snapshots" / commit)
+        (published / "refs").mkdir(exist_ok=True)
+        (published / "refs" / "main").write_text(commit)
+        assert digest("owner/mask") == f"owner/mask@{commit}"
+    copied = shutil.copytree(model_folder, tmp_path / "copied")
+    assert digest(str(copied)) == digest(str(model_folder))
+    (copied / "model.safetensors").write_bytes(b"other")
+    assert digest(str(copied)) != digest(str(model_folder))
 
 
 def test_where_the_cache_is_read_only_it_is_trained_for_this_process(model_folder, data_files, tmp_path, caplog):

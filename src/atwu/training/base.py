@@ -169,6 +169,10 @@ class TokenTrainer(Trainer):
             )
         return last
 
+    def inputs(self) -> dict[str, str]:
+        """Digests of what the run reads besides model and rows."""
+        return {}
+
     @functools.cached_property
     def key(self) -> dict[str, Any]:
         """What tells this run from others."""

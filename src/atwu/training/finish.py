@@ -43,15 +43,12 @@ def train_into(
     folder: OutputFolder,
     trainer: TokenTrainer,
     settings: Mapping[str, Any],
-    *,
-    inputs: Mapping[str, str],
 ) -> FinishedRun:
     """Train from the start or the last checkpoint of the same run, and publish the finished folder.
 
     Args:
         trainer: before its first step; it started from a `ModelSource` and logs to `folder.log`.
         settings: as `work_in` gave them.
-        inputs: digests of what the run reads besides model and rows.
 
     Raises:
         FileExistsError: another run was left unfinished in the folder, or one is going on.
@@ -63,7 +60,7 @@ def train_into(
     first = config.process_index == 0
     with room(folder.work):
         if first:
-            folder.begin(trainer.key | {"inputs": inputs})
+            folder.begin(trainer.key)
         config.distributed_state.wait_for_everyone()
         trainer.train(resume_from_checkpoint=last_checkpoint(folder.work) is not None)
         if trainer.state.global_step == 0:

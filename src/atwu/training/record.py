@@ -71,6 +71,7 @@ def run_key(trainer: TokenTrainer) -> dict[str, Any]:
         "model": trainer.loaded.fingerprint,
         "tokenizer": None if plain is None else hashlib.sha256(plain.encode()).hexdigest(),
         "data": {name: each.fingerprint for name, each in trainer.sets.items()},
+        "inputs": trainer.inputs(),
         "config": {
             name: value for name, value in config.as_plain().items() if name not in NOT_RESULT | _PARTS_OF_A_STEP
         },

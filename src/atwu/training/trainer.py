@@ -28,7 +28,7 @@ from atwu.modeling.single_pass import unwrap
 from atwu.training.base import TokenTrainer
 from atwu.training.config import UnlearnConfig
 from atwu.training.model import LoadedModel, ModelSource, checked_tokenizer, load_to_train, trained_layers, with_lora
-from atwu.training.prepare import LookUps, fixed_tables, prior_offsets, starting_scorer, text_table
+from atwu.training.prepare import LookUps, fixed_tables, prior_offsets, read_besides, starting_scorer, text_table
 from atwu.training.progress import Say, logged
 from atwu.training.references import StartingModel, prepare_references, reference_folder
 from atwu.training.rows import Rows, UnlearningRows, planned_epochs, unlearning_rows, warn_of
@@ -125,6 +125,10 @@ class MethodTrainer(TokenTrainer):
     def recorded(self) -> dict[str, Any]:
         """The method and its parts."""
         return {"method": self.recipe.name, "recipe": self.recipe.as_plain()}
+
+    def inputs(self) -> dict[str, str]:
+        """Digests of its scorer and auxiliary models, and of its method."""
+        return read_besides(self.recipe)
 
     # Before the first step
 
