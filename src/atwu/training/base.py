@@ -209,7 +209,9 @@ class TokenTrainer(Trainer):
         if self.args.world_size > 1 and counts:
             summed = self._sum_over_processes(torch.tensor(list(counts.values()), dtype=torch.float64, device=device))
             counts = dict(zip(counts, summed.tolist(), strict=True))
-        return batches, Denominators(**{name: max(count, 1.0) for name, count in counts.items()})
+        # Without any labelled row there is no agreement to log; all else is divided by at least 1.
+        least = {name: 0.0 if name == "labelled_rows" else 1.0 for name in counts}
+        return batches, Denominators(**{name: max(count, least[name]) for name, count in counts.items()})
 
     def _sum_over_processes(self, tensor: Tensor) -> Tensor:
         reduced: Tensor = self.accelerator.reduce(tensor, "sum") if self.args.world_size > 1 else tensor
