@@ -6,7 +6,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+import torch
 from huggingface_hub import constants
+from safetensors.torch import load_file
 
 from atwu import UnlearnConfig
 from atwu.methods.recipe import recipe
@@ -18,13 +21,14 @@ from atwu.training.rows import unlearning_rows
 from tests.damage import damage, disk
 
 
-def made_in(cache: Path, model_folder: Path, data_files: tuple[Path, Path], said: list[str]) -> Path:
+def made_in(cache: Path, model_folder: Path, data_files: tuple[Path, Path], said: list[str], **options: object) -> Path:
     config = UnlearnConfig(
         method="su_llm",
         auxiliary_retain=str(model_folder),
         cache_dir=str(cache),
         use_cpu=True,
         disable_tqdm=True,
+        **options,
     )
     forget, retain = map(str, data_files)
     rows = unlearning_rows(forget, retain, config, tokenizer=load_tokenizer(str(model_folder)))
@@ -51,6 +55,16 @@ def test_a_damaged_auxiliary_model_is_named_and_trained_again(model_folder, data
         f"warning: {weights.parent} is damaged (model.safetensors is not what was written); it is made again",
         f"warning: {weights.parent} is damaged (run.json is missing); it is made again",
     ]
+
+
+def test_they_are_trained_with_the_adapters_of_the_run_or_refused(model_folder, data_files, tmp_path):
+    folder = made_in(tmp_path, model_folder, data_files, [], lora_r=2, lora_targets="q_proj", learning_rate=1e-2)
+    before, after = (load_file(place / "model.safetensors") for place in (model_folder, folder))
+    assert {name.rpartition(".self_attn.")[2] for name in before if not torch.equal(before[name], after[name])} == {
+        "q_proj.weight"
+    }
+    with pytest.raises(ValueError, match=r"quantize='4bit' does not go for auxiliary models.* give auxiliary_forget"):
+        made_in(tmp_path, model_folder, data_files, [], lora_r=2, quantize="4bit")
 
 
 def test_auxiliary_models_tell_runs_apart_by_weights_or_by_name_and_commit(model_folder, tmp_path, monkeypatch):
