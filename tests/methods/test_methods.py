@@ -112,13 +112,14 @@ def test_published_searches():
     }
     assert linear == {
         *((name, key) for name in ("simnpo", "atwu_simnpo") for key in ("beta", "delta")),
-        *((name, "beta") for name in ("atwu", "atwu_satga", "gt_satga")),
+        *((name, "beta") for name in ("atwu", "atwu_satga")),
         ("satimp", "beta1"),
         ("rmu", "layer"),
     }
     assert recipe("fundial").options["beta"].search == Range(1.0, 30.0)
     assert recipe("npo").options["beta"].search == recipe("atwu_npo").options["beta"].search == Range(0.05, 0.2)
-    assert METHODS["gt_satga"].search == {"beta": recipe("atwu").options["beta"].search}
+    assert METHODS["atwu_satga"].search == {"beta": recipe("atwu").options["beta"].search}
+    assert METHODS["gt_satga"].search == {"beta": Range(0.1, 10.0)}
     assert {name: row.first for name, row in METHODS.items() if row.first} == {
         "grad_diff": {"forget_weight": 0.5, "retain_weight": 1.0},
         "dpo": {"beta": 0.4},
@@ -156,6 +157,12 @@ def test_any_weighting_goes_under_any_loss_that_can_use_it():
             taken = [option for part in (weighter, loss) for option in options_of(part) if option.number]
             wanted = {option.name for option in taken if weighting == "scorer" or not option.learned}
             assert set(decided.values) == {"forget_weight", "retain_weight"} | wanted
+
+
+def test_methods_of_other_parts_have_other_names():
+    assert recipe("grad_diff", retain_loss="kl").name == "uniform x ga x kl"
+    assert recipe("grad_diff", retain_loss="js").name == "uniform x ga x js"
+    assert recipe("grad_diff", weighting="entropy").name == "entropy x ga"
 
 
 def test_given_numbers_win_over_published_ones():
@@ -220,6 +227,11 @@ def test_the_layer_of_a_small_model_is_its_last_unless_it_was_asked_for():
             "'masked_ga' averages over a fixed selection of tokens; weighting 'scorer' has none",
         ),
         ({"method": "fundial", "weighting": "nouns*importance"}, "weighting 'nouns.importance' has none"),
+        (
+            {"method": "jensun", "weighting": "labels", "configuration": "authors"},
+            "'labels x js_refusal x js' with legacy=True counts every position",
+        ),
+        ({"method": "rmu", "layer": 4.7}, "layer must be a whole number, got 4.7"),
         (
             {"method": "wga", "forget_loss": "refusal"},
             "'refusal' learns another answer, whose tokens 'saturation' does not weigh",

@@ -202,8 +202,8 @@ def recipe(
     start = {**lookup("configuration", configuration, CONFIGURATIONS), **row.defaults, **given}
     values = {name: value for name, value in start.items() if name in taken}
     changed = parts != (row.weighting, row.forget_loss, row.retain_loss)
-    return Recipe(
-        " x ".join(parts[:2]) if changed else method,
+    made = Recipe(
+        " x ".join(parts[: 2 if parts[2] == "nll" else 3]) if changed else method,
         *parts,
         factors=_make(TermWeights, values),
         weighters=tuple(_make(weighter, values) for weighter in weighters),
@@ -211,6 +211,12 @@ def recipe(
         retainer=None if retainer is None else _make(retainer, values),
         given=frozenset(given) & frozenset(taken),
     )
+    if made.everywhere and "labels" in made.needs:
+        raise ValueError(
+            f"{made.name!r} with legacy=True counts every position, and forget_spans are known of answers alone; set "
+            "legacy=False, or leave the labels out."
+        )
+    return made
 
 
 def _taken(parts: Iterable[Part | type[Part]], *, learned: bool, retained: bool) -> dict[str, list[Option]]:
