@@ -118,22 +118,16 @@ def test_logged_parts_do_not_depend_on_logging_steps_or_a_resume(model_folder, t
 
 
 def test_the_hub_token_is_never_written(model_folder, tmp_path, monkeypatch):
-    tokens = []
+    pickled = []
     original = torch.save
-
-    def spy(value, *rest, **more):
-        if isinstance(value, UnlearnConfig):
-            tokens.append(value.hub_token)
-        return original(value, *rest, **more)
-
-    monkeypatch.setattr(torch, "save", spy)
+    monkeypatch.setattr(
+        torch, "save", lambda value, *rest, **more: pickled.append(value) or original(value, *rest, **more)
+    )
     trainer = make_trainer(
         model_folder, tmp_path, method="grad_diff", save_strategy="steps", save_steps=6, hub_token="hf_secret"
     )
     trainer.train()
-    assert tokens  # transformers still pickles its arguments for a moment
-    assert set(tokens) == {None}
-    assert trainer.args.hub_token == "hf_secret"
+    assert not any(isinstance(value, UnlearnConfig) for value in pickled)
     for file in (path for path in tmp_path.rglob("*") if path.is_file()):
         assert b"hf_secret" not in file.read_bytes(), file
 

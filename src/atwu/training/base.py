@@ -280,10 +280,10 @@ class TokenTrainer(Trainer):
         Raises:
             ValueError: adapters that cannot be merged; set `save_adapter`.
         """
-        if _internal_call:
-            self._save_weights(output_dir)
-            return
         folder = Path(output_dir or str(self.args.output_dir))
+        if _internal_call:  # of a checkpoint; a sharded one has the weights where it has the optimizer's state
+            self.write_weights(None if self.sharded else self.model, folder)
+            return
         self._write_result(folder)
         if self.args.push_to_hub and self.is_world_process_zero():
             push(folder, self.args)
@@ -314,20 +314,14 @@ class TokenTrainer(Trainer):
             write_about(folder, record, log_text(self.state))
             write_manifest(folder)
 
-    def _save_weights(self, folder: str | None) -> None:
-        # transformers pickles its arguments beside the weights; nothing reads that file, and it would hold the token.
-        token, self.args.hub_token = self.args.hub_token, None
-        try:
-            if not self.sharded:
-                super().save_model(folder, _internal_call=True)
-            elif self._saving_to is None:
-                self._save(folder, state_dict=gathered(self.accelerator, self.model))
-            else:  # a checkpoint has the weights where it has the optimizer's state
-                Path(str(folder)).mkdir(parents=True, exist_ok=True)
-        finally:
-            self.args.hub_token = token
-        if self.args.should_save:
-            Path(folder or str(self.args.output_dir), "training_args.bin").unlink(missing_ok=True)
+    def write_weights(self, model: Any, folder: Path) -> None:
+        """Write a model (None: not even that) and what belongs to it; every process calls this, a sharded model is gathered."""
+        weights = gathered(self.accelerator, self.model) if self.sharded and model is not None else None
+        folder.mkdir(parents=True, exist_ok=True)
+        if model is not None and self.args.should_save:
+            model.save_pretrained(folder, state_dict=weights)
+            if self.processing_class is not None:
+                self.processing_class.save_pretrained(folder)
 
     # Checkpoints
 

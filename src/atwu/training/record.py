@@ -145,14 +145,8 @@ def save_result(trainer: TokenTrainer, folder: Path, *, use_up: bool) -> str:
     config, sharded = trainer.args, trainer.sharded
     own = trainer.accelerator.unwrap_model(trainer.model)
     merge = adapters_of(own) is not None and not config.save_adapter
-    model = own
-    if merge and not sharded:
-        trainer.model = model = merged(own if use_up else copy.deepcopy(own))
-    try:
-        trainer.save_model(str(folder), _internal_call=True)
-    finally:
-        if not use_up:
-            trainer.model = own
+    model = merged(own if use_up else copy.deepcopy(own)) if merge and not sharded else own
+    trainer.write_weights(model, folder)
     trainer.accelerator.wait_for_everyone()
     if config.process_index != 0:
         return ""

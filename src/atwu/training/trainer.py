@@ -297,10 +297,11 @@ class MethodTrainer(TokenTrainer):
         if self.scorer is not None:
             yield from self.scorer.parameters()
 
-    def _save_weights(self, folder: str | None) -> None:
-        super()._save_weights(folder)
+    def write_weights(self, model: Any, folder: Path) -> None:
+        """Also the scorer's."""
+        super().write_weights(model, folder)
         if self.scorer is not None and self.args.should_save:
-            self.scorer.save_pretrained(Path(folder or str(self.args.output_dir)))
+            self.scorer.save_pretrained(folder)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
