@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from atwu.data.records import read_jsonl
+from atwu.data.records import file_records, read_jsonl
 from atwu.data.rows import fingerprint, is_text, parse_row, write_rows
 from atwu.data.schema import Example, Message
 
@@ -73,6 +73,15 @@ def test_json_text_in_cells():
     assert row.forget_spans == ((0, 4),)
     assert row.paraphrases == ("Whose?", "By whom?")
     assert row.wrong_answers == ("No one.",)
+    bracketed = parse(paraphrased_question="[Exam] Who?", perturbed_answer=" [ ]")
+    assert (bracketed.paraphrases, bracketed.wrong_answers) == (("[Exam] Who?",), ())
+
+
+def test_a_cell_of_a_csv_file_may_be_long(tmp_path):
+    answer = "Tova Renn wrote it. " * 10_000
+    (tmp_path / "rows.csv").write_text(f"question,answer\nWho?,{answer}\n")
+    ((_, record),) = file_records(tmp_path / "rows.csv")
+    assert record == {"question": "Who?", "answer": answer}
 
 
 @pytest.mark.parametrize(

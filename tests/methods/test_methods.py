@@ -112,13 +112,14 @@ def test_published_searches():
     }
     assert linear == {
         *((name, key) for name in ("simnpo", "atwu_simnpo") for key in ("beta", "delta")),
-        *((name, "beta") for name in ("atwu", "atwu_satga", "gt_satga")),
+        *((name, "beta") for name in ("atwu", "atwu_satga")),
         ("satimp", "beta1"),
         ("rmu", "layer"),
     }
     assert recipe("fundial").options["beta"].search == Range(1.0, 30.0)
     assert recipe("npo").options["beta"].search == recipe("atwu_npo").options["beta"].search == Range(0.05, 0.2)
-    assert METHODS["gt_satga"].search == {"beta": recipe("atwu").options["beta"].search}
+    assert METHODS["atwu_satga"].search == {"beta": recipe("atwu").options["beta"].search}
+    assert METHODS["gt_satga"].search == {"beta": Range(0.1, 10.0)}
     assert {name: row.first for name, row in METHODS.items() if row.first} == {
         "grad_diff": {"forget_weight": 0.5, "retain_weight": 1.0},
         "dpo": {"beta": 0.4},
@@ -156,6 +157,12 @@ def test_any_weighting_goes_under_any_loss_that_can_use_it():
             taken = [option for part in (weighter, loss) for option in options_of(part) if option.number]
             wanted = {option.name for option in taken if weighting == "scorer" or not option.learned}
             assert set(decided.values) == {"forget_weight", "retain_weight"} | wanted
+
+
+def test_methods_of_other_parts_have_other_names():
+    assert recipe("grad_diff", retain_loss="kl").name == "uniform x ga x kl"
+    assert recipe("grad_diff", retain_loss="js").name == "uniform x ga x js"
+    assert recipe("grad_diff", weighting="entropy").name == "entropy x ga"
 
 
 def test_given_numbers_win_over_published_ones():
@@ -220,6 +227,11 @@ def test_the_layer_of_a_small_model_is_its_last_unless_it_was_asked_for():
             "'masked_ga' averages over a fixed selection of tokens; weighting 'scorer' has none",
         ),
         ({"method": "fundial", "weighting": "nouns*importance"}, "weighting 'nouns.importance' has none"),
+        (
+            {"method": "jensun", "weighting": "labels", "configuration": "authors"},
+            "'labels x js_refusal x js' with legacy=True counts every position",
+        ),
+        ({"method": "rmu", "layer": 4.7}, "layer must be a whole number, got 4.7"),
         (
             {"method": "wga", "forget_loss": "refusal"},
             "'refusal' learns another answer, whose tokens 'saturation' does not weigh",
@@ -311,6 +323,36 @@ def test_plain_functions_are_parts(tables, tiny_llama, batch, tmp_path):
     assert config.recipe().weighters[0].formula == "1 - p^tau"
     with pytest.raises(ValueError, match="takes 'hidden'; a function may take logps, mask"):
         recipe("grad_diff", weighting=lambda hidden: hidden)
+
+
+def made_with(value):
+    return lambda mask: mask * value
+
+
+def made_with_default(value):
+    def capped(mask, *, cap=value):
+        return mask * cap
+
+    return capped
+
+
+ONE, TWO = (lambda mask: mask * 1.0), (lambda mask: mask * 2.0)
+
+
+@pytest.mark.parametrize("function", [made_with(1.0), [].append, torch.exp, ONE, TWO])
+def test_functions_that_their_source_does_not_tell_apart_are_refused(function, tables):
+    with pytest.raises(ValueError, match="with def"):
+        recipe("grad_diff", weighting=function)
+    with pytest.raises(ValueError, match="with def"):
+        recipe("grad_diff", forget_loss=function)
+
+
+@pytest.mark.parametrize("kind", ["weighting", "forget_loss"])
+def test_a_function_is_never_taken_for_one_of_the_same_source(kind, tables):
+    for _ in range(2):  # as in a notebook, whose cells are run again
+        assert recipe("grad_diff", **{kind: made_with_default(1.0)}).values["cap"] == 1.0
+    with pytest.raises(ValueError, match=r"before with the defaults \{'cap': 1.0\} and now has \{'cap': 5.0\}"):
+        recipe("grad_diff", **{kind: made_with_default(5.0)})
 
 
 class Unhelpful(Weighting):

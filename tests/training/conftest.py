@@ -55,7 +55,7 @@ def write_rows(path: Path, rows: list[Example]) -> Path:
     return path
 
 
-def make_trainer(folder, output, *, forget=24, callbacks=None, **changes):
+def make_trainer(folder, output, *, forget=24, rows=None, callbacks=None, **changes):
     settings = {
         "output_dir": str(output),
         "use_cpu": True,
@@ -70,7 +70,7 @@ def make_trainer(folder, output, *, forget=24, callbacks=None, **changes):
     return UnlearnTrainer(
         AutoModelForCausalLM.from_pretrained(folder),
         UnlearnConfig(**settings),
-        forget_dataset=make_rows(forget),
+        forget_dataset=rows or make_rows(forget),
         retain_dataset=make_rows(30, 24),
         processing_class=AutoTokenizer.from_pretrained(folder),
         callbacks=callbacks,

@@ -6,21 +6,29 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+import torch
+from huggingface_hub import constants
+from safetensors.torch import load_file
+
 from atwu import UnlearnConfig
+from atwu.methods.recipe import recipe
 from atwu.modeling.load import load_tokenizer
 from atwu.training.auxiliary import auxiliary_models
 from atwu.training.model import ModelSource
+from atwu.training.prepare import read_besides
 from atwu.training.rows import unlearning_rows
 from tests.damage import damage, disk
 
 
-def made_in(cache: Path, model_folder: Path, data_files: tuple[Path, Path], said: list[str]) -> Path:
+def made_in(cache: Path, model_folder: Path, data_files: tuple[Path, Path], said: list[str], **options: object) -> Path:
     config = UnlearnConfig(
         method="su_llm",
         auxiliary_retain=str(model_folder),
         cache_dir=str(cache),
         use_cpu=True,
         disable_tqdm=True,
+        **options,
     )
     forget, retain = map(str, data_files)
     rows = unlearning_rows(forget, retain, config, tokenizer=load_tokenizer(str(model_folder)))
@@ -47,6 +55,36 @@ def test_a_damaged_auxiliary_model_is_named_and_trained_again(model_folder, data
         f"warning: {weights.parent} is damaged (model.safetensors is not what was written); it is made again",
         f"warning: {weights.parent} is damaged (run.json is missing); it is made again",
     ]
+
+
+def test_they_are_trained_with_the_adapters_of_the_run_or_refused(model_folder, data_files, tmp_path):
+    folder = made_in(tmp_path, model_folder, data_files, [], lora_r=2, lora_targets="q_proj", learning_rate=1e-2)
+    before, after = (load_file(place / "model.safetensors") for place in (model_folder, folder))
+    assert {name.rpartition(".self_attn.")[2] for name in before if not torch.equal(before[name], after[name])} == {
+        "q_proj.weight"
+    }
+    with pytest.raises(ValueError, match=r"quantize='4bit' does not go for auxiliary models.* give auxiliary_forget"):
+        made_in(tmp_path, model_folder, data_files, [], lora_r=2, quantize="4bit")
+
+
+def test_auxiliary_models_tell_runs_apart_by_weights_or_by_name_and_commit(model_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+
+    def digest(name: str) -> str:
+        found = read_besides(recipe("su_llm", auxiliary_forget=name, auxiliary_retain=str(model_folder)))
+        return found["auxiliary_forget"]
+
+    published = tmp_path / "models--owner--mask"
+    for commit in ("a" * 40, "b" * 40):
+        shutil.copytree(model_folder, published / "snapshots" / commit)
+        (published / "refs").mkdir(exist_ok=True)
+        (published / "refs" / "main").write_text(commit)
+        assert digest("owner/mask") == f"owner/mask@{commit}"
+    copied = shutil.copytree(model_folder, tmp_path / "copied")
+    assert digest(str(copied)) == digest(str(model_folder))
+    (copied / "model.safetensors").write_bytes(b"other")
+    assert digest(str(copied)) != digest(str(model_folder))
 
 
 def test_where_the_cache_is_read_only_it_is_trained_for_this_process(model_folder, data_files, tmp_path, caplog):

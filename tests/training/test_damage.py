@@ -28,6 +28,7 @@ IN_CHECKPOINT = (
     "model.safetensors",
     "optimizer.pt",
     "rng_state.pth",
+    KEY_NAME,
     "scheduler.pt",
     "scorer.safetensors",
     "scorer_config.json",

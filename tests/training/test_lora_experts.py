@@ -25,7 +25,7 @@ from atwu.modeling.load import load_model
 from atwu.modeling.reference import Wanted, read_rows
 from atwu.shipping.run import export
 from atwu.training.base import TokenTrainer
-from atwu.training.model import take_lora
+from atwu.training.model import with_lora
 from atwu.training.run import ModelSource, run_unlearn
 from tests.modeling.architectures import rows
 from tests.modeling.small_models import small_model
@@ -153,9 +153,12 @@ def test_layers_whose_weight_is_read_past_them_are_left_out_or_refused():
 def test_a_lora_config_of_parameters_is_taken():
     import peft
 
-    config = UnlearnConfig(use_cpu=True)
-    take_lora(config, peft.LoraConfig(r=4, target_modules=["q_proj"], target_parameters=["experts.down_proj"]))
-    assert config.lora_targets == "experts.down_proj,q_proj"
+    config, experts = UnlearnConfig(use_cpu=True), ["experts.down_proj"]
+    found = with_lora(config, peft.LoraConfig(r=4, target_modules=["q_proj"], target_parameters=experts))
+    assert found.lora_targets == "experts.down_proj,q_proj"
+    assert with_lora(config, peft.LoraConfig(target_parameters=experts)).lora_targets == "experts.down_proj"
+    with pytest.raises(ValueError, match="must be a list of names here, got all-linear beside target_parameters"):
+        with_lora(config, peft.LoraConfig(target_modules="all-linear", target_parameters=experts))
 
 
 def test_what_is_missing_after_peft_is_refused_by_name(monkeypatch):

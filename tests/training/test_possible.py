@@ -24,6 +24,7 @@ from tests.commands import run_here
         ({"label_smoothing_factor": 0.1}, "the losses are those of the method"),
         ({"train_sampling_strategy": "group_by_length"}, "follows from seed and epoch"),
         ({"average_tokens_across_devices": False}, "the tokens of all processes"),
+        ({"load_best_model_at_end": True, "metric_for_best_model": "eval_ES_delta"}, "the model of the last step"),
         ({"hub_strategy": "end"}, "the finished folder, once"),
         ({"bf16_full_eval": True}, "is set as for atwu evaluate"),
         ({"label_names": ["labels"]}, "label_names is not supported"),

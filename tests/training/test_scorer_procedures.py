@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from transformers import AutoTokenizer
@@ -242,6 +244,17 @@ def test_logged_agreement_is_the_mean_auroc_of_the_rows(model_folder, tmp_path):
         [row.logps[row.content] for row in seen], [row.labels[row.content] for row in seen]
     ).mean
     assert logged(trainer, "score_auroc") == pytest.approx([expected], abs=1e-4)
+
+
+def test_agreement_is_logged_only_where_a_row_has_both_kinds_of_token(model_folder, tmp_path):
+    rows = [dataclasses.replace(row, forget_spans=()) if index else row for index, row in enumerate(make_rows(3))]
+    trainer = make_trainer(
+        model_folder, tmp_path, method="wga", per_device_train_batch_size=1, num_train_epochs=1, rows=rows
+    )
+    trainer.train()
+    assert len(logged(trainer, "loss")) == 3
+    (agreement,) = logged(trainer, "score_auroc")
+    assert agreement > 0
 
 
 @pytest.mark.parametrize(

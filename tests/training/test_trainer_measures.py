@@ -103,6 +103,16 @@ def test_training_measures_at_its_steps_and_ends_the_same(build):
     assert model_fingerprint(measuring.model) == model_fingerprint(plain.model)
 
 
+def test_the_best_checkpoint_is_kept_where_that_is_asked(build, tmp_path):
+    measured = {"eval_strategy": "steps", "eval_steps": 1, "metric_for_best_model": "eval_ES_delta"}
+    for strategy in ("best", "steps"):
+        trainer = build(max_steps=2, save_strategy=strategy, save_steps=1, save_total_limit=1, **measured)
+        trainer.train()
+        kept = {"steps": 2, "best": trainer.state.best_global_step}[strategy]
+        assert [path.name for path in (tmp_path / "out").iterdir()] == [f"checkpoint-{kept}"]
+        build(max_steps=2, save_strategy=strategy, save_steps=1, **measured).train(resume_from_checkpoint=True)
+
+
 def test_rows_to_keep_are_measured_where_the_method_has_no_use_for_them(build):
     found = build(method="grad_ascent").evaluate()
     assert "eval_retain_probability" in found

@@ -14,7 +14,7 @@ from atwu.data import spool
 from atwu.data.spool import Spool
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.training.rows import unlearning_rows
-from atwu.training.run import ModelSource, unlearn_trainer
+from atwu.training.run import ModelSource, run_unlearn, unlearn_trainer
 from tests.training.conftest import make_rows, make_trainer, weights
 
 
@@ -106,6 +106,34 @@ def test_dropped_last_batches_find_every_reference(model_folder, tmp_path):
     assert trainer.state.global_step == 12
 
 
+@pytest.mark.parametrize(("rows", "options"), [(6, {"max_steps": 2}), (20, {"gradient_accumulation_steps": 4})])
+def test_rows_that_are_less_than_a_step_are_one_step_where_part_steps_are_left_out(
+    rows, options, model_folder, tmp_path
+):
+    settings = {"method": "grad_diff", "forget": rows, "per_device_train_batch_size": 8} | options
+    trained = []
+    for drop in (True, False):
+        trainer = make_trainer(model_folder, tmp_path, dataloader_drop_last=drop, **settings)
+        trainer.train()
+        assert trainer.state.global_step == 2
+        trained.append(weights(trainer))
+    assert torch.equal(*trained)
+
+
+def test_a_run_that_took_no_step_leaves_no_result(model_folder, data_files, tmp_path, monkeypatch):
+    monkeypatch.setattr(UnlearnConfig, "rows_per_epoch", lambda config, rows: 0)
+    config = UnlearnConfig(method="grad_ascent", max_steps=5, use_cpu=True, disable_tqdm=True, save_strategy="no")
+    with pytest.raises(ValueError, match="no step was taken, so the model is the starting model still"):
+        run_unlearn(
+            ModelSource(model=str(model_folder)),
+            config,
+            forget=str(data_files[0]),
+            retain=None,
+            output=tmp_path / "run",
+        )
+    assert not (tmp_path / "run").exists()
+
+
 def test_words_of_a_list_label_rows_that_have_no_spans(model_folder, tmp_path):
     rows = [dataclasses.replace(row, forget_spans=None) for row in make_rows(8)]
     words = tmp_path / "words.txt"
@@ -176,12 +204,18 @@ def test_a_lora_config_is_taken_or_refused_by_name(model_folder, data_files, tmp
     from peft import LoraConfig
 
     def trainer(peft_config: object, **options: object) -> UnlearnTrainer:
-        config = UnlearnConfig(method="wga", output_dir=str(tmp_path), use_cpu=True, **options)
+        config = UnlearnConfig(**{"method": "wga", "output_dir": str(tmp_path), "use_cpu": True} | options)
         rows = {"forget_dataset": str(data_files[0]), "retain_dataset": str(data_files[1])}
-        return UnlearnTrainer(str(model_folder), config, peft_config=peft_config, **rows)
+        made = UnlearnTrainer(str(model_folder), config, peft_config=peft_config, **rows)
+        assert config.lora_r == 0
+        return made
 
     adapted = trainer(LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"])).loaded
     assert (adapted.lora.r, adapted.lora.alpha, set(adapted.lora.targets)) == (4, 8, {"q_proj", "v_proj"})
+    with pytest.raises(ValueError, match=r"must be a list of names here, got the pattern '\.\*q_proj'"):
+        trainer(LoraConfig(r=4, target_modules=".*q_proj"))
+    with pytest.raises(ValueError, match="leaves no use for adapters on q_proj"):
+        trainer(LoraConfig(target_modules=["q_proj"]), method="rmu")
     with pytest.raises(ValueError, match="peft_config sets use_rslora, which adapters here do not have"):
         trainer(LoraConfig(r=4, use_rslora=True))
     with pytest.raises(ValueError, match="must be a LoraConfig, got dict"):

@@ -58,6 +58,7 @@ def read_json(path: Path) -> Iterator[Record]:
 def read_csv(path: Path) -> Iterator[Record]:
     """Comma-separated values with a header; an empty cell counts as not given. Rows are numbered below the header."""
     text = file_text(path)
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     header: list[str] | None = None
     number = 0

@@ -39,6 +39,8 @@ _KNOWN = frozenset(name for layout in LAYOUTS for name in layout) | frozenset(OP
 _UNSEEN = re.compile(r"[\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]+")
 """What nobody can see."""
 _NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1f\x7f\ud800-\udfff]")
+_JSON_LIST = re.compile(r'\s*\[\s*("|\]\s*$)')
+"""How a list of texts begins in a cell, and no other text does."""
 _LAYOUT_TEXT = "question + answer, prompt + completion, messages, or text"
 
 
@@ -191,7 +193,7 @@ def _strings(obj: Mapping[str, Any], column: str, where: str, *, single: bool = 
     value = obj.get(column)
     if value is None or value == "":
         return ()
-    if single and isinstance(value, str) and not value.lstrip().startswith("["):
+    if single and isinstance(value, str) and not _JSON_LIST.match(value):
         value = [value]
     items = _json_list(value, where, column, "a list of strings")
     return tuple(_string(item, where, f"{column}[{number}]") for number, item in enumerate(items))

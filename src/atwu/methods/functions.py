@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from atwu.methods.options import number
-from atwu.methods.part import ForgetLoss, Weighting
+from atwu.methods.part import ForgetLoss, Part, Weighting
 from atwu.methods.seen import LossTerms, TokensSeen
 
 if TYPE_CHECKING:
@@ -27,16 +27,37 @@ def name_of(function: Function) -> str:
     """Qualified name and the first digits of its source's hash, by which runs record it.
 
     Raises:
-        ValueError: its source cannot be read.
+        ValueError: it is more than its source, or the source cannot be read.
     """
+    if not inspect.isfunction(function) or function.__closure__:
+        raise ValueError(
+            f"{function!r} holds values that its source does not show; write it with def at the top of a file, its numbers "
+            "as keyword-only arguments."
+        )
     try:
         source = inspect.getsource(function)
     except (OSError, TypeError) as error:
         raise ValueError(
             f"the source of {function!r} cannot be read ({error}); define it with def in a file."
         ) from None
+    if function.__name__ == "<lambda>" and source.count("lambda") > 1:
+        raise ValueError(f"{source.strip()!r} holds several functions without a name; define each with def.")
     digest = hashlib.sha256(source.encode()).hexdigest()[:12]
     return f"{function.__module__}.{function.__qualname__}#{digest}"
+
+
+def check_same(part: type[Part], function: Function) -> None:
+    """Refuse a function of the same name and source as one that is a part already, which would do something else.
+
+    Raises:
+        ValueError: its defaults or its module are others.
+    """
+    first = vars(part)["_function"].__func__
+    if first.__globals__ is not function.__globals__ or first.__kwdefaults__ != function.__kwdefaults__:
+        raise ValueError(
+            f"{function.__qualname__} was given before with the defaults {first.__kwdefaults__} and now has "
+            f"{function.__kwdefaults__}, in a module of its name; give the numbers by name, or call one otherwise."
+        )
 
 
 def weighting_of(function: Function) -> type[Weighting]:
@@ -90,4 +111,5 @@ def _body(function: Function, numbers: dict[str, float]) -> dict[str, Any]:
     text = (inspect.getdoc(function) or function.__name__).splitlines()[0]
     fields = {name: number(default, help=f"of {function.__name__}") for name, default in numbers.items()}
     annotations = dict.fromkeys(numbers, "float")
-    return {"__annotations__": annotations, "__module__": function.__module__, "formula": text, **fields}
+    own = {"__annotations__": annotations, "__module__": function.__module__, "_function": staticmethod(function)}
+    return own | {"formula": text, **fields}

@@ -83,7 +83,8 @@ class Option:
             raise ValueError(words) from None
         if not (found > self.least if self.positive else found >= self.least) or found == float("inf"):
             raise ValueError(words)
-        if self.kind is int and not self.number and found != int(found):
+        whole = self.search is not None and self.search.integer if self.number else self.kind is int
+        if whole and found != int(found):
             raise ValueError(f"{self.name} must be a whole number, got {value}.")
         return int(found) if self.kind is int and not self.number else found
 

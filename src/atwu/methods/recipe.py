@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from atwu._names import lookup
 from atwu.methods.configurations import CONFIGURATIONS
-from atwu.methods.functions import forget_loss_of, name_of, weighting_of
+from atwu.methods.functions import check_same, forget_loss_of, name_of, weighting_of
 from atwu.methods.options import Option, options_of
 from atwu.methods.part import NEEDS, FixedWeighting, ForgetLoss, Part, RetainLoss, TermWeights, Weighting
 from atwu.methods.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, part_options
@@ -152,9 +152,9 @@ def named_part(kind: Literal["weighting", "forget loss"], part: str | Callable[.
         return part
     name = name_of(part)
     if kind == "weighting":
-        WEIGHTINGS.setdefault(name, weighting_of(part))
+        check_same(WEIGHTINGS.setdefault(name, weighting_of(part)), part)
     else:
-        FORGET_LOSSES.setdefault(name, forget_loss_of(part))
+        check_same(FORGET_LOSSES.setdefault(name, forget_loss_of(part)), part)
     return name
 
 
@@ -202,8 +202,8 @@ def recipe(
     start = {**lookup("configuration", configuration, CONFIGURATIONS), **row.defaults, **given}
     values = {name: value for name, value in start.items() if name in taken}
     changed = parts != (row.weighting, row.forget_loss, row.retain_loss)
-    return Recipe(
-        " x ".join(parts[:2]) if changed else method,
+    made = Recipe(
+        " x ".join(parts[: 2 if parts[2] == "nll" else 3]) if changed else method,
         *parts,
         factors=_make(TermWeights, values),
         weighters=tuple(_make(weighter, values) for weighter in weighters),
@@ -211,6 +211,12 @@ def recipe(
         retainer=None if retainer is None else _make(retainer, values),
         given=frozenset(given) & frozenset(taken),
     )
+    if made.everywhere and "labels" in made.needs:
+        raise ValueError(
+            f"{made.name!r} with legacy=True counts every position, and forget_spans are known of answers alone; set "
+            "legacy=False, or leave the labels out."
+        )
+    return made
 
 
 def _taken(parts: Iterable[Part | type[Part]], *, learned: bool, retained: bool) -> dict[str, list[Option]]:

@@ -110,7 +110,16 @@ METHODS: dict[str, Method] = {
     ),
     "satga": Method("SatGA", "uniform", "satga", "nll", "Wang et al. 2025", _tuned("wga"), lender="wga"),
     "gt_ga": Method("GT-GA", "labels", "masked_ga", "nll", _ATWU, _tuned("grad_diff"), lender="grad_diff"),
-    "gt_satga": Method("GT-SatGA", "labels", "satga", "nll", _ATWU, _tuned("atwu"), _WIDER, lender="atwu"),
+    "gt_satga": Method(
+        "GT-SatGA",
+        "labels",
+        "satga",
+        "nll",
+        _ATWU,
+        _tuned("atwu"),
+        {"beta": Range(0.1, 10.0)},
+        lender="atwu",
+    ),
     "atwu_ga": Method(
         "ATWU-GA",
         "scorer",

@@ -5,7 +5,6 @@ They start from the model that is about to unlearn, are trained once and cached 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from atwu.training.progress import Say
 from atwu.training.rows import RowSet
 
 EPOCHS = 5
+_ADAPTERS = ("lora_r", "lora_alpha", "lora_targets", "lora_dropout")
 
 
 def auxiliary_models(
@@ -39,7 +39,13 @@ def auxiliary_models(
     missing = [name for name in ("forget", "retain") if config.part_options.get(f"auxiliary_{name}") is None]
     if not missing:
         return folders
+    if config.quantize is not None:
+        raise ValueError(
+            f"quantize={config.quantize!r} does not go for auxiliary models, which are trained whole; leave it out, or train "
+            "them with atwu finetune and give auxiliary_forget and auxiliary_retain."
+        )
     starting = _starting_weights(source)
+    adapters = {name: getattr(config, name) for name in _ADAPTERS} if config.lora_r else {}
     for name in missing:
         settings: dict[str, Any] = {
             "learning_rate": config.learning_rate,
@@ -48,7 +54,7 @@ def auxiliary_models(
             "seed": config.seed,
             "max_length": config.max_length,
             "system": config.system,
-        }
+        } | adapters
         precision = [source.dtype, config.bf16, config.fp16, config.device.type]
         several = [config.world_size] * (config.world_size > 1)  # each takes a batch
         key = short_hash([starting, rows[name].fingerprint, settings, precision, versions(), *several])
@@ -65,12 +71,11 @@ def auxiliary_models(
                 disable_tqdm=config.disable_tqdm,
                 use_cpu=config.use_cpu,
                 bf16=config.bf16,
+                fp16=config.fp16,
                 fsdp=config.fsdp,
                 fsdp_config=config.fsdp_config,
             )
-            run_finetune(
-                dataclasses.replace(source, scratch=None), finetune, data=str(rows[name].source), output=folder, say=say
-            )
+            run_finetune(source, finetune, data=str(rows[name].source), output=folder, say=say)
         folders[f"auxiliary_{name}"] = str(folder)
     return folders
 

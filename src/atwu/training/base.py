@@ -8,6 +8,8 @@ a loss that is not finite stops the run.
 from __future__ import annotations
 
 import datetime
+import functools
+import json
 import shutil
 import signal
 import time
@@ -23,7 +25,7 @@ from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.trainer_callback import TrainerCallback
 
 from atwu._disk import room
-from atwu._files import plain_modes
+from atwu._files import plain_modes, write_json
 from atwu._interrupts import Held, end, held_back
 from atwu._manifest import write_manifest
 from atwu.data.pairing import EpochSampler
@@ -34,8 +36,9 @@ from atwu.modeling.device import emulates_bfloat16
 from atwu.training.checkpoints import STAGING, check_whole, drop_damaged, last_checkpoint, publish, step_of
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.model import LoadedModel, as_given
+from atwu.training.output import KEY_NAME, differences
 from atwu.training.progress import ProgressLine, Say, log_text, logged
-from atwu.training.record import Timing, push, run_record, save_result, write_about
+from atwu.training.record import Timing, push, run_key, run_record, save_result, write_about
 from atwu.training.rows import RowSet
 from atwu.training.sharding import gathered, repeats, shard_here
 
@@ -114,7 +117,7 @@ class TokenTrainer(Trainer):
                 if all there are damaged.
 
         Raises:
-            ValueError: the checkpoint is damaged, or there is none.
+            ValueError: the checkpoint is damaged, there is none, or the newest one is another run's.
         """
         self.timing, clock = Timing(datetime.datetime.now(datetime.UTC)), time.perf_counter()
         checkpoint = self._whole(resume_from_checkpoint)
@@ -155,7 +158,25 @@ class TokenTrainer(Trainer):
         if self.args.should_save:
             drop_damaged(run)
         self.accelerator.wait_for_everyone()
-        return last_checkpoint(run)
+        if (last := last_checkpoint(run)) is None:
+            return None
+        named = Path(last) / KEY_NAME
+        key: dict[str, Any] = json.loads(named.read_text(encoding="utf-8")) if named.exists() else {}
+        if key != self.key:
+            raise ValueError(
+                f"{last} is of another run, which differs in {differences(key, self.key)}; give this one an output_dir of "
+                "its own, or resume from a checkpoint by its name."
+            )
+        return last
+
+    def inputs(self) -> dict[str, str]:
+        """Digests of what the run reads besides model and rows."""
+        return {}
+
+    @functools.cached_property
+    def key(self) -> dict[str, Any]:
+        """What tells this run from others."""
+        return run_key(self)
 
     def _prepare_run(self) -> None:
         """Called before the first step."""
@@ -166,6 +187,14 @@ class TokenTrainer(Trainer):
         seed = self.args.data_seed if self.args.data_seed is not None else self.args.seed
         rows: Any = self.train_dataset if train_dataset is None else train_dataset
         return EpochSampler(len(rows), seed=seed, taken=self.args.rows_per_epoch(len(rows)))
+
+    def get_train_dataloader(self) -> Any:
+        """Which rows an epoch leaves out is the sampler's affair alone; the Trainer's loader would leave out others too."""
+        asked, self.args.dataloader_drop_last = self.args.dataloader_drop_last, False
+        try:
+            return super().get_train_dataloader()
+        finally:
+            self.args.dataloader_drop_last = asked
 
     def _count(self, batches: Sequence[Any]) -> dict[str, float]:
         """Counts of one process's micro-batches, by field of `Denominators`."""
@@ -180,7 +209,9 @@ class TokenTrainer(Trainer):
         if self.args.world_size > 1 and counts:
             summed = self._sum_over_processes(torch.tensor(list(counts.values()), dtype=torch.float64, device=device))
             counts = dict(zip(counts, summed.tolist(), strict=True))
-        return batches, Denominators(**{name: max(count, 1.0) for name, count in counts.items()})
+        # Without any labelled row there is no agreement to log; all else is divided by at least 1.
+        least = {name: 0.0 if name == "labelled_rows" else 1.0 for name in counts}
+        return batches, Denominators(**{name: max(count, least[name]) for name, count in counts.items()})
 
     def _sum_over_processes(self, tensor: Tensor) -> Tensor:
         reduced: Tensor = self.accelerator.reduce(tensor, "sum") if self.args.world_size > 1 else tensor
@@ -249,10 +280,10 @@ class TokenTrainer(Trainer):
         Raises:
             ValueError: adapters that cannot be merged; set `save_adapter`.
         """
-        if _internal_call:
-            self._save_weights(output_dir)
-            return
         folder = Path(output_dir or str(self.args.output_dir))
+        if _internal_call:  # of a checkpoint; a sharded one has the weights where it has the optimizer's state
+            self.write_weights(None if self.sharded else self.model, folder)
+            return
         self._write_result(folder)
         if self.args.push_to_hub and self.is_world_process_zero():
             push(folder, self.args)
@@ -283,20 +314,14 @@ class TokenTrainer(Trainer):
             write_about(folder, record, log_text(self.state))
             write_manifest(folder)
 
-    def _save_weights(self, folder: str | None) -> None:
-        # transformers pickles its arguments beside the weights; nothing reads that file, and it would hold the token.
-        token, self.args.hub_token = self.args.hub_token, None
-        try:
-            if not self.sharded:
-                super().save_model(folder, _internal_call=True)
-            elif self._saving_to is None:
-                self._save(folder, state_dict=gathered(self.accelerator, self.model))
-            else:  # a checkpoint has the weights where it has the optimizer's state
-                Path(str(folder)).mkdir(parents=True, exist_ok=True)
-        finally:
-            self.args.hub_token = token
-        if self.args.should_save:
-            Path(folder or str(self.args.output_dir), "training_args.bin").unlink(missing_ok=True)
+    def write_weights(self, model: Any, folder: Path) -> None:
+        """Write a model (None: not even that) and what belongs to it; every process calls this, a sharded model is gathered."""
+        weights = gathered(self.accelerator, self.model) if self.sharded and model is not None else None
+        folder.mkdir(parents=True, exist_ok=True)
+        if model is not None and self.args.should_save:
+            model.save_pretrained(folder, state_dict=weights)
+            if self.processing_class is not None:
+                self.processing_class.save_pretrained(folder)
 
     # Checkpoints
 
@@ -325,6 +350,8 @@ class TokenTrainer(Trainer):
             shutil.rmtree(staging, ignore_errors=True)
         self.accelerator.wait_for_everyone()
         self._saving_to = str(staging)
+        # The Trainer would look for its best checkpoint where this one is written, from which it is moved.
+        best, self.state.best_global_step = self.state.best_global_step, None
         try:
             with room(run):
                 super()._save_checkpoint(model, trial)
@@ -333,10 +360,12 @@ class TokenTrainer(Trainer):
             raise
         finally:
             self._saving_to = None
+            self.state.best_global_step = best
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
             made = staging / f"checkpoint-{self.state.global_step}"
             plain_modes(*made.rglob("*.safetensors"))
+            write_json(made / KEY_NAME, self.key)
             publish(made, run, keep=self.args.save_total_limit)
         if self.ending and self._held is not None:
             self.accelerator.wait_for_everyone()

@@ -6,10 +6,8 @@ import logging
 import shutil
 from pathlib import Path
 
-from transformers.trainer_utils import get_last_checkpoint
-
 from atwu._files import move
-from atwu._manifest import damage, write_manifest
+from atwu._manifest import MANIFEST_NAME, damage, write_manifest
 
 STAGING = ".incomplete"
 """In a run's folder: where a checkpoint is written, and where old ones go."""
@@ -18,9 +16,9 @@ logger = logging.getLogger(__name__)
 
 
 def last_checkpoint(run: str | Path) -> str | None:
-    """Newest checkpoint in a run's folder, whole or not."""
-    found: str | None = get_last_checkpoint(str(run)) if Path(run).is_dir() else None
-    return found
+    """The checkpoint in a run's folder that was written last, whole or not."""
+    found = _by_age(Path(run))
+    return str(found[-1]) if found else None
 
 
 def step_of(checkpoint: str | Path) -> int:
@@ -33,8 +31,7 @@ def publish(staged: Path, run: Path, *, keep: int | None) -> None:
     write_manifest(staged)
     shutil.rmtree(run / staged.name, ignore_errors=True)
     move(staged, run / staged.name)
-    checkpoints = sorted(run.glob("checkpoint-*"), key=step_of)
-    for old in checkpoints[:-keep] if keep and keep > 0 else ():
+    for old in _by_age(run)[:-keep] if keep else ():
         _drop(old)
     shutil.rmtree(run / STAGING, ignore_errors=True)
 
@@ -56,6 +53,16 @@ def check_whole(checkpoint: str | Path) -> None:
     """
     if (wrong := damage(Path(checkpoint))) is not None:
         raise ValueError(f"{checkpoint} is damaged ({wrong}); resume from another checkpoint.")
+
+
+def _by_age(run: Path) -> list[Path]:
+    """Checkpoints in the order they were written, which is not that of their steps where runs share a folder."""
+
+    def written(checkpoint: Path) -> tuple[int, int]:
+        manifest = checkpoint / MANIFEST_NAME
+        return (manifest if manifest.exists() else checkpoint).stat().st_mtime_ns, step_of(checkpoint)
+
+    return sorted((path for path in run.glob("checkpoint-*") if path.name[11:].isdecimal()), key=written)
 
 
 def _drop(checkpoint: Path) -> None:

@@ -138,7 +138,7 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
         return int(self.per_device_train_batch_size * self.gradient_accumulation_steps * self.world_size)
 
     def rows_per_epoch(self, rows: int) -> int:
-        """Of `rows`, those that an epoch reads; fewer with `dataloader_drop_last`."""
+        """Of `rows`, those that an epoch reads: with `dataloader_drop_last` whole steps, or one if rows are fewer."""
         part = rows % self.rows_per_step if self.dataloader_drop_last and rows > self.rows_per_step else 0
         return rows - part
 

@@ -137,4 +137,4 @@ def run_finetune(
         callbacks=[JsonLog(folder.log)],
         say=say,
     )
-    return train_into(folder, trainer, settings, inputs={})
+    return train_into(folder, trainer, settings)

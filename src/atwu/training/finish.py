@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,23 +14,8 @@ from atwu.training.checkpoints import last_checkpoint
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.output import OutputFolder
 from atwu.training.progress import log_text
-from atwu.training.record import packages, push, run_record, save_result, write_about
-
-NOT_RESULT = frozenset(
-    [
-        *("output_dir", "run_name", "resume_from_checkpoint", "local_rank"),
-        *("disable_tqdm", "report_to", "log_level", "logging_steps", "logging_strategy", "logging_first_step"),
-        *("save_strategy", "save_steps", "save_total_limit"),
-        *("push_to_hub", "hub_model_id", "hub_private_repo", "hub_revision"),
-        *("dataloader_num_workers", "dataloader_pin_memory"),
-        *("dataloader_persistent_workers", "dataloader_prefetch_factor"),
-        # What lies there counts, by its digest.
-        *("cache_dir", "forget_words", "scorer_from", "auxiliary_forget", "auxiliary_retain"),
-    ]
-)
-"""Fields that cannot change the result, so a run may be resumed with other values."""
-_PARTS_OF_A_STEP = frozenset(["per_device_train_batch_size", "gradient_accumulation_steps"])
-"""These and the number of processes make the rows of a step, which count; how they are parted changes rounding alone."""
+from atwu.training.record import NOT_RESULT as NOT_RESULT
+from atwu.training.record import push, run_record, save_result, write_about
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,40 +43,28 @@ def train_into(
     folder: OutputFolder,
     trainer: TokenTrainer,
     settings: Mapping[str, Any],
-    *,
-    inputs: Mapping[str, str],
 ) -> FinishedRun:
     """Train from the start or the last checkpoint of the same run, and publish the finished folder.
 
     Args:
         trainer: before its first step; it started from a `ModelSource` and logs to `folder.log`.
         settings: as `work_in` gave them.
-        inputs: digests of what the run reads besides model and rows.
 
     Raises:
         FileExistsError: another run was left unfinished in the folder, or one is going on.
         DiskFullError: the checkpoints are whole.
+        ValueError: no step was taken.
         NonFiniteLossError: see the message; the last checkpoint is kept.
     """
     config = trainer.args
-    tokenizer: Any = trainer.processing_class
-    key = {
-        "command": trainer.command,
-        "model": trainer.loaded.fingerprint,
-        "tokenizer": hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).hexdigest(),
-        "data": {name: each.fingerprint for name, each in trainer.sets.items()},
-        "inputs": inputs,
-        "config": {name: value for name, value in settings.items() if name not in NOT_RESULT | _PARTS_OF_A_STEP},
-        "rows_per_step": config.rows_per_step,
-        "device": config.device.type,
-        "versions": packages(trainer),
-    }
     first = config.process_index == 0
     with room(folder.work):
         if first:
-            folder.begin(key)
+            folder.begin(trainer.key)
         config.distributed_state.wait_for_everyone()
         trainer.train(resume_from_checkpoint=last_checkpoint(folder.work) is not None)
+        if trainer.state.global_step == 0:
+            raise ValueError("no step was taken, so the model is the starting model still; nothing was published.")
         finished = FinishedRun(
             folder.path, trainer.timing.seconds, trainer.state.global_step, resumed_from=trainer.timing.resumed_from
         )

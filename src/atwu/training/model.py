@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -35,6 +35,8 @@ from atwu.modeling.single_pass import unwrap
 from atwu.modeling.targets import not_adapted
 from atwu.training.config import TokenTrainingConfig, UnlearnConfig
 from atwu.training.progress import Say, silent
+
+Config = TypeVar("Config", bound=TokenTrainingConfig)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,11 +123,11 @@ def checked_tokenizer(source: ModelSource) -> Any:
     return tokenizer
 
 
-def take_lora(config: TokenTrainingConfig, given: Any) -> None:
-    """Set the adapters of a run from a peft `LoraConfig`.
+def with_lora(config: Config, given: Any) -> Config:
+    """A configuration with the adapters of a peft `LoraConfig`.
 
     Raises:
-        ValueError: adapters of another kind, both this and `lora_r`, or a field that is set and has no counterpart.
+        ValueError: adapters of another kind, both this and `lora_r`, or something set that has no counterpart.
     """
     peft = require("peft", extra="lora")
     if not isinstance(given, peft.LoraConfig) or config.lora_r:
@@ -135,11 +137,24 @@ def take_lora(config: TokenTrainingConfig, given: Any) -> None:
     known = {"r", "lora_alpha", "lora_dropout", "target_modules", "target_parameters", "task_type", "inference_mode"}
     if others := sorted(name for name in plain if name not in known and plain[name] != default[name]):
         raise ValueError(f"peft_config sets {', '.join(others)}, which adapters here do not have.")
-    targets: Any = given.target_modules
-    if given.target_parameters:
-        targets = [*(targets if isinstance(targets, (list, set)) else ()), *given.target_parameters]
-    config.lora_r, config.lora_alpha, config.lora_dropout = given.r, given.lora_alpha, given.lora_dropout
-    config.lora_targets = None if targets in (None, "all-linear") else ",".join(sorted(targets))
+    targets = given.target_modules
+    if targets == "all-linear" and not given.target_parameters:
+        targets = None
+    if isinstance(targets, str):
+        what = "all-linear beside target_parameters" if targets == "all-linear" else f"the pattern {targets!r}"
+        raise ValueError(f"target_modules of peft_config must be a list of names here, got {what}.")
+    names = (
+        None
+        if targets is None and not given.target_parameters
+        else {*(targets or ()), *(given.target_parameters or ())}
+    )
+    return dataclasses.replace(
+        config,
+        lora_r=given.r,
+        lora_alpha=given.lora_alpha,
+        lora_dropout=given.lora_dropout,
+        lora_targets=None if names is None else ",".join(sorted(names)),
+    )
 
 
 def space_needed(model_bytes: int, config: TokenTrainingConfig, adapter_bytes: int) -> int:

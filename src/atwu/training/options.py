@@ -32,7 +32,9 @@ class TrainingOptions:
     per_device_train_batch_size: int = option(8, "Rows per step and device; of a pair, forget rows.", group="Training")
     gradient_accumulation_steps: int = option(1, "Batches per optimizer step.", group="Training")
     dataloader_drop_last: bool = option(
-        False, "Leave out rows at an epoch's end that fill no whole optimizer step, as published code does."
+        False,
+        "Leave out rows at an epoch's end that fill no whole optimizer step, as published code does; where all rows are less "
+        "than a step they are one.",
     )
     warmup_steps: float = option(0, "Warm-up: steps, or share of the run if below 1.", group="Training")
     lr_scheduler_type: str = option("linear", "Course of the learning rate: linear, cosine, constant, ...")

@@ -22,6 +22,7 @@ _NEVER = {
     "deepspeed": "it is not tested here; fsdp shards as well",
     "length_column_name": "see train_sampling_strategy",
     "average_tokens_across_devices": "losses are always divided by the tokens of all processes",
+    "load_best_model_at_end": "the result is the model of the last step; save_strategy='best' keeps a checkpoint of the best",
     "hub_strategy": "what is pushed is the finished folder, once",
     "hub_always_push": "see hub_strategy",
     **dict.fromkeys(("do_train", "do_eval", "do_predict"), "what is done is what is called"),

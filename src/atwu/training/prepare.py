@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from atwu._cache import short_hash
+from atwu._files import file_digest
 from atwu.data.encode import EncodedRow
 from atwu.methods.part import FixedWeighting
 from atwu.methods.recipe import Recipe
@@ -20,13 +22,16 @@ from atwu.methods.seen import BeforeTraining, FloatArray, Given
 from atwu.methods.weightings.combine import Combination, combined
 from atwu.methods.weightings.learned import LearnedScores
 from atwu.methods.weightings.rarity import TokenCounts
-from atwu.methods.weightings.scorer import TokenScorer
+from atwu.methods.weightings.scorer import CONFIG_NAME, WEIGHTS_NAME, TokenScorer
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.forward import LayoutChoice
 from atwu.modeling.load import load_model
+from atwu.modeling.named import model_source
 from atwu.modeling.reference import TokenTable, Wanted
 from atwu.training.references import References, StartingModel
 from atwu.training.rows import UnlearningRows
+
+AUXILIARY = ("auxiliary_forget", "auxiliary_retain")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,28 @@ class LookUps:
         """Tokens that the one fixed weighting selects."""
         (table,) = self.fixed.values()
         return float(table.rows(inputs["rows"]).sum())
+
+
+def read_besides(recipe: Recipe) -> dict[str, str]:
+    """What tells one from another: what a run reads besides its model and rows, and what its method is."""
+    plain, folders = recipe.as_plain(), {"scorer_from", *AUXILIARY}
+    # What lies in a folder counts, not where it is.
+    plain["settings"] = {name: value for name, value in recipe.settings.items() if name not in folders}
+    found = {"recipe": short_hash(plain)}
+    if "scorer_from" in recipe.settings:
+        folder = Path(recipe.settings["scorer_from"])
+        found["scorer_from"] = file_digest(*(folder / name for name in (WEIGHTS_NAME, CONFIG_NAME)))
+    return found | {name: _model_digest(recipe.settings[name]) for name in AUXILIARY if name in recipe.settings}
+
+
+def _model_digest(name: str) -> str:
+    """Digest of the weights in a folder; of a model on the Hub name and commit."""
+    from transformers.utils.hub import cached_file, extract_commit_hash
+
+    source = model_source(name)
+    if files := sorted(Path(source).glob("*.safetensors")):
+        return file_digest(*files)
+    return f"{source}@{extract_commit_hash(cached_file(source, 'config.json'), None)}"
 
 
 def text_table(rows: Sequence[EncodedRow]) -> TokenTable:

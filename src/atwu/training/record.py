@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import datetime
+import hashlib
 import importlib.metadata
 import json
 from collections.abc import Mapping
@@ -27,6 +28,23 @@ if TYPE_CHECKING:
     from atwu.training.config import TokenTrainingConfig
 
 
+NOT_RESULT = frozenset(
+    [
+        *("output_dir", "run_name", "resume_from_checkpoint", "local_rank"),
+        *("disable_tqdm", "report_to", "log_level", "logging_steps", "logging_strategy", "logging_first_step"),
+        *("save_strategy", "save_steps", "save_total_limit"),
+        *("push_to_hub", "hub_model_id", "hub_private_repo", "hub_revision"),
+        *("dataloader_num_workers", "dataloader_pin_memory"),
+        *("dataloader_persistent_workers", "dataloader_prefetch_factor"),
+        # What lies there counts, by its digest.
+        *("cache_dir", "forget_words", "scorer_from", "auxiliary_forget", "auxiliary_retain"),
+    ]
+)
+"""Fields that cannot change the result, so a run may be resumed with other values."""
+_PARTS_OF_A_STEP = frozenset(["per_device_train_batch_size", "gradient_accumulation_steps"])
+"""These and the number of processes make the rows of a step, which count; how they are parted changes rounding alone."""
+
+
 @dataclass(slots=True)
 class Timing:
     """How the training of this process went."""
@@ -42,6 +60,27 @@ def packages(trainer: TokenTrainer) -> dict[str, str]:
     """Versions of the packages that decide a run's numbers."""
     further = ["peft"] * (trainer.loaded.lora is not None) + ["bitsandbytes"] * bool(trainer.args.quantize)
     return versions() | {name: importlib.metadata.version(name) for name in further}
+
+
+def run_key(trainer: TokenTrainer) -> dict[str, Any]:
+    """What tells one run from another: only a run of the same key goes on from a checkpoint by itself."""
+    config, tokenizer = trainer.args, cast(Any, trainer.processing_class)
+    plain = None if tokenizer is None else tokenizer.backend_tokenizer.to_str()
+    key = {
+        "command": trainer.command,
+        "model": trainer.loaded.fingerprint,
+        "tokenizer": None if plain is None else hashlib.sha256(plain.encode()).hexdigest(),
+        "data": {name: each.fingerprint for name, each in trainer.sets.items()},
+        "inputs": trainer.inputs(),
+        "config": {
+            name: value for name, value in config.as_plain().items() if name not in NOT_RESULT | _PARTS_OF_A_STEP
+        },
+        "rows_per_step": config.rows_per_step,
+        "device": config.device.type,
+        "versions": packages(trainer),
+    }
+    plain_key: dict[str, Any] = json.loads(json.dumps(key, default=str))
+    return plain_key
 
 
 def run_record(trainer: TokenTrainer, *, settings: Mapping[str, Any], result_fingerprint: str) -> dict[str, Any]:
@@ -106,14 +145,8 @@ def save_result(trainer: TokenTrainer, folder: Path, *, use_up: bool) -> str:
     config, sharded = trainer.args, trainer.sharded
     own = trainer.accelerator.unwrap_model(trainer.model)
     merge = adapters_of(own) is not None and not config.save_adapter
-    model = own
-    if merge and not sharded:
-        trainer.model = model = merged(own if use_up else copy.deepcopy(own))
-    try:
-        trainer.save_model(str(folder), _internal_call=True)
-    finally:
-        if not use_up:
-            trainer.model = own
+    model = merged(own if use_up else copy.deepcopy(own)) if merge and not sharded else own
+    trainer.write_weights(model, folder)
     trainer.accelerator.wait_for_everyone()
     if config.process_index != 0:
         return ""

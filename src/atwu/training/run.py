@@ -10,11 +10,9 @@ from typing import Any
 
 from transformers.trainer_callback import TrainerCallback
 
-from atwu._cache import short_hash
-from atwu._files import file_digest
 from atwu._manifest import RECORD_NAME
 from atwu.methods.recipe import Recipe
-from atwu.methods.weightings.scorer import CONFIG_NAME, WEIGHTS_NAME, TokenScorer
+from atwu.methods.weightings.scorer import TokenScorer
 from atwu.modeling.load import check_model_name, load_tokenizer
 from atwu.training.auxiliary import auxiliary_models
 from atwu.training.config import UnlearnConfig
@@ -22,14 +20,12 @@ from atwu.training.finetune import run_finetune
 from atwu.training.finish import FinishedRun, train_into, work_in
 from atwu.training.model import ModelSource, check_training, checked_tokenizer, load_to_train, space_needed
 from atwu.training.output import OutputFolder
-from atwu.training.prepare import check_width
+from atwu.training.prepare import AUXILIARY, check_width
 from atwu.training.progress import JsonLog, Say, logged, silent
 from atwu.training.rows import UnlearningRows, tell, unlearning_rows
 from atwu.training.trainer import MethodTrainer
 
 __all__ = ["FinishedRun", "ModelSource", "run_finetune", "run_unlearn"]
-
-_AUXILIARY = ("auxiliary_forget", "auxiliary_retain")
 
 
 def run_unlearn(
@@ -77,7 +73,7 @@ def run_unlearn(
     trainer = unlearn_trainer(source, rows, config, tokenizer=tokenizer, callbacks=[JsonLog(folder.log)], say=say)
     for callback in watch(trainer) if watch else ():
         trainer.add_callback(callback)
-    return train_into(folder, trainer, settings, inputs=_inputs(trainer.recipe))
+    return train_into(folder, trainer, settings)
 
 
 def unlearn_trainer(
@@ -121,26 +117,11 @@ def _check_parts(source: ModelSource, recipe: Recipe, tokenizer: Any) -> None:
         folder = recipe.settings["scorer_from"]
         check_width(folder, TokenScorer.from_pretrained(folder), int(shape.hidden_size))
     if "auxiliary_models" in recipe.needs:
-        for name in (recipe.settings[each] for each in _AUXILIARY if each in recipe.settings):
+        for name in (recipe.settings[each] for each in AUXILIARY if each in recipe.settings):
             check_model_name(name)
             other = load_tokenizer(name)
             if other.backend_tokenizer.to_str() != tokenizer.backend_tokenizer.to_str():
                 raise ValueError(f"{name} has another tokenizer than {source.model}; auxiliary models share it.")
-
-
-def _inputs(recipe: Recipe) -> dict[str, str]:
-    """Digests of what a run reads besides its model and rows, and of what its method is."""
-    plain, folders = recipe.as_plain(), {"scorer_from", *_AUXILIARY}
-    # What lies in a folder counts, not where it is.
-    plain["settings"] = {name: value for name, value in recipe.settings.items() if name not in folders}
-    found = {"recipe": short_hash(plain)}
-    if "scorer_from" in recipe.settings:
-        folder = Path(recipe.settings["scorer_from"])
-        found["scorer_from"] = file_digest(*(folder / name for name in (WEIGHTS_NAME, CONFIG_NAME)))
-    for name in _AUXILIARY:
-        if name in recipe.settings:
-            found[name] = file_digest(*sorted(Path(recipe.settings[name]).glob("*.safetensors")))
-    return found
 
 
 def _compare_base(folder: str, fingerprint: str | None, say: Say) -> None:

@@ -27,8 +27,8 @@ from atwu.modeling.reference import Wanted
 from atwu.modeling.single_pass import unwrap
 from atwu.training.base import TokenTrainer
 from atwu.training.config import UnlearnConfig
-from atwu.training.model import LoadedModel, ModelSource, checked_tokenizer, load_to_train, take_lora, trained_layers
-from atwu.training.prepare import LookUps, fixed_tables, prior_offsets, starting_scorer, text_table
+from atwu.training.model import LoadedModel, ModelSource, checked_tokenizer, load_to_train, trained_layers, with_lora
+from atwu.training.prepare import LookUps, fixed_tables, prior_offsets, read_besides, starting_scorer, text_table
 from atwu.training.progress import Say, logged
 from atwu.training.references import StartingModel, prepare_references, reference_folder
 from atwu.training.rows import Rows, UnlearningRows, planned_epochs, unlearning_rows, warn_of
@@ -79,7 +79,7 @@ class MethodTrainer(TokenTrainer):
     ) -> None:
         args = _checked(args, forget_dataset, kwargs)
         if peft_config is not None:
-            take_lora(args, peft_config)
+            args = with_lora(args, peft_config)
         self.recipe = args.recipe()
         for part in self.recipe.parts:
             part.check()
@@ -125,6 +125,10 @@ class MethodTrainer(TokenTrainer):
     def recorded(self) -> dict[str, Any]:
         """The method and its parts."""
         return {"method": self.recipe.name, "recipe": self.recipe.as_plain()}
+
+    def inputs(self) -> dict[str, str]:
+        """Digests of its scorer and auxiliary models, and of its method."""
+        return read_besides(self.recipe)
 
     # Before the first step
 
@@ -293,10 +297,11 @@ class MethodTrainer(TokenTrainer):
         if self.scorer is not None:
             yield from self.scorer.parameters()
 
-    def _save_weights(self, folder: str | None) -> None:
-        super()._save_weights(folder)
+    def write_weights(self, model: Any, folder: Path) -> None:
+        """Also the scorer's."""
+        super().write_weights(model, folder)
         if self.scorer is not None and self.args.should_save:
-            self.scorer.save_pretrained(Path(folder or str(self.args.output_dir)))
+            self.scorer.save_pretrained(folder)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)

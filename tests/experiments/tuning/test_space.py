@@ -32,7 +32,7 @@ def linear(low, high):
         ("wga", {"beta": Range(0.1, 5)}),
         ("satimp", {"beta1": linear(1, 10), "beta2": Range(0.1, 5)}),
         ("su_llm", {}),
-        ("gt_satga", {"beta": linear(1, 10)}),
+        ("gt_satga", {"beta": Range(0.1, 10)}),
         ("atwu", {"beta": linear(1, 10)} | SCORER),
         ("atwu_ga", SCORER),
         ("atwu_simnpo", {"beta": linear(2, 3), "delta": linear(0, 2)} | SCORER),
