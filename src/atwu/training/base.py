@@ -194,7 +194,7 @@ class TokenTrainer(Trainer):
         asked, self.args.dataloader_drop_last = self.args.dataloader_drop_last, False
         try:
             return self._get_dataloader(
-                dataset=self.train_dataset,
+                dataset=cast(Any, self.train_dataset),
                 description="Training",
                 batch_size=self._train_batch_size,
                 sampler_fn=lambda _: sampler,
