@@ -190,9 +190,16 @@ class TokenTrainer(Trainer):
 
     def get_train_dataloader(self) -> Any:
         """Which rows an epoch leaves out is the sampler's affair alone; the Trainer's loader would leave out others too."""
+        sampler = self._get_train_sampler()
         asked, self.args.dataloader_drop_last = self.args.dataloader_drop_last, False
         try:
-            return super().get_train_dataloader()
+            return self._get_dataloader(
+                dataset=cast(Any, self.train_dataset),
+                description="Training",
+                batch_size=self._train_batch_size,
+                sampler_fn=lambda _: sampler,
+                is_training=True,
+            )
         finally:
             self.args.dataloader_drop_last = asked
 
