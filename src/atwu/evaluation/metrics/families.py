@@ -201,7 +201,7 @@ class Families(Metric):
     columns = tuple(
         Percent(
             f"leak_{family}",
-            probes,
+            worst,
             f"leak, {family.replace('_', ' ')}",
             "percent of forget rows whose fact this kind of question brings up (Jin et al. 2024)",
             sets=(FORGET,),

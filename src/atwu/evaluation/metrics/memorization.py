@@ -9,7 +9,6 @@ an answer prefix reproduces the rest exactly when no teacher-forced prediction a
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -106,6 +105,11 @@ def answer_probability(logps: ArrayLike) -> float | None:
     return min(1.0, math.exp(values.mean()))
 
 
+def es_delta(retain: NDArray[np.float64], forget: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Extraction strength kept minus left: that of the retain rows minus that of the forget rows, in [-1, 1]."""
+    return retain - forget
+
+
 class Memorization(Metric):
     """ES, ES with its floor, EM and the probability of the answer, on every set."""
 
@@ -139,7 +143,7 @@ class Memorization(Metric):
         ),
         Column(
             "ES_delta",
-            extraction_strength,
+            es_delta,
             "ES Δ",
             "ES on retain rows minus ES on forget rows",
             sets=(OVERALL,),
@@ -147,7 +151,7 @@ class Memorization(Metric):
         ),
         Column(
             "ES_delta_floored",
-            extraction_strength,
+            es_delta,
             "ES Δ floored",
             "the same with the floor",
             sets=(OVERALL,),
@@ -179,7 +183,7 @@ class Memorization(Metric):
         for name, metric in (("ES_delta", "extraction_strength"), ("ES_delta_floored", "extraction_strength_floored")):
             used = ((RETAIN, metric), (FORGET, metric))
             if all(sides.this.has(*pair) for pair in used):
-                estimate = combine(operator.sub, *(sides.this.mean(*pair) for pair in used))
+                estimate = combine(es_delta, *(sides.this.mean(*pair) for pair in used))
                 yield name, Derivation(estimate, used)
 
 
