@@ -208,6 +208,35 @@ def test_runs_without_work_are_refused(
     assert "Traceback" not in done.stderr
 
 
+def test_a_folder_that_no_request_wrote_is_left_alone(target: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "out.request"
+    mine.mkdir()
+    (mine / "letter.txt").write_text("Dear all")
+    given = ("unlearn", "--model", target, "--output", tmp_path / "out", *FORGET)
+    for more in ((), ("--overwrite",)):
+        done = run_here(*given, *more)
+        assert "holds what is none of it (letter.txt); move that away, or choose another output" in str(done.exception)
+    assert (mine / "letter.txt").read_text() == "Dear all"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.request"]
+
+
+def test_a_request_that_another_process_works_on_is_left_alone(
+    target: Path, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    """Also before its first checkpoint, when it has nothing to lose yet."""
+    folder = RequestFolder(tmp_path / "out")
+    folder.work.mkdir()
+    (folder.work / "request.json").write_text("of the other process")
+    with folder.alone():
+        done = run_command(
+            ["unlearn", "--model", target, "--output", tmp_path / "out", *FORGET, "--overwrite"], env=environment
+        )
+    assert done.returncode == 1
+    assert f"another request is working on {tmp_path / 'out'}; wait for it" in done.stderr
+    assert (folder.work / "request.json").read_text() == "of the other process"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.request"]
+
+
 @pytest.mark.night
 def test_a_killed_watched_run_goes_on_as_it_would_have(
     target: Path, tmp_path: Path, environment: dict[str, str], unlearn: Callable[..., str]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -143,7 +144,21 @@ def carry_out(
     config, folder = UnlearnConfig(**asked.options), RequestFolder(asked.output)
     if not config.learning_rate:
         raise ValueError("learning_rate must be above 0: a frozen model forgets nothing.")
-    say = say if config.process_index == 0 else silent
+    first = config.process_index == 0
+    with folder.alone() if first else contextlib.nullcontext():
+        return _carried_out(asked, folder, config, overwrite=overwrite, begin=begin, say=say if first else silent)
+
+
+def _carried_out(
+    asked: Asked,
+    folder: RequestFolder,
+    config: UnlearnConfig,
+    *,
+    overwrite: bool,
+    begin: Callable[[], object] | None,
+    say: Say,
+) -> Outcome:
+    """The same, once no other process is at it."""
 
     def prepared_here() -> Prepared:
         found = prepare(asked, folder, config, overwrite=overwrite, say=say)
