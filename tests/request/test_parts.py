@@ -19,6 +19,7 @@ from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.methods.recipe import recipe
 from atwu.request.choose import Place, choose
 from atwu.request.fit import WAYS, Fitted, first_fitting, ways
+from atwu.request.measure import check_unseen
 from atwu.request.neighbours import names, neighbours
 from atwu.request.run import Outcome
 from atwu.request.verdict import (
@@ -190,9 +191,11 @@ def result(**known: float) -> EvalResult:
         (result(forget=0.04, reworded=0.04), 0.5, COSTLY),
         (result(forget=0.5, reworded=0.5), 0.5, DAMAGED),
         (result(forget=0.04, reworded=0.04), math.nan, COSTLY),
+        (result(forget=0.04, reworded=0.04), None, COSTLY),  # as a course has what is no number
+        (result(forget=0.95, reworded=0.9), 6.2, DAMAGED),  # though no measure moved
     ],
 )
-def test_verdicts(after: EvalResult, lost: float, word: str, tmp_path: Path) -> None:
+def test_verdicts(after: EvalResult, lost: float | None, word: str, tmp_path: Path) -> None:
     verdict = decide(result(forget=0.95, reworded=0.9), after, answers=(), limit=0.15, rise=lost)
     assert verdict.word == word
     assert verdict.good == (word == FORGOTTEN)
@@ -208,6 +211,26 @@ def test_verdicts(after: EvalResult, lost: float, word: str, tmp_path: Path) -> 
     assert list(frame.columns) == ["rows", "measure", "before", "after", "low", "high"]
     assert len(frame) == len(verdict.lines)
     assert f"<b>{word}</b>" in outcome._repr_html_()
+
+
+def test_rows_that_there_is_nothing_to_compare_with_are_not_called_forgotten() -> None:
+    before, after = result(forget=0.95, reworded=0.9), result(forget=0.5, reworded=0.5)
+    before = dataclasses.replace(before, sets=dict(before.sets) | {UNSEEN: {}})
+    verdict = decide(before, after, answers=(), limit=0.15, rise=0.0)
+    assert (verdict.word, verdict.limits) == (PARTLY, {})
+
+
+def test_unseen_rows_have_to_be_of_the_kind_of_those_to_forget() -> None:
+    question, text = Example.from_qa("Who?", "Orla Venn."), Example((), "A plain text.")
+    check_unseen([text, question], [question, text], source="mine")
+    check_unseen([text], [text], source="mine")
+    for unseen, forget, kind in (
+        ([text], [question], "a question with words in its answer"),
+        ([Example.from_qa("Who?", "…"), text], [question], "a question with words in its answer"),
+        ([Example.from_qa("Who?", "…")], [text], "a row with words in it"),
+    ):
+        with pytest.raises(ValueError, match=f"mine: of the rows that no model saw none is {kind}"):
+            check_unseen(unseen, forget, source="mine")
 
 
 def test_rows_that_are_not_known_leave_nothing_to_do() -> None:

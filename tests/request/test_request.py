@@ -208,6 +208,14 @@ def test_runs_without_work_are_refused(
     assert "Traceback" not in done.stderr
 
 
+def test_unseen_rows_that_cannot_be_compared_are_refused(target: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts.jsonl").write_text('{"text": "It rained all day."}\n')
+    given = ("unlearn", "--model", target, "--output", tmp_path / "out", *FORGET)
+    done = run_here(*given, "--unseen", tmp_path / "texts.jsonl")
+    assert "none is a question with words in its answer" in str(done.exception)
+    assert [path.name for path in tmp_path.iterdir()] == ["texts.jsonl"]
+
+
 def test_a_folder_that_no_request_wrote_is_left_alone(target: Path, tmp_path: Path) -> None:
     mine = tmp_path / "out.request"
     mine.mkdir()

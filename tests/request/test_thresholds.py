@@ -121,6 +121,15 @@ def test_unseen_is_what_the_starting_model_knew_of_unseen_rows() -> None:
     assert found.passed
 
 
+def test_where_no_unseen_row_could_be_measured_nothing_is_met() -> None:
+    before = result({"unseen": {"probability": (0.1,)}, "forget": {"telling_said": (1.0,) * 4}})
+    found = check(
+        Threshold("forget", "telling_said", "at most", None), before, result({"forget": {"telling_said": (1.0, 1.0)}})
+    )
+    assert (found.limit, found.passed, found.sure) == (None, None, False)
+    assert found.missing == "no row that no model saw could be compared with"
+
+
 def test_what_was_not_measured_says_why_and_does_not_pass() -> None:
     after = result({"forget": {"telling_said": (0.0, 0.0)}})
     for limit in (

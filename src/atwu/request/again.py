@@ -128,8 +128,10 @@ def known_of(before: EvalResult, after: EvalResult | None) -> tuple[Known, ...]:
         for name in DECISIVE:
             first = before.sets.get(split, {}).get(name)
             last = first if after is None else after.sets.get(split, {}).get(name)
-            if first is not None and last is not None and first.value is not None and last.value is not None:
-                found.append(Known(split, name, first.value, last.value, upper(before, name)))
+            limit = upper(before, name)
+            if first is None or last is None or first.value is None or last.value is None or limit is None:
+                continue
+            found.append(Known(split, name, first.value, last.value, limit))
     return tuple(found)
 
 

@@ -16,7 +16,7 @@ from atwu.modeling.opening import Loading, open_model
 from atwu.request.asked import AUTO, Asked
 from atwu.request.choose import LENGTH, RATE, Choice, Place, batch_size, choose
 from atwu.request.fit import Fitted, batch_of, first_fitting, fit
-from atwu.request.measure import measure, measured_sets, sets_of
+from atwu.request.measure import check_unseen, measure, measured_sets, sets_of
 from atwu.request.neighbours import check_apart
 from atwu.request.record import Request, RequestFolder, RowsUsed, ThresholdsSet
 from atwu.request.retain import build_retain
@@ -53,6 +53,7 @@ def prepare(asked: Asked, folder: RequestFolder, config: UnlearnConfig, *, overw
         ValueError, FileNotFoundError, FileExistsError, OSError: see the message; nothing was changed.
     """
     key, since = asked.key(config), asked.since
+    check_unseen(asked.strangers, asked.rows, source=asked.unseen)
     if asked.given is not None:
         check_apart(asked.given, asked.rows, source=asked.retain, why="would keep what is to be forgotten")
         if since is not None:

@@ -211,8 +211,8 @@ def _watch(
         _watched(seen, checked_tokenizer(asked.source), config),
         Limits(
             goal(before, "telling_probability"),
-            upper(before, "telling_guessed"),
-            upper(before, "telling_said"),
+            upper(before, "telling_guessed") or 0.0,
+            upper(before, "telling_said") or 0.0,  # where no row is a question, nothing is said
             asked.retain_limit,
         ),
         every=look_every(math.ceil(len(asked.rows) / batch)),

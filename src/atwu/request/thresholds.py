@@ -171,7 +171,12 @@ def check(threshold: Threshold, before: EvalResult | None, after: EvalResult) ->
     limit, value, missing = threshold.limit, last, ""
     if limit is None:
         limit = None if before is None else upper(before, threshold.metric)
-        missing = "the starting model was not measured" if before is None else ""
+        why = (
+            "the starting model was not measured"
+            if before is None
+            else "no row that no model saw could be compared with"
+        )
+        missing = "" if limit is not None else why
     if value is None or value.value is None:
         missing = missing or "no value was measured"
     elif threshold.bound in ("falls at most", "rises at most"):
