@@ -36,6 +36,7 @@ from atwu.request.verdict import (
     UNSEEN,
     decide,
 )
+from atwu.training.config import UnlearnConfig
 from atwu.training.memory import Memory
 
 LAPTOP = Place(torch.device("cpu"), memory=16 * 10**9, bfloat16=False)
@@ -136,7 +137,14 @@ def test_choices_follow_rows_model_and_device_and_leave_what_was_given() -> None
     assert (spared.name, spared.value) == ("activation_checkpointing", True)
     assert all(each.reason for each in large)
     decided = {*found, *(name for way in WAYS for name in way.options)}
-    assert {*CHOSEN, "scorer_prior", "retain_loss", "optim"} == {*decided, "num_train_epochs"}
+    assert {*CHOSEN, "scorer_prior", "retain_loss", "optim", "save_adapter"} == {*decided, "num_train_epochs"}
+
+
+def test_half_precision_that_is_given_is_not_chosen_against() -> None:
+    rest: dict[str, Any] = {"rows": 12, "hidden": 8, "own_answers": False, "fitted": fitted("all weights")}
+    place = dataclasses.replace(LAPTOP, bfloat16=True)
+    for given in ({"fp16": True}, {"bf16": False}):
+        assert "bf16" not in {each.name for each in choose(given, recipe=recipe("atwu"), place=place, **rest)}
 
 
 def test_ways_do_what_was_given() -> None:
@@ -149,6 +157,15 @@ def test_ways_do_what_was_given() -> None:
     assert words("cuda", lora_r=8, quantize="4bit", activation_checkpointing=True) == ["adapters, 4-bit weights"]
     assert words("cuda", optim="sgd", lora_r=0) == ["all weights", "all weights, recomputing"]
     assert words(lora_r=8, quantize="8bit") == ["as given"]
+    assert words("cuda", lora_r=8, save_adapter=True) == words("cuda", lora_r=8)
+    assert words("cuda", lora_r=8, save_adapter=False) == ["adapters", "adapters, recomputing"]
+    assert "adapters, 4-bit weights" not in [way.words for way in ways({}, device="cuda", adapter=True)]
+
+
+def test_adapters_on_rounded_weights_are_saved_as_such() -> None:
+    for way in WAYS:
+        config = UnlearnConfig(**way.options, output_dir="out", use_cpu=True)
+        assert config.save_adapter == (config.quantize is not None)
 
 
 def test_what_fits_nowhere_is_refused_and_what_nearly_fits_is_tried() -> None:

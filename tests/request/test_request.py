@@ -216,6 +216,17 @@ def test_unseen_rows_that_cannot_be_compared_are_refused(target: Path, tmp_path:
     assert [path.name for path in tmp_path.iterdir()] == ["texts.jsonl"]
 
 
+def test_what_cannot_be_trained_is_refused_before_the_model_is_measured(
+    target: Path, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    given = ("unlearn", "--model", target, "--output", tmp_path / "out", *FORGET)
+    done = run_command([*given, "--lora-r", "4", "--lora-targets", "nothing"], env=environment)
+    assert done.returncode == 1
+    assert "nothing" in done.stderr
+    assert "measuring" not in done.stdout + done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_folder_that_no_request_wrote_is_left_alone(target: Path, tmp_path: Path) -> None:
     mine = tmp_path / "out.request"
     mine.mkdir()

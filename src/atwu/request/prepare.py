@@ -22,7 +22,7 @@ from atwu.request.record import Request, RequestFolder, RowsUsed, ThresholdsSet
 from atwu.request.retain import build_retain
 from atwu.request.verdict import HELD, RequestVerdict, answered, decide, read_request_verdict, surely_known
 from atwu.training.config import UnlearnConfig
-from atwu.training.model import ModelSource, checked_tokenizer
+from atwu.training.model import ModelSource, check_training, checked_tokenizer
 from atwu.training.progress import Say
 
 
@@ -83,6 +83,7 @@ def prepare(asked: Asked, folder: RequestFolder, config: UnlearnConfig, *, overw
     )
     for choice in choices:
         say(f"  {choice}")
+    check_training(asked.source, UnlearnConfig(**chosen(asked, choices)))
     made: Sequence[Example] | None = None
     kept: Sequence[Example] = ()
     if "retain" in recipe.needs:
