@@ -125,7 +125,11 @@ def export(
         if form.llama_cpp is not None:
             same_tokens(tokenizer, their_tokenizer, [row for rows in given.values() for row in rows])
             _check_config(config, read.config)
-        files = {file.name: _checksum(file) for file in sorted(staging.iterdir())}
+        files = {
+            file.relative_to(staging).as_posix(): _checksum(file)
+            for file in sorted(staging.rglob("*"))
+            if file.is_file()
+        }
         del model, written
         gc.collect()
         say("measuring what was written on the same rows")
