@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -20,7 +21,7 @@ from atwu.methods.recipe import recipe
 from atwu.request.choose import Place, choose
 from atwu.request.fit import WAYS, Fitted, first_fitting, ways
 from atwu.request.measure import check_unseen
-from atwu.request.neighbours import names, neighbours
+from atwu.request.neighbours import closeness, names, neighbours
 from atwu.request.run import Outcome
 from atwu.request.verdict import (
     COSTLY,
@@ -83,6 +84,18 @@ def test_neighbours_are_close_and_never_about_the_subject() -> None:
     assert (found.about, found.repeated) == (2, 1)
     assert names(forget) == {"orla", "venn"}
     assert names([Example.from_qa("Who?", "They.", subject="The Venns and the Brooks")]) == {"venns", "brooks"}
+
+
+def test_closeness_is_the_largest_cosine_of_tfidf_vectors() -> None:
+    """The same with a matrix that holds every zero, as a formula reads."""
+    random = np.random.default_rng(0)
+    words = [f"w{number}" for number in range(60)]
+    texts = [" ".join(random.choice(words, size)) for size in (*range(1, 30), 4)]
+    texts.append("")
+    counts = np.array([[text.split().count(word) for word in words] for text in texts], dtype=float)
+    rows = counts * np.log(len(texts) / np.maximum((counts > 0).sum(0), 1))
+    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    assert closeness(texts[5:], texts[:5]) == pytest.approx((rows[5:] @ rows[:5].T).max(axis=1))
 
 
 def test_shipped_questions_do_not_overlap() -> None:
