@@ -73,6 +73,10 @@ def test_settings_of_attacks_are_part_of_the_bar() -> None:
         ("thresholds: {overall.UQ: falls at most 1}", "numbers of overall take at most X or at least X"),
         ("thresholds: {forget.J_P: at most 1}\nattacks: relearning", "attacks must be a list such as"),
         ("thresholds: {forget.J_P: at most 1}\nattacks: [membership]", "'membership' is none of the attacks"),
+        (
+            "thresholds: {forget.J_P: at most 1}\nsettings: {system: Hi}",
+            "settings: system cannot be set: rows are measured",
+        ),
         ("thresholds: {forget.J_P: at most 1}\nsettings: {sample: 2}", "settings: .*Did you mean 'samples'"),
     ],
 )

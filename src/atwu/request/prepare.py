@@ -7,6 +7,7 @@ import gc
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from atwu.data.schema import Example
@@ -116,7 +117,7 @@ def prepare(asked: Asked, folder: RequestFolder, config: UnlearnConfig, *, overw
         choices=choices,
         thresholds=ThresholdsSet(asked.thresholds.name, asked.thresholds.sha256, asked.thresholds.text),
         shown=shown,
-        ledger=None if since is None else os.path.relpath(since.ledger, asked.output),
+        ledger=None if since is None else _from(folder, since.ledger),
     )
     folder.begin(request, before, sets[HELD], made)
     return Prepared("begun", before, sets, made, request)
@@ -161,10 +162,14 @@ def how_read(config: UnlearnConfig) -> dict[str, Any]:
     return {"system": config.system, "max_length": config.max_length}
 
 
-def after_loading(source: ModelSource, config: UnlearnConfig) -> Loading:
-    """How the model that a run left is read: it is a whole one, unless adapters were asked for."""
-    base = source.base if config.save_adapter else None
-    return Loading(dtype=source.dtype, trust_remote_code=source.trust_remote_code, base=base)
+def after_loading(source: ModelSource) -> Loading:
+    """How the model that a run left is read; adapters name their base."""
+    return Loading(dtype=source.dtype, trust_remote_code=source.trust_remote_code)
+
+
+def _from(folder: RequestFolder, ledger: str) -> str:
+    """The folder of a ledger, from the output; links are followed on both sides."""
+    return os.path.relpath(os.path.realpath(Path(ledger).expanduser()), folder.output)
 
 
 def now() -> str:

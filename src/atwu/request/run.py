@@ -228,7 +228,7 @@ def _judge(
 ) -> tuple[RequestVerdict, EvalResult]:
     """Measure what the run left, and write the verdict."""
     assert prepared.request is not None
-    model, tokenizer = open_model(str(folder.output), after_loading(asked.source, config), device=config.device)
+    model, tokenizer = open_model(str(folder.output), after_loading(asked.source), device=config.device)
     say("measuring the unlearned model on the same rows")
     after = measure(model, tokenizer, prepared.sets, **how_read(config), name="after")
     verdict = decide(
