@@ -12,9 +12,18 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from atwu._manifest import MANIFEST_NAME
+from atwu._manifest import MANIFEST_NAME, write_manifest
 from atwu.modeling import named
-from atwu.modeling.load import base_of, check_model_name, load_config, load_model, load_tokenizer, weight_bytes
+from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.load import (
+    base_of,
+    check_model_name,
+    is_adapter,
+    load_config,
+    load_model,
+    load_tokenizer,
+    weight_bytes,
+)
 from atwu.modeling.named import SOURCE_NAME, model_source
 from tests.damage import DAMAGES, damage
 
@@ -127,6 +136,68 @@ def test_a_folder_of_a_short_name_comes_first(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     (tmp_path / "smollm2").mkdir()
     assert model_source("smollm2") == "smollm2"
+
+
+def _copied(tmp_path: Path) -> Path:
+    """A copy of the model in the cache, as one that was made of the wheel."""
+    folder = tmp_path / "cache" / "models" / f"smollm2-{named.NAMED['smollm2'].member_sha256[:12]}"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    write_manifest(folder)
+    return folder
+
+
+def _in_hub_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *files: str) -> None:
+    """A cache of the Hub that holds these files of the model."""
+    from huggingface_hub import constants
+
+    commit = "0" * 40
+    repository = tmp_path / "hub" / "models--HuggingFaceTB--SmolLM2-135M-Instruct"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(commit)
+    (repository / "snapshots" / commit).mkdir(parents=True)
+    for file in files:
+        (repository / "snapshots" / commit / file).write_text("{}")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+
+
+def test_a_copy_in_four_bits_is_called_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where a part of the Hub's model lies in its cache, which cannot be loaded."""
+    folder = _copied(tmp_path)
+    _in_hub_cache(monkeypatch, tmp_path, "config.json")
+    assert model_source("smollm2") == str(folder)
+    assert f"smollm2 is SmolLM2-135M-Instruct rounded to 4 bits, in {folder}; --model HuggingFaceTB/" in caplog.text
+
+
+def test_weights_of_the_hub_come_before_a_copy_in_four_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    _copied(tmp_path)
+    _in_hub_cache(monkeypatch, tmp_path, "config.json", "tokenizer.json", "model.safetensors")
+    assert model_source("smollm2") == "HuggingFaceTB/SmolLM2-135M-Instruct"
+    assert "smollm2 is HuggingFaceTB/SmolLM2-135M-Instruct of the Hub" in caplog.text
+
+
+def test_a_path_from_the_home_folder_is_a_model_everywhere(
+    gguf_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = load_model(str(gguf_file))
+    whole.save_pretrained(tmp_path / "m")
+    load_tokenizer(str(gguf_file)).save_pretrained(tmp_path / "m")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    check_model_name("~/m")
+    assert model_fingerprint(load_model("~/m")) == model_fingerprint(whole)
+    assert load_tokenizer("~/m")("abcd!").input_ids == load_tokenizer(str(tmp_path / "m"))("abcd!").input_ids
+    assert weight_bytes("~/m") == weight_bytes(str(tmp_path / "m"))
+    (tmp_path / "a").mkdir()
+    settings = {"base_model_name_or_path": str(tmp_path / "m")}
+    (tmp_path / "a" / "adapter_config.json").write_text(json.dumps(settings))
+    assert is_adapter("~/a")
+    assert base_of("~/a") == str(tmp_path / "m")
+    with pytest.raises(FileNotFoundError, match="'~/n' not found"):
+        check_model_name("~/n")
 
 
 def test_neither_hub_nor_index_is_one_line_that_names_both(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -12,7 +13,10 @@ from safetensors.torch import load_file, save_file
 
 from atwu.benchmarks.people.rows import people
 from atwu.data.rows import write_rows
+from atwu.modeling.fingerprint import model_fingerprint
+from atwu.request.bench import Bench, NotThereError
 from atwu.request.evidence import Evidence
+from atwu.request.record import RequestFolder
 from tests.commands import run_command
 from tests.request.declared import read_evidence
 
@@ -91,6 +95,10 @@ def test_a_request_on_one_page(folder: Path, environment: dict[str, str]) -> Non
     assert untried["membership"] == "needs holdout rows"
     assert "Not tried: membership" in " ".join(found.limits)
     assert found.command.startswith("atwu unlearn --model target --output run --forget mine.jsonl")
+    for side in ("before", "after"):  # with the settings of the thresholds, and not those of the verdict
+        again = json.loads((folder / "run" / "request" / f"{side}.again.json").read_text())
+        assert again["settings"]["max_new_tokens"] == 12
+        assert again["settings"]["metrics"] == ["memorization", "rouge", "telling"]
     # Measured once: what came of it is kept, and neither file holds a row.
     assert "measuring" in said.stderr
     assert "measuring" not in evidence(folder, environment, "--overwrite").stderr
@@ -115,15 +123,52 @@ def test_what_cannot_be_measured_is_said(folder: Path, environment: dict[str, st
     (folder / "more.yaml").write_text(
         "thresholds: {forget.leak_per_sample: at most 10, forget.telling_said: at most 1}"
     )
+    (folder / "other.yaml").write_text("thresholds: {forget.telling_said: at most 1}\nsettings: {max_new_tokens: 3}")
     rows = (folder / "mine.jsonl").rename(tmp_path / "mine.jsonl")
     try:
+        other = evidence(folder, environment, "--thresholds", "other.yaml", "--output", "no.html", code=1)
         said = evidence(folder, environment, "--thresholds", "more.yaml", "--output", "gone.html", "--strict", code=3)
     finally:
         shutil.move(rows, folder / "mine.jsonl")
+    assert "it cannot be measured anew: the forget rows are no longer there" in other.stderr
     assert "not measured: forget.leak_per_sample: the forget rows are no longer there" in said.stdout
     first, second = read_evidence(folder / "gone.json").thresholds.results
     assert first.passed is None
     assert second.passed
+
+
+def test_the_starting_model_is_the_one_that_was_measured(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A run in fewer bits has trained on another, whose hash is in its record."""
+    run = shutil.copytree(folder / "run", tmp_path / "run")
+    record = json.loads((run / "run.json").read_text())
+    record["starting_model"]["fingerprint"] = "0" * 32
+    (run / "run.json").write_text(json.dumps(record))
+    model, _ = Bench(run).start
+    assert model_fingerprint(model) == RequestFolder(run).result("before").fingerprint
+    before = json.loads((run / "request" / "before.json").read_text()) | {"fingerprint": "0" * 32}
+    (run / "request" / "before.json").write_text(json.dumps(before))
+    with pytest.raises(NotThereError, match="is another model now"):
+        _ = Bench(run).start
+
+
+def test_rows_that_were_labelled_by_words_are_still_the_requests(
+    folder: Path, target: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    rows = people("tiny").forget[:6]
+    write_rows(folder / "plain.jsonl", [dataclasses.replace(row, forget_spans=None) for row in rows])
+    words = [row.answer[start:stop] for row in rows for start, stop in row.forget_spans or ()]
+    (folder / "words.txt").write_text("\n".join(words))
+    given = ("--retain", "people:tiny:retain", "--steps", "1", "--learning-rate", "1e-3", "--forget-words", "words.txt")
+    command = ["unlearn", "--model", target, "--forget", "plain.jsonl", "--output", "labelled", *given]
+    done = run_command(command, env=environment, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    record = json.loads((folder / "labelled" / "run.json").read_text())
+    bench = Bench("labelled")
+    assert record["data"]["forget"]["fingerprint"] != bench.request.forget.fingerprint
+    assert len(bench.sets["forget"]) == 6
 
 
 def test_what_is_no_evidence_is_refused(folder: Path, environment: dict[str, str], target: Path) -> None:

@@ -16,11 +16,24 @@ from safetensors.torch import load_file
 from atwu.benchmarks.people.rows import people
 from atwu.data.rows import write_rows
 from atwu.data.schema import Example
-from atwu.request import further, run
-from atwu.request.again import CAME_BACK, STILL_GONE, STILL_KNOWN, Again, Known, Now, word_of
+from atwu.modeling.opening import Loading, open_model
+from atwu.request import further, gather, prepare, run
+from atwu.request.again import (
+    CAME_BACK,
+    STILL_GONE,
+    STILL_KNOWN,
+    Again,
+    Earlier,
+    Known,
+    Now,
+    measured_again,
+    word_of,
+)
+from atwu.request.bench import Bench
 from atwu.request.further import Further, unlearn_further
 from atwu.request.ledger import Ledger
 from atwu.request.neighbours import check_apart
+from atwu.request.record import RequestFolder
 from tests.commands import run_here
 
 ITALY = Example.from_qa("What is the capital of Italy?", "The capital of Italy is Rome.")
@@ -177,6 +190,44 @@ def test_rows_to_keep_may_say_the_same_but_not_ask_it() -> None:
     for row in (Example.from_qa("where was SHE born", "Nobody knows."), Example((), "a plain  text")):
         with pytest.raises(ValueError, match="file: row 1 would teach again"):
             check_apart([row], gone, source="file", why="would teach again")
+
+
+def test_a_model_finds_its_ledger_and_says_when_it_is_gone(
+    started: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = gather._ledger(Bench(started / "models" / "0001"))
+    assert found is not None
+    assert (found.number, found.requests) == (1, 1)
+    alone = shutil.copytree(started / "models" / "0001", tmp_path / "alone")
+    with pytest.raises(FileNotFoundError, match="is not there, so what came of its other requests is not known"):
+        gather._ledger(Bench(alone))
+    # Through a link, and from the home folder.
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "deep" / "er")
+    monkeypatch.setenv("HOME", str(tmp_path / "link"))
+    for ledger in (tmp_path / "link" / "ledger", "~/ledger"):
+        for output in (tmp_path / "out", tmp_path / "link" / "out"):
+            folder = RequestFolder(output)
+            path = folder.output / prepare._from(folder, str(ledger))
+            assert path.resolve() == tmp_path / "deep" / "er" / "ledger"
+
+
+def test_earlier_requests_are_measured_as_they_were_then(target: Path) -> None:
+    model, tokenizer = open_model(str(target), Loading(), device="cpu")
+    rows, general = people("tiny").forget, people("tiny").retain[:4]
+    known = (Known("forget", "telling_probability", 0.9, 0.1, 0.05),)
+    plain, brief = (
+        Earlier(number, rows[6 * number : 6 * number + 6], known, system, 512)
+        for number, system in ((1, None), (2, "Answer in one word."))
+    )
+    how: dict[str, Any] = {"general": general, "system": None, "max_length": 512}
+    together, answers = measured_again(model, tokenizer, [plain, brief], **how)
+    for each, again in zip((plain, brief), together, strict=True):
+        (alone,), same = measured_again(model, tokenizer, [each], **how)
+        assert again.lines[0].value == pytest.approx(alone.lines[0].value, rel=1e-4)
+        assert same == answers
+    (other,), _ = measured_again(model, tokenizer, [dataclasses.replace(brief, system=None)], **how)
+    assert abs(other.lines[0].value - together[1].lines[0].value) > 1e-3
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,7 +20,8 @@ from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.methods.recipe import recipe
 from atwu.request.choose import Place, choose
 from atwu.request.fit import WAYS, Fitted, first_fitting, ways
-from atwu.request.neighbours import names, neighbours
+from atwu.request.measure import check_unseen
+from atwu.request.neighbours import closeness, names, neighbours
 from atwu.request.run import Outcome
 from atwu.request.verdict import (
     COSTLY,
@@ -35,6 +37,7 @@ from atwu.request.verdict import (
     UNSEEN,
     decide,
 )
+from atwu.training.config import UnlearnConfig
 from atwu.training.memory import Memory
 
 LAPTOP = Place(torch.device("cpu"), memory=16 * 10**9, bfloat16=False)
@@ -81,6 +84,18 @@ def test_neighbours_are_close_and_never_about_the_subject() -> None:
     assert (found.about, found.repeated) == (2, 1)
     assert names(forget) == {"orla", "venn"}
     assert names([Example.from_qa("Who?", "They.", subject="The Venns and the Brooks")]) == {"venns", "brooks"}
+
+
+def test_closeness_is_the_largest_cosine_of_tfidf_vectors() -> None:
+    """The same with a matrix that holds every zero, as a formula reads."""
+    random = np.random.default_rng(0)
+    words = [f"w{number}" for number in range(60)]
+    texts = [" ".join(random.choice(words, size)) for size in (*range(1, 30), 4)]
+    texts.append("")
+    counts = np.array([[text.split().count(word) for word in words] for text in texts], dtype=float)
+    rows = counts * np.log(len(texts) / np.maximum((counts > 0).sum(0), 1))
+    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    assert closeness(texts[5:], texts[:5]) == pytest.approx((rows[5:] @ rows[:5].T).max(axis=1))
 
 
 def test_shipped_questions_do_not_overlap() -> None:
@@ -135,7 +150,14 @@ def test_choices_follow_rows_model_and_device_and_leave_what_was_given() -> None
     assert (spared.name, spared.value) == ("activation_checkpointing", True)
     assert all(each.reason for each in large)
     decided = {*found, *(name for way in WAYS for name in way.options)}
-    assert {*CHOSEN, "scorer_prior", "retain_loss", "optim"} == {*decided, "num_train_epochs"}
+    assert {*CHOSEN, "scorer_prior", "retain_loss", "optim", "save_adapter"} == {*decided, "num_train_epochs"}
+
+
+def test_half_precision_that_is_given_is_not_chosen_against() -> None:
+    rest: dict[str, Any] = {"rows": 12, "hidden": 8, "own_answers": False, "fitted": fitted("all weights")}
+    place = dataclasses.replace(LAPTOP, bfloat16=True)
+    for given in ({"fp16": True}, {"bf16": False}):
+        assert "bf16" not in {each.name for each in choose(given, recipe=recipe("atwu"), place=place, **rest)}
 
 
 def test_ways_do_what_was_given() -> None:
@@ -148,6 +170,15 @@ def test_ways_do_what_was_given() -> None:
     assert words("cuda", lora_r=8, quantize="4bit", activation_checkpointing=True) == ["adapters, 4-bit weights"]
     assert words("cuda", optim="sgd", lora_r=0) == ["all weights", "all weights, recomputing"]
     assert words(lora_r=8, quantize="8bit") == ["as given"]
+    assert words("cuda", lora_r=8, save_adapter=True) == words("cuda", lora_r=8)
+    assert words("cuda", lora_r=8, save_adapter=False) == ["adapters", "adapters, recomputing"]
+    assert "adapters, 4-bit weights" not in [way.words for way in ways({}, device="cuda", adapter=True)]
+
+
+def test_adapters_on_rounded_weights_are_saved_as_such() -> None:
+    for way in WAYS:
+        config = UnlearnConfig(**way.options, output_dir="out", use_cpu=True)
+        assert config.save_adapter == (config.quantize is not None)
 
 
 def test_what_fits_nowhere_is_refused_and_what_nearly_fits_is_tried() -> None:
@@ -190,9 +221,11 @@ def result(**known: float) -> EvalResult:
         (result(forget=0.04, reworded=0.04), 0.5, COSTLY),
         (result(forget=0.5, reworded=0.5), 0.5, DAMAGED),
         (result(forget=0.04, reworded=0.04), math.nan, COSTLY),
+        (result(forget=0.04, reworded=0.04), None, COSTLY),  # as a course has what is no number
+        (result(forget=0.95, reworded=0.9), 6.2, DAMAGED),  # though no measure moved
     ],
 )
-def test_verdicts(after: EvalResult, lost: float, word: str, tmp_path: Path) -> None:
+def test_verdicts(after: EvalResult, lost: float | None, word: str, tmp_path: Path) -> None:
     verdict = decide(result(forget=0.95, reworded=0.9), after, answers=(), limit=0.15, rise=lost)
     assert verdict.word == word
     assert verdict.good == (word == FORGOTTEN)
@@ -208,6 +241,26 @@ def test_verdicts(after: EvalResult, lost: float, word: str, tmp_path: Path) -> 
     assert list(frame.columns) == ["rows", "measure", "before", "after", "low", "high"]
     assert len(frame) == len(verdict.lines)
     assert f"<b>{word}</b>" in outcome._repr_html_()
+
+
+def test_rows_that_there_is_nothing_to_compare_with_are_not_called_forgotten() -> None:
+    before, after = result(forget=0.95, reworded=0.9), result(forget=0.5, reworded=0.5)
+    before = dataclasses.replace(before, sets=dict(before.sets) | {UNSEEN: {}})
+    verdict = decide(before, after, answers=(), limit=0.15, rise=0.0)
+    assert (verdict.word, verdict.limits) == (PARTLY, {})
+
+
+def test_unseen_rows_have_to_be_of_the_kind_of_those_to_forget() -> None:
+    question, text = Example.from_qa("Who?", "Orla Venn."), Example((), "A plain text.")
+    check_unseen([text, question], [question, text], source="mine")
+    check_unseen([text], [text], source="mine")
+    for unseen, forget, kind in (
+        ([text], [question], "a question with words in its answer"),
+        ([Example.from_qa("Who?", "…"), text], [question], "a question with words in its answer"),
+        ([Example.from_qa("Who?", "…")], [text], "a row with words in it"),
+    ):
+        with pytest.raises(ValueError, match=f"mine: of the rows that no model saw none is {kind}"):
+            check_unseen(unseen, forget, source="mine")
 
 
 def test_rows_that_are_not_known_leave_nothing_to_do() -> None:

@@ -208,6 +208,54 @@ def test_runs_without_work_are_refused(
     assert "Traceback" not in done.stderr
 
 
+def test_unseen_rows_that_cannot_be_compared_are_refused(target: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts.jsonl").write_text('{"text": "It rained all day."}\n')
+    given = ("unlearn", "--model", target, "--output", tmp_path / "out", *FORGET)
+    done = run_here(*given, "--unseen", tmp_path / "texts.jsonl")
+    assert "none is a question with words in its answer" in str(done.exception)
+    assert [path.name for path in tmp_path.iterdir()] == ["texts.jsonl"]
+
+
+def test_what_cannot_be_trained_is_refused_before_the_model_is_measured(
+    target: Path, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    given = ("unlearn", "--model", target, "--output", tmp_path / "out", *FORGET)
+    done = run_command([*given, "--lora-r", "4", "--lora-targets", "nothing"], env=environment)
+    assert done.returncode == 1
+    assert "nothing" in done.stderr
+    assert "measuring" not in done.stdout + done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_no_request_wrote_is_left_alone(target: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "out.request"
+    mine.mkdir()
+    (mine / "letter.txt").write_text("Dear all")
+    given = ("unlearn", "--model", target, "--output", tmp_path / "out", *FORGET)
+    for more in ((), ("--overwrite",)):
+        done = run_here(*given, *more)
+        assert "holds what is none of it (letter.txt); move that away, or choose another output" in str(done.exception)
+    assert (mine / "letter.txt").read_text() == "Dear all"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.request"]
+
+
+def test_a_request_that_another_process_works_on_is_left_alone(
+    target: Path, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    """Also before its first checkpoint, when it has nothing to lose yet."""
+    folder = RequestFolder(tmp_path / "out")
+    folder.work.mkdir()
+    (folder.work / "request.json").write_text("of the other process")
+    with folder.alone():
+        done = run_command(
+            ["unlearn", "--model", target, "--output", tmp_path / "out", *FORGET, "--overwrite"], env=environment
+        )
+    assert done.returncode == 1
+    assert f"another request is working on {tmp_path / 'out'}; wait for it" in done.stderr
+    assert (folder.work / "request.json").read_text() == "of the other process"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.request"]
+
+
 @pytest.mark.night
 def test_a_killed_watched_run_goes_on_as_it_would_have(
     target: Path, tmp_path: Path, environment: dict[str, str], unlearn: Callable[..., str]

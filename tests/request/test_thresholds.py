@@ -73,6 +73,10 @@ def test_settings_of_attacks_are_part_of_the_bar() -> None:
         ("thresholds: {overall.UQ: falls at most 1}", "numbers of overall take at most X or at least X"),
         ("thresholds: {forget.J_P: at most 1}\nattacks: relearning", "attacks must be a list such as"),
         ("thresholds: {forget.J_P: at most 1}\nattacks: [membership]", "'membership' is none of the attacks"),
+        (
+            "thresholds: {forget.J_P: at most 1}\nsettings: {system: Hi}",
+            "settings: system cannot be set: rows are measured",
+        ),
         ("thresholds: {forget.J_P: at most 1}\nsettings: {sample: 2}", "settings: .*Did you mean 'samples'"),
     ],
 )
@@ -119,6 +123,15 @@ def test_unseen_is_what_the_starting_model_knew_of_unseen_rows() -> None:
     assert found.limit is not None
     assert 0.3 < found.limit <= 0.6
     assert found.passed
+
+
+def test_where_no_unseen_row_could_be_measured_nothing_is_met() -> None:
+    before = result({"unseen": {"probability": (0.1,)}, "forget": {"telling_said": (1.0,) * 4}})
+    found = check(
+        Threshold("forget", "telling_said", "at most", None), before, result({"forget": {"telling_said": (1.0, 1.0)}})
+    )
+    assert (found.limit, found.passed, found.sure) == (None, None, False)
+    assert found.missing == "no row that no model saw could be compared with"
 
 
 def test_what_was_not_measured_says_why_and_does_not_pass() -> None:

@@ -27,7 +27,9 @@ from atwu.modeling.opening import Loading
 from atwu.modeling.rounding import moved, plain, plain_weights, rounded
 from atwu.modeling.scratch import ScratchShape, scratch_model, train_tokenizer
 from atwu.shipping import run as shipping
+from atwu.shipping import source
 from atwu.shipping.run import Exported, export
+from atwu.shipping.source import read_source
 from atwu.training.config import UnlearnConfig
 from atwu.training.run import ModelSource, run_unlearn
 from tests.commands import run_command
@@ -95,7 +97,8 @@ def exported(run: Path, form: str, output: Path, rows: Path, **more: object) -> 
 def record(folder: Path) -> dict[str, object]:
     """The record of an export, with its checksums looked at."""
     found = json.loads((folder / "export.json").read_text())
-    assert set(found["files"]) == {file.name for file in folder.iterdir()} - {"export.json"}
+    files = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
+    assert set(found["files"]) == files - {"export.json"}
     for name, facts in found["files"].items():
         assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == facts["sha256"]
         assert (folder / name).stat().st_size == facts["bytes"]
@@ -187,6 +190,37 @@ def test_adapters_on_a_rounded_base_are_added_to_the_numbers_they_were_trained_o
     load_tokenizer(str(base)).save_pretrained(stored)
     done = exported(adapters, "safetensors", tmp_path / "two", rows, loading=Loading(base=str(stored)))
     assert moved(expected, load_model(str(done.model)).named_parameters()) == 0
+
+
+def test_the_base_that_was_rounded_is_of_the_recorded_commit(adapters: Path, tmp_path: Path) -> None:
+    pytest.importorskip("bitsandbytes")
+    noted = shutil.copytree(adapters, tmp_path / "noted")
+    settings = json.loads((noted / "adapter_config.json").read_text()) | {"revision": "0123abc"}
+    (noted / "adapter_config.json").write_text(json.dumps(settings))
+    (noted / "manifest.json").unlink()
+    asked: list[object] = []
+
+    def load(name: str, **how: object) -> torch.nn.Module:
+        asked.append(how["revision"])
+        return load_model(name)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(source, "load_model", load)
+        for loading in (Loading(), Loading(revision="main"), Loading(base=settings["base_model_name_or_path"])):
+            read_source(noted, loading)._rounded_base("4bit", torch.device("cpu"))
+    assert asked == ["0123abc", "main", None]
+
+
+def test_several_chat_templates_are_exported_with_the_model(run: Path, rows: Path, tmp_path: Path) -> None:
+    several = shutil.copytree(run, tmp_path / "several")
+    tokenizer = load_tokenizer(str(several))
+    turns = "{% for each in messages %}{{ each.role }}: {{ each.content }}\n{% endfor %}"
+    tokenizer.chat_template = {"default": turns, "tool_use": turns}
+    tokenizer.save_pretrained(several)
+    (several / "manifest.json").unlink()
+    done = exported(several, "safetensors", tmp_path / "out", rows)
+    assert "additional_chat_templates/tool_use.jinja" in record(tmp_path / "out")["files"]
+    assert load_tokenizer(str(done.model)).chat_template == tokenizer.chat_template
 
 
 def test_what_rounding_brings_back_is_told_in_words(base: Path, rows: Path, tmp_path: Path) -> None:

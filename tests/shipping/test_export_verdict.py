@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.numbers import Numbers, Recorded, set_values
 from atwu.evaluation.result import EvalResult, RowValues
-from atwu.request.verdict import DECISIVE, HELD, REWORDED, UNSEEN
+from atwu.request.verdict import DECISIVE, HELD, REWORDED, UNSEEN, RequestVerdict
 from atwu.shipping.verdict import BACK, DAMAGED, SAME, WITHIN, judge_export, lost, run_limits
 
 LIMITS = dict.fromkeys(DECISIVE, 0.2)
@@ -69,5 +69,11 @@ def test_the_loss_is_that_of_the_worst_set_in_nats() -> None:
 
 def test_the_limits_are_those_of_the_runs_verdict_where_it_has_some(tmp_path: Path) -> None:
     assert run_limits(tmp_path, result()) == pytest.approx(dict.fromkeys(DECISIVE, 0.1))
-    (tmp_path / "verdict.json").write_text(json.dumps({"limits": {"telling_said": 0.3}}))
+    RequestVerdict("forgotten", "", (), (), (), {"telling_said": 0.3}).write(tmp_path)
     assert run_limits(tmp_path, result())["telling_said"] == 0.3
+
+
+def test_without_rows_that_no_model_saw_there_is_no_limit(tmp_path: Path) -> None:
+    alone = result()
+    before = dataclasses.replace(alone, sets=dict(alone.sets) | {UNSEEN: {}})
+    assert run_limits(tmp_path, before) == {}

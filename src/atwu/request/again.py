@@ -6,7 +6,7 @@ questions are measured again, too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,15 +128,36 @@ def known_of(before: EvalResult, after: EvalResult | None) -> tuple[Known, ...]:
         for name in DECISIVE:
             first = before.sets.get(split, {}).get(name)
             last = first if after is None else after.sets.get(split, {}).get(name)
-            if first is not None and last is not None and first.value is not None and last.value is not None:
-                found.append(Known(split, name, first.value, last.value, upper(before, name)))
+            limit = upper(before, name)
+            if first is None or last is None or first.value is None or last.value is None or limit is None:
+                continue
+            found.append(Known(split, name, first.value, last.value, limit))
     return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """An earlier request as it is measured again: as it was then."""
+
+    number: int
+    rows: Sequence[Example]
+    known: tuple[Known, ...]
+    """How well they were known."""
+    system: str | None
+    """System turn put before questions."""
+    max_length: int
+    """Longest row in tokens."""
+
+    @property
+    def how(self) -> tuple[str | None, int]:
+        """How rows are read."""
+        return self.system, self.max_length
 
 
 def measured_again(
     model: Any,
     tokenizer: Any,
-    earlier: Sequence[tuple[int, Sequence[Example], tuple[Known, ...]]],
+    earlier: Sequence[Earlier],
     general: Sequence[Example],
     *,
     system: str | None,
@@ -147,29 +168,35 @@ def measured_again(
     Args:
         model: causal language model, on its device.
         tokenizer: its fast tokenizer.
-        earlier: number, rows, and how well they were known, of every request.
+        earlier: the requests.
         general: what the first model answered to general questions; may be none.
-        system: system turn put before questions.
-        max_length: longest row in tokens.
+        system: system turn put before these.
+        max_length: longest of these in tokens.
     """
-    sets: dict[str, Sequence[Example]] = {}
-    for number, rows, _ in earlier:
-        sets[f"{number} {FORGET}"] = spread(rows, MEASURED)
-        sets[f"{number} {REWORDED}"] = spread(reworded(rows), MEASURED)
-    how: dict[str, Any] = {"system": system, "max_length": max_length, "name": "now"}
-    result = measure(model, tokenizer, sets, **how, metrics=("telling",))
+
+    def measured(sets: Mapping[str, Sequence[Example]], how: tuple[str | None, int], metric: str) -> EvalResult:
+        before, longest = how
+        return measure(model, tokenizer, sets, system=before, max_length=longest, name="now", metrics=(metric,))
+
+    results = {}
+    for how in dict.fromkeys(each.how for each in earlier):
+        sets: dict[str, Sequence[Example]] = {}
+        for request in (each for each in earlier if each.how == how):
+            sets[f"{request.number} {FORGET}"] = spread(request.rows, MEASURED)
+            sets[f"{request.number} {REWORDED}"] = spread(reworded(request.rows), MEASURED)
+        results[how] = measured(sets, how, "telling")
     found = []
-    for number, _, known in earlier:
-        lines = []
-        for each in known:
-            split = f"{number} {each.rows}"
+    for request in earlier:
+        lines, result = [], results[request.how]
+        for each in request.known:
+            split = f"{request.number} {each.rows}"
             value = result.sets[split][each.measure].value
             if value is not None:
                 lines.append(Now(each, value, *(interval(result, split, each.measure) or (None, None))))
-        found.append(Again(number, word_of(lines), tuple(lines)))
+        found.append(Again(request.number, word_of(lines), tuple(lines)))
     if not general:
         return tuple(found), None
-    kept = measure(model, tokenizer, {HELD: general}, **how, metrics=("memorization",))
+    kept = measured({HELD: general}, (system, max_length), "memorization")
     return tuple(found), _answers(kept)
 
 

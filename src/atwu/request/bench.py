@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,10 @@ from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.opening import Loading, open_model
 from atwu.request.measure import METRICS, measure, sets_of
 from atwu.request.record import RequestFolder, without_texts
-from atwu.request.thresholds import parse_thresholds, read_thresholds
+from atwu.request.thresholds import OF_THE_RUN, parse_thresholds, read_thresholds
 from atwu.training.progress import Say, logged
 
 BEFORE, AFTER = "before", "after"
-OF_THE_RUN = ("system", "max_length")
-"""Settings of an evaluation that are those of the run."""
 
 
 class NotThereError(AtwuError):
@@ -78,11 +76,7 @@ class Bench:
     def model(self) -> tuple[Any, Any]:
         """The unlearned model and its tokenizer."""
         start = self.run["starting_model"]
-        loading = Loading(
-            dtype=start["dtype"],
-            trust_remote_code=start["trust_remote_code"],
-            base=start["base"] if self.run["result"]["kind"] == "adapter" else None,
-        )
+        loading = Loading(dtype=start["dtype"], trust_remote_code=start["trust_remote_code"])
         return open_model(str(self.folder.output), loading, device=self.device)
 
     @cached_property
@@ -109,7 +103,9 @@ class Bench:
             model, tokenizer = open_model(start["model"], loading, device=self.device)
         except (OSError, ValueError) as error:
             raise NotThereError(f"the starting model is not there ({error})") from None
-        if model_fingerprint(model) != start["fingerprint"]:
+        if (
+            model_fingerprint(model) != self.folder.result(BEFORE).fingerprint
+        ):  # of a run in fewer bits not the record's
             raise NotThereError(f"{start['model']} is another model now than the run started with")
         return model, tokenizer
 
@@ -142,13 +138,16 @@ class Bench:
 
     def _rows(self, name: str) -> Sequence[Example]:
         """The rows of the run, as they were."""
-        data = self.run["data"][name]
+        source, wanted = (
+            self.run["data"][name]["source"],
+            self.request.forget if name == FORGET else self.request.retain,
+        )
         try:
-            rows = load_rows(data["source"]).rows
+            rows = load_rows(source).rows
         except (OSError, ValueError) as error:
             raise NotThereError(f"the {name} rows are no longer there ({error})") from None
-        if fingerprint(rows) != data["fingerprint"]:
-            raise NotThereError(f"{data['source']} holds other rows than the run's {name} rows")
+        if wanted is None or fingerprint(rows) != wanted.fingerprint:
+            raise NotThereError(f"{source} holds other rows than the run's {name} rows")
         return rows
 
     def _strangers(self) -> Sequence[Example]:
@@ -166,7 +165,8 @@ class Bench:
 
         Args:
             side: `BEFORE` or `AFTER`.
-            metric: its name; empty for those of the verdict, which were measured together.
+            metric: its name; empty for those of the verdict, which were measured together; with other settings, they are
+                again.
 
         Raises:
             NotThereError: it would have to be measured, and what that takes is not there.
@@ -189,25 +189,34 @@ class Bench:
     def _kept(self, side: str, metric: str) -> EvalResult | None:
         """What was measured for the verdict; or by a metric, in the same way on the same weights."""
         if not metric:
-            return self.folder.result(side)
+            found = self.folder.result(side)
+            measures = map(find_metric, METRICS)
+            matter = {name for each in measures for name in (*each.uses, *(one.name for one in each.settings))}
+            if self._alike(found, matter):
+                return found
         file = self._file(side, metric)
         if not file.is_file():
             return None
         found = read_result(file)
-        same = all(
+        same = self._alike(found, self._settings.keys() - {"batch_tokens"})
+        return found if same and (side == BEFORE or found.fingerprint == self.fingerprint) else None
+
+    def _alike(self, found: EvalResult, names: Collection[str]) -> bool:
+        """Whether a result was measured with the settings of these names that the thresholds have."""
+        return all(
             found.settings.get(name) == (list(value) if isinstance(value, tuple) else value)
             for name, value in self._settings.items()
-            if name != "batch_tokens"
+            if name in names
         )
-        return found if same and (side == BEFORE or found.fingerprint == self.fingerprint) else None
 
     def _measured(self, side: str, metric: str) -> EvalResult:
         sets: Mapping[str, Sequence[Example]] = self.sets
-        if find_metric(metric).attack:
+        if metric and find_metric(metric).attack:
             sets = {split: sets[split] for split in (FORGET, RETAIN)}
         network, tokenizer = self.model if side == AFTER else self.start
         which = "unlearned" if side == AFTER else "starting"
-        self.say(f"measuring the {which} model: {find_metric(metric).about}")
+        what = find_metric(metric).about if metric else "what the verdict is about, with the settings of the thresholds"
+        self.say(f"measuring the {which} model: {what}")
         found = measure(
             network,
             tokenizer,
@@ -215,14 +224,14 @@ class Bench:
             system=self.request.system,
             max_length=self.request.max_length,
             name=side,
-            metrics=(metric,),
+            metrics=(metric,) if metric else METRICS,
             settings=self._settings,
         )
         without_texts(found).write(self._file(side, metric))
         return found
 
     def _file(self, side: str, metric: str) -> Path:
-        return self.folder.done / f"{side}.{metric}.json"
+        return self.folder.done / f"{side}.{metric or 'again'}.json"
 
 
 def together(first: EvalResult, others: Sequence[EvalResult], original: EvalResult | None = None) -> EvalResult:

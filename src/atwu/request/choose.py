@@ -99,7 +99,7 @@ def choose(
         Choice("save_strategy", "steps", "checkpoints to continue from"),
         Choice("save_steps", 5 * every, "every fifth look"),
     ]
-    if place.bfloat16:
+    if place.bfloat16 and not given.get("fp16"):
         choices.append(Choice("bf16", True, "this device multiplies faster in bfloat16; weights stay float32"))
     if recipe.scores is not None and "retain" in recipe.needs and rows < FEW_ROWS and "scorer_from" not in given:
         choices.append(

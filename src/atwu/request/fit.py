@@ -10,6 +10,7 @@ from atwu.benchmarks.general import general_questions
 from atwu.data.schema import Example
 from atwu.modeling.batches import RowLengths
 from atwu.modeling.footprint import Footprint
+from atwu.modeling.load import is_adapter
 from atwu.request.retain import ANSWER_TOKENS
 from atwu.training.config import UnlearnConfig
 from atwu.training.memory import Memory, longest_batch, look, memory
@@ -41,7 +42,11 @@ WAYS = (
     Way("all weights, paged AdamW", _AGAIN | {"optim": "paged_adamw_8bit"}, gpu=True),
     Way("adapters", {"lora_r": 16}),
     Way("adapters, recomputing", _AGAIN | {"lora_r": 16}),
-    Way("adapters, 4-bit weights", _AGAIN | {"lora_r": 16, "quantize": "4bit"}, gpu=True),
+    Way(
+        "adapters, 4-bit weights",
+        _AGAIN | {"lora_r": 16, "quantize": "4bit", "save_adapter": True},  # rounded weights take no adapters
+        gpu=True,
+    ),
 )
 """In the order in which they are preferred. Recomputing is activation checkpointing, which costs a third more time; the ways
 of a GPU do it, too."""
@@ -58,11 +63,13 @@ class Fitted:
     fits: bool
 
 
-def ways(given: Mapping[str, Any], *, device: str) -> tuple[Way, ...]:
-    """The ways that do what was given, on that kind of device."""
+def ways(given: Mapping[str, Any], *, device: str, adapter: bool = False) -> tuple[Way, ...]:
+    """The ways that do what was given, on that kind of device; an adapter folder is not read in fewer bits."""
 
     def agrees(way: Way) -> bool:
-        if way.gpu and device != "cuda":
+        if (way.gpu and device != "cuda") or (adapter and "quantize" in way.options):
+            return False
+        if "save_adapter" in way.options and not given.get("save_adapter", True):
             return False
         if "optim" in given and "optim" in way.options:
             return False
@@ -92,7 +99,8 @@ def fit(
         chosen: whether there is a choice; else what was given is what is looked at.
     """
     looked: dict[tuple[object, ...], Footprint] = {}
-    for way in ways(given, device=device) if chosen else (Way("as given"),):
+    adapter = source.model is not None and is_adapter(source.model)
+    for way in ways(given, device=device, adapter=adapter) if chosen else (Way("as given"),):
         config = UnlearnConfig(**{**way.options, **given})
         key = config.lora_r, config.quantize
         if key not in looked:

@@ -11,10 +11,10 @@ from typing import Any
 
 from atwu.benchmarks.sources import load_rows
 from atwu.modeling.opening import open_model
-from atwu.request.again import HEAD, Again, Stayed, known_of, measured_again, stayed_of
+from atwu.request.again import HEAD, Again, Earlier, Stayed, known_of, measured_again, stayed_of
 from atwu.request.asked import AUTO, INVENTED, RETAIN_LIMIT, Asked, Since
 from atwu.request.ledger import Entry, Ledger, ModelUsed
-from atwu.request.prepare import after_loading, how_read, now
+from atwu.request.prepare import after_loading, now
 from atwu.request.record import RequestFolder, RowsUsed
 from atwu.request.run import Outcome, carry_out
 from atwu.request.thresholds import read_thresholds
@@ -126,6 +126,12 @@ def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return {**one, "model": None} == {**known, "model": None}
 
 
+def _read_then(key: Mapping[str, Any]) -> dict[str, Any]:
+    """How a request read rows (`how_read`), by what was given."""
+    given = key["options"]
+    return {"system": given.get("system"), "max_length": given.get("max_length", UnlearnConfig.max_length)}
+
+
 def _entered(
     book: Ledger, entries: tuple[Entry, ...], asked: Asked, outcome: Outcome, config: UnlearnConfig, say: Say
 ) -> Entry:
@@ -144,11 +150,12 @@ def _entered(
             stayed = stayed_of(outcome.before, outcome.after)
         if entries:
             say(f"measuring {len(entries)} earlier request{'s' * (len(entries) > 1)} again")
-            network, tokenizer = open_model(
-                str(outcome.run.output), after_loading(asked.source, config), device=config.device
-            )
-            earlier = [(entry.number, book.rows(entry), entry.known) for entry in entries]
-            again, answers = measured_again(network, tokenizer, earlier, book.general(), **how_read(config))
+            network, tokenizer = open_model(str(outcome.run.output), after_loading(asked.source), device=config.device)
+            earlier = [
+                Earlier(entry.number, book.rows(entry), entry.known, **_read_then(entry.key)) for entry in entries
+            ]
+            first = next((entry.key for entry in entries if entry.stayed is not None), asked.key(config))
+            again, answers = measured_again(network, tokenizer, earlier, book.general(), **_read_then(first))
             if stayed is not None and answers is not None:
                 stayed = Stayed(stayed.first, answers)
     entry = Entry(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -88,7 +89,7 @@ def gather(
         verdict=Judged(judged.word, judged.why),
         thresholds=_bar(given, request, [_checked(limit, before, after, missing) for limit in given.limits]),
         attacks=attacks,
-        before=Weights(public_text(record["starting_model"]["model"]), record["starting_model"]["fingerprint"], {}),
+        before=Weights(public_text(record["starting_model"]["model"]), before.fingerprint, {}),
         after=Weights(public_text(str(bench.folder.output)), fingerprint, _files(bench.folder.output)),
         ledger=_ledger(bench),
         warnings=after.warnings,
@@ -105,8 +106,14 @@ Missing = dict[tuple[str, str], str]
 def _measure(bench: Bench) -> Missing:
     """Measure what is needed; says of the rest why it could not be."""
     missing, given = Missing(), bench.given
-    bench.result(BEFORE)
-    bench.result(AFTER)
+    try:
+        bench.result(BEFORE)
+        bench.result(AFTER)
+    except NotThereError as error:
+        raise ValueError(
+            f"the thresholds have other settings than the verdict was measured with, and it cannot be measured anew: {error}; "
+            "put it back, or leave these settings out."
+        ) from None
 
     def ask(side: str, metric: str) -> None:
         try:
@@ -239,7 +246,13 @@ def _ledger(bench: Bench) -> InLedger | None:
     """What the ledger measured of earlier requests on this model, and of this one on later models."""
     if bench.request.ledger is None:
         return None
-    ledger = Ledger(bench.folder.output / bench.request.ledger)
+    place = Path(os.path.normpath(bench.folder.output / bench.request.ledger))
+    if not (place / "requests").is_dir():
+        raise FileNotFoundError(
+            f"the ledger of {bench.folder.output}, {place}, is not there, so what came of its other requests is not known; "
+            "put it back."
+        )
+    ledger = Ledger(place)
     entries = ledger.entries()
     own = next(
         (each for each in entries if Path(ledger.model(each.model)).resolve() == bench.folder.output.resolve()), None

@@ -12,6 +12,7 @@ from atwu.data.schema import Example, Message
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.config import EvaluateConfig
 from atwu.evaluation.generations import GenerationStore
+from atwu.evaluation.metrics.telling import telling_spans
 from atwu.evaluation.result import EvalResult
 from atwu.evaluation.run import evaluate
 from atwu.request.retain import own_answers
@@ -53,6 +54,25 @@ def sets_of(
         HELD: general,
         TEXTS: general_texts(),
     }
+
+
+def check_unseen(unseen: Sequence[Example], forget: Sequence[Example], *, source: str) -> None:
+    """Refuse rows that no model saw with which rows to forget cannot be compared.
+
+    Args:
+        source: what the error calls them.
+
+    Raises:
+        ValueError: none has words to compare, or none is a question where rows to forget are.
+    """
+    telling, others = ([row for row in spread(rows, MEASURED) if telling_spans(row)] for rows in (unseen, forget))
+    asked = any(row.messages for row in others)
+    if not any(row.messages or not asked for row in telling):
+        kind = "a question with words in its answer" if asked else "a row with words in it"
+        raise ValueError(
+            f"{source}: of the rows that no model saw none is {kind}, so the rows to forget cannot be compared with them; "
+            "give --unseen rows of the same kind as those to forget."
+        )
 
 
 def reworded(rows: Sequence[Example]) -> Sequence[Example]:

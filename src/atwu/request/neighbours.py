@@ -55,7 +55,7 @@ def neighbours(forget: Sequence[Example], corpus: Sequence[Example], count: int)
     words = tuple(sorted(by, key=lambda word: (-by[word], word)))
     if not left:
         return Neighbours((), about, words, repeated)
-    close = _similarity([_text(row) for row in left], [_text(row) for row in forget]).max(axis=1)
+    close = closeness([_text(row) for row in left], [_text(row) for row in forget])
     order = np.argsort(-close, kind="stable")[:count]
     return Neighbours(tuple(left[index] for index in order), about, words, repeated)
 
@@ -111,15 +111,19 @@ def _keys(row: Example) -> tuple[str, ...]:
     return (f"q {asked}", f"a {said}") if asked else (f"a {said}",)
 
 
-def _similarity(texts: Sequence[str], others: Sequence[str]) -> np.ndarray:
-    """Cosines of TF-IDF vectors, shape (texts, others)."""
+def closeness(texts: Sequence[str], others: Sequence[str]) -> np.ndarray:
+    """For every text the largest cosine of its TF-IDF vector with those of the others, shape (texts,)."""
+    from scipy.sparse import csr_array, diags_array
+
     counts = [Counter(_words(text)) for text in (*texts, *others)]
     seen = Counter(word for each in counts for word in each)
     index = {word: place for place, word in enumerate(seen)}
-    matrix = np.zeros((len(counts), len(index)))
-    for place, each in enumerate(counts):
-        for word, number in each.items():
-            matrix[place, index[word]] = number * math.log(len(counts) / seen[word])
-    matrix /= np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), 1e-12)
-    product: np.ndarray = matrix[: len(texts)] @ matrix[len(texts) :].T
-    return product
+    rarity = np.array([math.log(len(counts) / number) for number in seen.values()])
+    numbers = np.fromiter((number for each in counts for number in each.values()), float)
+    places = np.fromiter((index[word] for each in counts for word in each), int)
+    ends = np.cumsum([0, *map(len, counts)])
+    matrix = csr_array((numbers * rarity[places], places, ends), shape=(len(counts), len(index)))
+    lengths = np.sqrt(matrix.multiply(matrix).sum(axis=1))
+    matrix = diags_array(1 / np.maximum(lengths, 1e-12)) @ matrix
+    closest: np.ndarray = (matrix[: len(texts)] @ matrix[len(texts) :].T).max(axis=1).toarray().ravel()
+    return closest

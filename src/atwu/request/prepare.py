@@ -7,6 +7,7 @@ import gc
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from atwu.data.schema import Example
@@ -16,13 +17,13 @@ from atwu.modeling.opening import Loading, open_model
 from atwu.request.asked import AUTO, Asked
 from atwu.request.choose import LENGTH, RATE, Choice, Place, batch_size, choose
 from atwu.request.fit import Fitted, batch_of, first_fitting, fit
-from atwu.request.measure import measure, measured_sets, sets_of
+from atwu.request.measure import check_unseen, measure, measured_sets, sets_of
 from atwu.request.neighbours import check_apart
 from atwu.request.record import Request, RequestFolder, RowsUsed, ThresholdsSet
 from atwu.request.retain import build_retain
 from atwu.request.verdict import HELD, RequestVerdict, answered, decide, read_request_verdict, surely_known
 from atwu.training.config import UnlearnConfig
-from atwu.training.model import ModelSource, checked_tokenizer
+from atwu.training.model import ModelSource, check_training, checked_tokenizer
 from atwu.training.progress import Say
 
 
@@ -53,6 +54,7 @@ def prepare(asked: Asked, folder: RequestFolder, config: UnlearnConfig, *, overw
         ValueError, FileNotFoundError, FileExistsError, OSError: see the message; nothing was changed.
     """
     key, since = asked.key(config), asked.since
+    check_unseen(asked.strangers, asked.rows, source=asked.unseen)
     if asked.given is not None:
         check_apart(asked.given, asked.rows, source=asked.retain, why="would keep what is to be forgotten")
         if since is not None:
@@ -82,6 +84,7 @@ def prepare(asked: Asked, folder: RequestFolder, config: UnlearnConfig, *, overw
     )
     for choice in choices:
         say(f"  {choice}")
+    check_training(asked.source, UnlearnConfig(**chosen(asked, choices)))
     made: Sequence[Example] | None = None
     kept: Sequence[Example] = ()
     if "retain" in recipe.needs:
@@ -114,7 +117,7 @@ def prepare(asked: Asked, folder: RequestFolder, config: UnlearnConfig, *, overw
         choices=choices,
         thresholds=ThresholdsSet(asked.thresholds.name, asked.thresholds.sha256, asked.thresholds.text),
         shown=shown,
-        ledger=None if since is None else os.path.relpath(since.ledger, asked.output),
+        ledger=None if since is None else _from(folder, since.ledger),
     )
     folder.begin(request, before, sets[HELD], made)
     return Prepared("begun", before, sets, made, request)
@@ -159,10 +162,14 @@ def how_read(config: UnlearnConfig) -> dict[str, Any]:
     return {"system": config.system, "max_length": config.max_length}
 
 
-def after_loading(source: ModelSource, config: UnlearnConfig) -> Loading:
-    """How the model that a run left is read: it is a whole one, unless adapters were asked for."""
-    base = source.base if config.save_adapter else None
-    return Loading(dtype=source.dtype, trust_remote_code=source.trust_remote_code, base=base)
+def after_loading(source: ModelSource) -> Loading:
+    """How the model that a run left is read; adapters name their base."""
+    return Loading(dtype=source.dtype, trust_remote_code=source.trust_remote_code)
+
+
+def _from(folder: RequestFolder, ledger: str) -> str:
+    """The folder of a ledger, from the output; links are followed on both sides."""
+    return os.path.relpath(os.path.realpath(Path(ledger).expanduser()), folder.output)
 
 
 def now() -> str:

@@ -7,18 +7,19 @@ verdict; rows go by their hashes.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import ConfigDict, Field
 
-from atwu._files import file_digest, write_json
+from atwu._files import file_digest, held, left_by_a_kill, write_json
 from atwu._manifest import RECORD_NAME
 from atwu._reading import read_declared
 from atwu.benchmarks.sources import load_rows
@@ -32,6 +33,8 @@ from atwu.training.output import OutputFolder, differences, drop_unfinished, out
 SCHEMA: Final = "atwu.request/1"
 MADE_BY = "atwu unlearn"
 REQUEST_NAME = "request.json"
+_WRITTEN = frozenset(["before.json", "general.jsonl", "retain.jsonl", REQUEST_NAME, "course.json", "after.json"])
+"""Files of a request before its verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,24 @@ class RequestFolder:
 
     # Where a request stands
 
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Work on it while no other process does.
+
+        Raises:
+            FileExistsError: another one does.
+        """
+        lock = self.output.with_name(f".{self.output.name}.lock")
+        with held(lock) as free:
+            if not free:
+                raise FileExistsError(
+                    f"another request is working on {self.output}; wait for it, or choose another output."
+                )
+            try:
+                yield
+            finally:
+                lock.unlink(missing_ok=True)
+
     def taken_up(self, key: Mapping[str, Any], *, overwrite: bool, judged: bool = False) -> bool:
         """Whether this same request was begun here, and goes on from what stands; what another one left is cleared away.
 
@@ -120,8 +141,13 @@ class RequestFolder:
             judged: also take up one that has its verdict.
 
         Raises:
-            FileExistsError: a finished run, or another request that has something to lose, is in the way.
+            FileExistsError: a finished run, another request that has something to lose, or what is none is in the way.
         """
+        if others := self._others():
+            raise FileExistsError(
+                f"{self.work} is where the request would work, and holds what is none of it ({', '.join(others[:3])}); move "
+                "that away, or choose another output."
+            )
         now = json.loads(json.dumps(key))
         if judged and not overwrite and self.judged() and self.request().key == now:
             return True
@@ -141,6 +167,16 @@ class RequestFolder:
         OutputFolder(self.output, overwrite=overwrite)
         self.discard()
         return False
+
+    def _others(self) -> list[str]:
+        """Names at its working place that no request writes."""
+        if not self.work.is_dir():
+            return [self.work.name] if os.path.lexists(self.work) else []
+        return sorted(
+            each.name
+            for each in self.work.iterdir()
+            if each.name not in _WRITTEN and not left_by_a_kill(Path(each.name))
+        )
 
     def trained(self) -> bool:
         """Whether its run is finished, so that only the verdict is missing."""

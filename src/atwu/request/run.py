@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -143,7 +144,21 @@ def carry_out(
     config, folder = UnlearnConfig(**asked.options), RequestFolder(asked.output)
     if not config.learning_rate:
         raise ValueError("learning_rate must be above 0: a frozen model forgets nothing.")
-    say = say if config.process_index == 0 else silent
+    first = config.process_index == 0
+    with folder.alone() if first else contextlib.nullcontext():
+        return _carried_out(asked, folder, config, overwrite=overwrite, begin=begin, say=say if first else silent)
+
+
+def _carried_out(
+    asked: Asked,
+    folder: RequestFolder,
+    config: UnlearnConfig,
+    *,
+    overwrite: bool,
+    begin: Callable[[], object] | None,
+    say: Say,
+) -> Outcome:
+    """The same, once no other process is at it."""
 
     def prepared_here() -> Prepared:
         found = prepare(asked, folder, config, overwrite=overwrite, say=say)
@@ -196,8 +211,8 @@ def _watch(
         _watched(seen, checked_tokenizer(asked.source), config),
         Limits(
             goal(before, "telling_probability"),
-            upper(before, "telling_guessed"),
-            upper(before, "telling_said"),
+            upper(before, "telling_guessed") or 0.0,
+            upper(before, "telling_said") or 0.0,  # where no row is a question, nothing is said
             asked.retain_limit,
         ),
         every=look_every(math.ceil(len(asked.rows) / batch)),
@@ -213,7 +228,7 @@ def _judge(
 ) -> tuple[RequestVerdict, EvalResult]:
     """Measure what the run left, and write the verdict."""
     assert prepared.request is not None
-    model, tokenizer = open_model(str(folder.output), after_loading(asked.source, config), device=config.device)
+    model, tokenizer = open_model(str(folder.output), after_loading(asked.source), device=config.device)
     say("measuring the unlearned model on the same rows")
     after = measure(model, tokenizer, prepared.sets, **how_read(config), name="after")
     verdict = decide(

@@ -28,6 +28,8 @@ SETS = (FORGET, REWORDED, UNSEEN, RETAIN, HELD, TEXTS, OVERALL)
 """What a threshold may be about."""
 SHIPPED = "atwu's own"
 """Name of the thresholds that hold where none are given."""
+OF_THE_RUN = ("system", "max_length")
+"""Settings of an evaluation that are those of the run."""
 _KEYS = ("about", "thresholds", "attacks", "settings")
 _BOUND = re.compile(
     r"(?P<bound>at most|at least|falls at most|rises at most) (?P<limit>unseen|[-+\d.eE]+)(?P<share> ?%)?"
@@ -138,6 +140,10 @@ def parse_thresholds(text: str, *, name: str) -> Thresholds:
     settings = found.get("settings") or {}
     if not isinstance(settings, dict):
         raise ValueError(f"{name}: settings must be NAME: VALUE lines, got {settings!r}.")
+    if own := [each for each in OF_THE_RUN if each in settings]:
+        raise ValueError(
+            f"{name}: settings: {' and '.join(own)} cannot be set: rows are measured as the run is trained; leave this out."
+        )
     try:
         config = EvaluateConfig(**settings)
     except ValueError as error:
@@ -171,7 +177,12 @@ def check(threshold: Threshold, before: EvalResult | None, after: EvalResult) ->
     limit, value, missing = threshold.limit, last, ""
     if limit is None:
         limit = None if before is None else upper(before, threshold.metric)
-        missing = "the starting model was not measured" if before is None else ""
+        why = (
+            "the starting model was not measured"
+            if before is None
+            else "no row that no model saw could be compared with"
+        )
+        missing = "" if limit is not None else why
     if value is None or value.value is None:
         missing = missing or "no value was measured"
     elif threshold.bound in ("falls at most", "rises at most"):

@@ -161,7 +161,7 @@ def surely_known(start: EvalResult) -> bool:
         found = start.sets[FORGET].get(name)
         if found is not None and found.value is not None:
             low, _ = interval(start, FORGET, name) or (found.value, found.value)  # of a single row, what it says
-            if low > upper(start, name):
+            if (limit := upper(start, name)) is not None and low > limit:
                 return True
     return False
 
@@ -173,15 +173,22 @@ def known(result: EvalResult, start: EvalResult, split: str = FORGET) -> list[st
         result: of the model that is asked about.
         start: of the starting model; the upper ends of its intervals are the limits, so they stand before anything is done.
         split: the rows that are asked about.
+
+    Returns:
+        Also those that there is nothing to compare with: nothing says that they are not better known.
     """
-    return [name for name in DECISIVE if (_value(result, name, split) or 0.0) > upper(start, name)]
+    values = {name: value for name in DECISIVE if (value := _value(result, name, split)) is not None}
+    return [name for name, value in values.items() if (limit := upper(start, name)) is None or value > limit]
 
 
-def upper(start: EvalResult, name: str) -> float:
-    """What the starting model knows of rows that no model saw: the upper end of the interval, at least `CHANCE`."""
+def upper(start: EvalResult, name: str) -> float | None:
+    """What the starting model knows of rows that no model saw: the upper end of the interval, at least `CHANCE`.
+
+    None where none of them could be measured.
+    """
     found = start.sets[UNSEEN].get(name)
     if found is None or found.value is None:
-        return math.inf
+        return None
     return max(found.value, (interval(start, UNSEEN, name) or (0.0, 0.0))[1], CHANCE[name])
 
 
@@ -207,17 +214,18 @@ def decide(
         after: the unlearned one; None if there was nothing to do.
         answers: questions to show.
         limit: most that the loss of rows that should stay may rise, in nats per token.
-        rise: what it rose by.
+        rise: what it rose by; None where that is no number.
         then: commands that make sense once there is an unlearned model.
     """
-    limits = {name: upper(before, name) for name in DECISIVE if math.isfinite(upper(before, name))}
-    if after is None or rise is None:
+    limits = {name: known for name in DECISIVE if (known := upper(before, name)) is not None}
+    if after is None:
         why = (
             "The model knows these rows no better than rows that no model ever saw (invented people, or --unseen). "
             "Nothing was changed, and nothing was written."
         )
         advice = "ask the model yourself; rows that it answers in other words than yours do not count as known"
         return RequestVerdict(NOTHING, why, lines_of(before, None), answers, (advice,), limits)
+    rise = math.nan if rise is None else rise
     cost = f"what should stay lost {max(rise, 0):.3f} nats per token (limit {limit:g})"
     word, why, advice = _outcome(before, after, damaged=not rise <= limit)
     advices = (*filter(None, [advice]), *then)
@@ -231,12 +239,13 @@ def _outcome(before: EvalResult, after: EvalResult, *, damaged: bool) -> tuple[s
     )
     pairs = [(_value(before, name), _value(after, name)) for name in DECISIVE]
     changes = [(first, last) for first, last in pairs if first is not None and last is not None]
-    if all(abs(first - last) < CHANGED for first, last in changes):
-        why = f"The rows are known as well as before: no measure moved by {CHANGED}"
-        return UNCHANGED, why, "leave --learning-rate and --steps out, so that they are found, or raise them"
+    unchanged = all(abs(first - last) < CHANGED for first, last in changes)
     if damaged:
         advice = "lower --learning-rate, give more and closer rows with --retain, or raise --retain-limit"
-        return (DAMAGED if still else COSTLY), "What should stay was damaged", advice
+        return (DAMAGED if still or unchanged else COSTLY), "What should stay was damaged", advice
+    if unchanged:
+        why = f"The rows are known as well as before: no measure moved by {CHANGED}"
+        return UNCHANGED, why, "leave --learning-rate and --steps out, so that they are found, or raise them"
     if still:
         word = PARTLY if any(last < 0.7 * first for first, last in changes) else NOT_FORGOTTEN
         why = f"The rows are still better known than rows that no model ever saw, by {still}"

@@ -24,7 +24,7 @@ from atwu.modeling.load import load_model, weight_bytes
 from atwu.modeling.opening import Loading, open_model
 from atwu.modeling.rounding import moved, plain_weights
 from atwu.request.asked import INVENTED, RETAIN_LIMIT
-from atwu.request.measure import measure, measured_sets
+from atwu.request.measure import check_unseen, measure, measured_sets
 from atwu.request.verdict import UNSEEN, RequestVerdict, answered, answered_again
 from atwu.shipping.formats import Format, Written, same_tokens
 from atwu.shipping.source import Source, read_source
@@ -125,7 +125,11 @@ def export(
         if form.llama_cpp is not None:
             same_tokens(tokenizer, their_tokenizer, [row for rows in given.values() for row in rows])
             _check_config(config, read.config)
-        files = {file.name: _checksum(file) for file in sorted(staging.iterdir())}
+        files = {
+            file.relative_to(staging).as_posix(): _checksum(file)
+            for file in sorted(staging.rglob("*"))
+            if file.is_file()
+        }
         del model, written
         gc.collect()
         say("measuring what was written on the same rows")
@@ -172,7 +176,9 @@ def _rows(
         if retain is not None:
             raise
         say(f"without rows to keep: {error}")
-    return found | {UNSEEN: load_rows(unseen).rows}
+    strangers = load_rows(unseen).rows
+    check_unseen(strangers, found[FORGET], source=unseen)
+    return found | {UNSEEN: strangers}
 
 
 def _check_output(folder: Path, source: Source, *, overwrite: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from atwu.modeling.adapters import adapters_of, unmergeable
 from atwu.modeling.load import (
     add_adapter,
     base_of,
+    base_revision,
     check_model_name,
     is_adapter,
     load_config,
@@ -114,9 +114,14 @@ class Source:
 
     def _rounded_base(self, bits: str, device: torch.device) -> Any:
         """The base model of the adapters as they were trained on it."""
-        options = dataclasses.asdict(self.loading)
-        base = base_of(str(self.path), base=options.pop("base"))
-        model = load_model(base, **options).to(device)
+        name, given = str(self.path), self.loading
+        base = base_of(name, base=given.base)
+        model = load_model(
+            base,
+            dtype=given.dtype,
+            trust_remote_code=given.trust_remote_code,
+            revision=base_revision(name, given.revision, given.base),
+        ).to(device)
         return model if stored_bits(base) is not None else rounded(model, bits)
 
 

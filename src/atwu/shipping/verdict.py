@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +20,7 @@ from atwu.request.verdict import (
     Answered,
     RequestVerdict,
     lines_of,
+    read_request_verdict,
     upper,
 )
 
@@ -39,9 +39,9 @@ _WHERE = {FORGET: "the rows to forget", REWORDED: "these reworded"}
 
 def run_limits(run: Path, before: EvalResult) -> dict[str, float]:
     """What a model knows of rows that it never saw, by measure: as the run's verdict has it, else of the run's model."""
-    file = run / VERDICT_NAME
-    known = json.loads(file.read_text(encoding="utf-8")).get("limits", {}) if file.is_file() else {}
-    return {name: float(known.get(name, upper(before, name))) for name in DECISIVE}
+    known = read_request_verdict(run).limits if (run / VERDICT_NAME).is_file() else {}
+    found = {name: known.get(name, upper(before, name)) for name in DECISIVE}
+    return {name: limit for name, limit in found.items() if limit is not None}
 
 
 def lost(before: EvalResult, after: EvalResult) -> float:
@@ -82,7 +82,7 @@ def judge_export(
     still: list[str] = []
     for split, where in _WHERE.items():
         for name, measure in DECISIVE.items():
-            if (split, name) not in change:
+            if (split, name) not in change or name not in limits:
                 continue
             first, last = (result.sets[split][name].value or 0.0 for result in (before, after))
             interval = change[split, name].interval()
