@@ -49,7 +49,7 @@ class MakeEvidence:
             return
         if self.run_folder is None:
             raise UsageError("RUN missing.")
-        page = self.output or Path(self.run_folder) / "request" / "evidence.html"
+        page = self.output or Path(self.run_folder).expanduser() / "request" / "evidence.html"
         if page.suffix.lower() not in (".html", ".htm"):
             raise UsageError(f"--output must end in .html, got {page.name!r}; the JSON goes beside it.")
         data = page.with_suffix(".json")

@@ -49,7 +49,7 @@ def find_auxiliary(folder: str | Path) -> Auxiliary | None:
     Raises:
         ValueError: its record is no JSON.
     """
-    file = Path(folder) / RECORD_NAME
+    file = Path(folder).expanduser() / RECORD_NAME
     record = read_json(file) if file.is_file() else None
     recipe = record.get("recipe") if isinstance(record, dict) else None
     return auxiliary_of(recipe.get("settings") if isinstance(recipe, dict) else None)

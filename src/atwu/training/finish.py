@@ -14,7 +14,6 @@ from atwu.training.checkpoints import last_checkpoint
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.output import OutputFolder
 from atwu.training.progress import log_text
-from atwu.training.record import NOT_RESULT as NOT_RESULT
 from atwu.training.record import push, run_record, save_result, write_about
 
 

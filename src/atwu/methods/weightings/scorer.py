@@ -201,4 +201,5 @@ def scorer_objective(
 
 def find_scorer(folder: str | Path) -> TokenScorer | None:
     """The scorer of an unlearned model folder, or None where there is none."""
-    return TokenScorer.from_pretrained(folder) if (Path(folder) / CONFIG_NAME).is_file() else None
+    folder = Path(folder).expanduser()
+    return TokenScorer.from_pretrained(folder) if (folder / CONFIG_NAME).is_file() else None
