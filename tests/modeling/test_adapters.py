@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import json
 
 import pytest
 import torch
@@ -99,6 +100,11 @@ def test_only_adapters_are_trainable_and_fresh_ones_change_nothing(tiny_llama, b
     assert all(("lora_" in name) == parameter.requires_grad for name, parameter in model.named_parameters())
     logps(model, rows).sum().backward()
     assert all((parameter.grad is not None) == parameter.requires_grad for parameter in model.parameters())
+
+
+def test_saved_adapters_name_the_revision_of_their_base(tiny_llama, tmp_path):
+    attach(tiny_llama, Lora(r=2), seed=0, revision="v1").save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "adapter_config.json").read_text())["revision"] == "v1"
 
 
 def test_equal_seeds_give_equal_adapters_and_leave_the_global_state_alone(tiny_llama):

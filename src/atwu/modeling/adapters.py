@@ -60,13 +60,14 @@ class Lora:
             raise ValueError(f"LoRA layers are whole numbers counted from 0, got {self.layers}.")
 
 
-def attach(model: nn.Module, lora: Lora, *, seed: int) -> PeftModel:
+def attach(model: nn.Module, lora: Lora, *, seed: int, revision: str | None = None) -> PeftModel:
     """Put fresh adapters on a model; its own weights are frozen, and its output does not change yet.
 
     Args:
         model: a causal language model, quantised or not; it is changed in place.
         lora: which adapters.
         seed: decides their initial values; equal seeds give equal adapters.
+        revision: that of the model, which the adapters name when they are saved.
 
     Returns:
         The adapted model, in the train/eval state of the given one.
@@ -88,7 +89,7 @@ def attach(model: nn.Module, lora: Lora, *, seed: int) -> PeftModel:
         lora_dropout=lora.dropout,
         target_modules=modules,
         target_parameters=parameters or None,
-        revision=getattr(base.config, "_commit_hash", None),
+        revision=revision,
         task_type="CAUSAL_LM",
     )
     with quiet_peft(), torch.random.fork_rng(devices=[]):

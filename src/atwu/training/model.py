@@ -188,7 +188,7 @@ def load_to_train(source: ModelSource, config: TokenTrainingConfig, say: Say = s
     model = load_source(source, config, say)
     fingerprint, lora = model_fingerprint(model), lora_of(config, model)
     if lora is not None:
-        model = attach(model, lora, seed=config.seed)
+        model = attach(model, lora, seed=config.seed, revision=source.revision)
         trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
         without = not_adapted(model) if lora.targets is None else ""
         say(f"training adapters of rank {lora.r}: {trained:,} parameters" + (f"; none on {without}" if without else ""))
