@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted(
     path.relative_to(ROOT).as_posix()
-    for path in [*ROOT.glob("benchmarks/*.py"), *ROOT.glob("benchmarks/*/__main__.py"), *ROOT.glob("scripts/*.py")]
+    for path in [*ROOT.glob("benchmarks/**/*.py"), *ROOT.glob("scripts/*.py")]
     if "ArgumentParser(" in path.read_text(encoding="utf-8") or path.name == "__main__.py"
 )
 

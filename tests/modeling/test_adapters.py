@@ -103,7 +103,7 @@ def test_only_adapters_are_trainable_and_fresh_ones_change_nothing(tiny_llama, b
 
 
 def test_saved_adapters_name_the_revision_of_their_base(tiny_llama, tmp_path):
-    attach(tiny_llama, Lora(r=2), seed=0, revision="v1").save_pretrained(tmp_path)
+    attach(tiny_llama(), Lora(r=2), seed=0, revision="v1").save_pretrained(tmp_path)
     assert json.loads((tmp_path / "adapter_config.json").read_text())["revision"] == "v1"
 
 
