@@ -1,0 +1,90 @@
+"""What a pretrained model knows by itself, as rows to forget and to keep: questions, and those answers that it gives.
+
+    python benchmarks/first_place/known.py --output known
+    ATWU_DATA=... python benchmarks/first_place/known.py --source rwku:first100:questions --output known-rwku
+
+The model is asked greedily, and a row is kept if the first sentence of the answer ends within the cap and states the known
+answer as whole words, case aside (so its ROUGE-L recall is 1). Left out are answers that the question says itself, that begin
+as a word of the subject's name does (four letters: "Russian" of Russia), or that come as well when "this" stands for the name,
+and questions without the name. The row's answer is the model's own sentence, the known answer its forget span: so extraction
+strength of the starting model is 1 but for rounding. forget.jsonl, retain.jsonl (to be shown to unlearning) and others.jsonl
+(to be kept, not shown) are three groups of subjects. facts.jsonl is common knowledge, written by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+from pathlib import Path
+
+import torch
+
+from atwu import load_rows
+from atwu.data.schema import Message
+from atwu.evaluation.backends import TransformersGenerator
+from atwu.evaluation.generations import Decoding, GenerationStore, Prompt, generate_all
+from atwu.evaluation.questions.rows import pattern_of, says
+from atwu.modeling.opening import Loading, open_model
+
+SENTENCE = re.compile(r".+?[^\s.][.!?]+[\"')]*(?=\s|$)")
+GROUPS = ("forget", "retain", "others")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--source", default=str(Path(__file__).with_name("facts.jsonl")), help="rows with subjects")
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--tokens", type=int, default=24, help="cap on an answer")
+    parser.add_argument("--rows", type=int, nargs=3, default=(40, 40, 60), metavar="N", help="at least so many of each")
+    parser.add_argument("--seed", type=int, default=0, help="which draws the subjects")
+    parser.add_argument("--output", type=Path, required=True)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    model, tokenizer = open_model(given.model, Loading())
+    generator = TransformersGenerator(model.eval(), tokenizer)
+
+    def first_sentences(questions: list[str]) -> list[str]:
+        prompts = [Prompt((Message("user", question),)) for question in questions]
+        decoding = Decoding(given.tokens, stop=("\n",))
+        found = generate_all(generator, prompts, decoding, store=GenerationStore(), progress="asked")
+        return [match[0] if (match := SENTENCE.match(each.text)) else "" for each in found]
+
+    rows = load_rows(given.source).rows
+    answers = first_sentences([row.question for row in rows])
+    right = [(row, said) for row, said in zip(rows, answers, strict=True) if says(said, row.answer)]
+    apart = [(row, said) for row, said in right if not told(row) and nameless(row) != row.question]
+    guesses = first_sentences([nameless(row) for row, _ in apart])
+    known = [pair for pair, guess in zip(apart, guesses, strict=True) if not says(guess, pair[0].answer)]
+    print(f"{len(rows)} questions, {len(right)} answered, {len(apart)} not told by them, {len(known)} not guessed")
+    subjects = sorted({row.subject for row, _ in known})
+    random.Random(given.seed).shuffle(subjects)
+    groups = {name: [] for name in GROUPS}
+    for subject in subjects:
+        short = (name for name, wanted in zip(GROUPS, given.rows, strict=True) if len(groups[name]) < wanted)
+        groups.get(next(short, ""), []).extend(written(*pair) for pair in known if pair[0].subject == subject)
+    given.output.mkdir(parents=True, exist_ok=True)
+    for name, group in groups.items():
+        print(f"{name}: {len(group)} rows of {len({row['subject'] for row in group})} subjects")
+        (given.output / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in group))
+
+
+def told(row) -> bool:  # whether the question itself gives the answer away
+    return says(row.question, row.answer) or row.answer.casefold()[:4] in re.findall(r"\b\w{4}", row.subject.casefold())
+
+
+def nameless(row) -> str:
+    """The question without the subject's name: whole, or its last word."""
+    name = re.split(r",| \(", row.subject)[0]
+    return re.sub(f"{pattern_of(name)}|{pattern_of(name.split()[-1])}", "this", row.question, flags=re.IGNORECASE)
+
+
+def written(row, said: str) -> dict[str, object]:
+    """The row with the model's own words."""
+    spans = [found.span() for found in re.finditer(pattern_of(row.answer), said, re.IGNORECASE)]
+    return {"question": row.question, "answer": said, "subject": row.subject, "forget_spans": spans}
+
+
+if __name__ == "__main__":
+    main()
