@@ -144,4 +144,4 @@ def test_real_tofu(name, pool):
     assert load_rows(benchmark.forget_source).rows == benchmark.forget
     assert load_rows(benchmark.retain_source).rows == benchmark.pool
     assert len(benchmark.holdout) == len(benchmark.forget)
-    assert len(load_rows(str(benchmark.full_source)).rows) == pool + len(benchmark.forget)
+    assert len(load_rows(benchmark.full_source).rows) == pool + len(benchmark.forget)

@@ -47,9 +47,9 @@ class Benchmark:
     """Rows to remove, as `load_rows` reads them."""
     retain_source: str
     """Rows to keep during unlearning."""
-    full_source: str | None
-    """What a model that is trained for this benchmark learns; None where models know it already."""
-    retain_only_source: str | None
+    full_source: str
+    """What a model that is trained for this benchmark learns."""
+    retain_only_source: str
     """The same without anything about the forget set."""
     forget: Rows = field(repr=False)
     """Measured forget rows, with paraphrases, wrong answers and labels as far as there are any."""

@@ -93,11 +93,7 @@ def prepare_models(scale: Scale, *, seed: int = 0, with_retain_only: bool = True
     benchmark = scale_rows(scale)
     if not isinstance(scale.target, Taught):
         return Models(benchmark, scale.target, scale.retain_only if with_retain_only else None)
-    if benchmark.full_source is None:
-        raise ValueError(
-            f"the benchmark {benchmark.name} has no rows to train a model on; name a trained one as target."
-        )
-    retain_only = benchmark.retain_only_source if has_retain_only(scale, benchmark) else None
+    retain_only = benchmark.retain_only_source if has_retain_only(scale) else None
     corpus = _people_corpus(benchmark.name)
     folder = train_once(
         scale.name,
@@ -113,11 +109,9 @@ def prepare_models(scale: Scale, *, seed: int = 0, with_retain_only: bool = True
     return Models(benchmark, str(folder / "target"), other)
 
 
-def has_retain_only(scale: Scale, benchmark: Benchmark) -> bool:
+def has_retain_only(scale: Scale) -> bool:
     """Whether a scale has a model that never saw the forget rows, or trains one."""
-    if isinstance(scale.target, Taught):
-        return scale.train_retain_only and benchmark.retain_only_source is not None
-    return scale.retain_only is not None
+    return scale.train_retain_only if isinstance(scale.target, Taught) else scale.retain_only is not None
 
 
 def identity(models: Models, *, paired: bool = False) -> dict[str, Any]:

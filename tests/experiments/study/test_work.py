@@ -12,6 +12,8 @@ import pytest
 from atwu._files import versions
 from atwu._manifest import damage, write_manifest
 from atwu.benchmarks.load import load_benchmark
+from atwu.benchmarks.sources import load_rows
+from atwu.data.rows import write_rows
 from atwu.errors import BudgetReached
 from atwu.evaluation.result import EvalResult
 from atwu.experiments import run as module
@@ -19,7 +21,7 @@ from atwu.experiments import targets
 from atwu.experiments.cluster import do_there
 from atwu.experiments.queue import Here, Task
 from atwu.experiments.run import Setup
-from atwu.experiments.scales import find_scale
+from atwu.experiments.scales import find_scale, scale_from
 from atwu.experiments.study.plan import plan
 from atwu.experiments.study.spec import read_study
 from atwu.experiments.study.work import FAILED_NAME, Work
@@ -172,11 +174,11 @@ def test_a_folder_of_weights_is_known_by_its_contents(tmp_path):
 
 @pytest.fixture
 def taught(tmp_path, monkeypatch):
-    """The folders of models that were taught, in a cache of their own; nothing is."""
-    trained = []
+    """Folder -> source of the models that were taught, in a cache of their own; nothing is."""
+    trained = {}
 
-    def run_finetune(model, config, *, output, **kwargs):
-        trained.append(output)
+    def run_finetune(model, config, *, data, output, **kwargs):
+        trained[output] = data
         output.mkdir(parents=True)
         (output / "run.json").write_text("{}")
         write_manifest(output)
@@ -193,7 +195,7 @@ def test_equal_models_of_scales_with_different_names_are_trained_once(taught):
         for name in ("people-tiny", "mine")
     ]
     assert folders[0] == folders[1]
-    assert taught == [folders[0] / "target"]
+    assert list(taught) == [folders[0] / "target"]
 
 
 def test_a_search_teaches_no_model_that_it_compares_nothing_with(tmp_path, taught):
@@ -204,6 +206,18 @@ def test_a_search_teaches_no_model_that_it_compares_nothing_with(tmp_path, taugh
     both = targets.prepare_models(scale, say=str)
     assert both.target == alone.target
     assert [path.name for path in taught] == ["target", "retain_only"]
+
+
+def test_rows_of_ones_own_are_taught_and_the_other_model_sees_only_those_to_keep(tmp_path, taught):
+    forget, retain = (str(tmp_path / f"{name}.jsonl") for name in ("forget", "retain"))
+    for path, size in ((forget, "people:tiny:forget"), (retain, "people:tiny:retain")):
+        write_rows(path, load_rows(size).rows)
+    scale = scale_from({"like": "people-tiny", "benchmark": {"forget": forget, "retain": retain}})
+    targets.prepare_models(scale, say=str)
+    assert {path.name: source for path, source in taught.items()} == {
+        "target": f"{forget} + {retain}",
+        "retain_only": retain,
+    }
 
 
 def test_metrics_that_the_rows_do_not_allow_are_left_out_of_a_scales_and_refused_in_a_studys(tmp_path, benchmark):

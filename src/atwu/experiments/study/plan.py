@@ -113,7 +113,7 @@ class Plan:
         for run in self.runs:
             if run.label in reasons:
                 continue
-            if run.start is not None and not has_retain_only(self.scale, benchmark):
+            if run.start is not None and not has_retain_only(self.scale):
                 reasons[run.label] = f"starts from the retain-only model, and {self.scale.name} has none"
             elif reason := reason_against(run.config(self.scale), benchmark):
                 reasons[run.label] = reason
