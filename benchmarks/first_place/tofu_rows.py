@@ -2,8 +2,8 @@
 
     ATWU_DATA=... python benchmarks/first_place/tofu_rows.py --output tofu-part
 
-forget.jsonl: of the ten authors of forget05; retain.jsonl: of twenty authors of retain95, all of them taught; shown.jsonl: of the
-first ten of these, the rows that unlearning is shown.
+forget.jsonl: of the ten authors of forget05; retain.jsonl: of twenty authors of retain95, all of them taught; shown.jsonl: of
+the first ten of these, the rows that unlearning is shown.
 """
 
 from __future__ import annotations
