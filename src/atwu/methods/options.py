@@ -21,13 +21,18 @@ class Range:
     low: float
     high: float
     log: bool = True
-    """Draw its logarithm uniformly rather than the number itself."""
+    """Search on the scale of its logarithm."""
     integer: bool = False
 
     def __post_init__(self) -> None:
         if not self.low <= self.high or (self.log and self.low <= 0):
             kind = "logarithmic range needs 0 < low <= high" if self.log else "range needs low <= high"
             raise ValueError(f"a {kind}, got {self.low} to {self.high}.")
+
+    def at(self, share: float) -> float:
+        """The number at a share of the way from the lowest to the highest, from 0 to 1."""
+        along = self.low * (self.high / self.low) ** share if self.log else self.low + (self.high - self.low) * share
+        return self.clip(along)
 
     def clip(self, value: float) -> float:
         """The closest number inside."""

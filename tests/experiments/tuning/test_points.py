@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -58,3 +60,14 @@ def test_a_point_follows_from_seed_place_and_what_is_known():
 def test_the_search_moves_to_where_values_are_large():
     distances = [abs(point["delta"] - 1.5) for point in POINTS]
     assert sum(distances[30:]) / 10 < 0.5 * sum(distances[:10]) / 10
+
+
+@given(seed=st.integers(0, 2**31))
+def test_a_few_points_are_spread_over_the_range(seed):
+    rates = {"learning_rate": SPACE["learning_rate"]}
+    points: list = []
+    for _ in range(8):
+        points.append(propose(rates, seed=seed, points=points))
+    shares = [math.log(point["learning_rate"] / 1e-5) / math.log(100) for point in points]
+    assert {int(4 * share) for share in shares[:4]} == {0, 1, 2, 3}
+    assert {int(8 * share) for share in shares} == set(range(8))

@@ -1,4 +1,5 @@
-"""Which point a trial tries: the given first points, then TPE (Bergstra et al. 2011) on what was found so far.
+"""Which point a trial tries: the given first points, some spread over the space (Sobol 1967), then TPE (Bergstra et al. 2011)
+on what was found so far.
 
 A point follows from (space, seed, place in the budget, what was found): a search that was killed and continued asks for
 the same points as one that was not.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +22,7 @@ from atwu.methods.options import Range
 Point = Mapping[str, float]
 
 STARTUP_TRIALS = 10
-"""Trials at random, the first points among them, before TPE takes over: Optuna's own number."""
+"""Trials whatever was found, the first points among them, before TPE takes over: Optuna's own number."""
 CANDIDATES = 24
 """Candidates among which TPE chooses: Optuna's own number."""
 
@@ -102,10 +104,19 @@ def propose(
         )
     study = optuna.create_study(direction="maximize", sampler=sampler)
     study.add_trials([optuna_trial(space, point, found.get(number)) for number, point in enumerate(points)])
-    if place < len(first):
-        given = first[place]
-        study.enqueue_trial({name: where.clip(given[name]) for name, where in space.items() if name in given})
+    if place < STARTUP_TRIALS:
+        given = first[place] if place < len(first) else {}
+        clipped = {name: where.clip(given[name]) for name, where in space.items() if name in given}
+        study.enqueue_trial(_spread(space, seed, place) | clipped)
     return dict(study.ask(distributions(space)).params)
+
+
+def _spread(space: Mapping[str, Range], seed: int, place: int) -> dict[str, float]:
+    """One of the points of a search that are spread over its space, however few of them there is a budget for."""
+    from scipy.stats import qmc
+
+    units = qmc.Sobol(len(space), seed=seed).random_base2(math.ceil(math.log2(STARTUP_TRIALS)))[place]
+    return {name: where.at(unit) for (name, where), unit in zip(space.items(), units.tolist(), strict=True)}
 
 
 def _number(seed: int, place: int) -> int:
