@@ -73,7 +73,7 @@ class TokenTrainer(Trainer):
         say: Say = logged,
         **kwargs: Any,
     ) -> None:
-        self._say = say
+        self.say = say
         self.loaded = model if isinstance(model, LoadedModel) else as_given(model, args)
         self.sets: Mapping[str, RowSet] = {}
         """What it trains on, by name."""
@@ -123,11 +123,11 @@ class TokenTrainer(Trainer):
         checkpoint = self._whole(resume_from_checkpoint)
         if checkpoint is not None:
             self.timing.resumed_from = step_of(checkpoint)
-            self._say(f"resuming the unfinished run at step {self.timing.resumed_from}")
+            self.say(f"resuming the unfinished run at step {self.timing.resumed_from}")
         if self.args.bf16 and emulates_bfloat16(self.args.device):
-            self._say("warning: this processor has no bfloat16 instructions; steps are many times faster without bf16")
+            self.say("warning: this processor has no bfloat16 instructions; steps are many times faster without bf16")
         if repeated := self.args.rows_repeated(len(cast(Any, self.train_dataset))):
-            self._say(repeats(repeated))
+            self.say(repeats(repeated))
         try:
             self._prepare_run()
             if self.args.save_strategy == "no":
@@ -184,9 +184,8 @@ class TokenTrainer(Trainer):
     # Data
 
     def _get_train_sampler(self, train_dataset: Any = None) -> EpochSampler:
-        seed = self.args.data_seed if self.args.data_seed is not None else self.args.seed
         rows: Any = self.train_dataset if train_dataset is None else train_dataset
-        return EpochSampler(len(rows), seed=seed, taken=self.args.rows_per_epoch(len(rows)))
+        return EpochSampler(len(rows), seed=self.args.rows_seed, taken=self.args.rows_per_epoch(len(rows)))
 
     def get_train_dataloader(self) -> Any:
         """Which rows an epoch leaves out is the sampler's affair alone; the Trainer's loader would leave out others too."""
@@ -214,13 +213,14 @@ class TokenTrainer(Trainer):
         batches = [batch for _, batch in zip(range(num_batches), epoch_iterator, strict=False)]
         counts = self._count(batches)
         if self.args.world_size > 1 and counts:
-            summed = self._sum_over_processes(torch.tensor(list(counts.values()), dtype=torch.float64, device=device))
+            summed = self.sum_over_processes(torch.tensor(list(counts.values()), dtype=torch.float64, device=device))
             counts = dict(zip(counts, summed.tolist(), strict=True))
         # Without any labelled row there is no agreement to log; all else is divided by at least 1.
         least = {name: 0.0 if name == "labelled_rows" else 1.0 for name in counts}
         return batches, Denominators(**{name: max(count, least[name]) for name, count in counts.items()})
 
-    def _sum_over_processes(self, tensor: Tensor) -> Tensor:
+    def sum_over_processes(self, tensor: Tensor) -> Tensor:
+        """Sum of a tensor over all processes, in each of them."""
         reduced: Tensor = self.accelerator.reduce(tensor, "sum") if self.args.world_size > 1 else tensor
         return reduced
 
@@ -249,7 +249,7 @@ class TokenTrainer(Trainer):
         kept = f"the last good checkpoint is {last}" if last else "no checkpoint was written yet"
         return f"{what}; {kept}. {self.remedy}"
 
-    def _add_part(self, name: str, value: Tensor) -> None:
+    def add_part(self, name: str, value: Tensor) -> None:
         """Add this micro-batch's contribution to a number that is logged per optimizer step."""
         self._parts[name] += value.detach().float()
         self._part_steps[name].add(self.state.global_step)
@@ -258,7 +258,7 @@ class TokenTrainer(Trainer):
         """Add the parts of the loss, each averaged over the optimizer steps since the last log that had it."""
         if "loss" in logs:
             logs |= {
-                name: float(self._sum_over_processes(value)) / len(self._part_steps[name])
+                name: float(self.sum_over_processes(value)) / len(self._part_steps[name])
                 for name, value in sorted(self._parts.items())
             }
             self._parts.clear()
@@ -339,7 +339,7 @@ class TokenTrainer(Trainer):
             NonFiniteLossError: in every process, when any process has one.
         """
         broken = sum(not torch.isfinite(parameter).all() for parameter in self._saved_parameters())
-        if self._sum_over_processes(torch.tensor(float(broken), device=self.args.device)) > 0:
+        if self.sum_over_processes(torch.tensor(float(broken), device=self.args.device)) > 0:
             raise NonFiniteLossError(self._stopped(f"weights are not finite after step {self.state.global_step}"))
 
     def _saved_parameters(self) -> Iterator[Tensor]:
@@ -383,7 +383,7 @@ class TokenTrainer(Trainer):
         if self._held is None:
             return False
         came = torch.tensor(float(self._held.number is not None), device=self.args.device)
-        return bool(self._sum_over_processes(came) > 0)
+        return bool(self.sum_over_processes(came) > 0)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)

@@ -133,6 +133,11 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
                 raise ValueError(f"{field.name} must be one of {', '.join(allowed)}, got {value!r}.")
 
     @property
+    def rows_seed(self) -> int:
+        """Seed of the order of rows and of what is drawn for each of them."""
+        return int(self.seed if self.data_seed is None else self.data_seed)
+
+    @property
     def rows_per_step(self) -> int:
         """Rows of an optimizer step, over all processes."""
         return int(self.per_device_train_batch_size * self.gradient_accumulation_steps * self.world_size)
