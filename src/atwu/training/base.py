@@ -143,13 +143,10 @@ class TokenTrainer(Trainer):
 
     # Data
 
-    def _get_train_sampler(self, train_dataset: Any = None) -> EpochSampler:
-        rows: Any = self.train_dataset if train_dataset is None else train_dataset
-        return EpochSampler(len(rows), seed=self.args.rows_seed, taken=self.args.rows_per_epoch(len(rows)))
-
     def get_train_dataloader(self) -> Any:
         """Which rows an epoch leaves out is the sampler's affair alone; the Trainer's loader would leave out others too."""
-        sampler = self._get_train_sampler()
+        rows = len(cast(Any, self.train_dataset))
+        sampler = EpochSampler(rows, seed=self.args.rows_seed, taken=self.args.rows_per_epoch(rows))
         asked, self.args.dataloader_drop_last = self.args.dataloader_drop_last, False
         try:
             return self._get_dataloader(
@@ -176,8 +173,8 @@ class TokenTrainer(Trainer):
             summed = self.sum_over_processes(torch.tensor(list(counts.values()), dtype=torch.float64, device=device))
             counts = dict(zip(counts, summed.tolist(), strict=True))
         # Without any labelled row there is no agreement to log; all else is divided by at least 1.
-        least = {name: 0.0 if name == "labelled_rows" else 1.0 for name in counts}
-        return batches, Denominators(**{name: max(count, least[name]) for name, count in counts.items()})
+        least = {"labelled_rows": 0.0}
+        return batches, Denominators(**{name: max(count, least.get(name, 1.0)) for name, count in counts.items()})
 
     def sum_over_processes(self, tensor: Tensor) -> Tensor:
         """Sum of a tensor over all processes, in each of them."""

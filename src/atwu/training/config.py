@@ -21,7 +21,7 @@ from atwu.methods.parts import part_options
 from atwu.methods.plugins import load_plugins
 from atwu.methods.recipe import Recipe, named_part, recipe
 from atwu.modeling.adapters import Lora
-from atwu.training.options import FinetuneOptions, TrainingOptions, UnlearnOptions
+from atwu.training.options import TrainingOptions, UnlearnOptions
 from atwu.training.possible import check_possible, check_sharding
 
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
@@ -163,7 +163,7 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
 
 
 @dataclass(kw_only=True)
-class FinetuneConfig(FinetuneOptions, TokenTrainingConfig):  # type: ignore[misc]
+class FinetuneConfig(TokenTrainingConfig):
     """Supervised fine-tuning on answer tokens, from a checkpoint or from scratch."""
 
 

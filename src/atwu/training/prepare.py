@@ -57,7 +57,7 @@ class LookUps:
         """What the loss of a micro-batch needs besides the rows."""
         rows, device = inputs["rows"], inputs["rows"].device
         return Given(
-            self.references.of(model, inputs, device, layout=layout),
+            self.references.of(model, inputs, layout=layout),
             {name: table.rows(rows).to(device) for name, table in self.fixed.items()},
             score_offset=self.offset(inputs),
             refusal_ids=self.refusal_ids,

@@ -66,9 +66,7 @@ def differing(first: FloatArray, second: FloatArray) -> FloatArray:
 
 def _above_mean(values: FloatArray) -> FloatArray:
     if not np.isfinite(values).all():
-        raise ValueError(
-            "a row has values that are NaN or infinite; check the model they come from."
-        )
+        raise ValueError("a row has values that are NaN or infinite; check the model they come from.")
     # The mean of equal numbers can be off by a rounding error, which a strict comparison would see.
     if values.size == 0 or values.min() == values.max():
         return np.zeros(values.shape)
