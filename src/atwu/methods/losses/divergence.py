@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from atwu.methods.losses.reduction import shares
 from atwu.methods.options import Range, number, setting
@@ -191,12 +190,6 @@ class _ToStart(RetainLoss):
     """Stay close to the starting model's distribution."""
 
     needs = ("retain", "reference_distributions")
-    apart: ClassVar[Callable[[Tensor, Tensor], Tensor]]
-
-    def comparison(self, reference: Reference) -> Comparison:
-        from atwu.modeling.compare import Comparison
-
-        return Comparison(lambda logps, ref, ids: type(self).apart(logps, ref), reference.teacher("retain"))
 
     def values(self, out: TokenOutputs, reference: Reference) -> Tensor:
         assert out.distance is not None
@@ -207,11 +200,19 @@ class KL(_ToStart):
     """See `kl`."""
 
     formula = "KL(starting model ‖ model) on retain answers"
-    apart = staticmethod(kl)
+
+    def comparison(self, reference: Reference) -> Comparison:
+        from atwu.modeling.compare import Comparison
+
+        return Comparison(lambda logps, ref, ids: kl(logps, ref), reference.teacher("retain"))
 
 
 class JS(_ToStart):
     """See `jensen_shannon`."""
 
     formula = "JS(starting model, model) on retain answers"
-    apart = staticmethod(jensen_shannon)
+
+    def comparison(self, reference: Reference) -> Comparison:
+        from atwu.modeling.compare import Comparison
+
+        return Comparison(lambda logps, ref, ids: jensen_shannon(logps, ref), reference.teacher("retain"))

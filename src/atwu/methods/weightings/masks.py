@@ -70,4 +70,5 @@ def _above_mean(values: FloatArray) -> FloatArray:
     # The mean of equal numbers can be off by a rounding error, which a strict comparison would see.
     if values.size == 0 or values.min() == values.max():
         return np.zeros(values.shape)
-    return (values > values.mean()).astype(np.float64)
+    above: FloatArray = (values > values.mean()).astype(np.float64)
+    return above
