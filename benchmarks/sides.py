@@ -176,8 +176,8 @@ def our_loss(model, method: str, layout: str, batches):
         step = next(done)
         scorer = alternation.scorer if alternation else None
         forget, other = batches[number]
-        others = {"retain": None, "alternate": None, second: other}
-        result = recipe_loss(model, forget, recipe=decided, scorer=scorer, given=given[number], layout=layout, **others)
+        rows = {"forget": forget, second: other}
+        result = recipe_loss(model, rows, decided, scorer=scorer, given=given[number], layout=layout)
         if alternation and alternation.due(step, MAX_STEPS):
             alternation.collect(result)
             return result.loss, lambda: alternation.step(MAX_STEPS)

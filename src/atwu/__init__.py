@@ -31,7 +31,7 @@ _EXPORTS = {
     "register_retain_loss": "atwu.methods.registry",
     "label_words": "atwu.data.secret_words",
     "label_with": "atwu.data.secret_words",
-    "unlearning_loss": "atwu.methods.objective",
+    "unlearning_loss": "atwu.methods.unlearning_loss",
     "UnlearningLoss": "atwu.methods.objective",
     "TokenScorer": "atwu.methods.weightings.scorer",
     "UnlearnConfig": "atwu.training.config",
@@ -67,7 +67,6 @@ if TYPE_CHECKING:
     from atwu.evaluation.settings import Setting as Setting
     from atwu.evaluation.trainer import UnlearnTrainer as UnlearnTrainer
     from atwu.methods.objective import UnlearningLoss as UnlearningLoss
-    from atwu.methods.objective import unlearning_loss as unlearning_loss
     from atwu.methods.options import Range as Range
     from atwu.methods.options import number as number
     from atwu.methods.options import setting as setting
@@ -84,6 +83,7 @@ if TYPE_CHECKING:
     from atwu.methods.seen import TokensSeen as TokensSeen
     from atwu.methods.table import METHODS as METHODS
     from atwu.methods.table import Method as Method
+    from atwu.methods.unlearning_loss import unlearning_loss as unlearning_loss
     from atwu.methods.weightings.scorer import TokenScorer as TokenScorer
     from atwu.report.records import read_records as read_records
     from atwu.report.score_rows import heat_map as heat_map

@@ -9,7 +9,7 @@ from accelerate.data_loader import BatchSamplerShard
 from torch.utils.data import BatchSampler, DataLoader
 
 from atwu.data.alternates import REFUSALS, Alternates, alternates
-from atwu.data.collate import PairCollator
+from atwu.data.collate import collate_pairs
 from atwu.data.encode import Encoder
 from atwu.data.pairing import EpochSampler, PairedDataset
 from atwu.data.schema import Example
@@ -117,7 +117,7 @@ def test_the_prompt_is_that_of_the_forget_row_to_the_token(tokenizer, build, tok
 def collated(dataset, *, epoch, batch=3, workers=0):
     sampler = EpochSampler(len(dataset), seed=3)
     sampler.set_epoch(epoch)
-    return DataLoader(dataset, batch_size=batch, sampler=sampler, num_workers=workers, collate_fn=PairCollator(0))
+    return DataLoader(dataset, batch_size=batch, sampler=sampler, num_workers=workers, collate_fn=collate_pairs)
 
 
 def check_batches(batches, dataset, made, epoch):
@@ -153,7 +153,7 @@ def test_workers_and_processes_see_the_same_alternates(build, tokenizer_of):
     seen = []
     for process in range(2):
         shard = BatchSamplerShard(BatchSampler(sampler, batch_size=2, drop_last=False), 2, process)
-        seen += check_batches(DataLoader(dataset, batch_sampler=shard, collate_fn=PairCollator(0)), dataset, made, 2)
+        seen += check_batches(DataLoader(dataset, batch_sampler=shard, collate_fn=collate_pairs), dataset, made, 2)
     assert sorted(seen) == sorted(order)
 
 

@@ -9,7 +9,7 @@ import pytest
 from accelerate.data_loader import BatchSamplerShard, skip_first_batches
 from torch.utils.data import BatchSampler, DataLoader
 
-from atwu.data.collate import PairCollator
+from atwu.data.collate import collate_pairs
 from atwu.data.encode import EncodedRow
 from atwu.data.pairing import EpochSampler, PairedDataset, epoch_order, retain_index
 
@@ -37,7 +37,7 @@ def pairs_of(loader):
 def loader(epoch: int, *, workers: int = 0, batch: int = 4) -> DataLoader:
     sampler = EpochSampler(len(DATA), seed=3)
     sampler.set_epoch(epoch)
-    return DataLoader(DATA, batch_size=batch, sampler=sampler, num_workers=workers, collate_fn=PairCollator(0))
+    return DataLoader(DATA, batch_size=batch, sampler=sampler, num_workers=workers, collate_fn=collate_pairs)
 
 
 def test_retain_index_is_a_function_of_its_arguments():
@@ -108,7 +108,7 @@ def test_two_processes_get_disjoint_rows_and_the_same_pairs():
     shards = []
     for process in range(2):
         batches = BatchSamplerShard(BatchSampler(sampler, batch_size=2, drop_last=False), 2, process)
-        shards.append(pairs_of(DataLoader(DATA, batch_sampler=batches, collate_fn=PairCollator(0))))
+        shards.append(pairs_of(DataLoader(DATA, batch_sampler=batches, collate_fn=collate_pairs)))
     assert {forget for forget, _ in shards[0]}.isdisjoint(forget for forget, _ in shards[1])
     assert sorted(shards[0] + shards[1]) == sorted(pairs_of(loader(1)))
 

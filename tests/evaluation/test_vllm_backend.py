@@ -188,7 +188,7 @@ def test_texts_of_one_revision_are_not_taken_for_those_of_another(
 ) -> None:
     hub = tmp_path / "hub" / "models--orla--venn"
     (hub / "refs").mkdir(parents=True)
-    for branch, commit in (("main", "a" * 40), ("older", "b" * 40)):
+    for branch, commit in (("main", "a" * 40), ("older", "b" * 40), ("newer", "c" * 40)):
         (hub / "refs" / branch).write_text(commit)
         shutil.copytree(folder, hub / "snapshots" / commit)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
@@ -206,7 +206,7 @@ def test_texts_of_one_revision_are_not_taken_for_those_of_another(
     named += [(str(tmp_path / name), None) for name in ("plain", "pinned", "strong")]
     identities = [VllmGenerator(name, Loading(revision=revision)).identity for name, revision in named]
     assert len(set(identities)) == len(named)
-    (hub / "refs" / "main").write_text("b" * 40)
+    (hub / "refs" / "main").write_text("c" * 40)
     assert VllmGenerator("orla/venn").identity not in identities
 
 

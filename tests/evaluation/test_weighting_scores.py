@@ -17,10 +17,10 @@ from atwu.data.schema import Example
 from atwu.evaluation.auxiliary import Auxiliary, AuxiliaryLogps, auxiliary_of, find_auxiliary
 from atwu.evaluation.teacher_forced import TokenRow, read_tokens
 from atwu.evaluation.weighting_scores import ScoreContext, available, check_scores, met, scored_weightings, token_scores
-from atwu.methods.objective import unlearning_loss
 from atwu.methods.options import number
 from atwu.methods.part import FixedWeighting, Weighting
 from atwu.methods.parts import WEIGHTINGS
+from atwu.methods.unlearning_loss import unlearning_loss
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 from atwu.report.score_rows import score_rows
 from atwu.training.config import UnlearnConfig

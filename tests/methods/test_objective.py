@@ -84,15 +84,7 @@ def test_micro_batches_with_shared_counts_add_up(method, tiny_llama, batch):
         seen = live_reference(reference, given, decided.wanted(2))
         weights = selection[part] if masked else None
         more = Given(seen, token_weights=weights, refusal_ids=(5, 6))
-        return recipe_loss(
-            model,
-            given["forget"],
-            given["retain"],
-            decided,
-            alternate=given["alternate"],
-            given=more,
-            denominators=counts,
-        )
+        return recipe_loss(model, given, decided, given=more, denominators=counts)
 
     whole = loss(slice(None))
     counts = Denominators(

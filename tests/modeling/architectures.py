@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from atwu.methods.objective import unlearning_loss
+from atwu.methods.unlearning_loss import unlearning_loss
 from atwu.modeling.abilities import abilities_of, can_stop_at
 from atwu.modeling.adapters import Lora, attach, merged
 from atwu.modeling.forward import forward_tokens

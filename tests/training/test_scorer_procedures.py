@@ -49,8 +49,8 @@ def test_joint_scorer_has_the_gradient_of_the_single_loss(model_folder, tmp_path
         gradient_accumulation_steps=2,
     )
     seen = []
-    compute = trainer._loss
-    trainer._loss = lambda *given: seen.append(compute(*given)) or seen[-1]
+    compute = trainer.micro_batch_loss
+    trainer.micro_batch_loss = lambda *given: seen.append(compute(*given)) or seen[-1]
     trainer.train()
     scorer = TokenScorer(32)
     hidden = torch.cat([out.outputs.hidden("pred") for out in seen])
@@ -84,8 +84,8 @@ def test_scorer_on_a_frozen_model_that_is_shown_the_labels(model_folder, tmp_pat
         max_steps=1,
         **plain,
     )
-    before, seen, compute = weights(trainer), [], trainer._loss
-    trainer._loss = lambda *given: seen.append((compute(*given), given[1])) or seen[-1][0]
+    before, seen, compute = weights(trainer), [], trainer.micro_batch_loss
+    trainer.micro_batch_loss = lambda *given: seen.append((compute(*given), given[1])) or seen[-1][0]
     trainer.train()
     ((out, inputs),) = seen
     secret = inputs["forget"]["token_labels"][:, 1:][out.mask].float()
@@ -136,19 +136,17 @@ def test_frozen_scorer_of_an_earlier_run_weighs_but_never_moves(model_folder, sc
 def test_pretraining_is_one_pass_of_updates_on_the_starting_model(model_folder, tmp_path):
     trainer = make_trainer(model_folder, tmp_path, method="atwu", scorer_procedure="frozen", scorer_pretrain=True)
     start = {name: value.clone() for name, value in trainer.model.state_dict().items()}
-    trainer._prepare()
-    trainer.pretrain_scorer()
+    trainer.scoring.pretrain()
     assert all(torch.equal(value, start[name]) for name, value in trainer.model.state_dict().items())
     pretrained = scorer_vector(trainer.scorer)
     assert pretrained.abs().max() > 1e-3
 
     # By hand: a fresh scorer, one update after each of the six batches of epoch 0.
     manual = make_trainer(model_folder, tmp_path, method="atwu", scorer_schedule="constant")
-    manual._prepare()
     manual.model.eval()
     with torch.no_grad():
         for batch in manual.get_train_dataloader():
-            manual.alternation.collect(manual._loss(manual.model, batch, manual.recipe, None))
+            manual.alternation.collect(manual.micro_batch_loss(manual.model, batch, manual.recipe))
             with torch.enable_grad():
                 manual.alternation.step(max_steps=0)
     assert manual.alternation.updates == 6
@@ -237,7 +235,7 @@ def test_logged_agreement_is_the_mean_auroc_of_the_rows(model_folder, tmp_path):
     trainer = make_trainer(
         model_folder, tmp_path, method="wga", max_steps=1, per_device_train_batch_size=6, gradient_accumulation_steps=4
     )
-    rows = trainer._rows.forget.rows
+    rows = trainer.rows.forget.rows
     seen = read_tokens(trainer.model, rows)
     trainer.train()
     expected = per_sample_auroc(

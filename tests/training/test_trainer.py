@@ -152,8 +152,8 @@ def test_two_fixed_weightings_average_over_their_common_weight(weighting, model_
         cache_dir=str(tmp_path),
     )
     seen = []
-    compute = trainer._loss
-    trainer._loss = lambda *given: seen.append((given[1], compute(*given))) or seen[-1][1]
+    compute = trainer.micro_batch_loss
+    trainer.micro_batch_loss = lambda *given: seen.append((given[1], compute(*given))) or seen[-1][1]
     start = AutoModelForCausalLM.from_pretrained(model_folder)
     trainer.train()
     batch, result = seen[0]
@@ -170,8 +170,8 @@ def test_legacy_jensun_trains_on_every_position_of_a_row(model_folder, tmp_path)
         model_folder, tmp_path, method="jensun", legacy=True, per_device_train_batch_size=24, max_steps=1
     )
     seen = []
-    compute = trainer._loss
-    trainer._loss = lambda *given: seen.append(compute(*given)) or seen[-1]
+    compute = trainer.micro_batch_loss
+    trainer.micro_batch_loss = lambda *given: seen.append(compute(*given)) or seen[-1]
     start = AutoModelForCausalLM.from_pretrained(model_folder)
     trainer.train()
     assert sum(len(row.input_ids) for row in plain.sets["forget"].rows) == int(seen[0].mask.sum())

@@ -43,9 +43,9 @@ def _with_aliases(options: Iterable[Option]) -> list[Option]:
 
 def finetune_options() -> list[Option]:
     """What can be set about fine-tuning."""
-    from atwu.training.options import FinetuneOptions
+    from atwu.training.options import TrainingOptions
 
-    return _with_aliases(options_of(FinetuneOptions, without=("output_dir",)))
+    return _with_aliases(options_of(TrainingOptions, without=("output_dir",)))
 
 
 def unlearn_options() -> list[Option]:

@@ -6,7 +6,6 @@ Attention masks come from row lengths, never from the pad id: the pad token may 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NotRequired, TypedDict
 
 import torch
@@ -34,12 +33,11 @@ class PairBatch(TypedDict):
     """Index of each of these among the run's alternates."""
 
 
-def collate_rows(rows: Sequence[EncodedRow], *, pad_id: int = 0) -> dict[str, Tensor]:
-    """Pad rows at the right and stack them.
+def collate_rows(rows: Sequence[EncodedRow]) -> dict[str, Tensor]:
+    """Pad rows at the right and stack them; padding is token 0, which is masked out, so that any would do.
 
     Args:
         rows: the rows of the batch.
-        pad_id: id written on padding; it is masked out, so any id of the vocabulary will do.
 
     Returns:
         `input_ids`, `attention_mask` and `labels` (long), and `token_labels` (float32, unshifted axis, 0 on prompt and
@@ -50,50 +48,42 @@ def collate_rows(rows: Sequence[EncodedRow], *, pad_id: int = 0) -> dict[str, Te
     """
     if not rows:
         raise ValueError("cannot collate an empty batch; give at least one row.")
-    length = max(len(row.input_ids) for row in rows)
     batch = {
-        "input_ids": torch.full((len(rows), length), pad_id, dtype=torch.long),
-        "attention_mask": torch.zeros((len(rows), length), dtype=torch.long),
-        "labels": torch.full((len(rows), length), IGNORE_INDEX, dtype=torch.long),
+        "input_ids": _padded([row.input_ids for row in rows]),
+        "attention_mask": _padded([[1] * len(row.input_ids) for row in rows]),
+        "labels": _padded([row.labels for row in rows], fill=IGNORE_INDEX),
     }
     if labelled(rows, what="rows of one batch"):
-        batch["token_labels"] = torch.zeros((len(rows), length), dtype=torch.float32)
-    for index, row in enumerate(rows):
-        size = len(row.input_ids)
-        batch["input_ids"][index, :size] = torch.tensor(row.input_ids)
-        batch["attention_mask"][index, :size] = 1
-        batch["labels"][index, :size] = torch.tensor(row.labels)
-        if row.token_labels is not None:
-            batch["token_labels"][index, :size] = torch.tensor(row.token_labels, dtype=torch.float32)
+        batch["token_labels"] = _padded([row.token_labels or () for row in rows]).float()
     return batch
 
 
-@dataclass(frozen=True, slots=True)
-class PairCollator:
-    """Collates pairs; forget and retain rows are padded apart."""
+def _padded(rows: Sequence[Sequence[int]], *, fill: int = 0) -> Tensor:
+    tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
+    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=fill)
 
-    pad_id: int
 
-    def __call__(self, pairs: Sequence[PairedRow]) -> PairBatch:
-        """Build the batch of some pairs.
+def collate_pairs(pairs: Sequence[PairedRow]) -> PairBatch:
+    """Collate pairs; forget, retain and alternate rows are padded apart.
 
-        Raises:
-            ValueError: some pairs have a retain row and some have none, or as `collate_rows`.
-        """
-        retain = [pair.retain for pair in pairs if pair.retain is not None]
-        if retain and len(retain) < len(pairs):
-            raise ValueError(f"{len(retain)} of {len(pairs)} pairs have a retain row; give one to all or to none.")
-        forget, rows = self._side([pair.forget for pair in pairs])
-        batch = PairBatch(forget=forget, rows=rows)
-        if retain:
-            batch["retain"], batch["retain_rows"] = self._side(retain)
-        if alternate := [pair.alternate for pair in pairs if pair.alternate is not None]:
-            batch["alternate"], batch["alternate_rows"] = self._side(alternate)
-        return batch
+    Raises:
+        ValueError: some pairs have a retain row and some have none, or as `collate_rows`.
+    """
+    retain = [pair.retain for pair in pairs if pair.retain is not None]
+    if retain and len(retain) < len(pairs):
+        raise ValueError(f"{len(retain)} of {len(pairs)} pairs have a retain row; give one to all or to none.")
+    forget, rows = _side([pair.forget for pair in pairs])
+    batch = PairBatch(forget=forget, rows=rows)
+    if retain:
+        batch["retain"], batch["retain_rows"] = _side(retain)
+    if alternate := [pair.alternate for pair in pairs if pair.alternate is not None]:
+        batch["alternate"], batch["alternate_rows"] = _side(alternate)
+    return batch
 
-    def _side(self, placed: Sequence[Placed]) -> tuple[dict[str, Tensor], Tensor]:
-        indices = torch.tensor([index for index, _ in placed], dtype=torch.long)
-        return collate_rows([row for _, row in placed], pad_id=self.pad_id), indices
+
+def _side(placed: Sequence[Placed]) -> tuple[dict[str, Tensor], Tensor]:
+    indices = torch.tensor([index for index, _ in placed], dtype=torch.long)
+    return collate_rows([row for _, row in placed]), indices
 
 
 def by_length(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:

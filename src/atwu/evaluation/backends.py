@@ -23,7 +23,7 @@ from atwu.data.encode import Encoder
 from atwu.data.schema import Example, Message
 from atwu.evaluation.generations import Decoding, Generation, Prompt
 from atwu.judge.chat import ChatModel, ChatRequest, Reply
-from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.fingerprint import model_fingerprint, stored_weights
 from atwu.modeling.generate import end_ids, generate
 from atwu.modeling.load import (
     ADAPTER_CONFIG,
@@ -148,13 +148,13 @@ class VllmGenerator:
             "enable_sleep_mode": True,
         }
         self._adapter: Any = None
-        self._weights = [_shape(config), _weights_of(base, self._settings["revision"])]
+        self._weights = [_shape(config), stored_weights(base, self._settings["revision"])]
         if is_adapter(path):
             rank = json.loads((Path(path) / ADAPTER_CONFIG).read_text(encoding="utf-8"))["r"]
             self._settings |= {"enable_lora": True, "max_lora_rank": _lora_rank(path, rank)}
             lora = require("vllm.lora.request", extra="vllm")
             self._adapter = lora.LoRARequest("adapter", 1, str(Path(path).resolve()))
-            self._weights += [_weights_of(path, None), file_digest(Path(path) / ADAPTER_CONFIG)]
+            self._weights += [stored_weights(path), file_digest(Path(path) / ADAPTER_CONFIG)]
         self._engine: Any = None
         self._positions = 0
         self.beside: Any = None
@@ -220,16 +220,6 @@ class VllmGenerator:
         if self._engine is not None:
             self._engine.llm_engine.engine_core.shutdown()
         self._engine, self._positions = None, 0
-
-
-def _weights_of(name: str, revision: str | None) -> str:
-    """What tells weights from others: the files of a folder; name, revision and commit on the Hub."""
-    if files := sorted(Path(name).glob("*.safetensors")):
-        return file_digest(*files)
-    from huggingface_hub import try_to_load_from_cache
-
-    commit = Path(str(try_to_load_from_cache(name, "config.json", revision=revision))).parent.name
-    return f"{name}@{revision}/{commit}"
 
 
 def _lora_rank(path: str, rank: int) -> int:

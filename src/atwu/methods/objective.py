@@ -1,30 +1,25 @@
-"""The unlearning loss of one micro-batch: one forward pass, a weighting, a forget loss and a retain loss.
-
-The trainer and the public `unlearning_loss` both come through `recipe_loss`.
-"""
+"""The loss of one micro-batch under a method: one forward pass, a weighting, a forget loss and a retain loss."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from atwu.data.schema import IGNORE_INDEX
 from atwu.methods.losses.reduction import reduced
-from atwu.methods.recipe import Recipe, recipe
+from atwu.methods.recipe import Recipe
 from atwu.methods.seen import Denominators, Given, LossTerms, TokensSeen
-from atwu.methods.token_weights import token_weights
+from atwu.methods.weightings.combine import combined
+from atwu.methods.weightings.learned import LearnedScores
 from atwu.methods.weightings.scorer import TokenScorer
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.forward import LayoutChoice, TokenOutputs, forward_tokens
 from atwu.modeling.layers import decoder_layers
-from atwu.modeling.reference import Reference, live_reference
+from atwu.modeling.reference import Reference
 from atwu.modeling.single_pass import unwrap
-
-Batch = Mapping[str, Tensor] | TokenBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,99 +56,35 @@ class UnlearningLoss:
         return self.terms.mask
 
 
-def unlearning_loss(
-    model: nn.Module,
-    forget: Batch,
-    retain: Batch | None = None,
-    *,
-    method: str,
-    reference: nn.Module | None = None,
-    scorer: TokenScorer | None = None,
-    score_offset: Tensor | None = None,
-    token_weights: Tensor | None = None,
-    alternate: Batch | None = None,
-    refusal_ids: Sequence[int] = (),
-    weighting: str | Callable[..., Any] | None = None,
-    forget_loss: str | Callable[..., Any] | None = None,
-    retain_loss: str | None = None,
-    configuration: str = "ours",
-    layout: LayoutChoice = "auto",
-    **options: Any,
-) -> UnlearningLoss:
-    """Compute any method's loss on one forget batch and one retain batch.
-
-    Args:
-        model: the causal language model being unlearned.
-        forget: `input_ids`, `attention_mask`, `labels` of shape (batch, length), labels -100 where not counted; also
-            `token_labels` (1 on secret tokens) for the label weighting.
-        retain: the same for retain rows; required unless the method has no retain loss.
-        method: a name listed by `atwu methods`.
-        reference: starting model, for methods that compare with it; on the same device, not changed.
-        scorer: for learned weights; None scores every token 1/2.
-        score_offset: added to the logits of learned scores, for a scorer with a prior: its `offset` of each row, one after
-            another, shape (counted tokens,).
-        token_weights: weights to use instead of the method's own, in [0, 1], shape (batch, length), not shifted; required
-            for weightings that are computed once before training (labels come from the batch).
-        alternate: preferred answers to the forget prompts, for methods that learn from them.
-        refusal_ids: tokens of the refusal that JensUn aims at.
-        weighting: replace the method's token weighting, by name or by a function.
-        forget_loss: replace its forget loss, by name or by a function.
-        retain_loss: replace its retain loss.
-        configuration: settings that are not given: ours, authors or paper.
-        layout: see `forward_tokens`.
-        options: `forget_weight`, `retain_weight`, `beta`, ...; unset ones take the method's published values.
-
-    Raises:
-        ValueError: unknown names, numbers the method does not take, missing inputs or shapes that do not match.
-    """
-    decided = recipe(
-        method,
-        weighting=weighting,
-        forget_loss=forget_loss,
-        retain_loss=retain_loss,
-        configuration=configuration,
-        **options,
-    )
-    rows = {"forget": TokenBatch.of(forget, name="forget")}
-    if retain is not None and decided.retainer is not None:
-        rows["retain"] = TokenBatch.of(retain, name="retain")
-    if alternate is not None and "alternates" in decided.needs:
-        rows["alternate"] = TokenBatch.of(alternate, name="alternate")
-    rows |= {name: _everywhere(rows[name]) for name in decided.everywhere}
-    if token_weights is not None and "forget" in decided.everywhere:
-        token_weights = nn.functional.pad(token_weights, (0, 1), value=1.0)
-    wanted = decided.wanted(len(decoder_layers(unwrap(model))) if decided.layered else 0)
-    if wanted and reference is None:
-        raise ValueError(f"method {decided.name!r} compares with the starting model; give it as reference.")
-    seen = live_reference(reference, rows, wanted, layout=layout) if wanted and reference is not None else Reference()
-    return recipe_loss(
-        model,
-        rows["forget"],
-        rows.get("retain"),
-        decided,
-        alternate=rows.get("alternate"),
-        scorer=scorer,
-        given=Given(seen, token_weights=token_weights, score_offset=score_offset, refusal_ids=tuple(refusal_ids)),
-        layout=layout,
-    )
-
-
 def recipe_loss(
     model: nn.Module,
-    forget: Batch,
-    retain: Batch | None,
+    batches: Mapping[str, Any],
     recipe: Recipe,
     *,
-    alternate: Batch | None = None,
     scorer: TokenScorer | None = None,
     given: Given | None = None,
     denominators: Denominators | None = None,
     layout: LayoutChoice = "auto",
 ) -> UnlearningLoss:
-    """`unlearning_loss` for a decided recipe; `denominators` are the counts of the whole batch this one is part of."""
+    """Compute the loss of one micro-batch.
+
+    Args:
+        model: the causal language model being unlearned.
+        batches: token batches by name, `forget`, `retain` and `alternate`, as far as the recipe looks at them.
+        recipe: the method, decided.
+        scorer: for learned weights; None scores every token 1/2.
+        given: what it needs besides the rows.
+        denominators: counts of the whole batch this one is part of; by default its own.
+        layout: see `forward_tokens`.
+
+    Raises:
+        ValueError: a batch or something else that the recipe needs is missing.
+    """
     counts, given = denominators or Denominators(), given or Given(Reference())
-    rows = _rows(recipe, forget, retain, alternate)
+    rows = batches_of(recipe, batches)
     loss, retainer = recipe.forgetter, recipe.retainer
+    if loss.learns == "alternate":
+        rows["forget"] = rows.pop("alternate")
     comparisons = {"forget": loss.comparison(rows["forget"], given)}
     if retainer is not None:
         comparisons["retain"] = retainer.comparison(given.reference)
@@ -169,10 +100,9 @@ def recipe_loss(
     outs = dict(zip(rows, outputs, strict=True))
     out = outs["forget"]
     terms = _terms(recipe, out, outs.get("alternate"), given)
-    weights, factor = token_weights(recipe, TokensSeen(out, rows["forget"], scorer, given.score_offset), given)
-    values = loss.values(terms, weights)
+    weights, factor = _weights(recipe, TokensSeen(out, rows["forget"], scorer, given.score_offset), given)
     forget_term = reduced(
-        values,
+        loss.values(terms, weights),
         weights,
         out.mask,
         loss.reduction,
@@ -195,22 +125,21 @@ def recipe_loss(
     return UnlearningLoss(total, forget_term, retain_term, weights, terms, factor, out)
 
 
-def _rows(
-    recipe: Recipe, forget: Batch, retain: Batch | None, alternate: Batch | None
-) -> dict[str, TokenBatch]:  # fmt: skip
-    """The batches that the forward pass runs over; under `forget` those whose tokens the forget loss is about."""
-    rows = {"forget": TokenBatch.of(forget, name="forget")}
+def batches_of(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, TokenBatch]:
+    """The batches that a recipe looks at, by name.
+
+    Raises:
+        ValueError: one is missing or malformed.
+    """
+    looked_at = {"forget": "forget rows"}
     if recipe.retainer is not None:
-        if retain is None:
-            raise ValueError(f"method {recipe.name!r} needs a retain batch; give one or set retain_loss='none'.")
-        rows["retain"] = TokenBatch.of(retain, name="retain")
+        looked_at["retain"] = "a retain batch; give one or set retain_loss='none'"
     if "alternates" in recipe.needs:
-        if alternate is None:
-            raise ValueError(f"method {recipe.name!r} needs alternate answers to the forget prompts.")
-        rows["alternate"] = TokenBatch.of(alternate, name="alternate")
-    if recipe.forgetter.learns == "alternate":
-        rows["forget"] = rows.pop("alternate")
-    return rows
+        looked_at["alternate"] = "alternate answers to the forget prompts"
+    for name, what in looked_at.items():
+        if given.get(name) is None:
+            raise ValueError(f"method {recipe.name!r} needs {what}.")
+    return {name: TokenBatch.of(given[name], name=name) for name in looked_at}
 
 
 def _terms(recipe: Recipe, out: TokenOutputs, alternate: TokenOutputs | None, given: Given) -> LossTerms:
@@ -228,11 +157,29 @@ def _terms(recipe: Recipe, out: TokenOutputs, alternate: TokenOutputs | None, gi
     return LossTerms(out.logps, out.mask, ref_logps, preferred, loss.distance(out), learned=recipe.scores is not None)
 
 
-def _everywhere(batch: TokenBatch) -> TokenBatch:
-    """Every position counted, as in `atwu.training.rows`: the rows are one token longer."""
-    ids, mask = (nn.functional.pad(part, (0, 1)) for part in (batch.input_ids, batch.attention_mask))
-    width = mask.shape[1]
-    last = width - 1 - mask.flip(1).int().argmax(dim=1)
-    row = torch.arange(mask.shape[0], device=mask.device)
-    ids[row, last + 1], mask[row, last + 1] = ids[row, last], True
-    return TokenBatch(ids, mask, ids.masked_fill(~mask, IGNORE_INDEX))
+@torch.no_grad()
+def _weights(recipe: Recipe, seen: TokensSeen, given: Given) -> tuple[Tensor, Tensor | None]:
+    """Weight of every forget token, (batch, length - 1), 0 where not counted; and what learned ones were multiplied with.
+
+    Raises:
+        ValueError: the weighting needs something that is not there, or a shape does not match.
+    """
+    out, fixed = seen.out, given.fixed_weights
+    if given.token_weights is not None:
+        shape = seen.forget.labels.shape
+        if given.token_weights.shape != shape:
+            raise ValueError(
+                f"token weights must have the labels' shape {tuple(shape)}, got {tuple(given.token_weights.shape)}."
+            )
+        return given.token_weights[:, 1:].to(out.logps) * out.mask, None
+    if recipe.weighting in fixed:
+        return out.spread(fixed[recipe.weighting].to(out.logps)), None
+    parts = [
+        out.spread(fixed[name].to(out.logps)) if name in fixed else weighter.weights(seen) * out.mask
+        for name, weighter in zip(recipe.weighting_names, recipe.weighters, strict=True)
+    ]
+    if recipe.combination is None:
+        return parts[0], None
+    learned = [isinstance(weighter, LearnedScores) for weighter in recipe.weighters]
+    factor = parts[1 - learned.index(True)] if any(learned) else None
+    return combined(parts[0], parts[1], out.mask, how=recipe.combination), factor

@@ -1,10 +1,30 @@
-"""A short name for the exact weights of a model, so that results and caches can say what they belong to."""
+"""Short names for the exact weights of a model, loaded or not, so that results and caches can say what they belong to."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from torch import Tensor, nn
 
 from atwu._cache import tensor_digest
+from atwu._files import file_digest
+from atwu.modeling.named import model_source
+
+
+def stored_weights(name: str, revision: str | None = None) -> str:
+    """What tells weights that are not loaded from others: a digest of a folder's files; on the Hub, name and commit.
+
+    An adapter folder says nothing of its base model.
+
+    Raises:
+        OSError: a model of the Hub that is neither in its cache nor reached.
+    """
+    from transformers.utils.hub import cached_file, extract_commit_hash
+
+    source = model_source(name)
+    if files := sorted(Path(source).glob("*.safetensors")):
+        return file_digest(*files)
+    return f"{source}@{extract_commit_hash(cached_file(source, 'config.json', revision=revision), None)}"
 
 
 def model_fingerprint(model: nn.Module) -> str:

@@ -15,8 +15,8 @@ from atwu.data.rows import fingerprint
 from atwu.data.schema import Example
 from atwu.request.thresholds import SHIPPED, Thresholds
 from atwu.training.config import UnlearnConfig
+from atwu.training.key import NOT_RESULT
 from atwu.training.model import ModelSource
-from atwu.training.record import NOT_RESULT
 
 AUTO = "auto"
 """As rows to keep: the model's own answers to the shipped general questions."""

@@ -28,7 +28,8 @@ from atwu.data.schema import Example
 from atwu.evaluation.result import STRICT, EvalResult, RowValues, read_result, row_id
 from atwu.request.choose import Choice
 from atwu.request.verdict import VERDICT_NAME, Answered
-from atwu.training.output import OutputFolder, differences, drop_unfinished, output_path, unfinished
+from atwu.training.key import differences
+from atwu.training.output import OutputFolder, drop_unfinished, output_path, unfinished
 
 SCHEMA: Final = "atwu.request/1"
 MADE_BY = "atwu unlearn"

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from atwu._cache import cache_folder, place_for, short_hash
-from atwu._files import file_digest, versions
+from atwu._files import versions
 from atwu._manifest import is_kept
-from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.fingerprint import model_fingerprint, stored_weights
 from atwu.modeling.load import is_adapter, load_model
 from atwu.training.config import FinetuneConfig, UnlearnConfig
 from atwu.training.finetune import run_finetune
@@ -44,7 +44,11 @@ def auxiliary_models(
             f"quantize={config.quantize!r} does not go for auxiliary models, which are trained whole; leave it out, or train "
             "them with atwu finetune and give auxiliary_forget and auxiliary_retain."
         )
-    starting = _starting_weights(source)
+    start = str(source.model)
+    adapted = is_adapter(start)  # whose files say nothing of its base model
+    starting = (
+        model_fingerprint(load_model(start, **source.reading)) if adapted else stored_weights(start, source.revision)
+    )
     adapters = {name: getattr(config, name) for name in _ADAPTERS} if config.lora_r else {}
     for name in missing:
         settings: dict[str, Any] = {
@@ -78,11 +82,3 @@ def auxiliary_models(
             run_finetune(source, finetune, data=str(rows[name].source), output=folder, say=say)
         folders[f"auxiliary_{name}"] = str(folder)
     return folders
-
-
-def _starting_weights(source: ModelSource) -> str:
-    """What tells one starting model from another: a digest of its files, or a fingerprint of the loaded model."""
-    files = sorted(Path(str(source.model)).glob("*.safetensors"))
-    if files and not is_adapter(str(source.model)):
-        return file_digest(*files)
-    return model_fingerprint(load_model(str(source.model), **source.reading))

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import datetime
 import functools
-import json
 import shutil
-import signal
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -25,32 +23,22 @@ from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.trainer_callback import TrainerCallback
 
 from atwu._disk import room
-from atwu._files import plain_modes, write_json
-from atwu._interrupts import Held, end, held_back
+from atwu._interrupts import held_back
 from atwu._manifest import write_manifest
 from atwu.data.pairing import EpochSampler
 from atwu.errors import DiskFullError, NonFiniteLossError
 from atwu.methods.seen import Denominators
 from atwu.modeling.adapters import adapters_of
 from atwu.modeling.device import emulates_bfloat16
-from atwu.training.checkpoints import STAGING, check_whole, drop_damaged, last_checkpoint, publish, step_of
+from atwu.training.checkpoints import STAGING, Companion, last_checkpoint, publish, step_of, to_resume_from
 from atwu.training.config import TokenTrainingConfig
+from atwu.training.interrupted import Interrupted
+from atwu.training.key import run_key
 from atwu.training.model import LoadedModel, as_given
-from atwu.training.output import KEY_NAME, differences
-from atwu.training.progress import ProgressLine, Say, log_text, logged
-from atwu.training.record import Timing, push, run_key, run_record, save_result, write_about
+from atwu.training.progress import ProgressLine, Say, logged
+from atwu.training.record import Timing, push, write_result
 from atwu.training.rows import RowSet
 from atwu.training.sharding import gathered, repeats, shard_here
-
-
-class Companion(Protocol):
-    """State beside the model's, saved and loaded with it."""
-
-    def save(self, folder: str) -> None:
-        """Write it into a checkpoint, in the first process."""
-
-    def load(self, folder: str) -> None:
-        """Read it from one."""
 
 
 class TokenTrainer(Trainer):
@@ -73,7 +61,7 @@ class TokenTrainer(Trainer):
         say: Say = logged,
         **kwargs: Any,
     ) -> None:
-        self._say = say
+        self.say = say
         self.loaded = model if isinstance(model, LoadedModel) else as_given(model, args)
         self.sets: Mapping[str, RowSet] = {}
         """What it trains on, by name."""
@@ -91,15 +79,12 @@ class TokenTrainer(Trainer):
         self._parts: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=args.device))
         self._part_steps: dict[str, set[int]] = defaultdict(set)
         self._saving_to: str | None = None
-        self._held: Held | None = None
-        """Signals that came while training; None where no checkpoint is written for them."""
-        self.ending = False
-        """One came to this or another process."""
         self.companions: list[Companion] = []
         """What goes into checkpoints besides."""
         for built_in in (DEFAULT_PROGRESS_CALLBACK, PrinterCallback):  # a notebook has a table of its own
             self.remove_callback(built_in)
-        self.add_callback(_Interrupted(self))
+        self._interrupted = Interrupted(self)
+        self.add_callback(self._interrupted)
         self.add_callback(ProgressLine(lambda: self.expected_steps, shown=not args.disable_tqdm))
 
     @property
@@ -120,19 +105,19 @@ class TokenTrainer(Trainer):
             ValueError: the checkpoint is damaged, there is none, or the newest one is another run's.
         """
         self.timing, clock = Timing(datetime.datetime.now(datetime.UTC)), time.perf_counter()
-        checkpoint = self._whole(resume_from_checkpoint)
+        checkpoint = to_resume_from(self, resume_from_checkpoint)
         if checkpoint is not None:
             self.timing.resumed_from = step_of(checkpoint)
-            self._say(f"resuming the unfinished run at step {self.timing.resumed_from}")
+            self.say(f"resuming the unfinished run at step {self.timing.resumed_from}")
         if self.args.bf16 and emulates_bfloat16(self.args.device):
-            self._say("warning: this processor has no bfloat16 instructions; steps are many times faster without bf16")
+            self.say("warning: this processor has no bfloat16 instructions; steps are many times faster without bf16")
         if repeated := self.args.rows_repeated(len(cast(Any, self.train_dataset))):
-            self._say(repeats(repeated))
+            self.say(repeats(repeated))
         try:
             self._prepare_run()
             if self.args.save_strategy == "no":
                 return super().train(checkpoint, *args, **kwargs)
-            with held_back() as self._held:
+            with held_back() as self._interrupted.held:
                 return super().train(checkpoint, *args, **kwargs)
         finally:
             self.timing.seconds = time.perf_counter() - clock
@@ -143,31 +128,6 @@ class TokenTrainer(Trainer):
         if self.args.fsdp and not self.is_fsdp_enabled:
             shard_here(self.accelerator, self.args.fsdp_plugin_args)
             self.is_fsdp_enabled = True
-
-    def _whole(self, asked: str | bool | None) -> str | None:
-        """The checkpoint to resume from."""
-        if not asked:
-            return None
-        if isinstance(asked, str):
-            check_whole(asked)
-            return asked
-        run = str(self.args.output_dir)
-        if last_checkpoint(run) is None:
-            raise ValueError(f"{run} holds no checkpoint to resume from.")
-        self.accelerator.wait_for_everyone()
-        if self.args.should_save:
-            drop_damaged(run)
-        self.accelerator.wait_for_everyone()
-        if (last := last_checkpoint(run)) is None:
-            return None
-        named = Path(last) / KEY_NAME
-        key: dict[str, Any] = json.loads(named.read_text(encoding="utf-8")) if named.exists() else {}
-        if key != self.key:
-            raise ValueError(
-                f"{last} is of another run, which differs in {differences(key, self.key)}; give this one an output_dir of "
-                "its own, or resume from a checkpoint by its name."
-            )
-        return last
 
     def inputs(self) -> dict[str, str]:
         """Digests of what the run reads besides model and rows."""
@@ -183,14 +143,10 @@ class TokenTrainer(Trainer):
 
     # Data
 
-    def _get_train_sampler(self, train_dataset: Any = None) -> EpochSampler:
-        seed = self.args.data_seed if self.args.data_seed is not None else self.args.seed
-        rows: Any = self.train_dataset if train_dataset is None else train_dataset
-        return EpochSampler(len(rows), seed=seed, taken=self.args.rows_per_epoch(len(rows)))
-
     def get_train_dataloader(self) -> Any:
         """Which rows an epoch leaves out is the sampler's affair alone; the Trainer's loader would leave out others too."""
-        sampler = self._get_train_sampler()
+        rows = len(cast(Any, self.train_dataset))
+        sampler = EpochSampler(rows, seed=self.args.rows_seed, taken=self.args.rows_per_epoch(rows))
         asked, self.args.dataloader_drop_last = self.args.dataloader_drop_last, False
         try:
             return self._get_dataloader(
@@ -214,13 +170,14 @@ class TokenTrainer(Trainer):
         batches = [batch for _, batch in zip(range(num_batches), epoch_iterator, strict=False)]
         counts = self._count(batches)
         if self.args.world_size > 1 and counts:
-            summed = self._sum_over_processes(torch.tensor(list(counts.values()), dtype=torch.float64, device=device))
+            summed = self.sum_over_processes(torch.tensor(list(counts.values()), dtype=torch.float64, device=device))
             counts = dict(zip(counts, summed.tolist(), strict=True))
         # Without any labelled row there is no agreement to log; all else is divided by at least 1.
-        least = {name: 0.0 if name == "labelled_rows" else 1.0 for name in counts}
-        return batches, Denominators(**{name: max(count, least[name]) for name, count in counts.items()})
+        least = {"labelled_rows": 0.0}
+        return batches, Denominators(**{name: max(count, least.get(name, 1.0)) for name, count in counts.items()})
 
-    def _sum_over_processes(self, tensor: Tensor) -> Tensor:
+    def sum_over_processes(self, tensor: Tensor) -> Tensor:
+        """Sum of a tensor over all processes, in each of them."""
         reduced: Tensor = self.accelerator.reduce(tensor, "sum") if self.args.world_size > 1 else tensor
         return reduced
 
@@ -249,7 +206,7 @@ class TokenTrainer(Trainer):
         kept = f"the last good checkpoint is {last}" if last else "no checkpoint was written yet"
         return f"{what}; {kept}. {self.remedy}"
 
-    def _add_part(self, name: str, value: Tensor) -> None:
+    def add_part(self, name: str, value: Tensor) -> None:
         """Add this micro-batch's contribution to a number that is logged per optimizer step."""
         self._parts[name] += value.detach().float()
         self._part_steps[name].add(self.state.global_step)
@@ -258,7 +215,7 @@ class TokenTrainer(Trainer):
         """Add the parts of the loss, each averaged over the optimizer steps since the last log that had it."""
         if "loss" in logs:
             logs |= {
-                name: float(self._sum_over_processes(value)) / len(self._part_steps[name])
+                name: float(self.sum_over_processes(value)) / len(self._part_steps[name])
                 for name, value in sorted(self._parts.items())
             }
             self._parts.clear()
@@ -267,8 +224,11 @@ class TokenTrainer(Trainer):
 
     def floating_point_ops(self, inputs: Any) -> int:
         """Six operations per parameter and real token."""
+        batches = (
+            [inputs] if "attention_mask" in inputs else [each for each in inputs.values() if isinstance(each, dict)]
+        )
         model: Any = self.model
-        return 6 * int(model.num_parameters()) * _real_tokens(inputs)
+        return 6 * int(model.num_parameters()) * sum(int(batch["attention_mask"].sum()) for batch in batches)
 
     # Result
 
@@ -315,10 +275,8 @@ class TokenTrainer(Trainer):
         return push(folder, self.args, commit_message)
 
     def _write_result(self, folder: Path) -> None:
-        fingerprint = save_result(self, folder, use_up=False)
-        if self.args.should_save:
-            record = run_record(self, settings=self.args.as_plain(), result_fingerprint=fingerprint)
-            write_about(folder, record, log_text(self.state))
+        write_result(self, folder, settings=self.args.as_plain(), use_up=False)
+        if self.is_world_process_zero():
             write_manifest(folder)
 
     def write_weights(self, model: Any, folder: Path) -> None:
@@ -339,7 +297,7 @@ class TokenTrainer(Trainer):
             NonFiniteLossError: in every process, when any process has one.
         """
         broken = sum(not torch.isfinite(parameter).all() for parameter in self._saved_parameters())
-        if self._sum_over_processes(torch.tensor(float(broken), device=self.args.device)) > 0:
+        if self.sum_over_processes(torch.tensor(float(broken), device=self.args.device)) > 0:
             raise NonFiniteLossError(self._stopped(f"weights are not finite after step {self.state.global_step}"))
 
     def _saved_parameters(self) -> Iterator[Tensor]:
@@ -371,19 +329,7 @@ class TokenTrainer(Trainer):
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
             made = staging / f"checkpoint-{self.state.global_step}"
-            plain_modes(*made.rglob("*.safetensors"))
-            write_json(made / KEY_NAME, self.key)
-            publish(made, run, keep=self.args.save_total_limit)
-        if self.ending and self._held is not None:
-            self.accelerator.wait_for_everyone()
-            end(self._held.number or signal.SIGTERM, "checkpoint saved")
-
-    def came_to_any(self) -> bool:
-        """Whether a signal came to any of the processes."""
-        if self._held is None:
-            return False
-        came = torch.tensor(float(self._held.number is not None), device=self.args.device)
-        return bool(self._sum_over_processes(came) > 0)
+            publish(made, run, self.key, keep=self.args.save_total_limit)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)
@@ -397,22 +343,3 @@ class TokenTrainer(Trainer):
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """Checkpoints are not pushed: they hold optimizer state and, in transformers, a pickle of all arguments."""
-
-
-class _Interrupted(TrainerCallback):
-    """Has a checkpoint written after the step in which a signal came."""
-
-    def __init__(self, trainer: TokenTrainer) -> None:
-        self._trainer = trainer
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self._trainer.came_to_any():
-            self._trainer.ending = control.should_save = True
-
-
-def _real_tokens(inputs: Any) -> int:
-    if isinstance(inputs, dict):
-        if "attention_mask" in inputs:
-            return int(inputs["attention_mask"].sum())
-        return sum(_real_tokens(value) for value in inputs.values())
-    return 0

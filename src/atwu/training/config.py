@@ -21,7 +21,7 @@ from atwu.methods.parts import part_options
 from atwu.methods.plugins import load_plugins
 from atwu.methods.recipe import Recipe, named_part, recipe
 from atwu.modeling.adapters import Lora
-from atwu.training.options import FinetuneOptions, TrainingOptions, UnlearnOptions
+from atwu.training.options import TrainingOptions, UnlearnOptions
 from atwu.training.possible import check_possible, check_sharding
 
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
@@ -133,6 +133,11 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
                 raise ValueError(f"{field.name} must be one of {', '.join(allowed)}, got {value!r}.")
 
     @property
+    def rows_seed(self) -> int:
+        """Seed of the order of rows and of what is drawn for each of them."""
+        return int(self.seed if self.data_seed is None else self.data_seed)
+
+    @property
     def rows_per_step(self) -> int:
         """Rows of an optimizer step, over all processes."""
         return int(self.per_device_train_batch_size * self.gradient_accumulation_steps * self.world_size)
@@ -158,7 +163,7 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
 
 
 @dataclass(kw_only=True)
-class FinetuneConfig(FinetuneOptions, TokenTrainingConfig):  # type: ignore[misc]
+class FinetuneConfig(TokenTrainingConfig):
     """Supervised fine-tuning on answer tokens, from a checkpoint or from scratch."""
 
 

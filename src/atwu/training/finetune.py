@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -75,12 +74,11 @@ class FinetuneTrainer(TokenTrainer):
         )
         if encoded is not train_dataset:
             warn_of(encoded)
-        pad_id = getattr(processing_class, "pad_token_id", None) or 0
         super().__init__(
             model,
             args,
             train_dataset=_KeyedRows(without_labels(encoded).rows),
-            data_collator=functools.partial(collate_rows, pad_id=pad_id),
+            data_collator=collate_rows,
             processing_class=processing_class,
             callbacks=callbacks,
             **kwargs,

@@ -13,8 +13,7 @@ from atwu.training.base import TokenTrainer
 from atwu.training.checkpoints import last_checkpoint
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.output import OutputFolder
-from atwu.training.progress import log_text
-from atwu.training.record import push, run_record, save_result, write_about
+from atwu.training.record import push, write_result
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +71,8 @@ def train_into(
         if first:
             shutil.rmtree(final, ignore_errors=True)
         trainer.accelerator.wait_for_everyone()
-        result = save_result(trainer, final, use_up=True)
+        write_result(trainer, final, settings=settings, use_up=True)
         if first:
-            record = run_record(trainer, settings=settings, result_fingerprint=result)
-            write_about(final, record, log_text(trainer.state))
             folder.publish(final)
     if first and settings["push_to_hub"]:
         push(folder.path, config)

@@ -81,11 +81,6 @@ class TrainingOptions:
 
 
 @dataclass(kw_only=True)
-class FinetuneOptions(TrainingOptions):
-    """Supervised fine-tuning."""
-
-
-@dataclass(kw_only=True)
 class UnlearnOptions(TrainingOptions):
     """Unlearning. The numbers and settings of a method's parts are in `part_options`, and are given by their own names."""
 

@@ -22,10 +22,10 @@ from atwu._files import beside, clear_beside, move, write_json
 from atwu._manifest import MANIFEST_NAME, RECORD_NAME, write_manifest
 from atwu._reading import printable
 from atwu.training.checkpoints import last_checkpoint
+from atwu.training.key import KEY_NAME, differences
 
 LOG_NAME = "log.jsonl"
 RECORD_SCHEMA = "atwu.run/1"
-KEY_NAME = "run_key.json"
 LOCK_NAME = "run.lock"
 _WORK = ".incomplete"
 _LONGEST_NAME, _LONGEST_PATH = 255 - len(_WORK), 1000
@@ -205,16 +205,3 @@ class OutputFolder:
 
 def _digest(key: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
-
-
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """Names of what differs between two keys, one level deep."""
-    names = []
-    for name in sorted(set(old) | set(new)):
-        before, after = old.get(name), new.get(name)
-        if before != after:
-            if isinstance(before, dict) and isinstance(after, dict):
-                names += [f"{name}.{key}" for key in sorted({*before, *after}) if before.get(key) != after.get(key)]
-            else:
-                names.append(name)
-    return ", ".join(names[:6]) or "its settings"

@@ -1,13 +1,13 @@
-"""What a run has before its first step: the scorer it starts with, and what steps look up by row."""
+"""What the steps of a run look up by row: made before the first of them, from the starting model and the rows."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -16,20 +16,25 @@ from torch import Tensor, nn
 from atwu._cache import short_hash
 from atwu._files import file_digest
 from atwu.data.encode import EncodedRow
+from atwu.data.pairing import PairedDataset
 from atwu.methods.part import FixedWeighting
 from atwu.methods.recipe import Recipe
 from atwu.methods.seen import BeforeTraining, FloatArray, Given
 from atwu.methods.weightings.combine import Combination, combined
-from atwu.methods.weightings.learned import LearnedScores
-from atwu.methods.weightings.rarity import TokenCounts
 from atwu.methods.weightings.scorer import CONFIG_NAME, WEIGHTS_NAME, TokenScorer
+from atwu.modeling.abilities import abilities_of, can_stop_at
 from atwu.modeling.batches import TokenBatch
+from atwu.modeling.fingerprint import stored_weights
 from atwu.modeling.forward import LayoutChoice
+from atwu.modeling.layers import decoder_layers
 from atwu.modeling.load import load_model
-from atwu.modeling.named import model_source
 from atwu.modeling.reference import TokenTable, Wanted
-from atwu.training.references import References, StartingModel
-from atwu.training.rows import UnlearningRows
+from atwu.modeling.single_pass import unwrap
+from atwu.training.references import References, StartingModel, prepare_references, reference_folder
+from atwu.training.rows import UnlearningRows, planned_epochs
+
+if TYPE_CHECKING:
+    from atwu.training.trainer import MethodTrainer
 
 AUXILIARY = ("auxiliary_forget", "auxiliary_retain")
 
@@ -52,7 +57,7 @@ class LookUps:
         """What the loss of a micro-batch needs besides the rows."""
         rows, device = inputs["rows"], inputs["rows"].device
         return Given(
-            self.references.of(model, inputs, device, layout=layout),
+            self.references.of(model, inputs, layout=layout),
             {name: table.rows(rows).to(device) for name, table in self.fixed.items()},
             score_offset=self.offset(inputs),
             refusal_ids=self.refusal_ids,
@@ -84,17 +89,46 @@ def read_besides(recipe: Recipe) -> dict[str, str]:
     if "scorer_from" in recipe.settings:
         folder = Path(recipe.settings["scorer_from"])
         found["scorer_from"] = file_digest(*(folder / name for name in (WEIGHTS_NAME, CONFIG_NAME)))
-    return found | {name: _model_digest(recipe.settings[name]) for name in AUXILIARY if name in recipe.settings}
+    return found | {name: stored_weights(recipe.settings[name]) for name in AUXILIARY if name in recipe.settings}
 
 
-def _model_digest(name: str) -> str:
-    """Digest of the weights in a folder; of a model on the Hub name and commit."""
-    from transformers.utils.hub import cached_file, extract_commit_hash
+def look_ups_of(trainer: MethodTrainer) -> LookUps:
+    """Read what the steps of a run will look up; the model is still the starting model."""
+    args, recipe, rows = trainer.args, trainer.recipe, trainer.rows
+    start = StartingModel(
+        unwrap(trainer.model),  # type: ignore[arg-type]
+        reference_folder(args.cache_dir),
+        trainer.accelerator.autocast,
+        "bfloat16" if args.bf16 else "float16" if args.fp16 else None,
+        progress=not args.disable_tqdm and args.process_index == 0,
+        fingerprint=trainer.loaded.fingerprint,
+        stays=not trainer.sharded,
+    )
+    wanted = recipe.wanted(len(decoder_layers(start.model)) if recipe.layered else 0)
+    pairs, drawn = cast(PairedDataset, trainer.train_dataset), None
+    if "retain" in wanted and not args.dataloader_drop_last:
+        drawn = pairs.drawn(planned_epochs(args, len(pairs)))
+    with _whole_on(args.device, start.model, recipe, wanted) if trainer.sharded else nullcontext():
+        fixed = fixed_tables(recipe, rows, start)
+        references = prepare_references(start, wanted, rows.encoded, mode=args.reference, drawn=drawn, say=trainer.say)
+    forget = rows.forget.rows
+    return LookUps(references, fixed, text_table(forget), prior_offsets(trainer.scorer, forget), trainer.refusal_ids)
 
-    source = model_source(name)
-    if files := sorted(Path(source).glob("*.safetensors")):
-        return file_digest(*files)
-    return f"{source}@{extract_commit_hash(cached_file(source, 'config.json'), None)}"
+
+@contextmanager
+def _whole_on(device: torch.device, model: nn.Module, recipe: Recipe, wanted: Mapping[str, Wanted]) -> Iterator[None]:
+    """The starting model on the device, where it is read before it is sharded."""
+    if not wanted and not {"starting_logps", "auxiliary_models"}.intersection(recipe.needs):
+        yield
+        return
+    waits = next(model.parameters()).device
+    model.to(device)
+    # In every process, also in those that find in the cache what the first one read: a sharded model runs in all at once.
+    abilities_of(model, device)
+    for layer in {what.layer for what in wanted.values()} - {None}:
+        can_stop_at(model, cast(int, layer), device)
+    yield
+    model.to(waits)
 
 
 def text_table(rows: Sequence[EncodedRow]) -> TokenTable:
@@ -159,43 +193,6 @@ def _logps_of_model(name: str, rows: Sequence[EncodedRow], start: StartingModel)
 def _per_row(table: TokenTable) -> list[FloatArray]:
     """The rows of a table of one number per token."""
     return [table.rows([index]).double().numpy() for index in range(len(table))]
-
-
-def starting_scorer(how: LearnedScores, width: int, rows: UnlearningRows) -> TokenScorer:
-    """The scorer before its first update; the rows give the prior.
-
-    Raises:
-        FileNotFoundError: `scorer_from` holds no scorer.
-        ValueError: it belongs to a model of another width.
-    """
-    if how.scorer_from is not None:
-        scorer = TokenScorer.from_pretrained(how.scorer_from)
-        check_width(how.scorer_from, scorer, width)
-        return scorer
-    prior = None
-    if how.scorer_prior == "rarity":
-        assert rows.retain is not None
-        prior = TokenCounts.of(rows.retain.rows)
-    return TokenScorer(
-        width,
-        bias=how.scorer_bias,
-        hidden_position=how.hidden_position,  # type: ignore[arg-type]
-        prior=prior,
-        prior_strength=how.scorer_prior_strength,
-    )
-
-
-def check_width(folder: str, scorer: TokenScorer, width: int) -> None:
-    """Refuse a scorer that reads hidden states of another width than the model's.
-
-    Raises:
-        ValueError: naming both.
-    """
-    if scorer.linear.in_features != width:
-        raise ValueError(
-            f"the scorer in {folder} reads hidden states of width {scorer.linear.in_features}, "
-            f"this model's have {width}; it belongs to another base model."
-        )
 
 
 def prior_offsets(scorer: TokenScorer | None, rows: Sequence[EncodedRow]) -> TokenTable | None:

@@ -5,44 +5,27 @@ from __future__ import annotations
 import copy
 import dataclasses
 import datetime
-import hashlib
-import importlib.metadata
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from atwu._files import plain_modes, versions, write_json, write_text
+from atwu._files import plain_modes, write_json, write_text
 from atwu._manifest import RECORD_NAME
 from atwu.modeling.adapters import adapters_of, merged
 from atwu.modeling.device import machine, peak_memory
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.load import ADAPTER_CONFIG, ADAPTER_WEIGHTS, add_adapter, load_model
 from atwu.training.card import model_card, public_record
+from atwu.training.key import packages
 from atwu.training.model import ModelSource, load_source
 from atwu.training.output import LOG_NAME, RECORD_SCHEMA
+from atwu.training.progress import log_text
 
 if TYPE_CHECKING:
     from atwu.training.base import TokenTrainer
     from atwu.training.config import TokenTrainingConfig
-
-
-NOT_RESULT = frozenset(
-    [
-        *("output_dir", "run_name", "resume_from_checkpoint", "local_rank"),
-        *("disable_tqdm", "report_to", "log_level", "logging_steps", "logging_strategy", "logging_first_step"),
-        *("save_strategy", "save_steps", "save_total_limit"),
-        *("push_to_hub", "hub_model_id", "hub_private_repo", "hub_revision"),
-        *("dataloader_num_workers", "dataloader_pin_memory"),
-        *("dataloader_persistent_workers", "dataloader_prefetch_factor"),
-        # What lies there counts, by its digest.
-        *("cache_dir", "forget_words", "scorer_from", "auxiliary_forget", "auxiliary_retain"),
-    ]
-)
-"""Fields that cannot change the result, so a run may be resumed with other values."""
-_PARTS_OF_A_STEP = frozenset(["per_device_train_batch_size", "gradient_accumulation_steps"])
-"""These and the number of processes make the rows of a step, which count; how they are parted changes rounding alone."""
 
 
 @dataclass(slots=True)
@@ -54,33 +37,6 @@ class Timing:
     seconds: float = 0.0
     resumed_from: int = 0
     """Optimizer step it went on from."""
-
-
-def packages(trainer: TokenTrainer) -> dict[str, str]:
-    """Versions of the packages that decide a run's numbers."""
-    further = ["peft"] * (trainer.loaded.lora is not None) + ["bitsandbytes"] * bool(trainer.args.quantize)
-    return versions() | {name: importlib.metadata.version(name) for name in further}
-
-
-def run_key(trainer: TokenTrainer) -> dict[str, Any]:
-    """What tells one run from another: only a run of the same key goes on from a checkpoint by itself."""
-    config, tokenizer = trainer.args, cast(Any, trainer.processing_class)
-    plain = None if tokenizer is None else tokenizer.backend_tokenizer.to_str()
-    key = {
-        "command": trainer.command,
-        "model": trainer.loaded.fingerprint,
-        "tokenizer": None if plain is None else hashlib.sha256(plain.encode()).hexdigest(),
-        "data": {name: each.fingerprint for name, each in trainer.sets.items()},
-        "inputs": trainer.inputs(),
-        "config": {
-            name: value for name, value in config.as_plain().items() if name not in NOT_RESULT | _PARTS_OF_A_STEP
-        },
-        "rows_per_step": config.rows_per_step,
-        "device": config.device.type,
-        "versions": packages(trainer),
-    }
-    plain_key: dict[str, Any] = json.loads(json.dumps(key, default=str))
-    return plain_key
 
 
 def run_record(trainer: TokenTrainer, *, settings: Mapping[str, Any], result_fingerprint: str) -> dict[str, Any]:
@@ -117,16 +73,8 @@ def run_record(trainer: TokenTrainer, *, settings: Mapping[str, Any], result_fin
     }
 
 
-def write_about(folder: Path, record: Mapping[str, Any], log: str) -> None:
-    """Write log, card and record into the folder of a result, the record last."""
-    plain_modes(*folder.glob("*.safetensors"))
-    write_text(folder / LOG_NAME, log)
-    write_text(folder / "README.md", model_card(record))
-    write_json(folder / RECORD_NAME, record)
-
-
-def save_result(trainer: TokenTrainer, folder: Path, *, use_up: bool) -> str:
-    """Write the result with its tokenizer and scorer; every process calls this once, after training.
+def write_result(trainer: TokenTrainer, folder: Path, *, settings: Mapping[str, Any], use_up: bool) -> None:
+    """Write the result with tokenizer and scorer, its log, card and record, the record last; every process calls this.
 
     Adapters are merged unless the configuration keeps them apart. Sharded weights are gathered on disk and go on from there
     in the first process.
@@ -134,14 +82,24 @@ def save_result(trainer: TokenTrainer, folder: Path, *, use_up: bool) -> str:
     Args:
         trainer: after training.
         folder: for the result.
+        settings: of the run, as they were given.
         use_up: merge into the trainer's own model, which has no adapters afterwards, instead of into a copy.
-
-    Returns:
-        Fingerprint of the result, in the first process.
 
     Raises:
         ValueError: adapters that cannot be merged.
     """
+    model = _write_weights(trainer, folder, use_up=use_up)
+    if model is None:
+        return
+    plain_modes(*folder.glob("*.safetensors"))
+    record = run_record(trainer, settings=settings, result_fingerprint=model_fingerprint(model))
+    write_text(folder / LOG_NAME, log_text(trainer.state))
+    write_text(folder / "README.md", model_card(record))
+    write_json(folder / RECORD_NAME, record)
+
+
+def _write_weights(trainer: TokenTrainer, folder: Path, *, use_up: bool) -> Any:
+    """Write the result's own files; returns its model in the first process, None in others."""
     config, sharded = trainer.args, trainer.sharded
     own = trainer.accelerator.unwrap_model(trainer.model)
     merge = adapters_of(own) is not None and not config.save_adapter
@@ -149,12 +107,12 @@ def save_result(trainer: TokenTrainer, folder: Path, *, use_up: bool) -> str:
     trainer.write_weights(model, folder)
     trainer.accelerator.wait_for_everyone()
     if config.process_index != 0:
-        return ""
-    if sharded:
-        source = trainer.loaded.source
-        again = source is not None and adapters_of(own) is not None
-        model = read_back(cast(ModelSource, source), config, folder, merge=merge) if again else load_model(str(folder))
-    return model_fingerprint(model)
+        return None
+    if not sharded:
+        return model
+    source = trainer.loaded.source
+    again = source is not None and adapters_of(own) is not None
+    return read_back(cast(ModelSource, source), config, folder, merge=merge) if again else load_model(str(folder))
 
 
 def read_back(source: ModelSource, config: TokenTrainingConfig, folder: Path, *, merge: bool) -> Any:

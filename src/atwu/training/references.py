@@ -32,7 +32,8 @@ from atwu.modeling.reference import Reference, TokenTable, Wanted, counted_token
 from atwu.training.progress import Say
 
 Mode = Literal["cache", "model", "adapters"]
-_SETS = ("forget", "retain", "alternate")
+_ROWS = {"forget": "rows", "retain": "retain_rows", "alternate": "alternate_rows"}
+"""Set of rows -> where a micro-batch has their indices."""
 SHARE_OF_DISK = 0.25
 SHARE_OF_MEMORY = 0.5
 """Largest shares of the free disk space and of the memory that an automatically chosen cache may take."""
@@ -122,32 +123,23 @@ class References:
     places: Mapping[int, int] | None = None
     """Where a retain row lies in its tables, when only the rows that the run will draw were read."""
 
-    def of(
-        self, model: nn.Module, inputs: Mapping[str, Any], device: torch.device, *, layout: LayoutChoice = "auto"
-    ) -> Reference:
+    def of(self, model: nn.Module, inputs: Mapping[str, Any], *, layout: LayoutChoice = "auto") -> Reference:
         """The reference of one micro-batch."""
         if self.mode is None:
             return Reference()
         if self.mode != "cache":
-            batches = {name: TokenBatch.of(inputs[name]) for name in _SETS if name in inputs}
-            if self.mode == "adapters":
-                with starting_model(model), self.autocast():
-                    return live_reference(model, batches, self.wanted, layout=layout)
-            assert self.second is not None
-            with self.autocast():
-                return live_reference(self.second, batches, self.wanted, layout=layout)
-        indices = {
-            name: inputs.get(key) for name, key in zip(_SETS, ("rows", "retain_rows", "alternate_rows"), strict=True)
-        }
+            batches = {name: TokenBatch.of(inputs[name]) for name in _ROWS if name in inputs}
+            with starting_model(model) if self.second is None else nullcontext(self.second) as start, self.autocast():
+                return live_reference(start, batches, self.wanted, layout=layout)
 
         def look_up(name: str, what: str) -> Tensor | None:
             table = self.tables.get(name, {}).get(what)
             if table is None:
                 return None
-            rows = indices[name].tolist()  # type: ignore[union-attr]
+            rows = inputs[_ROWS[name]].tolist()
             if name == "retain" and self.places is not None:
                 rows = [self.places[row] for row in rows]
-            return table.rows(rows).to(device)
+            return table.rows(rows).to(inputs["rows"].device)
 
         def teacher(name: str) -> Teacher | None:
             states = look_up(name, "states")

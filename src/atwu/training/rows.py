@@ -215,7 +215,7 @@ def unlearning_rows(forget: Rows, retain: Rows | None, config: UnlearnConfig, *,
         preferred = alternates(
             removed.examples or (),
             tokenizer,
-            seed=config.seed if config.data_seed is None else config.data_seed,
+            seed=config.rows_seed,
             epochs=planned_epochs(config, len(removed.rows)),
             **limits,
         )

@@ -12,7 +12,6 @@ from transformers.trainer_callback import TrainerCallback
 
 from atwu._manifest import RECORD_NAME
 from atwu.methods.recipe import Recipe
-from atwu.methods.weightings.scorer import TokenScorer
 from atwu.modeling.load import check_model_name, load_tokenizer
 from atwu.training.auxiliary import auxiliary_models
 from atwu.training.config import UnlearnConfig
@@ -20,9 +19,10 @@ from atwu.training.finetune import run_finetune
 from atwu.training.finish import FinishedRun, train_into, work_in
 from atwu.training.model import ModelSource, check_training, checked_tokenizer, load_to_train, space_needed
 from atwu.training.output import OutputFolder
-from atwu.training.prepare import AUXILIARY, check_width
+from atwu.training.prepare import AUXILIARY
 from atwu.training.progress import JsonLog, Say, logged, silent
 from atwu.training.rows import UnlearningRows, tell, unlearning_rows
+from atwu.training.scorer import scorer_of
 from atwu.training.trainer import MethodTrainer
 
 __all__ = ["FinishedRun", "ModelSource", "run_finetune", "run_unlearn"]
@@ -114,8 +114,7 @@ def _check_parts(source: ModelSource, recipe: Recipe, tokenizer: Any) -> None:
     if recipe.layered:
         recipe.layer(int(shape.num_hidden_layers))
     if "scorer_from" in recipe.settings:
-        folder = recipe.settings["scorer_from"]
-        check_width(folder, TokenScorer.from_pretrained(folder), int(shape.hidden_size))
+        scorer_of(recipe.settings["scorer_from"], int(shape.hidden_size))
     if "auxiliary_models" in recipe.needs:
         for name in (recipe.settings[each] for each in AUXILIARY if each in recipe.settings):
             check_model_name(name)

@@ -18,22 +18,21 @@ if TYPE_CHECKING:
     from atwu.modeling.reference import Reference
 
 
-def steering_vector(size: int, *, coefficient: float, seed: int = 0) -> Tensor:
+def steering_vector(size: int, *, coefficient: float) -> Tensor:
     """The vector that forget states are steered to: `c u / |u|`, u uniform on [0, 1) in each coordinate.
 
-    Drawn from a generator of its own: every process and machine gets the same one, and no other draw changes.
+    Drawn from a generator of its own with seed 0: every run, process and machine gets the same one, no other draw changes.
 
     Args:
         size: length of a hidden state.
         coefficient: length c of the vector; larger scrambles more.
-        seed: seed of the draw.
 
     Returns:
         Shape (size,), float32, on the CPU.
     """
     import torch
 
-    generator = torch.Generator(device="cpu").manual_seed(seed)
+    generator = torch.Generator(device="cpu").manual_seed(0)
     u = torch.rand(size, generator=generator, dtype=torch.float32, device="cpu").double()
     # In float64, so that the order in which a machine adds up does not show after rounding.
     return (coefficient * u / u.square().sum().sqrt()).float()

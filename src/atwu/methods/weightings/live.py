@@ -12,11 +12,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def uniform(logps: Tensor) -> Tensor:
-    """Every token counts alike; shape of `logps`."""
-    return logps.new_ones(logps.shape)
-
-
 def saturation(logps: Tensor, *, beta: float) -> Tensor:
     """`p^beta`: tokens that are already forgotten count less (WGA, Wang et al. 2025).
 
@@ -60,14 +55,14 @@ def entropy_share(entropy: Tensor, mask: Tensor) -> Tensor:
 
 
 class Uniform(Weighting):
-    """See `uniform`."""
+    """Every token counts alike."""
 
     formula = "1"
     reads_head = False
     scored = False
 
     def weights(self, seen: TokensSeen) -> Tensor:
-        return uniform(seen.logps)
+        return seen.logps.new_ones(seen.logps.shape)
 
 
 class Saturation(Weighting):

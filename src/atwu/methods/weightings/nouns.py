@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from atwu._extras import require
 from atwu.data.encode import EncodedRow, touches
 from atwu.data.schema import Span
+from atwu.methods.seen import FloatArray
 
 NounFinder: TypeAlias = Callable[[str], Sequence[Span]]
 """From an answer to the half-open character ranges of its nouns or noun phrases, in any order."""
@@ -106,7 +106,7 @@ def simple_nouns(text: str) -> list[Span]:
     return spans
 
 
-def noun_mask(row: EncodedRow, answer: str, finder: NounFinder) -> NDArray[np.float64]:
+def noun_mask(row: EncodedRow, answer: str, finder: NounFinder) -> FloatArray:
     """1 on counted tokens that overlap a noun phrase, else 0; a token's leading space is no overlap.
 
     Args:

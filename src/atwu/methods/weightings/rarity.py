@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atwu.data.encode import EncodedRow
-
-FloatArray = NDArray[np.float64]
+from atwu.methods.seen import FloatArray
 
 PROMPT_FACTOR = 0.5
 """What the surprise of a token is multiplied by when the prompt already holds it. A name that is asked about is as rare
