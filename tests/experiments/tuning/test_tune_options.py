@@ -185,7 +185,7 @@ def test_method_that_was_named_and_that_the_rows_do_not_allow_is_an_error(search
 def test_list_of_secret_words_does_as_well_as_labels(rows):
     from atwu.experiments.scales import find_scale
     from atwu.experiments.tuning.search import NotPossibleError
-    from atwu.experiments.tuning.trial import check_rows
+    from atwu.experiments.tuning.trials import check_rows
 
     models = SimpleNamespace(benchmark=Benchmark("own", rows["plain"], "retain.jsonl", None, None, (), (), ()))
     search = Search("gt_ga", find_scale("people-tiny"))

@@ -78,9 +78,9 @@ def objective_name(name: str | None, scale: Scale) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a trial that was not pruned reached."""
+    """What a trial reached; nothing where it was pruned."""
 
-    value: float
+    value: float | None = None
     """The objective."""
     forget: float | None = None
     """Its part on the forget side."""

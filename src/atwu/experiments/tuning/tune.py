@@ -25,7 +25,7 @@ from atwu.experiments.targets import Models, prepare_models
 from atwu.experiments.tuning.results import check_preset, write_results
 from atwu.experiments.tuning.search import AllPrunedError, NotPossibleError, Search, SearchResult
 from atwu.experiments.tuning.storage import FILE_NAME, check_storage, storage_url
-from atwu.experiments.tuning.trial import check_rows, run_search
+from atwu.experiments.tuning.trials import check_rows, run_search
 from atwu.methods.options import Range
 from atwu.methods.plugins import load_plugins
 from atwu.methods.table import METHODS
