@@ -166,8 +166,7 @@ def file_digest(*paths: str | Path) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for path in paths:
         with Path(path).open("rb") as file:
-            while piece := file.read(1 << 20):
-                digest.update(piece)
+            hashlib.file_digest(file, lambda: digest)
     return digest.hexdigest()
 
 

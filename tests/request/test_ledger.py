@@ -29,6 +29,7 @@ from atwu.request.again import (
     measured_again,
     word_of,
 )
+from atwu.request.asked import Wishes
 from atwu.request.bench import Bench
 from atwu.request.further import Further, unlearn_further
 from atwu.request.ledger import Ledger
@@ -57,11 +58,10 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def apply(target: Path, environment: dict[str, str], requests: list[Path]) -> Any:
     """Applies one of the four to a ledger."""
 
-    def applied(ledger: Path, number: int, **more: Any) -> Further:
-        how = {"retain": "people:tiny:retain", "options": STEPS, "retain_limit": 1.0, "about": f"mail {number}"} | more
-        if number == 1:
-            how["model"] = str(target)
-        return unlearn_further(ledger, str(requests[number - 1]), **how)
+    def applied(ledger: Path, number: int, *, model: str | None = None, retain: str = "people:tiny:retain") -> Further:
+        wishes = Wishes(retain=retain, options=STEPS, retain_limit=1.0, about=f"mail {number}")
+        model = str(target) if number == 1 else model
+        return unlearn_further(ledger, str(requests[number - 1]), wishes, model=model)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ATWU_CACHE", environment["ATWU_CACHE"])

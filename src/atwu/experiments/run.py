@@ -40,8 +40,8 @@ from atwu.methods.plugins import load_plugins
 from atwu.methods.recipe import split_weighting
 from atwu.methods.table import METHODS
 from atwu.methods.weightings.scorer import find_scorer
-from atwu.modeling.device import pick_device
-from atwu.modeling.load import load_model, load_tokenizer, quiet_transformers
+from atwu.modeling.load import load_tokenizer, quiet_transformers
+from atwu.modeling.opening import Loading, open_model
 from atwu.report.records import EVAL_NAME
 from atwu.report.values import REFERENCES
 from atwu.training.config import UnlearnConfig
@@ -325,8 +325,7 @@ def measure(
     benchmark, wanted = setup.models.benchmark, setup.metrics
     needs = {need for metric in wanted for need in find_metric(metric).needs}
     return evaluate(
-        load_model(str(model)).to(pick_device()),
-        load_tokenizer(str(model)),
+        *open_model(str(model), Loading()),
         forget=benchmark.forget,
         retain=benchmark.retain,
         holdout=benchmark.holdout if HOLDOUT in needs else (),

@@ -14,7 +14,7 @@ from atwu.benchmarks.spread import spread
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET
 from atwu.evaluation.result import EvalResult
-from atwu.request.bounds import interval
+from atwu.request.bounds import interval, value_of
 from atwu.request.measure import MEASURED, measure, reworded
 from atwu.request.verdict import CHANGED, DECISIVE, HELD, REWORDED, SET_NAMES, upper
 
@@ -103,13 +103,8 @@ class Stayed:
 
 def stayed_of(before: EvalResult, after: EvalResult) -> Stayed | None:
     """Of a first request, by what was measured for its verdict; None where its model had nothing to say."""
-    first, now = (_answers(result) for result in (before, after))
+    first, now = (value_of(result, HELD, "probability") for result in (before, after))
     return None if first is None or now is None else Stayed(first, now)
-
-
-def _answers(result: EvalResult) -> float | None:
-    found = result.sets.get(HELD, {}).get("probability")
-    return None if found is None else found.value
 
 
 HEAD = f"{'':<42}" + "".join(f"{name:>7}" for name in ("before", "after", "now", "limit"))
@@ -126,12 +121,10 @@ def known_of(before: EvalResult, after: EvalResult | None) -> tuple[Known, ...]:
     found = []
     for split in (FORGET, REWORDED):
         for name in DECISIVE:
-            first = before.sets.get(split, {}).get(name)
-            last = first if after is None else after.sets.get(split, {}).get(name)
-            limit = upper(before, name)
-            if first is None or last is None or first.value is None or last.value is None or limit is None:
-                continue
-            found.append(Known(split, name, first.value, last.value, limit))
+            first, limit = value_of(before, split, name), upper(before, name)
+            last = first if after is None else value_of(after, split, name)
+            if first is not None and last is not None and limit is not None:
+                found.append(Known(split, name, first, last, limit))
     return tuple(found)
 
 
@@ -197,7 +190,7 @@ def measured_again(
     if not general:
         return tuple(found), None
     kept = measured({HELD: general}, (system, max_length), "memorization")
-    return tuple(found), _answers(kept)
+    return tuple(found), value_of(kept, HELD, "probability")
 
 
 def word_of(lines: Sequence[Now]) -> str:

@@ -115,7 +115,7 @@ def prepare(asked: Asked, folder: RequestFolder, config: UnlearnConfig, *, overw
         system=config.system,
         max_length=config.max_length,
         choices=choices,
-        thresholds=ThresholdsSet(asked.thresholds.name, asked.thresholds.sha256, asked.thresholds.text),
+        thresholds=ThresholdsSet(asked.limits.name, asked.limits.sha256, asked.limits.text),
         shown=shown,
         ledger=None if since is None else _from(folder, since.ledger),
     )

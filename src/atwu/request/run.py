@@ -23,12 +23,11 @@ from atwu.evaluation.generations import Decoding, Prompt, generate_all
 from atwu.evaluation.metrics.telling import telling_said
 from atwu.evaluation.result import EvalResult
 from atwu.modeling.opening import open_model
-from atwu.request.asked import AUTO, INVENTED, RETAIN_LIMIT, Asked
+from atwu.request.asked import AUTO, INVENTED, RETAIN_LIMIT, Asked, flags
 from atwu.request.choose import LENGTH, RATE, look_every
 from atwu.request.measure import measure
 from atwu.request.prepare import Prepared, after_loading, chosen, how_read, prepare
 from atwu.request.record import RequestFolder
-from atwu.request.thresholds import read_thresholds
 from atwu.request.verdict import HELD, REWORDED, RequestVerdict, answered_again, decide, goal, upper
 from atwu.request.watch import Limits, Watch, WatchedRows, read_course
 from atwu.training.config import UnlearnConfig
@@ -124,8 +123,7 @@ def unlearn(
             fit=fit,
             unseen=unseen,
             retain_limit=retain_limit,
-            thresholds=read_thresholds(thresholds),
-            thresholds_file=None if thresholds is None else str(thresholds),
+            thresholds=thresholds,
             about=about,
         ),
         overwrite=overwrite,
@@ -271,11 +269,10 @@ def _watched(seen: Mapping[str, Sequence[Example]], tokenizer: Any, config: Unle
 
 def _then(output: Path, asked: Asked, retain: str | None, system: str | None) -> tuple[str, ...]:
     """Commands that look further."""
-    sets = ["--forget", asked.forget]
-    sets += [*(["--retain", retain] if retain else []), *(["--system", system] if system else [])]
+    sets = shlex.join(flags({"forget": asked.forget, "retain": retain, "system": system}))
     return (
         f"atwu chat {output} --beside {asked.source.model}",
-        f"atwu evaluate --model {output} {shlex.join(sets)} --output eval.json",
+        f"atwu evaluate --model {output} {sets} --output eval.json",
         f"atwu evidence {output}",
     )
 

@@ -215,15 +215,12 @@ def _unlearning(source: Source, model: Any, say: Say) -> float | None:
 
 def _read_back(written: Written, loading: Loading, place: Any) -> tuple[Any, Any]:
     """Model and tokenizer as anybody reads them, checked against what was written."""
-    plain = Loading(trust_remote_code=loading.trust_remote_code, base=loading.base if _adapters(written) else None)
+    adapters = written.stored is None and written.path.is_dir()
+    plain = Loading(trust_remote_code=loading.trust_remote_code, base=loading.base if adapters else None)
     model, tokenizer = open_model(str(written.path), plain, device=place)
     if written.stored is not None and model_fingerprint(model) != model_fingerprint(written.stored):
         raise AtwuError(f"{written.path.name}: what was read back is not what was written; nothing is left of it.")
     return model, tokenizer
-
-
-def _adapters(written: Written) -> bool:
-    return written.stored is None and written.path.is_dir()
 
 
 def _check_config(one: Any, other: Any) -> None:

@@ -27,19 +27,10 @@ from atwu.evaluation.linear_probe import ProbeResult, annotated_rows, probe
 from atwu.evaluation.result import EvalResult
 from atwu.experiments.jobs import Jobs
 from atwu.experiments.queue import Done, Queue, Task, work_off
-from atwu.experiments.run import (
-    ORIGINAL,
-    RETAIN_ONLY,
-    Run,
-    Setup,
-    execute,
-    prefers,
-    reference_of,
-)
+from atwu.experiments.run import ORIGINAL, RETAIN_ONLY, Run, Setup, execute, prefers, reference_of
 from atwu.experiments.study.plan import Plan
 from atwu.experiments.targets import identity
-from atwu.modeling.device import pick_device
-from atwu.modeling.load import load_model, load_tokenizer
+from atwu.modeling.opening import Loading, open_model
 from atwu.report.records import EVAL_NAME
 from atwu.training.output import unfinished
 from atwu.training.progress import Say
@@ -227,9 +218,8 @@ def probe_original(setup: Setup) -> list[dict[str, Any]]:
     """A linear probe on the starting model, as plain JSON."""
     training = setup.scale.training
     given = {name: training[name] for name in ("system", "max_length") if training.get(name) is not None}
-    model = load_model(setup.models.target).to(pick_device())
     rows = annotated_rows(setup.models.benchmark.forget)
-    found = probe(model, load_tokenizer(setup.models.target), rows, progress=False, **given)
+    found = probe(*open_model(setup.models.target, Loading()), rows, progress=False, **given)
     return [dataclasses.asdict(result) for result in found]
 
 

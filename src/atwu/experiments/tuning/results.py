@@ -11,7 +11,7 @@ from typing import Any
 from rich.table import Table
 
 from atwu._files import versions, write_json
-from atwu.experiments.run import prefers, run_config
+from atwu.experiments.run import prefers
 from atwu.experiments.scales import Scale, Taught
 from atwu.experiments.study.plan import line_name
 from atwu.experiments.targets import Models
@@ -171,7 +171,7 @@ def use_of_presets(found: Mapping[str, Sequence[SearchResult]], folder: Path, mo
     if name is None or models is None:
         return ""
     rows, search = models.benchmark, found[name][-1].search
-    paired = prefers(run_config(search.scale, search.method, search.options, seed=search.seed))
+    paired = prefers(search.config())
     words = ["atwu", "unlearn", "--config", str(folder / f"{line_name(name)}.yaml"), "--model", models.target]
     words += ["--forget", rows.removed(paired=paired), "--retain", rows.retain_source, "--output", "unlearned"]
     return f"\npreset{'s' if len(found) > 1 else ''} in {folder}; next:\n  {shlex.join(words)}"

@@ -25,7 +25,7 @@ from atwu.evaluation.columns import RWKU
 from atwu.evaluation.result import EvalResult
 from atwu.experiments.jobs import Jobs, only_here
 from atwu.experiments.queue import Done, Queue, Task, work_off
-from atwu.experiments.run import ORIGINAL, Setup, prefers, reason_against, reference_of, run_config
+from atwu.experiments.run import ORIGINAL, Setup, prefers, reason_against, reference_of
 from atwu.experiments.targets import Models, identity
 from atwu.experiments.tuning.points import FinishedTrial, optuna_trial, propose
 from atwu.experiments.tuning.search import OBJECTIVES, Evaluate, NotPossibleError, Search, SearchResult
@@ -86,8 +86,7 @@ def definition(search: Search, models: Models | None = None) -> dict[str, Any]:
         "versions": versions() | {"optuna": importlib.metadata.version("optuna")},
     }
     if models is not None:
-        config = run_config(search.scale, search.method, search.options, seed=search.seed)
-        here = identity(models, paired=prefers(config))
+        here = identity(models, paired=prefers(search.config()))
         # Of the models only the starting one: no objective compares with the retain-only model.
         plain |= {"rows": here["rows"], "model": here["models"]["target"]}
     return dict(json.loads(json.dumps(plain)))
@@ -105,7 +104,7 @@ def check_search(search: Search, models: Models) -> None:
             f"objective {search.objective} is measured on RWKU's probes; scale {search.scale.name} has none."
         )
     for point in search.first or ():
-        run_config(search.scale, search.method, search.run_options(point), seed=search.seed)
+        search.config(point)
     check_rows(search, models)
 
 
@@ -115,8 +114,7 @@ def check_rows(search: Search, models: Models) -> None:
     Raises:
         NotPossibleError: they have not.
     """
-    config = run_config(search.scale, search.method, search.options, seed=search.seed)
-    if reason := reason_against(config, models.benchmark):
+    if reason := reason_against(search.config(), models.benchmark):
         raise NotPossibleError(f"at {search.scale.name} it {reason}")
 
 
