@@ -14,6 +14,7 @@ from atwu.modeling.opening import Loading, open_model
 from atwu.request.again import HEAD, Again, Earlier, Stayed, known_of, measured_again, stayed_of
 from atwu.request.asked import Asked, Since, Wishes
 from atwu.request.ledger import Entry, Ledger, ModelUsed
+from atwu.request.measure import Reading
 from atwu.request.prepare import after_loading, now
 from atwu.request.record import RequestFolder, RowsUsed
 from atwu.request.run import Outcome, carry_out
@@ -109,10 +110,10 @@ def unlearn_further(
         return Further(from_first(config, lambda: _entered(book, entries, asked, key, outcome, config, say)), outcome)
 
 
-def _read_then(key: Mapping[str, Any]) -> dict[str, Any]:
-    """How a request read rows (`how_read`), by what was given."""
+def _read_then(key: Mapping[str, Any]) -> Reading:
+    """How a request read rows, by what was given."""
     given = key["options"]
-    return {"system": given.get("system"), "max_length": given.get("max_length", UnlearnConfig.max_length)}
+    return Reading(given.get("system"), given.get("max_length", UnlearnConfig.max_length))
 
 
 def _entered(
@@ -140,11 +141,9 @@ def _entered(
         if entries:
             say(f"measuring {len(entries)} earlier request{'s' * (len(entries) > 1)} again")
             network, tokenizer = open_model(str(outcome.run.output), after_loading(asked.source), device=config.device)
-            earlier = [
-                Earlier(entry.number, book.rows(entry), entry.known, **_read_then(entry.key)) for entry in entries
-            ]
+            earlier = [Earlier(entry.number, book.rows(entry), entry.known, _read_then(entry.key)) for entry in entries]
             first = next((entry.key for entry in entries if entry.stayed is not None), key)
-            again, answers = measured_again(network, tokenizer, earlier, book.general(), **_read_then(first))
+            again, answers = measured_again(network, tokenizer, earlier, book.general(), _read_then(first))
             if stayed is not None and answers is not None:
                 stayed = Stayed(stayed.first, answers)
     entry = Entry(

@@ -25,8 +25,8 @@ from atwu.evaluation.result import EvalResult
 from atwu.modeling.opening import open_model
 from atwu.request.asked import AUTO, INVENTED, RETAIN_LIMIT, Asked, flags
 from atwu.request.choose import LENGTH, RATE, look_every
-from atwu.request.measure import measure
-from atwu.request.prepare import Prepared, after_loading, chosen, how_read, prepare
+from atwu.request.measure import Reading, measure
+from atwu.request.prepare import Prepared, after_loading, chosen, prepare
 from atwu.request.record import RequestFolder
 from atwu.request.verdict import HELD, REWORDED, RequestVerdict, answered_again, decide, goal, upper
 from atwu.request.watch import Limits, Watch, WatchedRows, read_course
@@ -228,7 +228,7 @@ def _judge(
     assert prepared.request is not None
     model, tokenizer = open_model(str(folder.output), after_loading(asked.source), device=config.device)
     say("measuring the unlearned model on the same rows")
-    after = measure(model, tokenizer, prepared.sets, **how_read(config), name="after")
+    after = measure(model, tokenizer, prepared.sets, Reading(config.system, config.max_length), name="after")
     verdict = decide(
         prepared.before,
         after,

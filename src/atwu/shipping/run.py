@@ -24,7 +24,7 @@ from atwu.modeling.load import load_model, weight_bytes
 from atwu.modeling.opening import Loading, open_model
 from atwu.modeling.rounding import moved, plain_weights
 from atwu.request.asked import INVENTED, RETAIN_LIMIT
-from atwu.request.measure import check_unseen, measure, measured_sets
+from atwu.request.measure import Reading, check_unseen, measure, measured_sets
 from atwu.request.verdict import UNSEEN, RequestVerdict, answered, answered_again
 from atwu.shipping.formats import Format, Written, same_tokens
 from atwu.shipping.source import Source, read_source
@@ -105,11 +105,10 @@ def export(
 
     model, tokenizer = source.open(place)
     say(f"model {source.path.name}: {model.num_parameters() / 1e6:.3g}M parameters on {place}")
-    system, max_length = source.config.get("system"), int(source.config.get("max_length") or 512)
-    how: dict[str, Any] = {"system": system, "max_length": max_length}
-    sets = measured_sets(model, tokenizer, given[FORGET], given[RETAIN], given[UNSEEN], system=system)
+    reading = Reading(source.config.get("system"), int(source.config.get("max_length") or 512))
+    sets = measured_sets(model, tokenizer, given[FORGET], given[RETAIN], given[UNSEEN], system=reading.system)
     say(f"measuring it on {sum(map(len, sets.values()))} rows")
-    before = measure(model, tokenizer, sets, **how, name="before export")
+    before = measure(model, tokenizer, sets, reading, name="before export")
     if form.name != "adapter":
         if source.base_bits:
             say(f"adding the adapters to the base model's weights, which were rounded to {source.base_bits}")
@@ -133,7 +132,7 @@ def export(
         del model, written
         gc.collect()
         say("measuring what was written on the same rows")
-        after = measure(read, their_tokenizer, sets, **how, name="after export")
+        after = measure(read, their_tokenizer, sets, reading, name="after export")
         model_path = folder if form.name != "gguf" else folder / next(iter(files))
         verdict = judge_export(
             before,

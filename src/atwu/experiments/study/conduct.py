@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -139,27 +138,21 @@ def run_study(
         prepare_models(whole.scale, say=say),
         whole.scale,
         whole.metrics,
-        functools.partial(open_judge, judging),
+        judging,
         store=True,
         keep_models=keep_models,
         trace=whole.study.trace,
     )
-    judge_name = {"name": judging.judge, "url": judging.judge_url, "reply": judging.judge_reply_tokens}
-    work = Work(whole, setup, judge_name=judge_name, device=queue.device, overwrite=overwrite, say=say)
+    work = Work(whole, setup, device=queue.device, overwrite=overwrite, say=say)
     with only_here(folder):
         work.prepare(runs)
         # Written now as well, so that a report can be made of what is finished at any time.
-        write_json(folder / STUDY_NAME, described(whole, command) | {"failed": {}, "left_out": whole.left_out})
+        write_json(folder / STUDY_NAME, described(whole, command, whole.runs, {}))
         work.work(runs, queue, progress=True)
         current = [run for run in whole.runs if work.settled(run)]
         failed = failures(current)
-        found = {
-            "budget": replace(whole, runs=tuple(current)).budget,
-            "runs": [run.folder.name for run in current],
-            "failed": {name: each.reason for name, each in failed.items()},
-            "left_out": whole.left_out,
-        }
-        write_json(folder / STUDY_NAME, described(whole, command) | found)
+        reasons = {name: each.error for name, each in failed.items()}
+        write_json(folder / STUDY_NAME, described(whole, command, current, reasons))
         stale = sum(run.folder.exists() for run in whole.runs) - len(current)
         if not any(run.finished for run in current):
             return Conducted(None, failed, stale, ())

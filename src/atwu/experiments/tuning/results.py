@@ -11,7 +11,7 @@ from typing import Any
 from rich.table import Table
 
 from atwu._files import versions, write_json
-from atwu.experiments.run import prefers
+from atwu.experiments.run import prefers, shown_options
 from atwu.experiments.scales import Scale, Taught
 from atwu.experiments.study.plan import line_name
 from atwu.experiments.targets import Models
@@ -156,12 +156,9 @@ def best_table(found: Mapping[str, Sequence[SearchResult]]) -> Table:
             table.add_row(name, "-", "", "", "all trials were pruned; lower --set learning_rate=...", budget)
             continue
         settings = results[-1].search.run_options(best.point)
-        text = ", ".join(
-            f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}"
-            for key, value in sorted(settings.items(), key=lambda entry: entry[0] != "learning_rate")
-        )
+        first = dict(sorted(settings.items(), key=lambda entry: entry[0] != "learning_rate"))
         values = [_short(value) for value in (best.value, best.forget, best.retain)]
-        table.add_row(name, *values, text, budget)
+        table.add_row(name, *values, shown_options(first), budget)
     return table
 
 

@@ -19,7 +19,7 @@ from transformers.trainer_callback import TrainerCallback
 from atwu._manifest import RECORD_NAME
 from atwu.errors import NonFiniteLossError
 from atwu.evaluation.result import EvalResult
-from atwu.experiments.run import Run, Setup, execute
+from atwu.experiments.run import Run, Setup, execute, shown_options
 from atwu.experiments.tuning.points import FinishedTrial, Point
 from atwu.experiments.tuning.search import OBJECTIVES, Evaluate, Outcome, PrunedError, Search
 from atwu.report.values import cell_of
@@ -62,8 +62,7 @@ def reach(
         _discard(folder)
         raise PrunedError(str(error).partition(";")[0]) from None
     except ValueError as error:
-        settings = ", ".join(f"{name} {value:.3g}" for name, value in point.items())
-        raise ValueError(f"trial {place} of {search.label} cannot run ({settings}): {error}") from error
+        raise ValueError(f"trial {place} of {search.label} cannot run ({shown_options(point)}): {error}") from error
     objective = OBJECTIVES[str(search.objective)]
     cells = (cell_of(result, line) for line in (objective.line, objective.forget, objective.retain))
     value, forget, retain = (None if cell is None else cell.value for cell in cells)
