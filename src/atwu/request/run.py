@@ -143,57 +143,45 @@ def carry_out(
     if not config.learning_rate:
         raise ValueError("learning_rate must be above 0: a frozen model forgets nothing.")
     first = config.process_index == 0
+    say = say if first else silent
     with folder.alone() if first else contextlib.nullcontext():
-        return _carried_out(asked, folder, config, overwrite=overwrite, begin=begin, say=say if first else silent)
 
+        def prepared_here() -> Prepared:
+            found = prepare(asked, folder, config, overwrite=overwrite, say=say)
+            if begin is not None:
+                begin()
+            return found
 
-def _carried_out(
-    asked: Asked,
-    folder: RequestFolder,
-    config: UnlearnConfig,
-    *,
-    overwrite: bool,
-    begin: Callable[[], object] | None,
-    say: Say,
-) -> Outcome:
-    """The same, once no other process is at it."""
-
-    def prepared_here() -> Prepared:
-        found = prepare(asked, folder, config, overwrite=overwrite, say=say)
-        if begin is not None:
-            begin()
-        return found
-
-    prepared = from_first(config, prepared_here)
-    if prepared.stands == "nothing to forget":
-        assert prepared.verdict is not None
-        return Outcome(prepared.verdict, None, prepared.before, None)
-    assert prepared.request is not None
-    final, kept = UnlearnConfig(**chosen(asked, prepared.request.choices)), _source_of(prepared, asked)
-    if prepared.stands != "begun":
-        record = folder.run()
-        finished = FinishedRun(folder.output, record["train_seconds"], record["steps"], record["resumed_from_step"])
-    else:
-        try:
-            finished = run_unlearn(
-                asked.source,
-                final,
-                forget=asked.forget,
-                retain=kept,
-                output=asked.output,
-                overwrite=overwrite,
-                watch=lambda trainer: [_watch(trainer, asked, prepared, final, folder, say)],
-                say=say,
-            )
-        except ValueError:  # of the settings, which another command will change
-            if config.process_index == 0 and not folder.has_something_to_lose():
-                folder.discard()
-            raise
-    if prepared.stands == "judged":
-        assert prepared.verdict is not None
-        return Outcome(prepared.verdict, finished, prepared.before, prepared.after)
-    verdict, after = from_first(config, lambda: _judge(asked, folder, prepared, final, kept, say))
-    return Outcome(verdict, finished, prepared.before, after)
+        prepared = from_first(config, prepared_here)
+        if prepared.stands == "nothing to forget":
+            assert prepared.verdict is not None
+            return Outcome(prepared.verdict, None, prepared.before, None)
+        assert prepared.request is not None
+        final, kept = UnlearnConfig(**chosen(asked, prepared.request.choices)), _source_of(prepared, asked)
+        if prepared.stands != "begun":
+            record = folder.run()
+            finished = FinishedRun(folder.output, record["train_seconds"], record["steps"], record["resumed_from_step"])
+        else:
+            try:
+                finished = run_unlearn(
+                    asked.source,
+                    final,
+                    forget=asked.forget,
+                    retain=kept,
+                    output=asked.output,
+                    overwrite=overwrite,
+                    watch=lambda trainer: [_watch(trainer, asked, prepared, final, folder, say)],
+                    say=say,
+                )
+            except ValueError:  # of the settings, which another command will change
+                if first and not folder.has_something_to_lose():
+                    folder.discard()
+                raise
+        if prepared.stands == "judged":
+            assert prepared.verdict is not None
+            return Outcome(prepared.verdict, finished, prepared.before, prepared.after)
+        verdict, after = from_first(config, lambda: _judge(asked, folder, prepared, final, kept, say))
+        return Outcome(verdict, finished, prepared.before, after)
 
 
 def _watch(
