@@ -125,7 +125,7 @@ def export(
             same_tokens(tokenizer, their_tokenizer, [row for rows in given.values() for row in rows])
             _check_config(config, read.config)
         files = {
-            file.relative_to(staging).as_posix(): _checksum(file)
+            file.relative_to(staging).as_posix(): {"sha256": sha256_of(file), "bytes": file.stat().st_size}
             for file in sorted(staging.rglob("*"))
             if file.is_file()
         }
@@ -235,10 +235,6 @@ def _check_config(one: Any, other: Any) -> None:
                 f"transformers reads {rope} {pair[1]} out of the file, and the model has {pair[0]}: what would be measured "
                 "is not what llama.cpp runs."
             )
-
-
-def _checksum(file: Path) -> dict[str, Any]:
-    return {"sha256": sha256_of(file), "bytes": file.stat().st_size}
 
 
 def _told(rounding: float, step: float | None) -> str:

@@ -29,7 +29,7 @@ _NOT_PRESET = (
 """Settings that are not what was tuned: what a run keeps and says, and what its machine can do."""
 
 
-def write_results(results: Sequence[SearchResult], folder: Path, *, name: str, command: str) -> Path | None:
+def write_results(results: Sequence[SearchResult], folder: Path, *, name: str, command: str) -> None:
     """Write NAME.yaml, unless all trials of the last search were pruned, and NAME.trials.json."""
     last = results[-1]
     write_json(
@@ -41,11 +41,8 @@ def write_results(results: Sequence[SearchResult], folder: Path, *, name: str, c
             "versions": versions(),
         },
     )
-    if last.best is None:
-        return None
-    preset = folder / f"{name}.yaml"
-    write_preset(preset, preset_options(last, last.best), _about(results, last.best, command))
-    return preset
+    if last.best is not None:
+        write_preset(folder / f"{name}.yaml", preset_options(last, last.best), _about(results, last.best, command))
 
 
 def check_preset(scale: Scale, options: Mapping[str, Any]) -> None:

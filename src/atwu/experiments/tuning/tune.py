@@ -31,6 +31,8 @@ from atwu.methods.plugins import load_plugins
 from atwu.methods.table import METHODS
 from atwu.training.progress import Say
 
+logger = logging.getLogger(__name__)
+
 TRANSFER_TRIALS = 5
 FACTOR = 5.0
 """The second stage searches the learning rate from a fifth to five times the first stage's best."""
@@ -65,9 +67,6 @@ def second_stage(
         space={"learning_rate": Range(rate / FACTOR, rate * FACTOR)},
         first=({"learning_rate": rate},),
     )
-
-
-logger = logging.getLogger(__name__)
 
 
 SMALLEST: Mapping[str, str] = {"people": "people-tiny", "tofu": "tofu-small", "rwku": "rwku-small"}
