@@ -192,7 +192,7 @@ def measure_reference(setup: Setup, role: str, references: Mapping[str, EvalResu
     quiet_transformers()
     model = setup.models.target if role == ORIGINAL else setup.models.retain_only
     assert model is not None
-    return measure(setup, model, name=role, references=references, reference=True)
+    return measure(setup, model, name=role, references=references)
 
 
 def reference_of(queue: Queue, setup: Setup, role: str, references: Mapping[str, EvalResult], file: Path) -> EvalResult:
@@ -321,7 +321,6 @@ def measure(
     *,
     name: str,
     references: Mapping[str, EvalResult],
-    reference: bool = False,
 ) -> EvalResult:
     """Evaluate a model on the rows of a scale."""
     benchmark, wanted = setup.models.benchmark, setup.metrics
@@ -341,7 +340,7 @@ def measure(
         auxiliary=find_auxiliary(model),
         original=references.get(ORIGINAL),
         retain_only=references.get(RETAIN_ONLY),
-        reference=reference,
+        reference=name in REFERENCES,
         store=GenerationStore() if setup.store else None,
         progress=False,
         name=name,

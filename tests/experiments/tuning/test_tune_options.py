@@ -83,7 +83,7 @@ def test_transfers_from_one_first_stage_share_its_storage_and_leave_presets_apar
     for target in ("people-small", "tofu-small"):
         assert run("--method", "grad_diff", "--scale", "people-tiny", "--transfer-to", target).exit_code == 0
     first = tmp_path / "runs" / "tune-people-tiny" / "search.db"
-    assert {search.storage for search in searches.seen} == {str(first)}
+    assert {search.storage for search in searches.seen} == {f"sqlite:///{first}"}
     assert {path.parent.name for path in tmp_path.glob("runs/*/grad_diff.yaml")} == {
         "tune-people-small",
         "tune-tofu-small",
@@ -94,7 +94,9 @@ def test_storage_lies_in_the_output_that_was_given(searches, tmp_path):
     given = ("--method", "grad_diff", "--scale", "people-tiny", "--transfer-to", "people-small", "--output", "mine")
     assert run(*given).exit_code == 0
     assert run(*given, "--storage", "elsewhere.db").exit_code == 0
-    assert [search.storage for search in searches.seen[::2]] == [str(tmp_path / "mine" / "search.db"), "elsewhere.db"]
+    assert [search.storage for search in searches.seen[::2]] == [
+        f"sqlite:///{tmp_path / name}" for name in ("mine/search.db", "elsewhere.db")
+    ]
 
 
 @pytest.mark.parametrize(
