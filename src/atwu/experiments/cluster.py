@@ -139,7 +139,7 @@ def bring(path: Path, files: Files) -> None:
         OSError: it cannot be written there.
     """
     if not path.exists():
-        with held(path.with_name(f"{path.name}.lock"), waiting=lambda: None):
+        with held(path.with_name(f"{path.name}.lock")):
             if not path.exists():
                 put(files, path)
     elif pack(path) != files:
