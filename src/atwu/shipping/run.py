@@ -124,7 +124,7 @@ def export(
         if form.llama_cpp is not None:
             same_tokens(tokenizer, their_tokenizer, [row for rows in given.values() for row in rows])
             _check_config(config, read.config)
-        files = {
+        files: dict[str, dict[str, Any]] = {
             file.relative_to(staging).as_posix(): {"sha256": sha256_of(file), "bytes": file.stat().st_size}
             for file in sorted(staging.rglob("*"))
             if file.is_file()
