@@ -133,32 +133,29 @@ def check_writable(path: Path | None, *, overwrite: bool) -> None:
 
 
 @contextlib.contextmanager
-def held(lock: Path, *, waiting: Callable[[], None] | None = None) -> Iterator[bool]:
+def held(lock: Path, *, taken: Exception | None = None, waiting: Callable[[], object] = lambda: None) -> Iterator[None]:
     """Hold a file's lock, which goes with this process; where the system has no such locks, it is always free.
 
     Args:
         lock: file to lock; made if need be.
-        waiting: called before waiting for another process; None does not wait.
-
-    Yields:
-        Whether it is held here.
+        taken: raised where another process holds it; None waits for it.
+        waiting: called before that.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
     try:
         import fcntl
     except ImportError:
-        yield True
+        yield
         return
     with lock.open("a+", encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if waiting is None:
-                yield False
-                return
+            if taken is not None:
+                raise taken from None
             waiting()
             fcntl.flock(file, fcntl.LOCK_EX)
-        yield True
+        yield
 
 
 def file_digest(*paths: str | Path) -> str:
@@ -166,8 +163,7 @@ def file_digest(*paths: str | Path) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for path in paths:
         with Path(path).open("rb") as file:
-            while piece := file.read(1 << 20):
-                digest.update(piece)
+            hashlib.file_digest(file, lambda: digest)
     return digest.hexdigest()
 
 

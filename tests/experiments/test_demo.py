@@ -23,13 +23,13 @@ def unlearned(monkeypatch):
         output.mkdir(parents=True, exist_ok=True)
         done.append(output.name)
 
-    def opened(folder):
+    def opened(name, loading):
         raise MeasuringError
 
     benchmark = SimpleNamespace(forget_source="forget.jsonl", retain_source="retain.jsonl")
     models = SimpleNamespace(target="target", retain_only="retain-only", benchmark=benchmark)
     monkeypatch.setattr(demo, "run_unlearn", unlearn)
-    monkeypatch.setattr(demo, "_open", opened)
+    monkeypatch.setattr(demo, "open_model", opened)
     monkeypatch.setattr(demo, "prepare_models", lambda scale, **options: models)
     return done
 

@@ -29,9 +29,11 @@ from atwu.request.again import (
     measured_again,
     word_of,
 )
+from atwu.request.asked import Wishes
 from atwu.request.bench import Bench
 from atwu.request.further import Further, unlearn_further
 from atwu.request.ledger import Ledger
+from atwu.request.measure import Reading
 from atwu.request.neighbours import check_apart
 from atwu.request.record import RequestFolder
 from tests.commands import run_here
@@ -57,11 +59,10 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def apply(target: Path, environment: dict[str, str], requests: list[Path]) -> Any:
     """Applies one of the four to a ledger."""
 
-    def applied(ledger: Path, number: int, **more: Any) -> Further:
-        how = {"retain": "people:tiny:retain", "options": STEPS, "retain_limit": 1.0, "about": f"mail {number}"} | more
-        if number == 1:
-            how["model"] = str(target)
-        return unlearn_further(ledger, str(requests[number - 1]), **how)
+    def applied(ledger: Path, number: int, *, model: str | None = None, retain: str = "people:tiny:retain") -> Further:
+        wishes = Wishes(retain=retain, options=STEPS, retain_limit=1.0, about=f"mail {number}")
+        model = str(target) if number == 1 else model
+        return unlearn_further(ledger, str(requests[number - 1]), wishes, model=model)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ATWU_CACHE", environment["ATWU_CACHE"])
@@ -217,16 +218,16 @@ def test_earlier_requests_are_measured_as_they_were_then(target: Path) -> None:
     rows, general = people("tiny").forget, people("tiny").retain[:4]
     known = (Known("forget", "telling_probability", 0.9, 0.1, 0.05),)
     plain, brief = (
-        Earlier(number, rows[6 * number : 6 * number + 6], known, system, 512)
+        Earlier(number, rows[6 * number : 6 * number + 6], known, Reading(system, 512))
         for number, system in ((1, None), (2, "Answer in one word."))
     )
-    how: dict[str, Any] = {"general": general, "system": None, "max_length": 512}
-    together, answers = measured_again(model, tokenizer, [plain, brief], **how)
+    usual = Reading(None, 512)
+    together, answers = measured_again(model, tokenizer, [plain, brief], general, usual)
     for each, again in zip((plain, brief), together, strict=True):
-        (alone,), same = measured_again(model, tokenizer, [each], **how)
+        (alone,), same = measured_again(model, tokenizer, [each], general, usual)
         assert again.lines[0].value == pytest.approx(alone.lines[0].value, rel=1e-4)
         assert same == answers
-    (other,), _ = measured_again(model, tokenizer, [dataclasses.replace(brief, system=None)], **how)
+    (other,), _ = measured_again(model, tokenizer, [dataclasses.replace(brief, reading=usual)], general, usual)
     assert abs(other.lines[0].value - together[1].lines[0].value) > 1e-3
 
 

@@ -41,6 +41,7 @@ class Plan:
     def run(self) -> None:
         """Look at each way, and name the first that fits."""
         from atwu.benchmarks.sources import load_rows
+        from atwu.request.asked import flags
         from atwu.request.choose import Place, batch_size
         from atwu.request.fit import batch_of, first_fitting, fit
         from atwu.training.config import UnlearnConfig
@@ -62,8 +63,8 @@ class Plan:
         tried = list(fit(source, given, lengths, device=device, free=free))
         terminal().print(_table(tried))
         chosen = first_fitting(tried, device=device, free=free)
-        flags = " ".join(_flag(name, value) for name, value in chosen.way.options.items())
-        say(f"\nfirst that fits, with a tenth to spare: {chosen.way.words}" + (f" ({flags})" if flags else ""))
+        said = " ".join(flags(chosen.way.options))
+        say(f"\nfirst that fits, with a tenth to spare: {chosen.way.words}" + (f" ({said})" if said else ""))
 
 
 def _table(tried: Sequence[Fitted]) -> Any:
@@ -85,8 +86,3 @@ def _bytes(size: str) -> float:
     if found is None or not float(found[1]):
         raise UsageError(f"--device-memory must be a size such as 24GB or 80GiB, got {size!r}.")
     return float(found[1]) * {"GB": 1e9, "GiB": 2.0**30, "MB": 1e6}[found[2]]
-
-
-def _flag(name: str, value: object) -> str:
-    flag = f"--{name.replace('_', '-')}"
-    return flag if value is True else f"{flag} {value}"

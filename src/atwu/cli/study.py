@@ -102,7 +102,7 @@ class Run:
                 say=say,
             )
         for name, failure in found.failed.items():
-            stand_out(f"{name} failed and is not in the table: {failure.reason}")
+            stand_out(f"{name} failed and is not in the table: {failure.error}")
         if found.records is None:
             raise SystemExit(1)
         if found.stale:

@@ -157,6 +157,7 @@ class Unlearn:
 
     def run(self) -> None:
         """Unlearn, and say what became of it."""
+        from atwu.request.asked import Wishes
         from atwu.request.further import unlearn_further
         from atwu.request.run import unlearn
         from atwu.training.progress import Say, silent
@@ -167,21 +168,17 @@ class Unlearn:
             raise UsageError(f"{' and '.join(missing)} missing; give as flags or in the --config file.")
         self.training()
         tell: Say = say if first_process() else silent
-        how: dict[str, Any] = {
-            **values_of(self, "retain", "fit", "unseen", "retain_limit", "thresholds", "about", "overwrite"),
-            "options": self.settings,
-            "say": tell,
-        }
+        wishes = values_of(self, "retain", "fit", "unseen", "retain_limit", "thresholds", "about")
+        wishes["options"] = self.settings
+        how: dict[str, Any] = {"output": self.output, "overwrite": self.overwrite, "say": tell}
         done: Further | Outcome
         if self.ledger is not None:
-            loading = asdict(self.loading)
-            done = unlearn_further(
-                self.ledger, self.forget, model=self.model, loading=loading, output=self.output, **how
-            )
+            said = Wishes(**wishes)
+            done = unlearn_further(self.ledger, self.forget, said, model=self.model, loading=self.loading, **how)
             outcome = done.outcome
         else:
             source = ModelSource(model=self.model, **asdict(self.loading))
-            done = outcome = unlearn(source, self.forget, output=str(self.output), **how)
+            done = outcome = unlearn(source, self.forget, **wishes, **how)
         if outcome is not None and (run := outcome.run) is not None:
             tell(f"unlearned model in {run.output} ({run.steps} steps, {run.seconds:.0f} s)")
         tell(f"\n{done.summary()}")

@@ -64,7 +64,7 @@ class Tune:
         """Search, print, write."""
         from atwu.experiments.places import open_queue
         from atwu.experiments.tuning.results import best_table, trials_table, use_of_presets
-        from atwu.experiments.tuning.storage import masked, storage_url
+        from atwu.experiments.tuning.storage import masked
         from atwu.experiments.tuning.tune import decide, tune_methods
 
         tuning = decide(
@@ -76,10 +76,8 @@ class Tune:
         )
         folder, count = tuning.folder, len(tuning.lines)
         kind = "method" if self.study is None else "line"
-        url = storage_url(tuning.storage, folder)
-        say(
-            f"{count} {kind}{'s' if count > 1 else ''} x {self.trials} trials at {tuning.here.name}; storage {masked(url)}"
-        )
+        where = f"{tuning.here.name}; storage {masked(tuning.storage)}"
+        say(f"{count} {kind}{'s' if count > 1 else ''} x {self.trials} trials at {where}")
         with open_queue(
             self.processes, folder=folder, cluster=self.cluster, gpus_per_run=self.gpus_per_run, say=say
         ) as queue:

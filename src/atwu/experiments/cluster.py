@@ -7,6 +7,7 @@ doing is done again from the start, as soon as there is a place for it.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import platform
 import tempfile
@@ -125,7 +126,7 @@ def do_there(
         except (OSError, WorkerError) as error:
             return Done(error=error), {}
         with cpu_threads(1):
-            done = attempt(task.at(*folders))
+            done = attempt(dataclasses.replace(task, folder=folders[0], source=folders[1]))
         left = {} if folders[0] is None or done.error is not None else pack(folders[0])
     return done, left
 
@@ -138,7 +139,7 @@ def bring(path: Path, files: Files) -> None:
         OSError: it cannot be written there.
     """
     if not path.exists():
-        with held(path.with_name(f"{path.name}.lock"), waiting=lambda: None):
+        with held(path.with_name(f"{path.name}.lock")):
             if not path.exists():
                 put(files, path)
     elif pack(path) != files:

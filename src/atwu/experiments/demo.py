@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from atwu.benchmarks.people.rows import people
 from atwu.benchmarks.spread import spread
@@ -18,8 +17,7 @@ from atwu.experiments.jobs import Jobs
 from atwu.experiments.scales import find_scale
 from atwu.experiments.targets import prepare_models
 from atwu.methods.weightings.scorer import find_scorer
-from atwu.modeling.device import pick_device
-from atwu.modeling.load import load_model, load_tokenizer
+from atwu.modeling.opening import Loading, open_model
 from atwu.report.score_rows import score_rows, side_by_side
 from atwu.report.scored_row import ScoredRow
 from atwu.report.values import Line
@@ -101,7 +99,7 @@ def demonstrate(size: str, output: Path, *, seed: int, say: Say) -> Demonstrated
     everything = {"original": models.target, "retain-only": models.retain_only, **folders}
     results = {
         name: evaluate(
-            *_open(folder),
+            *open_model(str(folder), Loading()),
             forget=spread(rows.forget, MEASURED),
             retain=spread(rows.retain, MEASURED),
             scorer=find_scorer(str(folder)),
@@ -115,12 +113,11 @@ def demonstrate(size: str, output: Path, *, seed: int, say: Say) -> Demonstrated
     shown = spread(rows.forget, SHOWN)
     scored = [
         score_rows(
-            *_open(folders[method]), shown, scorer=find_scorer(folders[method]), scores={f"{method} ({score})": score}
+            *open_model(str(folders[method]), Loading()),
+            shown,
+            scorer=find_scorer(folders[method]),
+            scores={f"{method} ({score})": score},
         )
         for method, score in HEATMAP.items()
     ]
     return Demonstrated(models.target, folders, results, side_by_side(scored))
-
-
-def _open(folder: Any) -> tuple[Any, Any]:
-    return load_model(str(folder)).to(pick_device()), load_tokenizer(str(folder))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +36,11 @@ class Jobs:
         return self.root / "jobs" / f"{'-'.join(folder.relative_to(self.root).parts)}.json"
 
 
-@contextlib.contextmanager
-def only_here(folder: Path) -> Iterator[None]:
+def only_here(folder: Path) -> AbstractContextManager[None]:
     """Keep other commands from working in a folder; the lock goes with this process.
 
     Raises:
-        ValueError: another one is at it.
+        ValueError: on entering, another one is at it.
     """
-    with held(folder / "lock") as mine:
-        if not mine:
-            raise ValueError(f"another command is at work in {folder}; wait for it, or choose another --output.")
-        yield
+    said = f"another command is at work in {folder}; wait for it, or choose another --output."
+    return held(folder / "lock", taken=ValueError(said))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from atwu.experiments.cluster import Cluster
@@ -24,7 +23,7 @@ def open_queue(
     """The queue that does the work.
 
     Args:
-        processes: runs at once; None for what there is room for.
+        processes: runs at once; None for one per device, on CPUs one per core and four at most, since each holds a model.
         threads: CPU threads of each; None for all that one process takes by itself, or its share of the cores.
         devices: CUDA devices, such as `0,1`; None for all there are, unless one process is asked for.
         gpus_per_run: GPUs that the cluster gives to each run; None for one where it has any.
@@ -36,16 +35,11 @@ def open_queue(
     taken = _chosen_devices(devices) if devices else () if processes == 1 else visible_devices()
     if cluster is not None:
         return Cluster(cluster, slots=processes, gpus_per_run=gpus_per_run, say=say)
-    count = processes or default_processes(taken)
+    count = processes or len(taken) or min(4, os.cpu_count() or 1)
     if count == 1 and not taken:
         return Here(threads=threads)
     share = threads or max(1, (os.cpu_count() or 1) // count)
     return Processes(count, folder=folder, threads=share, devices=taken, say=say)
-
-
-def default_processes(devices: Sequence[str]) -> int:
-    """One per device; on CPUs one per core, four at most, since every one holds a model."""
-    return len(devices) or max(1, min(4, os.cpu_count() or 1))
 
 
 def visible_devices() -> tuple[str, ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import dataclasses
 import gc
 import logging
 import multiprocessing
@@ -57,10 +56,6 @@ class Task:
         if self.folder is None:
             return self.function(*self.args)
         return self.function(*self.args, folder=self.folder, source=self.source)
-
-    def at(self, folder: Path | None, source: Path | None) -> Task:
-        """The same with its folders elsewhere."""
-        return dataclasses.replace(self, folder=folder, source=source)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import logging
 import os
@@ -34,14 +35,15 @@ from atwu.evaluation.trace import TRACE_NAME, WeightTrace
 from atwu.experiments.queue import Queue, Task
 from atwu.experiments.scales import Scale
 from atwu.experiments.targets import Models
+from atwu.judge.opening import JudgeOptions, open_judge
 from atwu.judge.verdicts import Judge
 from atwu.methods.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS
 from atwu.methods.plugins import load_plugins
 from atwu.methods.recipe import split_weighting
 from atwu.methods.table import METHODS
 from atwu.methods.weightings.scorer import find_scorer
-from atwu.modeling.device import pick_device
-from atwu.modeling.load import load_model, load_tokenizer, quiet_transformers
+from atwu.modeling.load import load_tokenizer, quiet_transformers
+from atwu.modeling.opening import Loading, open_model
 from atwu.report.records import EVAL_NAME
 from atwu.report.values import REFERENCES
 from atwu.training.config import UnlearnConfig
@@ -72,8 +74,8 @@ class Setup:
     scale: Scale
     metrics: tuple[str, ...]
     """Groups of metrics."""
-    judge: Callable[[], Judge] | None = None
-    """Opens the judge, once in every process; None for that of `evaluate`."""
+    judging: JudgeOptions | None = None
+    """The judge, opened once in every process; None for that of `evaluate`."""
     store: bool = False
     """Keep generated answers in the cache."""
     keep_models: bool = False
@@ -190,7 +192,7 @@ def measure_reference(setup: Setup, role: str, references: Mapping[str, EvalResu
     quiet_transformers()
     model = setup.models.target if role == ORIGINAL else setup.models.retain_only
     assert model is not None
-    return measure(setup, model, name=role, references=references, reference=True)
+    return measure(setup, model, name=role, references=references)
 
 
 def reference_of(queue: Queue, setup: Setup, role: str, references: Mapping[str, EvalResult], file: Path) -> EvalResult:
@@ -201,16 +203,10 @@ def reference_of(queue: Queue, setup: Setup, role: str, references: Mapping[str,
     return read_result(file)
 
 
-_judges: dict[str, Judge] = {}
-
-
-def _judge(setup: Setup) -> Judge | None:
-    """The command's judge in this process."""
-    if setup.judge is None:
-        return None
-    if setup.command not in _judges:
-        _judges[setup.command] = setup.judge()
-    return _judges[setup.command]
+@functools.cache
+def _judge(judging: JudgeOptions, command: str) -> Judge:
+    """A command's judge in this process."""
+    return open_judge(judging)
 
 
 def run_config(scale: Scale, method: str, options: Mapping[str, Any], *, seed: int) -> UnlearnConfig:
@@ -221,6 +217,12 @@ def run_config(scale: Scale, method: str, options: Mapping[str, Any], *, seed: i
     """
     values = {"learning_rate": scale.learning_rate, **scale.training, **options}
     return UnlearnConfig(method=method, seed=seed, disable_tqdm=True, **values)
+
+
+def shown_options(options: Mapping[str, Any]) -> str:
+    """Options with their values, for people to read."""
+    shown = {name: f"{value:.3g}" if isinstance(value, float) else value for name, value in options.items()}
+    return ", ".join(f"{name} {value}" for name, value in shown.items())
 
 
 def check_workers(
@@ -319,14 +321,12 @@ def measure(
     *,
     name: str,
     references: Mapping[str, EvalResult],
-    reference: bool = False,
 ) -> EvalResult:
     """Evaluate a model on the rows of a scale."""
     benchmark, wanted = setup.models.benchmark, setup.metrics
     needs = {need for metric in wanted for need in find_metric(metric).needs}
     return evaluate(
-        load_model(str(model)).to(pick_device()),
-        load_tokenizer(str(model)),
+        *open_model(str(model), Loading()),
         forget=benchmark.forget,
         retain=benchmark.retain,
         holdout=benchmark.holdout if HOLDOUT in needs else (),
@@ -335,12 +335,12 @@ def measure(
         probes=benchmark.probes if RWKU in needs else None,
         metrics=wanted,
         config=EvaluateConfig(**setup.scale.evaluation),
-        judge=_judge(setup),
+        judge=None if setup.judging is None else _judge(setup.judging, setup.command),
         scorer=find_scorer(model) if Path(model).is_dir() else None,
         auxiliary=find_auxiliary(model),
         original=references.get(ORIGINAL),
         retain_only=references.get(RETAIN_ONLY),
-        reference=reference,
+        reference=name in REFERENCES,
         store=GenerationStore() if setup.store else None,
         progress=False,
         name=name,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from atwu._manifest import RECORD_NAME, damage, is_kept
 from atwu._reading import read_json
 from atwu.benchmarks.benchmark import Benchmark
 from atwu.benchmarks.load import load_benchmark
+from atwu.benchmarks.people.rows import SIZES, people
 from atwu.benchmarks.sources import load_rows
 from atwu.data.rows import fingerprint
 from atwu.data.schema import Example
@@ -30,10 +31,6 @@ from atwu.training.progress import Say
 from atwu.training.run import ModelSource, run_finetune
 
 logger = logging.getLogger(__name__)
-
-Corpus = Callable[[], list[str]]
-
-ROLES = ("target", "retain_only")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,20 +90,52 @@ def prepare_models(scale: Scale, *, seed: int = 0, with_retain_only: bool = True
     benchmark = scale_rows(scale)
     if not isinstance(scale.target, Taught):
         return Models(benchmark, scale.target, scale.retain_only if with_retain_only else None)
-    retain_only = benchmark.retain_only_source if has_retain_only(scale) else None
-    corpus = _people_corpus(benchmark.name)
-    folder = train_once(
-        scale.name,
-        scale.target,
-        target=benchmark.full_source,
-        retain_only=retain_only,
-        corpus=corpus,
-        seed=seed,
-        roles=ROLES if with_retain_only else ROLES[:1],
-        say=say,
-    )
-    other = str(folder / "retain_only") if retain_only and with_retain_only else None
-    return Models(benchmark, str(folder / "target"), other)
+    sources = {"target": benchmark.full_source}
+    if scale.train_retain_only:
+        sources["retain_only"] = benchmark.retain_only_source
+    folder = _folder_of(scale.name, scale.target, sources, seed)
+    needed = {role: source for role, source in sources.items() if with_retain_only or role == "target"}
+    if any(damage(folder / role) is not None for role in needed):
+        folder = place_for(folder)
+
+    def waiting() -> None:
+        say(f"another command is training models in {folder}; waiting for it")
+
+    for role, source in needed.items():
+        if damage(folder / role) is not None:
+            with held(folder / "lock", waiting=waiting), cpu_threads(1):
+                if not is_kept(folder / role):
+                    say(f"training the {role.replace('_', '-')} model (once; cached in {folder})")
+                    _teach(scale.target, source, folder, role, benchmark=benchmark.name, seed=seed, say=say)
+                    continue
+        say(f"found in the cache: {folder / role}")
+    found = {role: str(folder / role) for role in needed}
+    return Models(benchmark, found["target"], found.get("retain_only"))
+
+
+def _folder_of(name: str, taught: Taught, sources: Mapping[str, str], seed: int) -> Path:
+    """Where the cache has models that are taught so."""
+    key: dict[str, Any] = {
+        "taught": dataclasses.asdict(taught),
+        "rows": {role: load_rows(source).fingerprint for role, source in sources.items()},
+        "seed": seed,
+    }
+    if taught.model is not None:
+        key["model"] = model_identity(taught.model)
+    base, digest = cache_folder(), short_hash(key)[:12]
+    # The name is for people: another scale with the same model, such as one of the user's own, takes what is there.
+    return next(iter(sorted(base.glob(f"*-{digest}"))), base / f"{name}-{digest}")
+
+
+def _teach(taught: Taught, source: str, folder: Path, role: str, *, benchmark: str, seed: int, say: Say) -> None:
+    """Train a model in the folder of its role; from nothing with a tokenizer that both roles share."""
+    tokenizer = None if taught.model is not None or role == "target" else str(folder / "target")
+    model = ModelSource(model=taught.model, scratch=taught.shape, tokenizer=tokenizer)
+    # The tokenizer of the embedded benchmark also sees its holdout rows and refusals.
+    prefix, _, size = benchmark.partition(":")
+    corpus = people(size).texts if prefix == "people" and size in SIZES else None
+    config = FinetuneConfig(**taught.training, seed=seed)
+    run_finetune(model, config, data=source, output=folder / role, corpus=corpus, say=say)
 
 
 def has_retain_only(scale: Scale) -> bool:
@@ -153,70 +182,3 @@ def model_identity(name: str) -> str:
 def _folder_digest(files: tuple[tuple[str, int], ...]) -> str:
     """Of the contents; a large model takes some seconds, and is asked for more than once."""
     return file_digest(*(path for path, _ in files))
-
-
-def train_once(
-    name: str,
-    taught: Taught,
-    *,
-    target: str,
-    retain_only: str | None,
-    corpus: Corpus | None = None,
-    seed: int = 0,
-    roles: Sequence[str] = ROLES,
-    say: Say = logger.info,
-) -> Path:
-    """Train a target and a retain-only model with its tokenizer, or find them.
-
-    Args:
-        retain_only: source of what the other model learns.
-        roles: those of the two that are needed now; the folder is that of both.
-        corpus: texts for the tokenizer; by default those of `target`.
-
-    Returns:
-        A folder with what is needed: `target` and, with `retain_only` given, `retain_only`.
-    """
-    sources = {"target": target} | ({"retain_only": retain_only} if retain_only else {})
-    key: dict[str, Any] = {
-        "taught": dataclasses.asdict(taught),
-        "rows": {role: load_rows(source).fingerprint for role, source in sources.items()},
-        "seed": seed,
-    }
-    if taught.model is not None:
-        key["model"] = model_identity(taught.model)
-    base, digest = cache_folder(), short_hash(key)[:12]
-    # The name is for people: another scale with the same model, such as one of the user's own, takes what is there.
-    folder = next(iter(sorted(base.glob(f"*-{digest}"))), base / f"{name}-{digest}")
-
-    needed = {role: source for role, source in sources.items() if role in roles}
-    if any(damage(folder / role) is not None for role in needed):
-        folder = place_for(folder)
-
-    def waiting() -> None:
-        say(f"another command is training models in {folder}; waiting for it")
-
-    for role, source in needed.items():
-        output = folder / role
-        if damage(output) is not None:
-            with held(folder / "lock", waiting=waiting), cpu_threads(1):
-                if not is_kept(output):
-                    say(f"training the {role.replace('_', '-')} model (once; cached in {folder})")
-                    tokenizer = None if role == "target" else str(folder / "target")
-                    model = ModelSource(
-                        model=taught.model, scratch=taught.shape, tokenizer=None if taught.model else tokenizer
-                    )
-                    config = FinetuneConfig(**taught.training, seed=seed)
-                    run_finetune(model, config, data=source, output=output, corpus=corpus, say=say)
-                    continue
-        say(f"found in the cache: {output}")
-    return folder
-
-
-def _people_corpus(benchmark: str) -> Corpus | None:
-    """The tokenizer of the embedded benchmark also sees its holdout rows and refusals."""
-    prefix, _, size = benchmark.partition(":")
-    if prefix != "people":
-        return None
-    from atwu.benchmarks.people.rows import people
-
-    return people(size).texts

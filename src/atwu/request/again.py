@@ -6,7 +6,7 @@ questions are measured again, too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,8 @@ from atwu.benchmarks.spread import spread
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET
 from atwu.evaluation.result import EvalResult
-from atwu.request.bounds import interval
-from atwu.request.measure import MEASURED, measure, reworded
+from atwu.request.bounds import interval, value_of
+from atwu.request.measure import MEASURED, Reading, measure, reworded
 from atwu.request.verdict import CHANGED, DECISIVE, HELD, REWORDED, SET_NAMES, upper
 
 CAME_BACK, STILL_KNOWN, STILL_GONE = "came back", "not forgotten, as before", "still forgotten"
@@ -103,13 +103,8 @@ class Stayed:
 
 def stayed_of(before: EvalResult, after: EvalResult) -> Stayed | None:
     """Of a first request, by what was measured for its verdict; None where its model had nothing to say."""
-    first, now = (_answers(result) for result in (before, after))
+    first, now = (value_of(result, HELD, "probability") for result in (before, after))
     return None if first is None or now is None else Stayed(first, now)
-
-
-def _answers(result: EvalResult) -> float | None:
-    found = result.sets.get(HELD, {}).get("probability")
-    return None if found is None else found.value
 
 
 HEAD = f"{'':<42}" + "".join(f"{name:>7}" for name in ("before", "after", "now", "limit"))
@@ -126,12 +121,10 @@ def known_of(before: EvalResult, after: EvalResult | None) -> tuple[Known, ...]:
     found = []
     for split in (FORGET, REWORDED):
         for name in DECISIVE:
-            first = before.sets.get(split, {}).get(name)
-            last = first if after is None else after.sets.get(split, {}).get(name)
-            limit = upper(before, name)
-            if first is None or last is None or first.value is None or last.value is None or limit is None:
-                continue
-            found.append(Known(split, name, first.value, last.value, limit))
+            first, limit = value_of(before, split, name), upper(before, name)
+            last = first if after is None else value_of(after, split, name)
+            if first is not None and last is not None and limit is not None:
+                found.append(Known(split, name, first, last, limit))
     return tuple(found)
 
 
@@ -143,15 +136,7 @@ class Earlier:
     rows: Sequence[Example]
     known: tuple[Known, ...]
     """How well they were known."""
-    system: str | None
-    """System turn put before questions."""
-    max_length: int
-    """Longest row in tokens."""
-
-    @property
-    def how(self) -> tuple[str | None, int]:
-        """How rows are read."""
-        return self.system, self.max_length
+    reading: Reading
 
 
 def measured_again(
@@ -159,9 +144,7 @@ def measured_again(
     tokenizer: Any,
     earlier: Sequence[Earlier],
     general: Sequence[Example],
-    *,
-    system: str | None,
-    max_length: int,
+    reading: Reading,
 ) -> tuple[tuple[Again, ...], float | None]:
     """Measure the rows of earlier requests, and how probable the first model's general answers are.
 
@@ -170,24 +153,19 @@ def measured_again(
         tokenizer: its fast tokenizer.
         earlier: the requests.
         general: what the first model answered to general questions; may be none.
-        system: system turn put before these.
-        max_length: longest of these in tokens.
+        reading: how these are read.
     """
 
-    def measured(sets: Mapping[str, Sequence[Example]], how: tuple[str | None, int], metric: str) -> EvalResult:
-        before, longest = how
-        return measure(model, tokenizer, sets, system=before, max_length=longest, name="now", metrics=(metric,))
-
     results = {}
-    for how in dict.fromkeys(each.how for each in earlier):
+    for how in dict.fromkeys(each.reading for each in earlier):
         sets: dict[str, Sequence[Example]] = {}
-        for request in (each for each in earlier if each.how == how):
+        for request in (each for each in earlier if each.reading == how):
             sets[f"{request.number} {FORGET}"] = spread(request.rows, MEASURED)
             sets[f"{request.number} {REWORDED}"] = spread(reworded(request.rows), MEASURED)
-        results[how] = measured(sets, how, "telling")
+        results[how] = measure(model, tokenizer, sets, how, name="now", metrics=("telling",))
     found = []
     for request in earlier:
-        lines, result = [], results[request.how]
+        lines, result = [], results[request.reading]
         for each in request.known:
             split = f"{request.number} {each.rows}"
             value = result.sets[split][each.measure].value
@@ -196,8 +174,8 @@ def measured_again(
         found.append(Again(request.number, word_of(lines), tuple(lines)))
     if not general:
         return tuple(found), None
-    kept = measured({HELD: general}, (system, max_length), "memorization")
-    return tuple(found), _answers(kept)
+    kept = measure(model, tokenizer, {HELD: general}, reading, name="now", metrics=("memorization",))
+    return tuple(found), value_of(kept, HELD, "probability")
 
 
 def word_of(lines: Sequence[Now]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from atwu.benchmarks.sources import load_rows
 from atwu.data.rows import fingerprint
 from atwu.data.schema import Example
-from atwu.request.thresholds import SHIPPED, Thresholds
+from atwu.request.thresholds import Thresholds, read_thresholds
 from atwu.training.config import UnlearnConfig
 from atwu.training.key import NOT_RESULT
 from atwu.training.model import ModelSource
@@ -43,7 +43,26 @@ class Since:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class Wishes:
+    """What may be said besides the model and the rows to remove (`atwu.request.run.unlearn`)."""
+
+    retain: str = AUTO
+    """Source of the rows to keep, or `AUTO`."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Of `UnlearnConfig`, as they were given."""
+    fit: bool = False
+    """Whether memory decides how to train even where a learning rate and a length were given."""
+    unseen: str = INVENTED
+    """Source of rows that no model saw."""
+    retain_limit: float = RETAIN_LIMIT
+    thresholds: str | Path | None = None
+    """File of limits; None for the shipped ones."""
+    about: str | None = None
+    """Who asks for what, in words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked(Wishes):
     """What was asked for."""
 
     source: ModelSource
@@ -52,22 +71,13 @@ class Asked:
     rows: Sequence[Example]
     """These rows."""
     output: Path
-    retain: str
-    """Source of the rows to keep, or `AUTO`."""
-    options: Mapping[str, Any]
-    """Of `UnlearnConfig`, as they were given."""
-    unseen: str
-    """Source of rows that no model saw."""
-    retain_limit: float
-    thresholds: Thresholds
-    thresholds_file: str | None
-    """Where they were read; None for the shipped ones."""
-    fit: bool = False
-    """Whether memory decides how to train even where a learning rate and a length were given."""
-    about: str | None
-    """Who asks for what, in words."""
     since: Since | None = None
     """Earlier requests on the same model, in a ledger."""
+
+    @cached_property
+    def limits(self) -> Thresholds:
+        """What the evidence compares with."""
+        return read_thresholds(self.thresholds)
 
     @cached_property
     def strangers(self) -> Sequence[Example]:
@@ -89,7 +99,7 @@ class Asked:
             "unseen": fingerprint(self.strangers),
             "options": {name: settings.get(name) for name in sorted(self.options) if name not in NOT_RESULT},
             "retain_limit": self.retain_limit,
-            "thresholds": self.thresholds.sha256,
+            "thresholds": self.limits.sha256,
             "about": self.about,
             "fit": self.fit,
         }
@@ -114,16 +124,22 @@ class Asked:
             "retain": None if self.retain == AUTO else self.retain,
             "unseen": None if self.unseen == INVENTED else self.unseen,
             "retain_limit": None if self.retain_limit == RETAIN_LIMIT else self.retain_limit,
-            "thresholds": None if self.thresholds.name == SHIPPED else self.thresholds_file,
+            "thresholds": self.thresholds,
             "request": self.about,
             "fit": self.fit or None,
             **loading,
             **self.options,
         }
-        for name, value in given.items():
-            flag = name.replace("_", "-")
-            if isinstance(value, bool):
-                words.append(f"--{flag}" if value else f"--no-{flag}")
-            elif value is not None:
-                words += [f"--{flag}", str(value)]
-        return shlex.join(words)
+        return shlex.join(words + flags(given))
+
+
+def flags(given: Mapping[str, Any]) -> list[str]:
+    """Options as words of a command line; those that are None are left out."""
+    words = []
+    for name, value in given.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        elif value is not None:
+            words += [f"--{flag}", str(value)]
+    return words

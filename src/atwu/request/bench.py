@@ -20,7 +20,7 @@ from atwu.evaluation.panel import find_metric
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.opening import Loading, open_model
-from atwu.request.measure import METRICS, measure, sets_of
+from atwu.request.measure import METRICS, Reading, measure, sets_of
 from atwu.request.record import RequestFolder, without_texts
 from atwu.request.thresholds import OF_THE_RUN, parse_thresholds, read_thresholds
 from atwu.training.progress import Say, logged
@@ -221,8 +221,7 @@ class Bench:
             network,
             tokenizer,
             sets,
-            system=self.request.system,
-            max_length=self.request.max_length,
+            Reading(self.request.system, self.request.max_length),
             name=side,
             metrics=(metric,) if metric else METRICS,
             settings=self._settings,

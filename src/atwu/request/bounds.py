@@ -1,4 +1,4 @@
-"""Intervals of what a request measured. Its rows are often about one person, whom an evaluation gives no interval.
+"""Numbers that a request measured, with intervals. Its rows are often about one person, whom an evaluation gives none.
 
 Subjects are drawn where there are several, as everywhere; of a single subject the rows are drawn, so that the interval says
 what other rows about that subject would change.
@@ -14,6 +14,12 @@ from atwu.evaluation.result import EvalResult, RowValues
 def draws(split: str, rows: RowValues) -> Resampler:
     """The draws of a set."""
     return resampler(split, rows.subjects if len(set(rows.subjects)) > 1 else rows.ids)
+
+
+def value_of(result: EvalResult, split: str, name: str) -> float | None:
+    """A number of a set; None where it was not measured."""
+    found = result.sets.get(split, {}).get(name)
+    return None if found is None else found.value
 
 
 def interval(result: EvalResult, split: str, name: str) -> tuple[float, float] | None:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from atwu.benchmarks.sources import load_rows
-from atwu.modeling.opening import open_model
+from atwu.modeling.opening import Loading, open_model
 from atwu.request.again import HEAD, Again, Earlier, Stayed, known_of, measured_again, stayed_of
-from atwu.request.asked import AUTO, INVENTED, RETAIN_LIMIT, Asked, Since
+from atwu.request.asked import Asked, Since, Wishes
 from atwu.request.ledger import Entry, Ledger, ModelUsed
+from atwu.request.measure import Reading
 from atwu.request.prepare import after_loading, now
 from atwu.request.record import RequestFolder, RowsUsed
 from atwu.request.run import Outcome, carry_out
-from atwu.request.thresholds import read_thresholds
 from atwu.request.verdict import FORGOTTEN, NOTHING
 from atwu.training.config import UnlearnConfig
 from atwu.training.model import ModelSource
@@ -53,17 +53,11 @@ class Further:
 def unlearn_further(
     ledger: str | Path,
     forget: str,
+    wishes: Wishes,
     *,
     model: str | None = None,
-    loading: Mapping[str, Any] | None = None,
+    loading: Loading | None = None,
     output: str | Path | None = None,
-    retain: str = AUTO,
-    options: Mapping[str, Any] | None = None,
-    fit: bool = False,
-    unseen: str = INVENTED,
-    retain_limit: float = RETAIN_LIMIT,
-    thresholds: str | Path | None = None,
-    about: str | None = None,
     overwrite: bool = False,
     say: Say = logged,
 ) -> Further:
@@ -72,17 +66,18 @@ def unlearn_further(
     Args:
         ledger: its folder; one that is new or empty is started.
         forget: source of the rows to remove.
+        wishes: rows to keep that an earlier request removed are refused, and stay out of `auto`.
         model: the starting model; needed for the first request. Later ones start with what the last one left, wherever
             that is now.
-        loading: fields of `ModelSource` besides the model.
+        loading: how it is read.
         output: folder for the model, by default one in the ledger.
-        retain: as `unlearn`; rows that an earlier request removed are refused, and stay out of `auto`.
-        options: as `unlearn`, as are the others.
+        overwrite: replace a finished run that is there.
+        say: receives one line of plain text per stage, in the first process.
 
     Raises:
         ValueError, FileNotFoundError, FileExistsError, OSError: see the message; nothing was changed.
     """
-    config = UnlearnConfig(**(options or {}))
+    config = UnlearnConfig(**wishes.options)
     first, book = config.process_index == 0, Ledger(ledger)
     say = say if first else silent
     with book.alone() if first else contextlib.nullcontext():
@@ -92,18 +87,11 @@ def unlearn_further(
         number, last = len(entries) + 1, entries[-1] if entries else None
         rows = load_rows(forget).rows
         asked = Asked(
-            source=ModelSource(**{**(loading or {}), "model": model or book.model(last.model)}),  # type: ignore[union-attr]
+            **vars(wishes),
+            source=ModelSource(model=model or book.model(last.model), **asdict(loading or Loading())),  # type: ignore[union-attr]
             forget=str(book.file_of(rows)),
             rows=rows,
             output=Path(output) if output is not None else book.output(number),
-            retain=retain,
-            options=dict(options or {}),
-            fit=fit,
-            unseen=unseen,
-            retain_limit=retain_limit,
-            thresholds=read_thresholds(thresholds),
-            thresholds_file=None if thresholds is None else str(thresholds),
-            about=about,
             since=Since(
                 ledger=str(ledger),
                 number=number,
@@ -112,28 +100,30 @@ def unlearn_further(
                 own_output=output is None,
             ),
         )
-        if last is not None and last.word in (FORGOTTEN, NOTHING) and _same(last.key, asked.key(config)):
+        key = json.loads(json.dumps(asked.key(config)))
+        same = last is not None and {**last.key, "model": None} == {**key, "model": None}
+        if last is not None and same and last.word in (FORGOTTEN, NOTHING):
             say(f"request {last.number} of {ledger} is this very request, and it is done")
             return Further(last, None)
         say(f"request {number} of {ledger}" + (f", on {asked.source.model}" if entries else ""))
         outcome = carry_out(asked, overwrite=overwrite, begin=lambda: book.keep_rows(rows), say=say)
-        return Further(from_first(config, lambda: _entered(book, entries, asked, outcome, config, say)), outcome)
+        return Further(from_first(config, lambda: _entered(book, entries, asked, key, outcome, config, say)), outcome)
 
 
-def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two requests are the same but for the model that they start with."""
-    known = json.loads(json.dumps(other))
-    return {**one, "model": None} == {**known, "model": None}
-
-
-def _read_then(key: Mapping[str, Any]) -> dict[str, Any]:
-    """How a request read rows (`how_read`), by what was given."""
+def _read_then(key: Mapping[str, Any]) -> Reading:
+    """How a request read rows, by what was given."""
     given = key["options"]
-    return {"system": given.get("system"), "max_length": given.get("max_length", UnlearnConfig.max_length)}
+    return Reading(given.get("system"), given.get("max_length", UnlearnConfig.max_length))
 
 
 def _entered(
-    book: Ledger, entries: tuple[Entry, ...], asked: Asked, outcome: Outcome, config: UnlearnConfig, say: Say
+    book: Ledger,
+    entries: tuple[Entry, ...],
+    asked: Asked,
+    key: Mapping[str, Any],
+    outcome: Outcome,
+    config: UnlearnConfig,
+    say: Say,
 ) -> Entry:
     """Measure the earlier requests again, and write this one into the ledger."""
     assert asked.since is not None
@@ -151,11 +141,9 @@ def _entered(
         if entries:
             say(f"measuring {len(entries)} earlier request{'s' * (len(entries) > 1)} again")
             network, tokenizer = open_model(str(outcome.run.output), after_loading(asked.source), device=config.device)
-            earlier = [
-                Earlier(entry.number, book.rows(entry), entry.known, **_read_then(entry.key)) for entry in entries
-            ]
-            first = next((entry.key for entry in entries if entry.stayed is not None), asked.key(config))
-            again, answers = measured_again(network, tokenizer, earlier, book.general(), **_read_then(first))
+            earlier = [Earlier(entry.number, book.rows(entry), entry.known, _read_then(entry.key)) for entry in entries]
+            first = next((entry.key for entry in entries if entry.stayed is not None), key)
+            again, answers = measured_again(network, tokenizer, earlier, book.general(), _read_then(first))
             if stayed is not None and answers is not None:
                 stayed = Stayed(stayed.first, answers)
     entry = Entry(
@@ -164,13 +152,13 @@ def _entered(
         finished=now(),
         about=asked.about,
         command=asked.command(),
-        key=asked.key(config),
+        key=key,
         rows=RowsUsed.of(f"rows/{book.file_of(asked.rows).name}", asked.rows, each=True),
         before=before,
         model=model,
         word=outcome.verdict.word,
         why=outcome.verdict.why,
-        thresholds=asked.thresholds.sha256,
+        thresholds=asked.limits.sha256,
         known=known_of(outcome.before, outcome.after),
         again=again,
         stayed=stayed,

@@ -10,9 +10,9 @@ A request that is killed has no file; the same command takes it up where it was.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal
@@ -149,18 +149,15 @@ class Ledger:
         """Keep what the first model answered."""
         write_rows(self.folder / GENERAL_NAME, rows)
 
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self) -> AbstractContextManager[None]:
         """Work on it while no other process does.
 
         Raises:
-            FileExistsError: another one does.
+            FileExistsError: on entering, another one does.
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with held(self.folder / ".lock") as free:
-            if not free:
-                raise FileExistsError(f"{self.folder} is in use by another request; wait for it.")
-            yield
+        said = f"{self.folder} is in use by another request; wait for it."
+        return held(self.folder / ".lock", taken=FileExistsError(said))
 
     def output(self, number: int) -> Path:
         """Where the model of a request goes."""

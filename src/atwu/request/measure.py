@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from atwu.benchmarks.general import general_questions, general_texts
@@ -24,6 +24,16 @@ METRICS = ("memorization", "rouge", "telling")
 """What a verdict is made of."""
 WORDINGS = ("Please answer this question: {}", "I would like to know something. {}")
 """Around a question, where a row brings no paraphrases of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How rows are read: as the model was trained on them."""
+
+    system: str | None
+    """System turn put before questions."""
+    max_length: int
+    """Longest row in tokens."""
 
 
 def measured_sets(
@@ -89,9 +99,8 @@ def measure(
     model: Any,
     tokenizer: Any,
     sets: Mapping[str, Sequence[Example]],
+    reading: Reading,
     *,
-    system: str | None,
-    max_length: int,
     name: str,
     metrics: Sequence[str] = METRICS,
     settings: Mapping[str, Any] | None = None,
@@ -112,7 +121,7 @@ def measure(
         retain=sets.get(RETAIN, ()),
         kept=further,
         metrics=metrics,
-        config=EvaluateConfig(**{**(settings or {}), "system": system, "max_length": max_length}),
+        config=EvaluateConfig(**{**(settings or {}), **asdict(reading)}),
         original=original,
         store=GenerationStore(),
         name=name,

@@ -17,7 +17,7 @@ from atwu.modeling.opening import Loading, open_model
 from atwu.request.asked import AUTO, Asked
 from atwu.request.choose import LENGTH, RATE, Choice, Place, batch_size, choose
 from atwu.request.fit import Fitted, batch_of, first_fitting, fit
-from atwu.request.measure import check_unseen, measure, measured_sets, sets_of
+from atwu.request.measure import Reading, check_unseen, measure, measured_sets, sets_of
 from atwu.request.neighbours import check_apart
 from atwu.request.record import Request, RequestFolder, RowsUsed, ThresholdsSet
 from atwu.request.retain import build_retain
@@ -95,7 +95,7 @@ def prepare(asked: Asked, folder: RequestFolder, config: UnlearnConfig, *, overw
         kept = asked.given or made or ()
     sets = measured_sets(network, tokenizer, asked.rows, kept, asked.strangers, system=config.system)
     say(f"measuring the model on {sum(map(len, sets.values()))} rows")
-    before = measure(network, tokenizer, sets, **how_read(config), name="before")
+    before = measure(network, tokenizer, sets, Reading(config.system, config.max_length), name="before")
     del network
     gc.collect()
     shown = answered(before, sets)
@@ -115,7 +115,7 @@ def prepare(asked: Asked, folder: RequestFolder, config: UnlearnConfig, *, overw
         system=config.system,
         max_length=config.max_length,
         choices=choices,
-        thresholds=ThresholdsSet(asked.thresholds.name, asked.thresholds.sha256, asked.thresholds.text),
+        thresholds=ThresholdsSet(asked.limits.name, asked.limits.sha256, asked.limits.text),
         shown=shown,
         ledger=None if since is None else _from(folder, since.ledger),
     )
@@ -155,11 +155,6 @@ def _taken_up(asked: Asked, folder: RequestFolder, say: Say) -> Prepared:
 def chosen(asked: Asked, choices: Sequence[Choice]) -> dict[str, Any]:
     """Options of the run: what was chosen, and what was given."""
     return {**{choice.name: choice.value for choice in choices}, **asked.options}
-
-
-def how_read(config: UnlearnConfig) -> dict[str, Any]:
-    """Rows are measured as they are trained on: arguments of `measure`."""
-    return {"system": config.system, "max_length": config.max_length}
 
 
 def after_loading(source: ModelSource) -> Loading:

@@ -123,11 +123,8 @@ class RequestFolder:
             FileExistsError: another one does.
         """
         lock = self.output.with_name(f".{self.output.name}.lock")
-        with held(lock) as free:
-            if not free:
-                raise FileExistsError(
-                    f"another request is working on {self.output}; wait for it, or choose another output."
-                )
+        said = f"another request is working on {self.output}; wait for it, or choose another output."
+        with held(lock, taken=FileExistsError(said)):
             try:
                 yield
             finally:

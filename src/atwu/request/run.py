@@ -23,12 +23,11 @@ from atwu.evaluation.generations import Decoding, Prompt, generate_all
 from atwu.evaluation.metrics.telling import telling_said
 from atwu.evaluation.result import EvalResult
 from atwu.modeling.opening import open_model
-from atwu.request.asked import AUTO, INVENTED, RETAIN_LIMIT, Asked
+from atwu.request.asked import AUTO, INVENTED, RETAIN_LIMIT, Asked, flags
 from atwu.request.choose import LENGTH, RATE, look_every
-from atwu.request.measure import measure
-from atwu.request.prepare import Prepared, after_loading, chosen, how_read, prepare
+from atwu.request.measure import Reading, measure
+from atwu.request.prepare import Prepared, after_loading, chosen, prepare
 from atwu.request.record import RequestFolder
-from atwu.request.thresholds import read_thresholds
 from atwu.request.verdict import HELD, REWORDED, RequestVerdict, answered_again, decide, goal, upper
 from atwu.request.watch import Limits, Watch, WatchedRows, read_course
 from atwu.training.config import UnlearnConfig
@@ -124,8 +123,7 @@ def unlearn(
             fit=fit,
             unseen=unseen,
             retain_limit=retain_limit,
-            thresholds=read_thresholds(thresholds),
-            thresholds_file=None if thresholds is None else str(thresholds),
+            thresholds=thresholds,
             about=about,
         ),
         overwrite=overwrite,
@@ -145,57 +143,45 @@ def carry_out(
     if not config.learning_rate:
         raise ValueError("learning_rate must be above 0: a frozen model forgets nothing.")
     first = config.process_index == 0
+    say = say if first else silent
     with folder.alone() if first else contextlib.nullcontext():
-        return _carried_out(asked, folder, config, overwrite=overwrite, begin=begin, say=say if first else silent)
 
+        def prepared_here() -> Prepared:
+            found = prepare(asked, folder, config, overwrite=overwrite, say=say)
+            if begin is not None:
+                begin()
+            return found
 
-def _carried_out(
-    asked: Asked,
-    folder: RequestFolder,
-    config: UnlearnConfig,
-    *,
-    overwrite: bool,
-    begin: Callable[[], object] | None,
-    say: Say,
-) -> Outcome:
-    """The same, once no other process is at it."""
-
-    def prepared_here() -> Prepared:
-        found = prepare(asked, folder, config, overwrite=overwrite, say=say)
-        if begin is not None:
-            begin()
-        return found
-
-    prepared = from_first(config, prepared_here)
-    if prepared.stands == "nothing to forget":
-        assert prepared.verdict is not None
-        return Outcome(prepared.verdict, None, prepared.before, None)
-    assert prepared.request is not None
-    final, kept = UnlearnConfig(**chosen(asked, prepared.request.choices)), _source_of(prepared, asked)
-    if prepared.stands != "begun":
-        record = folder.run()
-        finished = FinishedRun(folder.output, record["train_seconds"], record["steps"], record["resumed_from_step"])
-    else:
-        try:
-            finished = run_unlearn(
-                asked.source,
-                final,
-                forget=asked.forget,
-                retain=kept,
-                output=asked.output,
-                overwrite=overwrite,
-                watch=lambda trainer: [_watch(trainer, asked, prepared, final, folder, say)],
-                say=say,
-            )
-        except ValueError:  # of the settings, which another command will change
-            if config.process_index == 0 and not folder.has_something_to_lose():
-                folder.discard()
-            raise
-    if prepared.stands == "judged":
-        assert prepared.verdict is not None
-        return Outcome(prepared.verdict, finished, prepared.before, prepared.after)
-    verdict, after = from_first(config, lambda: _judge(asked, folder, prepared, final, kept, say))
-    return Outcome(verdict, finished, prepared.before, after)
+        prepared = from_first(config, prepared_here)
+        if prepared.stands == "nothing to forget":
+            assert prepared.verdict is not None
+            return Outcome(prepared.verdict, None, prepared.before, None)
+        assert prepared.request is not None
+        final, kept = UnlearnConfig(**chosen(asked, prepared.request.choices)), _source_of(prepared, asked)
+        if prepared.stands != "begun":
+            record = folder.run()
+            finished = FinishedRun(folder.output, record["train_seconds"], record["steps"], record["resumed_from_step"])
+        else:
+            try:
+                finished = run_unlearn(
+                    asked.source,
+                    final,
+                    forget=asked.forget,
+                    retain=kept,
+                    output=asked.output,
+                    overwrite=overwrite,
+                    watch=lambda trainer: [_watch(trainer, asked, prepared, final, folder, say)],
+                    say=say,
+                )
+            except ValueError:  # of the settings, which another command will change
+                if first and not folder.has_something_to_lose():
+                    folder.discard()
+                raise
+        if prepared.stands == "judged":
+            assert prepared.verdict is not None
+            return Outcome(prepared.verdict, finished, prepared.before, prepared.after)
+        verdict, after = from_first(config, lambda: _judge(asked, folder, prepared, final, kept, say))
+        return Outcome(verdict, finished, prepared.before, after)
 
 
 def _watch(
@@ -230,7 +216,7 @@ def _judge(
     assert prepared.request is not None
     model, tokenizer = open_model(str(folder.output), after_loading(asked.source), device=config.device)
     say("measuring the unlearned model on the same rows")
-    after = measure(model, tokenizer, prepared.sets, **how_read(config), name="after")
+    after = measure(model, tokenizer, prepared.sets, Reading(config.system, config.max_length), name="after")
     verdict = decide(
         prepared.before,
         after,
@@ -271,11 +257,10 @@ def _watched(seen: Mapping[str, Sequence[Example]], tokenizer: Any, config: Unle
 
 def _then(output: Path, asked: Asked, retain: str | None, system: str | None) -> tuple[str, ...]:
     """Commands that look further."""
-    sets = ["--forget", asked.forget]
-    sets += [*(["--retain", retain] if retain else []), *(["--system", system] if system else [])]
+    sets = shlex.join(flags({"forget": asked.forget, "retain": retain, "system": system}))
     return (
         f"atwu chat {output} --beside {asked.source.model}",
-        f"atwu evaluate --model {output} {shlex.join(sets)} --output eval.json",
+        f"atwu evaluate --model {output} {sets} --output eval.json",
         f"atwu evidence {output}",
     )
 

@@ -19,7 +19,7 @@ from atwu.benchmarks.spread import spread
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.result import STRICT, EvalResult
-from atwu.request.bounds import interval
+from atwu.request.bounds import interval, value_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -158,11 +158,12 @@ def read_request_verdict(folder: Path) -> RequestVerdict:
 def surely_known(start: EvalResult) -> bool:
     """Whether a model knows forget rows better than rows that no model saw, beyond what the choice of rows could do."""
     for name in DECISIVE:
-        found = start.sets[FORGET].get(name)
-        if found is not None and found.value is not None:
-            low, _ = interval(start, FORGET, name) or (found.value, found.value)  # of a single row, what it says
-            if (limit := upper(start, name)) is not None and low > limit:
-                return True
+        found, limit = value_of(start, FORGET, name), upper(start, name)
+        if found is None or limit is None:
+            continue
+        low, _ = interval(start, FORGET, name) or (found, found)  # of a single row, what it says
+        if low > limit:
+            return True
     return False
 
 
@@ -177,7 +178,7 @@ def known(result: EvalResult, start: EvalResult, split: str = FORGET) -> list[st
     Returns:
         Also those that there is nothing to compare with: nothing says that they are not better known.
     """
-    values = {name: value for name in DECISIVE if (value := _value(result, name, split)) is not None}
+    values = {name: value for name in DECISIVE if (value := value_of(result, split, name)) is not None}
     return [name for name, value in values.items() if (limit := upper(start, name)) is None or value > limit]
 
 
@@ -186,16 +187,13 @@ def upper(start: EvalResult, name: str) -> float | None:
 
     None where none of them could be measured.
     """
-    found = start.sets[UNSEEN].get(name)
-    if found is None or found.value is None:
-        return None
-    return max(found.value, (interval(start, UNSEEN, name) or (0.0, 0.0))[1], CHANCE[name])
+    found = value_of(start, UNSEEN, name)
+    return None if found is None else max(found, (interval(start, UNSEEN, name) or (0.0, 0.0))[1], CHANCE[name])
 
 
 def goal(start: EvalResult, name: str) -> float:
     """What training aims at: the mean of rows that no model saw, below `upper`, so that the verdict on more rows has room."""
-    found = start.sets[UNSEEN].get(name)
-    return CHANCE[name] if found is None or found.value is None else max(found.value, CHANCE[name])
+    return max(value_of(start, UNSEEN, name) or 0.0, CHANCE[name])
 
 
 def decide(
@@ -237,7 +235,7 @@ def _outcome(before: EvalResult, after: EvalResult, *, damaged: bool) -> tuple[s
     still, reworded = (
         ", ".join(DECISIVE[name] for name in known(after, before, split)) for split in (FORGET, REWORDED)
     )
-    pairs = [(_value(before, name), _value(after, name)) for name in DECISIVE]
+    pairs = [[value_of(each, FORGET, name) for each in (before, after)] for name in DECISIVE]
     changes = [(first, last) for first, last in pairs if first is not None and last is not None]
     unchanged = all(abs(first - last) < CHANGED for first, last in changes)
     if damaged:
@@ -256,11 +254,6 @@ def _outcome(before: EvalResult, after: EvalResult, *, damaged: bool) -> tuple[s
     return FORGOTTEN, "The rows are no better known than rows that no model ever saw", ""
 
 
-def _value(result: EvalResult, name: str, split: str = FORGET) -> float | None:
-    found = result.sets.get(split, {}).get(name)
-    return None if found is None else found.value
-
-
 def lines_of(before: EvalResult, after: EvalResult | None) -> tuple[Line, ...]:
     """Every measure that is shown, of each set that was measured."""
     lines = []
@@ -268,16 +261,15 @@ def lines_of(before: EvalResult, after: EvalResult | None) -> tuple[Line, ...]:
         kept = {"probability": "probability"} if split in (RETAIN, HELD) else {}
         shown = {"probability": "perplexity"} if split == TEXTS else kept or DECISIVE | TOLD.get(split, {})
         for name, title in shown.items():
-            first = before.sets.get(split, {}).get(name)
-            last = None if after is None else after.sets.get(split, {}).get(name)
-            if first is None or first.value is None:
+            first = value_of(before, split, name)
+            last = None if after is None else value_of(after, split, name)
+            if first is None:
                 continue
             if split == TEXTS:
-                perplexity = 1 / last.value if last and last.value else None
-                lines.append(Line(split, title, 1 / first.value, perplexity, None, None))
+                lines.append(Line(split, title, 1 / first, 1 / last if last else None, None, None))
             else:
                 low, high = interval(before if after is None else after, split, name) or (None, None)
-                lines.append(Line(split, title, first.value, last.value if last else None, low, high))
+                lines.append(Line(split, title, first, last, low, high))
     return tuple(lines)
 
 

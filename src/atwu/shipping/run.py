@@ -24,7 +24,7 @@ from atwu.modeling.load import load_model, weight_bytes
 from atwu.modeling.opening import Loading, open_model
 from atwu.modeling.rounding import moved, plain_weights
 from atwu.request.asked import INVENTED, RETAIN_LIMIT
-from atwu.request.measure import check_unseen, measure, measured_sets
+from atwu.request.measure import Reading, check_unseen, measure, measured_sets
 from atwu.request.verdict import UNSEEN, RequestVerdict, answered, answered_again
 from atwu.shipping.formats import Format, Written, same_tokens
 from atwu.shipping.source import Source, read_source
@@ -105,11 +105,10 @@ def export(
 
     model, tokenizer = source.open(place)
     say(f"model {source.path.name}: {model.num_parameters() / 1e6:.3g}M parameters on {place}")
-    system, max_length = source.config.get("system"), int(source.config.get("max_length") or 512)
-    how: dict[str, Any] = {"system": system, "max_length": max_length}
-    sets = measured_sets(model, tokenizer, given[FORGET], given[RETAIN], given[UNSEEN], system=system)
+    reading = Reading(source.config.get("system"), int(source.config.get("max_length") or 512))
+    sets = measured_sets(model, tokenizer, given[FORGET], given[RETAIN], given[UNSEEN], system=reading.system)
     say(f"measuring it on {sum(map(len, sets.values()))} rows")
-    before = measure(model, tokenizer, sets, **how, name="before export")
+    before = measure(model, tokenizer, sets, reading, name="before export")
     if form.name != "adapter":
         if source.base_bits:
             say(f"adding the adapters to the base model's weights, which were rounded to {source.base_bits}")
@@ -125,15 +124,15 @@ def export(
         if form.llama_cpp is not None:
             same_tokens(tokenizer, their_tokenizer, [row for rows in given.values() for row in rows])
             _check_config(config, read.config)
-        files = {
-            file.relative_to(staging).as_posix(): _checksum(file)
+        files: dict[str, dict[str, Any]] = {
+            file.relative_to(staging).as_posix(): {"sha256": sha256_of(file), "bytes": file.stat().st_size}
             for file in sorted(staging.rglob("*"))
             if file.is_file()
         }
         del model, written
         gc.collect()
         say("measuring what was written on the same rows")
-        after = measure(read, their_tokenizer, sets, **how, name="after export")
+        after = measure(read, their_tokenizer, sets, reading, name="after export")
         model_path = folder if form.name != "gguf" else folder / next(iter(files))
         verdict = judge_export(
             before,
@@ -215,15 +214,12 @@ def _unlearning(source: Source, model: Any, say: Say) -> float | None:
 
 def _read_back(written: Written, loading: Loading, place: Any) -> tuple[Any, Any]:
     """Model and tokenizer as anybody reads them, checked against what was written."""
-    plain = Loading(trust_remote_code=loading.trust_remote_code, base=loading.base if _adapters(written) else None)
+    adapters = written.stored is None and written.path.is_dir()
+    plain = Loading(trust_remote_code=loading.trust_remote_code, base=loading.base if adapters else None)
     model, tokenizer = open_model(str(written.path), plain, device=place)
     if written.stored is not None and model_fingerprint(model) != model_fingerprint(written.stored):
         raise AtwuError(f"{written.path.name}: what was read back is not what was written; nothing is left of it.")
     return model, tokenizer
-
-
-def _adapters(written: Written) -> bool:
-    return written.stored is None and written.path.is_dir()
 
 
 def _check_config(one: Any, other: Any) -> None:
@@ -239,10 +235,6 @@ def _check_config(one: Any, other: Any) -> None:
                 f"transformers reads {rope} {pair[1]} out of the file, and the model has {pair[0]}: what would be measured "
                 "is not what llama.cpp runs."
             )
-
-
-def _checksum(file: Path) -> dict[str, Any]:
-    return {"sha256": sha256_of(file), "bytes": file.stat().st_size}
 
 
 def _told(rounding: float, step: float | None) -> str:

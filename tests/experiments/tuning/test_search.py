@@ -18,8 +18,7 @@ from atwu.experiments.scales import find_scale
 from atwu.experiments.targets import Models
 from atwu.experiments.tuning.points import FinishedTrial, Point
 from atwu.experiments.tuning.search import Outcome, PrunedError, Search, SearchResult
-from atwu.experiments.tuning.trial import definition
-from atwu.experiments.tuning.trials import differences, run_trials
+from atwu.experiments.tuning.trials import definition, differences, run_trials
 from atwu.methods.options import Range
 
 SCALE = find_scale("people-tiny")
@@ -104,12 +103,6 @@ def test_a_search_with_a_gap_continues_to_fewer_trials_than_are_there(tmp_path):
     found = run_trials(search_for(trials=4), objective, ThreeIsLast(), **given)
     assert [trial.number for trial in found.trials] == [0, 1, 2, 3]
     assert objective.asked == [0, 1, 2, 4, 5, 6, 3, 3]
-
-
-def test_value_that_is_not_a_number_is_pruned(tmp_path):
-    found = run(search_for(trials=2), lambda slot, point, folder: Outcome(math.nan if slot else 0.5), tmp_path)
-    assert [trial.value for trial in found.trials] == [0.5, None]
-    assert found.trials[1].reason == "the objective is not a number"
 
 
 def test_best_is_the_earliest_of_equal_ones_and_none_where_all_were_pruned():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 from types import SimpleNamespace
@@ -16,9 +17,9 @@ from atwu.experiments import run as module
 from atwu.experiments.queue import Here
 from atwu.experiments.run import Setup
 from atwu.experiments.scales import find_scale
-from atwu.experiments.tuning.search import Outcome, PrunedError, Search
-from atwu.experiments.tuning.trial import RunTrial, StopDestroyed, check_search, stop_if_destroyed
-from atwu.experiments.tuning.trials import run_trials
+from atwu.experiments.tuning.search import Evaluate, Outcome, PrunedError, Search
+from atwu.experiments.tuning.trial import StopDestroyed, reach, stop_if_destroyed
+from atwu.experiments.tuning.trials import check_search, run_trials
 
 SEARCH = Search("grad_diff", find_scale("people-tiny"), trials=2).decided()
 POINT = {"learning_rate": 1e-3, "forget_weight": 1.0, "retain_weight": 1.0}
@@ -63,9 +64,9 @@ def runs(monkeypatch):
     return seen
 
 
-def trial() -> RunTrial:
+def trial() -> Evaluate:
     models = SimpleNamespace(target="model", benchmark=Benchmark("own", "forget", "retain", None, None, (), (), ()))
-    return RunTrial(SEARCH, Setup(models, SEARCH.scale, ("memorization",)))
+    return functools.partial(reach, SEARCH, Setup(models, SEARCH.scale, ("memorization",)), {})
 
 
 def search(folder, *, seed=0, **changes):

@@ -83,7 +83,7 @@ def test_transfers_from_one_first_stage_share_its_storage_and_leave_presets_apar
     for target in ("people-small", "tofu-small"):
         assert run("--method", "grad_diff", "--scale", "people-tiny", "--transfer-to", target).exit_code == 0
     first = tmp_path / "runs" / "tune-people-tiny" / "search.db"
-    assert {search.storage for search in searches.seen} == {str(first)}
+    assert {search.storage for search in searches.seen} == {f"sqlite:///{first}"}
     assert {path.parent.name for path in tmp_path.glob("runs/*/grad_diff.yaml")} == {
         "tune-people-small",
         "tune-tofu-small",
@@ -94,7 +94,9 @@ def test_storage_lies_in_the_output_that_was_given(searches, tmp_path):
     given = ("--method", "grad_diff", "--scale", "people-tiny", "--transfer-to", "people-small", "--output", "mine")
     assert run(*given).exit_code == 0
     assert run(*given, "--storage", "elsewhere.db").exit_code == 0
-    assert [search.storage for search in searches.seen[::2]] == [str(tmp_path / "mine" / "search.db"), "elsewhere.db"]
+    assert [search.storage for search in searches.seen[::2]] == [
+        f"sqlite:///{tmp_path / name}" for name in ("mine/search.db", "elsewhere.db")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -185,7 +187,7 @@ def test_method_that_was_named_and_that_the_rows_do_not_allow_is_an_error(search
 def test_list_of_secret_words_does_as_well_as_labels(rows):
     from atwu.experiments.scales import find_scale
     from atwu.experiments.tuning.search import NotPossibleError
-    from atwu.experiments.tuning.trial import check_rows
+    from atwu.experiments.tuning.trials import check_rows
 
     models = SimpleNamespace(benchmark=Benchmark("own", rows["plain"], "retain.jsonl", None, None, (), (), ()))
     search = Search("gt_ga", find_scale("people-tiny"))

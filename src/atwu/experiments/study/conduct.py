@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from atwu._files import write_json, write_text
 from atwu._reading import blamed
@@ -22,9 +20,6 @@ from atwu.experiments.targets import prepare_models, scale_rows
 from atwu.judge.opening import JudgeOptions, open_judge
 from atwu.report.records import STUDY_NAME, Records, read_records
 from atwu.training.progress import Say
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 logger = logging.getLogger(__name__)
 
@@ -42,24 +37,6 @@ class Conducted:
     stale: int
     """Runs of other settings that lie in the folder."""
     written: tuple[Path, ...]
-
-    def summary(self) -> str:
-        """The headline table of what is finished, and what failed, for a terminal."""
-        table = "no run is finished" if self.records is None else self.records.summary()
-        return "\n".join([table, *(f"failed: {name}: {failure.reason}" for name, failure in self.failed.items())])
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Every number of every model, one per row.
-
-        Raises:
-            ValueError: no run is finished.
-        """
-        if self.records is None:
-            raise ValueError("no run of this study is finished; there are no numbers yet.")
-        return self.records.to_pandas()
-
-    def _repr_html_(self) -> str:
-        return "<p>no run is finished</p>" if self.records is None else self.records._repr_html_()
 
 
 def plan_study(
@@ -161,27 +138,21 @@ def run_study(
         prepare_models(whole.scale, say=say),
         whole.scale,
         whole.metrics,
-        functools.partial(open_judge, judging),
+        judging,
         store=True,
         keep_models=keep_models,
         trace=whole.study.trace,
     )
-    judge_name = {"name": judging.judge, "url": judging.judge_url, "reply": judging.judge_reply_tokens}
-    work = Work(whole, setup, judge_name=judge_name, device=queue.device, overwrite=overwrite, say=say)
+    work = Work(whole, setup, device=queue.device, overwrite=overwrite, say=say)
     with only_here(folder):
         work.prepare(runs)
         # Written now as well, so that a report can be made of what is finished at any time.
-        write_json(folder / STUDY_NAME, described(whole, command) | {"failed": {}, "left_out": whole.left_out})
+        write_json(folder / STUDY_NAME, described(whole, command, whole.runs, {}))
         work.work(runs, queue, progress=True)
         current = [run for run in whole.runs if work.settled(run)]
         failed = failures(current)
-        found = {
-            "budget": replace(whole, runs=tuple(current)).budget,
-            "runs": [run.folder.name for run in current],
-            "failed": {name: each.reason for name, each in failed.items()},
-            "left_out": whole.left_out,
-        }
-        write_json(folder / STUDY_NAME, described(whole, command) | found)
+        reasons = {name: each.error for name, each in failed.items()}
+        write_json(folder / STUDY_NAME, described(whole, command, current, reasons))
         stale = sum(run.folder.exists() for run in whole.runs) - len(current)
         if not any(run.finished for run in current):
             return Conducted(None, failed, stale, ())
@@ -191,17 +162,16 @@ def run_study(
 
 def write_outputs(records: Records, folder: Path, *, command: str, say: Say) -> tuple[Path, ...]:
     """Table, data and page of a study; without matplotlib no page, and a line that says so."""
-    from atwu.report.formats import to_csv, to_json
-    from atwu.report.markdown import to_markdown
+    from atwu.report.formats import WRITERS
     from atwu.report.page.write import write_page
 
-    texts = {"table.md": to_markdown(records), "results.csv": to_csv(records), "results.json": to_json(records)}
-    for name, text in texts.items():
-        write_text(folder / name, text)
-    written = tuple(folder / name for name in texts)
+    written = [folder / name for name in ("table.md", "results.csv", "results.json")]
+    for path in written:
+        write_text(path, WRITERS[path.suffix[1:]](records))
+    page = folder / "report.html"
     try:
-        write_page(records, folder / "report.html", command=command)
+        write_page(records, page, command=command)
     except ImportError as error:
         say(f"no report.html: {error}")
-        return written
-    return (*written, folder / "report.html")
+        return tuple(written)
+    return (*written, page)

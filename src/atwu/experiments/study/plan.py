@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -117,14 +117,22 @@ class Plan:
                 reasons[run.label] = f"starts from the retain-only model, and {self.scale.name} has none"
             elif reason := reason_against(run.config(self.scale), benchmark):
                 reasons[run.label] = reason
-        for run in self.runs:
-            source = self.source(run)
-            if source is not None and source.label in reasons:
-                reasons[run.label] = f"takes the scorer of {source.label}, which is left out"
-        kept = tuple(run for run in self.runs if run.label not in reasons)
-        lines = tuple(f"{label} is left out: it {reason}" for label, reason in reasons.items())
         scale, groups = self._measurable(benchmark)
-        return replace(self, runs=kept, scale=scale, left_out=(*self.left_out, *lines, *groups))
+        kept = self.without(reasons)
+        return replace(kept, scale=scale, left_out=(*kept.left_out, *groups))
+
+    def without(self, reasons: Mapping[str, str]) -> Plan:
+        """Without some lines, each with its reason, and without those that take their scorers."""
+        known = {*reasons, *(run.label for run in self.runs)}
+        tied = {
+            variant.label: f"takes the scorer of {variant.scorer_from}, which is left out"
+            for variant in self.study.variants
+            if variant.scorer_from in reasons and variant.label in known
+        }
+        every = {**reasons, **tied}
+        lines = (f"{label} is left out: it {reason}" for label, reason in every.items())
+        runs = tuple(run for run in self.runs if run.label not in every)
+        return replace(self, runs=runs, left_out=(*self.left_out, *lines))
 
     def _measurable(self, benchmark: Benchmark) -> tuple[Scale, list[str]]:
         """The scale with the groups of metrics that the benchmark has rows for, and why without the others."""
@@ -193,13 +201,8 @@ def plan(
             impossible[variant.label] = f"cannot run: {error}"
             continue
         runs += found
-    for variant in study.variants:
-        if variant.scorer_from in impossible:
-            impossible[variant.label] = f"takes the scorer of {variant.scorer_from}, which is left out"
-    runs = [run for run in runs if run.label not in impossible]
     runs.sort(key=lambda run: study.seeds.index(run.seed))  # every line once before any twice: a table from early on
-    lines = tuple(f"{label} is left out: it {reason}" for label, reason in impossible.items())
-    return Plan(study, scale, folder, tuple(runs), tuple(only), lines)
+    return Plan(study, scale, folder, tuple(runs), tuple(only)).without(impossible)
 
 
 def _runs(study: Study, scale: Scale, folder: Path, variant: Variant, presets: str | Path | None) -> list[Run]:
@@ -285,8 +288,13 @@ def folder_name(label: str, seed: int) -> str:
     return f"{line_name(label)}-s{seed}"
 
 
-def described(plan: Plan, command: str) -> dict[str, Any]:
-    """The study as `study.json` keeps it."""
+def described(plan: Plan, command: str, runs: Sequence[Run], failed: Mapping[str, str]) -> dict[str, Any]:
+    """The study as `study.json` keeps it.
+
+    Args:
+        runs: those that are in its tables.
+        failed: reasons by name.
+    """
     return {
         "schema": "atwu.study/1",
         "name": plan.study.name,
@@ -296,12 +304,14 @@ def described(plan: Plan, command: str) -> dict[str, Any]:
         "scale": asdict(plan.scale),
         "seeds": list(plan.study.seeds),
         "metrics": list(plan.metrics),
-        "budget": plan.budget,
-        "runs": [run.folder.name for run in plan.runs],
+        "budget": replace(plan, runs=tuple(runs)).budget,
+        "runs": [run.folder.name for run in runs],
         "published": plan.study.published.get(plan.scale.name, plan.study.published.get("default")),
         "variants": [
             {"label": run.label, "method": run.method, "options": dict(run.options), "budget": run.budget}
             for run in plan.runs
             if run.seed == plan.study.seeds[0]
         ],
+        "failed": failed,
+        "left_out": plan.left_out,
     }

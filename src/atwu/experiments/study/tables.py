@@ -9,6 +9,7 @@ from rich.text import Text
 from atwu._reading import printable
 from atwu.evaluation.shown import ARROWS, shown_interval, shown_number
 from atwu.experiments.published import PublishedTable
+from atwu.experiments.run import shown_options
 from atwu.experiments.scales import SCALES
 from atwu.experiments.study.compare import METRICS, Ordering, Orderings, value_of
 from atwu.experiments.study.plan import Plan
@@ -42,11 +43,8 @@ def print_plan(console: Console, planned: Plan, processes: int) -> None:
     table = Table("line", "method", "settings", "seeds", "finished", box=None, pad_edge=False)
     for label in dict.fromkeys(run.label for run in planned.runs):
         runs = [run for run in planned.runs if run.label == label]
-        settings = ", ".join(
-            f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}"
-            for name, value in runs[0].options.items()
-            if planned.scale.training.get(name) != value
-        )
+        shared = planned.scale.training
+        settings = shown_options({k: value for k, value in runs[0].options.items() if shared.get(k) != value})
         table.add_row(
             label,
             runs[0].method,

@@ -27,19 +27,11 @@ from atwu.evaluation.linear_probe import ProbeResult, annotated_rows, probe
 from atwu.evaluation.result import EvalResult
 from atwu.experiments.jobs import Jobs
 from atwu.experiments.queue import Done, Queue, Task, work_off
-from atwu.experiments.run import (
-    ORIGINAL,
-    RETAIN_ONLY,
-    Run,
-    Setup,
-    execute,
-    prefers,
-    reference_of,
-)
+from atwu.experiments.run import ORIGINAL, RETAIN_ONLY, Run, Setup, execute, prefers, reference_of
 from atwu.experiments.study.plan import Plan
 from atwu.experiments.targets import identity
-from atwu.modeling.device import pick_device
-from atwu.modeling.load import load_model, load_tokenizer
+from atwu.judge.opening import JudgeOptions
+from atwu.modeling.opening import Loading, open_model
 from atwu.report.records import EVAL_NAME
 from atwu.training.output import unfinished
 from atwu.training.progress import Say
@@ -55,7 +47,6 @@ class Work:
     """The driver of a study.
 
     Args:
-        judge_name: how the judge was chosen, for what decides a result.
         overwrite: do runs again that were made with other settings.
     """
 
@@ -64,7 +55,6 @@ class Work:
         plan: Plan,
         setup: Setup,
         *,
-        judge_name: Mapping[str, Any] | None = None,
         device: str,
         overwrite: bool = False,
         say: Say = logger.info,
@@ -72,7 +62,9 @@ class Work:
         self.plan, self._setup, self._overwrite, self._say = plan, setup, overwrite, say
         self._jobs = Jobs(plan.folder)
         self._probed = plan.folder / REFERENCES / ORIGINAL / PROBE_NAME
-        self._place = {"judge": dict(judge_name or {"name": "offline"}), "device": device}
+        judge = setup.judging or JudgeOptions()
+        named = {"name": judge.judge, "url": judge.judge_url, "reply": judge.judge_reply_tokens}
+        self._place = {"judge": named, "device": device}
         self._decided: dict[str, dict[str, Any]] = {}
         self._known: dict[bool, dict[str, Any]] = {}
 
@@ -198,7 +190,7 @@ class Work:
         # What the settings and rows alone decide will not come out otherwise; a full disk or device might.
         final = isinstance(error, NonFiniteLossError | ValueError)
         run.folder.mkdir(parents=True, exist_ok=True)
-        write_json(run.folder / FAILED_NAME, {"error": f"{type(error).__name__}: {error}", "final": final})
+        write_json(run.folder / FAILED_NAME, dataclasses.asdict(Failure(f"{type(error).__name__}: {error}", final)))
         logger.error("%s failed", run.name, exc_info=error)
 
 
@@ -211,7 +203,7 @@ def killed_behind_its_result(run: Run) -> bool:
 class Failure:
     """Why a run has no result."""
 
-    reason: str
+    error: str
     final: bool
     """It comes from settings and rows, and would fail again."""
 
@@ -219,17 +211,15 @@ class Failure:
 def failures(runs: Iterable[Run]) -> dict[str, Failure]:
     """Runs that failed, by name."""
     files = {run.name: run.folder / FAILED_NAME for run in runs}
-    plain = {name: read_json(file) for name, file in files.items() if file.is_file()}
-    return {name: Failure(found["error"], found["final"]) for name, found in plain.items()}
+    return {name: Failure(**read_json(file)) for name, file in files.items() if file.is_file()}
 
 
 def probe_original(setup: Setup) -> list[dict[str, Any]]:
     """A linear probe on the starting model, as plain JSON."""
     training = setup.scale.training
     given = {name: training[name] for name in ("system", "max_length") if training.get(name) is not None}
-    model = load_model(setup.models.target).to(pick_device())
     rows = annotated_rows(setup.models.benchmark.forget)
-    found = probe(model, load_tokenizer(setup.models.target), rows, progress=False, **given)
+    found = probe(*open_model(setup.models.target, Loading()), rows, progress=False, **given)
     return [dataclasses.asdict(result) for result in found]
 
 

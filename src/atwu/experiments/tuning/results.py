@@ -11,7 +11,7 @@ from typing import Any
 from rich.table import Table
 
 from atwu._files import versions, write_json
-from atwu.experiments.run import prefers, run_config
+from atwu.experiments.run import prefers, shown_options
 from atwu.experiments.scales import Scale, Taught
 from atwu.experiments.study.plan import line_name
 from atwu.experiments.targets import Models
@@ -29,7 +29,7 @@ _NOT_PRESET = (
 """Settings that are not what was tuned: what a run keeps and says, and what its machine can do."""
 
 
-def write_results(results: Sequence[SearchResult], folder: Path, *, name: str, command: str) -> Path | None:
+def write_results(results: Sequence[SearchResult], folder: Path, *, name: str, command: str) -> None:
     """Write NAME.yaml, unless all trials of the last search were pruned, and NAME.trials.json."""
     last = results[-1]
     write_json(
@@ -41,11 +41,8 @@ def write_results(results: Sequence[SearchResult], folder: Path, *, name: str, c
             "versions": versions(),
         },
     )
-    if last.best is None:
-        return None
-    preset = folder / f"{name}.yaml"
-    write_preset(preset, preset_options(last, last.best), _about(results, last.best, command))
-    return preset
+    if last.best is not None:
+        write_preset(folder / f"{name}.yaml", preset_options(last, last.best), _about(results, last.best, command))
 
 
 def check_preset(scale: Scale, options: Mapping[str, Any]) -> None:
@@ -156,12 +153,9 @@ def best_table(found: Mapping[str, Sequence[SearchResult]]) -> Table:
             table.add_row(name, "-", "", "", "all trials were pruned; lower --set learning_rate=...", budget)
             continue
         settings = results[-1].search.run_options(best.point)
-        text = ", ".join(
-            f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}"
-            for key, value in sorted(settings.items(), key=lambda entry: entry[0] != "learning_rate")
-        )
+        first = dict(sorted(settings.items(), key=lambda entry: entry[0] != "learning_rate"))
         values = [_short(value) for value in (best.value, best.forget, best.retain)]
-        table.add_row(name, *values, text, budget)
+        table.add_row(name, *values, shown_options(first), budget)
     return table
 
 
@@ -171,7 +165,7 @@ def use_of_presets(found: Mapping[str, Sequence[SearchResult]], folder: Path, mo
     if name is None or models is None:
         return ""
     rows, search = models.benchmark, found[name][-1].search
-    paired = prefers(run_config(search.scale, search.method, search.options, seed=search.seed))
+    paired = prefers(search.config())
     words = ["atwu", "unlearn", "--config", str(folder / f"{line_name(name)}.yaml"), "--model", models.target]
     words += ["--forget", rows.removed(paired=paired), "--retain", rows.retain_source, "--output", "unlearned"]
     return f"\npreset{'s' if len(found) > 1 else ''} in {folder}; next:\n  {shlex.join(words)}"

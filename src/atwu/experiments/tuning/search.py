@@ -15,12 +15,13 @@ from typing import Any
 from atwu._names import lookup
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.panel import find_metric
-from atwu.experiments.run import PARTS
+from atwu.experiments.run import PARTS, run_config
 from atwu.experiments.scales import Scale
 from atwu.experiments.tuning.points import FinishedTrial, Point
 from atwu.experiments.tuning.space import first_points, search_space
 from atwu.methods.options import Range
 from atwu.report.values import Line
+from atwu.training.config import UnlearnConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +79,9 @@ def objective_name(name: str | None, scale: Scale) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a trial that was not pruned reached."""
+    """What a trial reached; nothing where it was pruned."""
 
-    value: float
+    value: float | None = None
     """The objective."""
     forget: float | None = None
     """Its part on the forget side."""
@@ -164,6 +165,14 @@ class Search:
         """A trial's options of `UnlearnConfig`, beside those of its scale."""
         whole = {name for name, where in (self.space or {}).items() if where.integer}
         return {**self.options, **{name: int(value) if name in whole else value for name, value in point.items()}}
+
+    def config(self, point: Point | None = None) -> UnlearnConfig:
+        """Settings of a trial; without a point, what all of them share.
+
+        Raises:
+            ValueError: they are impossible.
+        """
+        return run_config(self.scale, self.method, self.run_options(point or {}), seed=self.seed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Filling a search's budget: ask for the point of a place, have it run, and keep what came out in the storage.
+"""A whole search: ask for the point of a place in its budget, have it run, and keep what came out in the storage.
 
 The storage holds finished trials only, each with its place in the budget; one process, the driver, talks to it. With n runs
 at once the point of a place follows from the results n and more places before it, and from the points of those between,
@@ -9,24 +9,115 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import importlib.metadata
+import json
 import logging
-import math
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from atwu._cache import short_hash
 from atwu._extras import require
+from atwu._files import versions
 from atwu._progress import bar_of
+from atwu.evaluation.columns import RWKU
+from atwu.evaluation.result import EvalResult
 from atwu.experiments.jobs import Jobs, only_here
 from atwu.experiments.queue import Done, Queue, Task, work_off
-from atwu.experiments.tuning.points import FinishedTrial, Point, optuna_trial, propose
-from atwu.experiments.tuning.search import Evaluate, Outcome, PrunedError, Search, SearchResult
+from atwu.experiments.run import ORIGINAL, Setup, prefers, reason_against, reference_of
+from atwu.experiments.targets import Models, identity
+from atwu.experiments.tuning.points import FinishedTrial, optuna_trial, propose
+from atwu.experiments.tuning.search import OBJECTIVES, Evaluate, NotPossibleError, Search, SearchResult
 from atwu.experiments.tuning.storage import masked, open_storage, storage_url
+from atwu.experiments.tuning.trial import reach, run_trial, stop_if_destroyed
+from atwu.training.model import ModelSource
 from atwu.training.progress import Say
 
 logger = logging.getLogger(__name__)
+
+_SCALE = ("name", "benchmark", "forget", "retain", "training", "evaluation")
+"""Fields of a scale that change the value of a trial."""
+
+
+def run_search(
+    search: Search,
+    models: Models,
+    queue: Queue,
+    *,
+    folder: str | Path,
+    progress: bool = False,
+    say: Say = logger.info,
+) -> SearchResult:
+    """Search, or continue a search that was stopped.
+
+    Raises:
+        NotPossibleError: the rows lack what the method needs.
+        ValueError: settings that cannot run, a storage that cannot be opened, or one that holds another search of that
+            name.
+        ImportError: Optuna is not installed (extra `tune`).
+    """
+    layers = ModelSource(model=models.target).architecture().get_text_config().num_hidden_layers
+    search = search.decided(int(layers))
+    check_search(search, models)
+    what = definition(search, models)
+    objective = OBJECTIVES[str(search.objective)]
+    setup = Setup(models, search.scale, objective.groups, watch=stop_if_destroyed)
+    references: dict[str, EvalResult] = {}
+    if objective.needs_original:
+        # Named by all that its numbers follow from, so that the searches of all methods share it.
+        measured = {name: what[name] for name in ("objective", "scale", "rows", "model", "versions")}
+        file = Path(folder) / "trials" / f"original-{short_hash(measured)[:12]}.json"
+        references[ORIGINAL] = reference_of(queue, setup, ORIGINAL, {}, file)
+    trial, needs = functools.partial(reach, search, setup, references), setup.needs(search.options)
+    return run_trials(search, trial, queue, folder=folder, what=what, needs=needs, progress=progress, say=say)
+
+
+def definition(search: Search, models: Models | None = None) -> dict[str, Any]:
+    """Everything that decides which points are tried and what they reach; the number of trials is not among it."""
+    assert search.space is not None
+    scale = {name: value for name, value in dataclasses.asdict(search.scale).items() if name in _SCALE}
+    plain: dict[str, Any] = {
+        "method": search.method,
+        "options": dict(search.options),
+        "objective": search.objective,
+        "seed": search.seed,
+        "space": {name: dataclasses.asdict(where) for name, where in search.space.items()},
+        "first": [dict(point) for point in search.first or ()],
+        "scale": scale,
+        "versions": versions() | {"optuna": importlib.metadata.version("optuna")},
+    }
+    if models is not None:
+        here = identity(models, paired=prefers(search.config()))
+        # Of the models only the starting one: no objective compares with the retain-only model.
+        plain |= {"rows": here["rows"], "model": here["models"]["target"]}
+    return dict(json.loads(json.dumps(plain)))
+
+
+def check_search(search: Search, models: Models) -> None:
+    """Whether a search can run, before anything is spent.
+
+    Raises:
+        NotPossibleError: the rows lack what the method needs.
+        ValueError: the scale has no rows for the objective, or the options cannot work together.
+    """
+    if RWKU in OBJECTIVES[str(search.objective)].groups and models.benchmark.probes is None:
+        raise ValueError(
+            f"objective {search.objective} is measured on RWKU's probes; scale {search.scale.name} has none."
+        )
+    for point in search.first or ():
+        search.config(point)
+    check_rows(search, models)
+
+
+def check_rows(search: Search, models: Models) -> None:
+    """Whether the forget rows have what the method needs.
+
+    Raises:
+        NotPossibleError: they have not.
+    """
+    if reason := reason_against(search.config(), models.benchmark):
+        raise NotPossibleError(f"at {search.scale.name} it {reason}")
 
 
 def trials_folder(search: Search, folder: Path) -> Path:
@@ -56,82 +147,51 @@ def run_trials(
         Exception: what a trial failed with; the search can be continued.
         ValueError: the storage holds another search of that name, or another command is at work on it.
     """
-    place_folder = trials_folder(search, Path(folder))
+    place_folder, space = trials_folder(search, Path(folder)), search.space or {}
     with _quiet_optuna(), only_here(place_folder):
         study = _open_study(search, Path(folder), what)
         known = _finished(study)
         if there := sum(place in known for place in range(search.trials)):
             say(f"{search.label}: {there} of {search.trials} trials are there already")
-        if there < search.trials:
-            task = Task(run_trial, (evaluate,), needs=needs)
-            with bar_of(total=search.trials, desc=search.label, unit="trial", shown=progress, initial=there) as bar:
-                _fill(search, task, queue, study, known, place_folder, what, bar)
+        if there == search.trials:
+            return _result(search, known)
+        jobs, slots, points = Jobs(place_folder), queue.slots, {place: trial.point for place, trial in known.items()}
+        bar = bar_of(total=search.trials, desc=search.label, unit="trial", shown=progress, initial=there)
+
+        def show() -> None:
+            found = _result(search, known)
+            if found.best is not None:
+                bar.set_postfix_str(f"best {search.objective} {found.best.value:.3f}", refresh=False)
+            bar.update(len(found.trials) - bar.n)
+
+        def begin() -> tuple[str, Task] | None:
+            first = next((place for place in range(search.trials) if place not in known), search.trials)
+            place = next((place for place in range(first, search.trials) if place not in points), search.trials)
+            if place >= min(first + slots, search.trials):
+                return None
+            before = [points[number] for number in range(place)]
+            found = {number: trial for number, trial in known.items() if number <= place - slots}
+            point = points[place] = propose(
+                space, seed=search.seed, points=before, found=found, first=search.first or ()
+            )
+            own = place_folder / f"{place:03d}"
+            if own.exists() and jobs.known(own) is None:
+                raise FileExistsError(f"{own} exists and is not a trial of atwu; choose another output.")
+            jobs.begin(own, {"search": short_hash(what), "point": point})
+            return f"{search.label}, trial {place}", Task(run_trial, (evaluate, place, point), own, needs=needs)
+
+        def finish(key: str, done: Done) -> None:
+            trial = done.get()
+            if trial.number in _finished(study):
+                raise ValueError(f"another command is at work on {search.label} in the same storage; wait for it.")
+            study.add_trial(optuna_trial(space, trial.point, trial))
+            known[trial.number] = trial
+            show()
+
+        with bar:
+            show()
+            work_off(queue, begin, finish)
         return _result(search, known)
-
-
-def _fill(
-    search: Search,
-    task: Task,
-    queue: Queue,
-    study: Any,
-    known: dict[int, FinishedTrial],
-    folder: Path,
-    what: Mapping[str, Any],
-    bar: Any,
-) -> None:
-    """Run the trials that are missing, and add them to the study and to what is known."""
-    jobs, slots, points = Jobs(folder), queue.slots, {place: trial.point for place, trial in known.items()}
-
-    def show() -> None:
-        found = _result(search, known)
-        if found.best is not None:
-            bar.set_postfix_str(f"best {search.objective} {found.best.value:.3f}", refresh=False)
-        bar.update(len(found.trials) - bar.n)
-
-    def begin() -> tuple[str, Task] | None:
-        first = next((place for place in range(search.trials) if place not in known), search.trials)
-        place = next((place for place in range(first, search.trials) if place not in points), search.trials)
-        if place >= min(first + slots, search.trials):
-            return None
-        before = [points[number] for number in range(place)]
-        found = {number: trial for number, trial in known.items() if number <= place - slots}
-        point = points[place] = propose(
-            search.space or {}, seed=search.seed, points=before, found=found, first=search.first or ()
-        )
-        own = folder / f"{place:03d}"
-        if own.exists() and jobs.known(own) is None:
-            raise FileExistsError(f"{own} exists and is not a trial of atwu; choose another output.")
-        jobs.begin(own, {"search": short_hash(what), "point": point})
-        return f"{search.label}, trial {place}", dataclasses.replace(task, args=(*task.args, place, point), folder=own)
-
-    def finish(key: str, done: Done) -> None:
-        trial = done.get()
-        if trial.number in _finished(study):
-            raise ValueError(f"another command is at work on {search.label} in the same storage; wait for it.")
-        study.add_trial(optuna_trial(search.space or {}, trial.point, trial))
-        known[trial.number] = trial
-        show()
-
-    show()
-    work_off(queue, begin, finish)
-
-
-def run_trial(
-    evaluate: Evaluate, place: int, point: Point, *, folder: Path, source: Path | None = None
-) -> FinishedTrial:
-    """Run the trial of a place; what is no good is pruned."""
-    start = time.perf_counter()
-    outcome, reason = Outcome(math.nan), None
-    try:
-        outcome = evaluate(place, point, folder)
-        if math.isnan(outcome.value):
-            reason = "the objective is not a number"
-    except PrunedError as error:
-        reason = str(error)
-    seconds = round(time.perf_counter() - start, 3)
-    if reason is not None:
-        return FinishedTrial(place, point, None, seconds, reason=reason)
-    return FinishedTrial(place, point, outcome.value, seconds, outcome.forget, outcome.retain)
 
 
 def _open_study(search: Search, folder: Path, what: Mapping[str, Any]) -> Any:

@@ -24,12 +24,14 @@ from atwu.experiments.study.spec import Variant, read_study
 from atwu.experiments.targets import Models, prepare_models
 from atwu.experiments.tuning.results import check_preset, write_results
 from atwu.experiments.tuning.search import AllPrunedError, NotPossibleError, Search, SearchResult
-from atwu.experiments.tuning.storage import FILE_NAME, check_storage, storage_url
-from atwu.experiments.tuning.trial import check_rows, run_search
+from atwu.experiments.tuning.storage import check_storage, storage_url
+from atwu.experiments.tuning.trials import check_rows, run_search
 from atwu.methods.options import Range
 from atwu.methods.plugins import load_plugins
 from atwu.methods.table import METHODS
 from atwu.training.progress import Say
+
+logger = logging.getLogger(__name__)
 
 TRANSFER_TRIALS = 5
 FACTOR = 5.0
@@ -67,9 +69,6 @@ def second_stage(
     )
 
 
-logger = logging.getLogger(__name__)
-
-
 SMALLEST: Mapping[str, str] = {"people": "people-tiny", "tofu": "tofu-small", "rwku": "rwku-small"}
 """Benchmark -> the scale that stands for it."""
 
@@ -95,6 +94,7 @@ class Tuning:
     folder: Path
     """For presets and trials."""
     storage: str
+    """Its full address (`storage_url`)."""
     trials: int = 20
     transfer_trials: int = TRANSFER_TRIALS
     objective: str | None = None
@@ -182,7 +182,7 @@ def decide(
         transfer_to=transfer_to,
         there=there,
         folder=output or Path("runs") / f"tune-{there.name}",
-        storage=storage or str((output or Path("runs") / f"tune-{here.name}").absolute() / FILE_NAME),
+        storage=storage_url(storage, output or Path("runs") / f"tune-{here.name}"),
         **numbers,
     )
     for line in lines:
@@ -217,7 +217,7 @@ def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say
         ImportError: Optuna is not installed (extra `tune`).
     """
     require("optuna", extra="tune")  # before a starting model is taught
-    check_storage(storage_url(tuning.storage, tuning.folder))
+    check_storage(tuning.storage)
     check_workers(queue, (line.method for line in tuning.lines), (line.options for line in tuning.lines), ())
     here, there = tuning.here, tuning.there
     ready: dict[str, Models] = {}
