@@ -177,14 +177,9 @@ class Memorization(Metric):
     @classmethod
     def derive(cls, sides: Sides) -> Iterator[tuple[str, Derivation]]:
         """Kept minus left: what remains of the retain set above what remains of the forget set."""
-        from atwu.evaluation.intervals import combine
-        from atwu.evaluation.numbers import Derivation
-
         for name, metric in (("ES_delta", "extraction_strength"), ("ES_delta_floored", "extraction_strength_floored")):
-            used = ((RETAIN, metric), (FORGET, metric))
-            if all(sides.this.has(*pair) for pair in used):
-                estimate = combine(es_delta, *(sides.this.mean(*pair) for pair in used))
-                yield name, Derivation(estimate, used)
+            if found := sides.this.derived(es_delta, ((RETAIN, metric), (FORGET, metric))):
+                yield name, found
 
 
 def strength(row: TokenRow, *, floor: bool = False) -> float | None:

@@ -179,16 +179,12 @@ class Rwku(Metric):
     @classmethod
     def derive(cls, sides: Sides) -> Iterator[tuple[str, Derivation]]:
         """Means over kinds of probes, and neighbours minus targets."""
-        from atwu.evaluation.intervals import combine
-        from atwu.evaluation.numbers import Derivation
-
         for flavour in get_args(Flavour):
             if not all(sides.this.has(RWKU, f"{kind}_{flavour}") for kind in _KINDS):
                 continue
             for name, (formula, kinds, *_) in _SUMS.items():
-                used = tuple((RWKU, f"{kind}_{flavour}") for kind in kinds)
-                estimate = combine(formula, *(sides.this.mean(*pair) for pair in used))
-                yield f"{name}_{flavour}", Derivation(estimate, used)
+                if found := sides.this.derived(formula, [(RWKU, f"{kind}_{flavour}") for kind in kinds]):
+                    yield f"{name}_{flavour}", found
 
 
 def _sentences(text: str) -> str:

@@ -260,9 +260,6 @@ class Truth(Metric):
 
 def _utility(sides: Sides) -> Iterator[tuple[str, Derivation]]:
     """Harmonic mean of probability, ROUGE and truth ratio over the sets that are kept."""
-    from atwu.evaluation.intervals import combine
-    from atwu.evaluation.numbers import Derivation
-
     used: list[tuple[str, str]] = []
     for split in sides.this.rows:
         if split == FORGET:
@@ -271,9 +268,8 @@ def _utility(sides: Sides) -> Iterator[tuple[str, Derivation]]:
         parts = [(split, metric) for metric in (probability, "rouge_l_recall", "truth_ratio")]
         if all(sides.this.has(*part) for part in parts):
             used += parts
-    if used:
-        estimate = combine(lambda *parts: model_utility(parts), *(sides.this.mean(*part) for part in used))
-        yield "model_utility", Derivation(estimate, tuple(used))
+    if found := sides.this.derived(lambda *parts: model_utility(parts), used):
+        yield "model_utility", found
 
 
 def _forget_quality(sides: Sides) -> Iterator[tuple[str, Derivation]]:
