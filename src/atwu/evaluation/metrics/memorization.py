@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from atwu.evaluation.columns import FORGET, OVERALL, RETAIN, ROWS, Column
+from atwu.evaluation.columns import FORGET, RETAIN, ROWS, Column, Derived
 from atwu.evaluation.metric import Metric
 
 if TYPE_CHECKING:
@@ -141,20 +141,18 @@ class Memorization(Metric):
         Column(
             "probability", answer_probability, "probability", "probability of the answer per token (geometric mean)"
         ),
-        Column(
+        Derived(
             "ES_delta",
             es_delta,
             "ES Δ",
             "ES on retain rows minus ES on forget rows",
-            sets=(OVERALL,),
             range=(-1.0, 1.0),
         ),
-        Column(
+        Derived(
             "ES_delta_floored",
             es_delta,
             "ES Δ floored",
             "the same with the floor",
-            sets=(OVERALL,),
             range=(-1.0, 1.0),
         ),
     )

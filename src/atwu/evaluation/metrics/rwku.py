@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from atwu._extras import require
 from atwu.data.schema import Message
-from atwu.evaluation.columns import OVERALL, RWKU, Column
+from atwu.evaluation.columns import RWKU, Column, Derived
 from atwu.evaluation.generations import Decoding, Prompt
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.rouge import rouge_l_recall
@@ -117,12 +117,11 @@ def _columns(flavour: Flavour) -> Iterator[Column]:
             direction=direction,
         )
     for name, (formula, _, direction, title, words) in _SUMS.items():
-        yield Column(
+        yield Derived(
             f"{name}_{flavour}",
             formula,
             f"{title} ({flavour})",
             f"RWKU: {words} (Jin et al. 2024)",
-            sets=(OVERALL,),
             direction=direction,
             range=(-1.0, 1.0) if name == "N_delta" else (0.0, 1.0),
         )

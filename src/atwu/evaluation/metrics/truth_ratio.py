@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from atwu.evaluation.columns import FORGET, OVERALL, RETAIN, ROWS, Column
+from atwu.evaluation.columns import FORGET, RETAIN, ROWS, Column, Derived
 from atwu.evaluation.metric import Metric
 
 if TYPE_CHECKING:
@@ -176,34 +176,30 @@ class Truth(Metric):
             "probability, options",
             "probability of the true answer among it and the false ones",
         ),
-        Column(
+        Derived(
             "model_utility",
             model_utility,
             "model utility",
             "harmonic mean of probability, ROUGE and truth ratio over what is to be kept (Maini et al. 2024)",
-            sets=(OVERALL,),
         ),
-        Column(
+        Derived(
             "forget_quality_p",
             forget_quality,
             "forget quality p",
             "p-value: are the truth ratios those of a model that never saw the forget rows? (Maini et al. 2024)",
-            sets=(OVERALL,),
         ),
-        Column(
+        Derived(
             "forget_quality_log10_p",
             forget_quality,
             "forget quality log₁₀ p",
             "the same as a power of ten",
-            sets=(OVERALL,),
             range=(-300.0, 0.0),
         ),
-        Column(
+        Derived(
             "forget_quality_distance",
             forget_quality,
             "forget quality distance",
             "Kolmogorov-Smirnov distance behind that p-value",
-            sets=(OVERALL,),
             direction="down",
         ),
     )

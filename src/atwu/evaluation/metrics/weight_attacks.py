@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, ClassVar
 
 from atwu.evaluation.arrays import FloatArray
-from atwu.evaluation.columns import FORGET, OVERALL, Column
+from atwu.evaluation.columns import FORGET, Column, Derived
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.judge import percent, unscored, worst
 from atwu.evaluation.metrics.memorization import extraction_strength, strength
@@ -141,12 +141,11 @@ def attack_columns(words: Mapping[str, str]) -> tuple[Column, ...]:
         )
     ]
     back = [
-        Column(
+        Derived(
             f"recovered_{column.name}",
             recovered,
             f"recovered {column.title}",
             "percent of what was forgotten that the attack brings back",
-            sets=(OVERALL,),
             direction="down",
             range=(None, None),
             digits=1,
