@@ -141,20 +141,8 @@ class Memorization(Metric):
         Column(
             "probability", answer_probability, "probability", "probability of the answer per token (geometric mean)"
         ),
-        Derived(
-            "ES_delta",
-            es_delta,
-            "ES Δ",
-            "ES on retain rows minus ES on forget rows",
-            range=(-1.0, 1.0),
-        ),
-        Derived(
-            "ES_delta_floored",
-            es_delta,
-            "ES Δ floored",
-            "the same with the floor",
-            range=(-1.0, 1.0),
-        ),
+        Derived("ES_delta", es_delta, "ES Δ", "ES on retain rows minus ES on forget rows", range=(-1.0, 1.0)),
+        Derived("ES_delta_floored", es_delta, "ES Δ floored", "the same with the floor", range=(-1.0, 1.0)),
     )
 
     def read(self) -> None:
