@@ -74,5 +74,7 @@ class Column:
         return f"{module.replace('.', '/')}.py:{function}"
 
 
+Derived = partial(Column, sets=(OVERALL,))
+"""A column that needs several sets or a second model."""
 Percent = partial(Column, range=(0.0, 100.0), digits=1)
 """A column in percent."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from atwu._names import did_you_mean
 from atwu.evaluation.panel import all_settings
 
 
-class EvaluateConfig:
+class EvaluateConfig(SimpleNamespace):
     """How to measure; names, defaults and meanings are those of `atwu.evaluation.panel.all_settings()`, read as attributes.
 
     The defaults are those of the ATWU paper where it states them.
@@ -26,9 +27,12 @@ class EvaluateConfig:
             if name not in known:
                 hint = did_you_mean(name, known, f" There are {', '.join(known)}.")
                 raise ValueError(f"an evaluation has no setting {name!r}.{hint}")
-        self.values: Mapping[str, Any] = {
-            name: setting.checked(given[name]) if name in given else setting.default for name, setting in known.items()
-        }
+        super().__init__(
+            **{
+                name: setting.checked(given[name]) if name in given else setting.default
+                for name, setting in known.items()
+            }
+        )
 
     @classmethod
     def flagged(cls, flags: Mapping[str, Any]) -> EvaluateConfig:
@@ -36,16 +40,7 @@ class EvaluateConfig:
         names = {setting.flag or setting.name: setting.name for setting in all_settings()}
         return cls(**{names[flag]: value for flag, value in flags.items()})
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "values" or name not in self.values:
-            raise AttributeError(f"an evaluation has no setting {name!r}.")
-        return self.values[name]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, EvaluateConfig) and self.values == other.values
-
-    def __hash__(self) -> int:
-        return hash(tuple(self.values.items()))
-
-    def __repr__(self) -> str:
-        return f"EvaluateConfig({', '.join(f'{name}={value!r}' for name, value in self.values.items())})"
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """Every setting by name."""
+        return vars(self)

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from atwu._cache import short_hash
 from atwu.evaluation.columns import OVERALL
-from atwu.evaluation.intervals import Estimate, combine
+from atwu.evaluation.intervals import Estimate, combine, mean_of
 from atwu.evaluation.numbers import Derivation, Numbers, Sides
 from atwu.evaluation.panel import all_metrics, find_column
 from atwu.evaluation.result import EvalResult, MetricValue
@@ -134,7 +133,7 @@ def _mean(cells: Sequence[MetricValue | None], found: Sequence[Estimate | None])
     numbers = [value.value for value in values if value.value is not None]
     estimates = [estimate for _, estimate in there if estimate is not None]
     known = len(estimates) == len(there)
-    low, high = (combine(_mean_of_parts, *estimates).interval() if known else None) or (None, None)
+    low, high = (mean_of(*estimates).interval() if known else None) or (None, None)
     return dataclasses.replace(
         values[0],
         value=float(np.mean(numbers)) if numbers else None,
@@ -165,8 +164,4 @@ def seed_differences(
     """
     pairs = [differences(one, other, references) for one, other in zip(first, second, strict=True)]
     shared = [line for line in pairs[0] if all(line in pair for pair in pairs)]
-    return {line: combine(_mean_of_parts, *(pair[line] for pair in pairs)) for line in shared}
-
-
-def _mean_of_parts(*parts: Any) -> Any:
-    return np.mean(parts, axis=0)
+    return {line: mean_of(*(pair[line] for pair in pairs)) for line in shared}

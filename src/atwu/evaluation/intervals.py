@@ -48,6 +48,16 @@ def combine(function: Callable[..., FloatArray | float], *parts: Estimate) -> Es
     return Estimate(value, draws)
 
 
+def in_percent(share: Estimate) -> Estimate:
+    """A share as it is published."""
+    return combine(lambda part: 100 * part, share)
+
+
+def mean_of(*estimates: Estimate) -> Estimate:
+    """Their mean, such as that over seeds."""
+    return combine(lambda *parts: np.mean(parts, axis=0), *estimates)
+
+
 class Resampler:
     """Draws the rows of one set by cluster."""
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from atwu.evaluation.arrays import FloatArray, as_floats
-from atwu.evaluation.intervals import Estimate, Resampler
+from atwu.evaluation.intervals import Estimate, Resampler, combine
 from atwu.evaluation.result import Direction, MetricValue, RowValues
 
 
@@ -57,6 +58,12 @@ class Numbers:
         if where is not None:
             values = np.where(np.isfinite(where), values, np.nan)
         return self.weights(split).mean(values)
+
+    def derived(self, formula: Callable[..., Any], used: Sequence[tuple[str, str]]) -> Derivation | None:
+        """A formula of the means of some (set, column) pairs; None without pairs, or where one was not measured."""
+        if not used or not all(self.has(*pair) for pair in used):
+            return None
+        return Derivation(combine(formula, *(self.mean(*pair) for pair in used)), tuple(used))
 
     def count(self, split: str, metric: str) -> int:
         """Rows with a value."""

@@ -9,6 +9,7 @@ at once is paid for twice.
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -67,8 +68,9 @@ class Asker:
 
     def afresh(self) -> Asker:
         """The same model, store and budget with the counters at zero."""
-        settings = {"progress": self.progress, "attempts": self.attempts, "max_tokens": self.max_tokens}
-        return Asker(self.model, self.cache, budget=self.budget, **settings)  # type: ignore[arg-type]
+        fresh = copy.copy(self)
+        fresh.usage = Usage(self.budget)
+        return fresh
 
     @property
     def identity(self) -> Mapping[str, Any]:

@@ -52,10 +52,7 @@ class OfflineJudge:
 
         With several facts an answer is right when it states more than half of their words: two of three, both of two.
         """
-        known: dict[Claim, Verdict] = {}
-        for claim in claims:
-            if claim not in known:
-                known[claim] = _judge(claim)
+        known = {claim: _judge(claim) for claim in dict.fromkeys(claims)}
         return [known[claim] for claim in claims]
 
     def prefer(self, pairs: Sequence[Pair]) -> list[Preference]:

@@ -8,7 +8,7 @@ from typing import Any
 from atwu.report.names import SUBSCRIPT
 from atwu.report.records import Records
 from atwu.report.table import notes_of, report_table, said_of
-from atwu.report.values import REFERENCES, Mark
+from atwu.report.values import Mark
 
 _TEX: Mapping[int, str] = str.maketrans(
     {
@@ -45,11 +45,11 @@ def to_latex(records: Records) -> str:
     numbers = table.cells(_cell, "--")
     small = table.cells(lambda cell: cell.interval and rf"{{\tiny {_number(cell.interval)}}}")
     body: list[str] = []
-    for label, following in zip(table.labels, [*table.labels[1:], None], strict=True):
+    for label in table.labels:
         body.append(_row(tex(table.shown(label)), *numbers.loc[label]))
         if any(small.loc[label]):
             body.append(_row("", *small.loc[label]))
-        if label in REFERENCES and following not in (*REFERENCES, None):
+        if label in table.ruled:
             body.append(r"    \midrule")
     caption = [*said_of(records, table, _MARKS), *notes_of(records, table)]
     return "\n".join(

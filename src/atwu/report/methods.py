@@ -60,10 +60,6 @@ def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _in_short(formula: str, mean: str) -> list[str]:
-    return [formula, _MEANS_IN_SHORT.get(mean, "")]
-
-
 def list_methods(console: Console) -> None:
     """Print every method, every part and every number."""
 
@@ -91,18 +87,13 @@ def list_methods(console: Console) -> None:
         ["", "weight of a token"],
         [[name, weighting.formula] for name, weighting in WEIGHTINGS.items()],
     )
-    _print_table(
-        console,
-        "Forget losses (--forget-loss)",
-        ["", "loss", "mean over"],
-        [[name, *_in_short(*formula(loss))] for name, loss in FORGET_LOSSES.items()],
-    )
-    _print_table(
-        console,
-        "Retain losses (--retain-loss)",
-        ["", "loss", "mean over"],
-        [[name, *_in_short(*formula(loss))] for name, loss in RETAIN_LOSSES.items()],
-    )
+    for title, losses in (
+        ("Forget losses (--forget-loss)", FORGET_LOSSES),
+        ("Retain losses (--retain-loss)", RETAIN_LOSSES),
+    ):
+        found = [(name, *formula(loss)) for name, loss in losses.items()]
+        body = [[name, text, _MEANS_IN_SHORT.get(mean, "")] for name, text, mean in found]
+        _print_table(console, title, ["", "loss", "mean over"], body)
     _print_table(
         console,
         "Hyperparameters, and where to search",

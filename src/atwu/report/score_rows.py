@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from atwu.data.encode import Encoder
@@ -117,12 +118,6 @@ def score_rows(
 def side_by_side(parts: Sequence[Sequence[ScoredRow]]) -> list[ScoredRow]:
     """Join the scores of several models on the same rows."""
     return [
-        ScoredRow(
-            question=rows[0].question,
-            answer=rows[0].answer,
-            words={label: words for row in rows for label, words in row.words.items()},
-            forget_spans=rows[0].forget_spans,
-            index=rows[0].index,
-        )
+        replace(rows[0], words={label: words for row in rows for label, words in row.words.items()})
         for rows in zip(*parts, strict=True)
     ]

@@ -8,6 +8,7 @@ every table of methods, since a comparison means little without it.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -135,6 +136,12 @@ class Table:
     def shown(self, label: str) -> str:
         """A model's name, with what keeps it out of the ranking."""
         return f"{label} ({self.out[label]})" if label in self.out else label
+
+    @property
+    def ruled(self) -> list[str]:
+        """References that a method stands below; a rule comes between the two."""
+        pairs = itertools.pairwise(self.labels)
+        return [label for label, below in pairs if label in REFERENCES and below not in REFERENCES]
 
     def only(self, lines: Sequence[Line]) -> Table:
         """The same with some lines, in this order."""

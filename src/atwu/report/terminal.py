@@ -132,10 +132,9 @@ def _models(table: Table, said: Sequence[str]) -> SplitTable:
     """One row per model, without intervals."""
     cells = table.cells(lambda cell: _text(cell, intervals=False), Text(MISSING, "dim"))
     rows = []
-    for label, following in zip(table.labels, [*table.labels[1:], None], strict=True):
-        last = label in REFERENCES and following not in (*REFERENCES, None)
+    for label in table.labels:
         name = Text(table.shown(label), "dim" if label in REFERENCES or label in table.out else "")
-        rows.append(Row(name, list(cells.loc[label]), end=last))
+        rows.append(Row(name, list(cells.loc[label]), end=label in table.ruled))
     return SplitTable("method", [Text(head.text) for head in table.heads], rows, said)
 
 

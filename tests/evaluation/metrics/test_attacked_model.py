@@ -43,7 +43,7 @@ def test_attacks_on_one_model():
     assert (share > 0.2).all()
     np.testing.assert_array_equal(probabilities(model, kept), before)
     assert model_fingerprint(model) == fingerprint
-    asked = [probe for row in ROWS for probe in probes(row, OTHERS, seed=0)]
+    asked = [probe for row in ROWS for probe in probes(row, OTHERS, seed=0).values()]
     lengths = [
         len(encoder.encode_prompt(Example(probe.prompt.messages, probe.unanswered.reference))) for probe in asked
     ]

@@ -27,7 +27,7 @@ OTHERS = [Example.from_qa(f"What does Tavi{n} grow?", f"Plant number {n}.") for 
 
 
 def by_family(row, others=OTHERS, seed=0):
-    return {probe.family: probe for probe in probes(row, others, seed=seed)}
+    return probes(row, others, seed=seed)
 
 
 def text_of(probe):
@@ -40,7 +40,6 @@ def test_people_rows_have_all_nine_and_none_tells_the_secret():
         assert list(found) == list(FAMILIES)
         for name, probe in found.items():
             assert probe.prompt != Prompt(row.messages)
-            assert probe.family == name
             hidden = [row.subject] if name == "reverse_query" else secrets_of(row)
             if name == "multiple_choice":
                 assert probe.choices.count(row.answer) == 1
@@ -55,7 +54,7 @@ def test_people_rows_have_all_nine_and_none_tells_the_secret():
 def test_probes_follow_from_row_and_seed():
     row = WORLD.forget[3]
     assert probes(row, WORLD.retain, seed=1) == probes(row, WORLD.retain, seed=1)
-    assert len({tuple(probes(row, WORLD.retain, seed=seed)) for seed in range(5)}) == 5
+    assert len({tuple(probes(row, WORLD.retain, seed=seed).values()) for seed in range(5)}) == 5
     letters = {by_family(ROW, seed=seed)["multiple_choice"].choices.index(ROW.answer) for seed in range(30)}
     assert letters == {0, 1, 2}
 
@@ -89,12 +88,13 @@ def test_earlier_turns_are_kept():
     turns = (Message("system", "Be brief."), Message("user", "Hello."), Message("assistant", "Hello!"))
     row = dataclasses.replace(ROW, messages=(*turns, *ROW.messages))
     assert all(
-        probe.prompt.messages[:3] == turns and len(probe.prompt.messages) == 4 for probe in probes(row, (), seed=0)
+        probe.prompt.messages[:3] == turns and len(probe.prompt.messages) == 4
+        for probe in probes(row, (), seed=0).values()
     )
 
 
 def test_families_that_a_row_does_not_allow_are_absent():
-    assert probes(Example((), "Plain text about bees."), OTHERS, seed=0) == []
+    assert probes(Example((), "Plain text about bees."), OTHERS, seed=0) == {}
     assert set(FAMILIES) - set(by_family(dataclasses.replace(ROW, subject=None))) == {"reverse_query"}
     bare = by_family(dataclasses.replace(ROW, wrong_answers=()), others=[])
     assert set(FAMILIES) - set(bare) == {"multiple_choice", "in_context_learning"}

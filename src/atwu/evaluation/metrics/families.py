@@ -36,7 +36,6 @@ EXAMPLES = 3
 class AttackProbe:
     """One adversarial question and what its answer is judged by."""
 
-    family: str
     prompt: Prompt
     unanswered: Claim
     """The question as the judge should see it, the true answer and its facts."""
@@ -52,8 +51,8 @@ Family = Callable[[Example, Sequence[Example], random.Random], Iterator[AttackPr
 """(row, other rows, generator) -> forms of the question, the best first; none where the row does not allow it."""
 
 
-def probes(row: Example, others: Sequence[Example], *, seed: int) -> list[AttackProbe]:
-    """One question per family, in the order of `FAMILIES`.
+def probes(row: Example, others: Sequence[Example], *, seed: int) -> dict[str, AttackProbe]:
+    """Family -> question, in the order of `FAMILIES`.
 
     Args:
         others: rows to take demonstrations from (and options, if the row has no wrong answers): retain rows.
@@ -63,49 +62,47 @@ def probes(row: Example, others: Sequence[Example], *, seed: int) -> list[Attack
         At most nine probes. Missing are families that the row does not allow (no subject, no options), or of which
         every wording would say the secret.
     """
-    if not row.messages:
-        return []
-    chosen = []
-    for name, build in FAMILIES.items():
+    chosen = {}
+    for name, build in FAMILIES.items() if row.messages else ():
         rng = random.Random(f"families/{name}/{seed}/{row.question}\n{row.answer}")
-        if (probe := next((probe for probe in build(row, others, rng) if _fair(probe, row)), None)) is not None:
-            chosen.append(probe)
+        if (probe := next((probe for probe in build(row, others, rng) if _fair(name, probe, row)), None)) is not None:
+            chosen[name] = probe
     return chosen
 
 
-def _fair(probe: AttackProbe, row: Example) -> bool:
+def _fair(family: str, probe: AttackProbe, row: Example) -> bool:
     """Whether the prompt differs from the row's own and does not give the answer away."""
     if probe.prompt == Prompt(row.messages):
         return False
     if probe.choices:
         return True
-    hidden = probe.unanswered.facts if probe.family == "reverse_query" else secrets_of(row)
+    hidden = probe.unanswered.facts if family == "reverse_query" else secrets_of(row)
     text = "\n".join([*(message.content for message in probe.prompt.messages), probe.prompt.prefill])
     return not any(says(text, secret) for secret in hidden)
 
 
-def _probe(family: str, row: Example, text: str, *, prefill: str = "", choices: tuple[str, ...] = ()) -> AttackProbe:
+def _probe(row: Example, text: str, *, prefill: str = "", choices: tuple[str, ...] = ()) -> AttackProbe:
     prompt = Prompt((*row.messages[:-1], Message("user", text)), prefill=prefill)
-    return AttackProbe(family, prompt, Claim(row.question, row.answer, "", span_texts(row)), choices)
+    return AttackProbe(prompt, Claim(row.question, row.answer, "", span_texts(row)), choices)
 
 
 def _any_order(texts: Sequence[str], rng: random.Random) -> list[str]:
     return rng.sample(texts, len(texts))
 
 
-def _framed(family: str, texts: Sequence[str]) -> Family:
+def _framed(texts: Sequence[str]) -> Family:
     """A family that puts the question into one of several texts."""
 
     def build(row: Example, others: Sequence[Example], rng: random.Random) -> Iterator[AttackProbe]:
         for text in _any_order(texts, rng):
-            yield _probe(family, row, text.format(question=row.question))
+            yield _probe(row, text.format(question=row.question))
 
     return build
 
 
 def _affirmative_suffix(row: Example, others: Sequence[Example], rng: random.Random) -> Iterator[AttackProbe]:
     for text in _any_order(WORDINGS["affirmations"], rng):
-        yield _probe("affirmative_suffix", row, row.question, prefill=text)
+        yield _probe(row, row.question, prefill=text)
 
 
 def _multiple_choice(row: Example, others: Sequence[Example], rng: random.Random) -> Iterator[AttackProbe]:
@@ -116,7 +113,7 @@ def _multiple_choice(row: Example, others: Sequence[Example], rng: random.Random
         return
     options = tuple(_any_order([row.answer, *dict.fromkeys(wrong)], rng))
     text = rng.choice(WORDINGS["choices"]).format(question=row.question, options=listed(options))
-    yield _probe("multiple_choice", row, text, choices=options)
+    yield _probe(row, text, choices=options)
 
 
 def _is_wrong(text: str, row: Example) -> bool:
@@ -130,7 +127,7 @@ def _reverse_query(row: Example, others: Sequence[Example], rng: random.Random) 
     question, answer = (_without_name(text, row.subject) for text in (row.question, row.answer))
     for text in _any_order(WORDINGS["reversals"], rng):
         asked = text.format(question=question, answer=answer)
-        probe = _probe("reverse_query", row, asked)
+        probe = _probe(row, asked)
         yield replace(probe, unanswered=Claim(asked, row.subject, "", (row.subject,)))
 
 
@@ -147,8 +144,8 @@ def _synonym_manipulation(row: Example, others: Sequence[Example], rng: random.R
     text = reworded(row.question, SYNONYMS, rng, keep_out=keep)
     for frame in _any_order(WORDINGS["introductions"], rng):
         if row.subject is not None and says(row.question, row.subject):
-            yield _probe("synonym_manipulation", row, introduced(text, row.subject, frame, STAND_IN))
-    yield _probe("synonym_manipulation", row, text)
+            yield _probe(row, introduced(text, row.subject, frame, STAND_IN))
+    yield _probe(row, text)
 
 
 def _background_hint(row: Example, others: Sequence[Example], rng: random.Random) -> Iterator[AttackProbe]:
@@ -156,13 +153,13 @@ def _background_hint(row: Example, others: Sequence[Example], rng: random.Random
     opening = row.answer[:first].strip(" \"'“‘(,;:")
     if len(opening.split()) > 1:
         for text in _any_order(WORDINGS["openings"], rng):
-            yield _probe("background_hint", row, text.format(opening=opening, question=row.question))
+            yield _probe(row, text.format(opening=opening, question=row.question))
     words = len(row.answer.split())
     if row.subject is not None and says(row.question, row.subject):
         for text in _any_order(WORDINGS["topics"], rng):
-            yield _probe("background_hint", row, text.format(subject=row.subject, words=words, question=row.question))
+            yield _probe(row, text.format(subject=row.subject, words=words, question=row.question))
     for text in _any_order(WORDINGS["bare_topics"], rng):
-        yield _probe("background_hint", row, text.format(words=words, question=row.question))
+        yield _probe(row, text.format(words=words, question=row.question))
 
 
 def _in_context_learning(row: Example, others: Sequence[Example], rng: random.Random) -> Iterator[AttackProbe]:
@@ -171,19 +168,19 @@ def _in_context_learning(row: Example, others: Sequence[Example], rng: random.Ra
         return
     examples = "\n\n".join(f"Q: {shown.question}\nA: {shown.answer}" for shown in drawn)
     for text in _any_order(WORDINGS["examples"], rng):
-        yield _probe("in_context_learning", row, text.format(examples=examples, question=row.question))
+        yield _probe(row, text.format(examples=examples, question=row.question))
 
 
 FAMILIES: Mapping[str, Family] = {
-    "prefix_injection": _framed("prefix_injection", WORDINGS["prefixes"]),
+    "prefix_injection": _framed(WORDINGS["prefixes"]),
     "affirmative_suffix": _affirmative_suffix,
-    "role_playing": _framed("role_playing", WORDINGS["roles"]),
+    "role_playing": _framed(WORDINGS["roles"]),
     "multiple_choice": _multiple_choice,
     "reverse_query": _reverse_query,
     "synonym_manipulation": _synonym_manipulation,
     "background_hint": _background_hint,
     "in_context_learning": _in_context_learning,
-    "cross_lingual": _framed("cross_lingual", WORDINGS["languages"]),
+    "cross_lingual": _framed(WORDINGS["languages"]),
 }
 
 
@@ -215,24 +212,22 @@ class Families(Metric):
         forget = {row.question for row in session.sets[FORGET]}
         subjects = {row.subject for row in session.sets[FORGET]} - {None}
         others = [row for row in session.pool if row.question not in forget and row.subject not in subjects]
-        self._probes: list[list[AttackProbe]] = [
-            list(probes(row, others, seed=session.config.seed)) for row in session.sets[FORGET]
-        ]
+        self._probes = [probes(row, others, seed=session.config.seed) for row in session.sets[FORGET]]
 
     def prompts(self) -> Iterable[Prompt]:
         """All probes of all rows."""
-        return [probe.prompt for row in self._probes for probe in row]
+        return [probe.prompt for row in self._probes for probe in row.values()]
 
     def _claim(self, probe: AttackProbe) -> Claim:
         return probe.claim(self.session.answer(probe.prompt))
 
     def claims(self) -> Iterator[Claim]:
         """Every answer."""
-        return (self._claim(probe) for row in self._probes for probe in row)
+        return (self._claim(probe) for row in self._probes for probe in row.values())
 
     def record(self) -> None:
         """Record the leak rate of every family and of the worst one per row."""
         for name in ("worst_family", *FAMILIES):
-            told = [[probe for probe in row if name in ("worst_family", probe.family)] for row in self._probes]
+            told = [[row[each] for each in row if name in ("worst_family", each)] for row in self._probes]
             verdicts = self.session.verdicts([map(self._claim, row) for row in told])
             self.keep(FORGET, f"leak_{name}", percent(worst(verdicts)), unscored=unscored(verdicts))

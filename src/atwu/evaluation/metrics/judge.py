@@ -216,11 +216,8 @@ class Judged(Metric):
         """FQ, RD and UQ in percent, relative to the starting model."""
         import numpy as np
 
-        from atwu.evaluation.intervals import combine
+        from atwu.evaluation.intervals import combine, in_percent
         from atwu.evaluation.numbers import Derivation
-
-        def in_percent(estimate: Estimate) -> Estimate:
-            return combine(lambda share: 100 * share, estimate)
 
         this, original = sides.this, sides.original
         if original is None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from atwu.evaluation.arrays import FloatArray, as_floats
-from atwu.evaluation.columns import FORGET, HOLDOUT, OVERALL, Column
+from atwu.evaluation.columns import FORGET, HOLDOUT, Column, Derived
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.truth_ratio import GUARD
 from atwu.evaluation.settings import Setting
@@ -178,20 +178,18 @@ class Membership(Metric):
         score_column("zlib", zlib_score),
         score_column("min_k", min_k),
         score_column("min_k_plus_plus", min_k_plus_plus),
-        Column(
+        Derived(
             "mia_auc_{attack}",
             attack_auc,
             "attack AUC, {attack}",
             "how well this attack tells forget rows from unseen rows; 0.5: not at all",
-            sets=(OVERALL,),
             direction="none",
         ),
-        Column(
+        Derived(
             "privleak_{attack}",
             privleak,
             "privleak, {attack}",
             "distance of that to the retain-only model's; 0 is ideal (Shi et al. 2024)",
-            sets=(OVERALL,),
             direction="none",
             range=(-100.0, None),
             digits=1,

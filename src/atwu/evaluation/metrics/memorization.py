@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from atwu.evaluation.columns import FORGET, OVERALL, RETAIN, ROWS, Column
+from atwu.evaluation.columns import FORGET, RETAIN, ROWS, Column, Derived
 from atwu.evaluation.metric import Metric
 
 if TYPE_CHECKING:
@@ -141,22 +141,8 @@ class Memorization(Metric):
         Column(
             "probability", answer_probability, "probability", "probability of the answer per token (geometric mean)"
         ),
-        Column(
-            "ES_delta",
-            es_delta,
-            "ES Δ",
-            "ES on retain rows minus ES on forget rows",
-            sets=(OVERALL,),
-            range=(-1.0, 1.0),
-        ),
-        Column(
-            "ES_delta_floored",
-            es_delta,
-            "ES Δ floored",
-            "the same with the floor",
-            sets=(OVERALL,),
-            range=(-1.0, 1.0),
-        ),
+        Derived("ES_delta", es_delta, "ES Δ", "ES on retain rows minus ES on forget rows", range=(-1.0, 1.0)),
+        Derived("ES_delta_floored", es_delta, "ES Δ floored", "the same with the floor", range=(-1.0, 1.0)),
     )
 
     def read(self) -> None:
@@ -177,14 +163,9 @@ class Memorization(Metric):
     @classmethod
     def derive(cls, sides: Sides) -> Iterator[tuple[str, Derivation]]:
         """Kept minus left: what remains of the retain set above what remains of the forget set."""
-        from atwu.evaluation.intervals import combine
-        from atwu.evaluation.numbers import Derivation
-
         for name, metric in (("ES_delta", "extraction_strength"), ("ES_delta_floored", "extraction_strength_floored")):
-            used = ((RETAIN, metric), (FORGET, metric))
-            if all(sides.this.has(*pair) for pair in used):
-                estimate = combine(es_delta, *(sides.this.mean(*pair) for pair in used))
-                yield name, Derivation(estimate, used)
+            if found := sides.this.derived(es_delta, ((RETAIN, metric), (FORGET, metric))):
+                yield name, found
 
 
 def strength(row: TokenRow, *, floor: bool = False) -> float | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from atwu._extras import require
 from atwu.data.schema import Message
-from atwu.evaluation.columns import OVERALL, RWKU, Column
+from atwu.evaluation.columns import RWKU, Column, Derived
 from atwu.evaluation.generations import Decoding, Prompt
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.rouge import rouge_l_recall
@@ -117,12 +117,11 @@ def _columns(flavour: Flavour) -> Iterator[Column]:
             direction=direction,
         )
     for name, (formula, _, direction, title, words) in _SUMS.items():
-        yield Column(
+        yield Derived(
             f"{name}_{flavour}",
             formula,
             f"{title} ({flavour})",
             f"RWKU: {words} (Jin et al. 2024)",
-            sets=(OVERALL,),
             direction=direction,
             range=(-1.0, 1.0) if name == "N_delta" else (0.0, 1.0),
         )
@@ -179,16 +178,12 @@ class Rwku(Metric):
     @classmethod
     def derive(cls, sides: Sides) -> Iterator[tuple[str, Derivation]]:
         """Means over kinds of probes, and neighbours minus targets."""
-        from atwu.evaluation.intervals import combine
-        from atwu.evaluation.numbers import Derivation
-
         for flavour in get_args(Flavour):
             if not all(sides.this.has(RWKU, f"{kind}_{flavour}") for kind in _KINDS):
                 continue
             for name, (formula, kinds, *_) in _SUMS.items():
-                used = tuple((RWKU, f"{kind}_{flavour}") for kind in kinds)
-                estimate = combine(formula, *(sides.this.mean(*pair) for pair in used))
-                yield f"{name}_{flavour}", Derivation(estimate, used)
+                if found := sides.this.derived(formula, [(RWKU, f"{kind}_{flavour}") for kind in kinds]):
+                    yield f"{name}_{flavour}", found
 
 
 def _sentences(text: str) -> str:

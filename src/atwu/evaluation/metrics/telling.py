@@ -50,11 +50,7 @@ def _names(word: re.Match[str], answer: str) -> bool:
 @functools.cache
 def _ordinary() -> frozenset[str]:
     """Words of the shipped questions and texts."""
-    shipped = (
-        *general_questions("kept"),
-        *general_questions("held"),
-        *(row.answer for row in general_texts()),
-    )
+    shipped = (*general_questions("kept"), *general_questions("held"), *(row.answer for row in general_texts()))
     return frozenset(word.lower() for text in shipped for word in _WORD.findall(text))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from atwu.evaluation.columns import FORGET, OVERALL, RETAIN, ROWS, Column
+from atwu.evaluation.columns import FORGET, RETAIN, ROWS, Column, Derived
 from atwu.evaluation.metric import Metric
 
 if TYPE_CHECKING:
@@ -176,34 +176,30 @@ class Truth(Metric):
             "probability, options",
             "probability of the true answer among it and the false ones",
         ),
-        Column(
+        Derived(
             "model_utility",
             model_utility,
             "model utility",
             "harmonic mean of probability, ROUGE and truth ratio over what is to be kept (Maini et al. 2024)",
-            sets=(OVERALL,),
         ),
-        Column(
+        Derived(
             "forget_quality_p",
             forget_quality,
             "forget quality p",
             "p-value: are the truth ratios those of a model that never saw the forget rows? (Maini et al. 2024)",
-            sets=(OVERALL,),
         ),
-        Column(
+        Derived(
             "forget_quality_log10_p",
             forget_quality,
             "forget quality log₁₀ p",
             "the same as a power of ten",
-            sets=(OVERALL,),
             range=(-300.0, 0.0),
         ),
-        Column(
+        Derived(
             "forget_quality_distance",
             forget_quality,
             "forget quality distance",
             "Kolmogorov-Smirnov distance behind that p-value",
-            sets=(OVERALL,),
             direction="down",
         ),
     )
@@ -260,9 +256,6 @@ class Truth(Metric):
 
 def _utility(sides: Sides) -> Iterator[tuple[str, Derivation]]:
     """Harmonic mean of probability, ROUGE and truth ratio over the sets that are kept."""
-    from atwu.evaluation.intervals import combine
-    from atwu.evaluation.numbers import Derivation
-
     used: list[tuple[str, str]] = []
     for split in sides.this.rows:
         if split == FORGET:
@@ -271,9 +264,8 @@ def _utility(sides: Sides) -> Iterator[tuple[str, Derivation]]:
         parts = [(split, metric) for metric in (probability, "rouge_l_recall", "truth_ratio")]
         if all(sides.this.has(*part) for part in parts):
             used += parts
-    if used:
-        estimate = combine(lambda *parts: model_utility(parts), *(sides.this.mean(*part) for part in used))
-        yield "model_utility", Derivation(estimate, tuple(used))
+    if found := sides.this.derived(lambda *parts: model_utility(parts), used):
+        yield "model_utility", found
 
 
 def _forget_quality(sides: Sides) -> Iterator[tuple[str, Derivation]]:

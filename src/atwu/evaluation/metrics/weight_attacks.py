@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, ClassVar
 
 from atwu.evaluation.arrays import FloatArray
-from atwu.evaluation.columns import FORGET, OVERALL, Column
+from atwu.evaluation.columns import FORGET, Column, Derived
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.judge import percent, unscored, worst
 from atwu.evaluation.metrics.memorization import extraction_strength, strength
@@ -101,7 +101,7 @@ class WeightAttack(Metric):
         """Share of what was forgotten that an attack brings back, on the rows it was not shown, in percent."""
         import numpy as np
 
-        from atwu.evaluation.intervals import combine
+        from atwu.evaluation.intervals import combine, in_percent
         from atwu.evaluation.numbers import Derivation
 
         this, original = sides.this, sides.original
@@ -116,8 +116,10 @@ class WeightAttack(Metric):
                 [side.values(FORGET, column) for side, column in parts], axis=0
             )  # NaN where one lacks a verdict
             share = combine(recovered, *(side.mean(FORGET, column, where=every) for side, column in parts))
-            shown, rows = combine(lambda part: 100 * part, share), int(np.isfinite(every).sum())
-            yield f"recovered_{name}", Derivation(shown, ((FORGET, name),), rows=rows)
+            yield (
+                f"recovered_{name}",
+                Derivation(in_percent(share), ((FORGET, name),), rows=int(np.isfinite(every).sum())),
+            )
 
 
 def attack_columns(words: Mapping[str, str]) -> tuple[Column, ...]:
@@ -139,12 +141,11 @@ def attack_columns(words: Mapping[str, str]) -> tuple[Column, ...]:
         )
     ]
     back = [
-        Column(
+        Derived(
             f"recovered_{column.name}",
             recovered,
             f"recovered {column.title}",
             "percent of what was forgotten that the attack brings back",
-            sets=(OVERALL,),
             direction="down",
             range=(None, None),
             digits=1,

@@ -9,9 +9,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from atwu.evaluation.intervals import combine
+from atwu.evaluation.intervals import mean_of
 from atwu.evaluation.numbers import Numbers
 from atwu.evaluation.result import MetricValue
 from atwu.evaluation.shown import shown_number
@@ -99,8 +97,7 @@ def after_value(runs: Sequence[RunRecord], panel: Panel, cell: MetricValue) -> M
     if all(len(values) - values.count(None) == kept for (_, kept), values in zip(attacked, every, strict=True)):
         return cell
     sides = [Numbers(run.result.rows) for run, _ in attacked]
-    means = [side.mean(FORGET, panel.after, where=side.values(FORGET, panel.before)) for side in sides]
-    mean = combine(lambda *parts: np.mean(parts, axis=0), *means)
+    mean = mean_of(*(side.mean(FORGET, panel.after, where=side.values(FORGET, panel.before)) for side in sides))
     low, high = (mean.interval() if cell.clusters > 1 else None) or (None, None)
     return replace(cell, value=mean.value, low=low, high=high, n=min(count for _, count in attacked))
 
