@@ -211,6 +211,21 @@ def test_the_base_that_was_rounded_is_of_the_recorded_commit(adapters: Path, tmp
     assert asked == ["0123abc", "main", None]
 
 
+@pytest.mark.parametrize("code", [False, True])
+def test_the_starting_model_may_bring_its_code_where_the_run_may(code: bool, run: Path) -> None:
+    asked: list[object] = []
+
+    def load(name: str, **how: object) -> torch.nn.Module:
+        asked.append(how["trust_remote_code"])
+        return load_model(name)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shipping, "load_model", load)
+        found = read_source(run, Loading(trust_remote_code=code))
+        assert shipping._unlearning(found, load_model(str(run)), print) > 0
+    assert asked == [code]
+
+
 def test_several_chat_templates_are_exported_with_the_model(run: Path, rows: Path, tmp_path: Path) -> None:
     several = shutil.copytree(run, tmp_path / "several")
     tokenizer = load_tokenizer(str(several))

@@ -205,7 +205,13 @@ def _unlearning(source: Source, model: Any, say: Say) -> float | None:
         return None
     start = source.record["starting_model"]
     try:
-        base = load_model(name, dtype=start["dtype"], revision=start["revision"], base=start["base"])
+        base = load_model(
+            name,
+            dtype=start["dtype"],
+            trust_remote_code=source.loading.trust_remote_code,
+            revision=start["revision"],
+            base=start["base"],
+        )
         return moved(base.to(model.device), plain_weights(model))
     except (ValueError, OSError) as error:
         say(f"the starting model {name} is not compared with: {error}")
