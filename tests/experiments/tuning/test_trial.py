@@ -11,15 +11,19 @@ from types import SimpleNamespace
 import pytest
 
 from atwu.benchmarks.benchmark import Benchmark
+from atwu.benchmarks.load import load_benchmark
 from atwu.errors import NonFiniteLossError
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.experiments import run as module
 from atwu.experiments.queue import Here
 from atwu.experiments.run import Setup
 from atwu.experiments.scales import find_scale
-from atwu.experiments.tuning.search import Evaluate, Outcome, PrunedError, Search
+from atwu.experiments.targets import Models
+from atwu.experiments.tuning import trials
+from atwu.experiments.tuning.search import OBJECTIVES, Evaluate, Outcome, PrunedError, Search
 from atwu.experiments.tuning.trial import StopDestroyed, reach, stop_if_destroyed
 from atwu.experiments.tuning.trials import check_search, run_trials
+from atwu.modeling.scratch import ScratchShape, scratch_model
 
 SEARCH = Search("grad_diff", find_scale("people-tiny"), trials=2).decided()
 POINT = {"learning_rate": 1e-3, "forget_weight": 1.0, "retain_weight": 1.0}
@@ -91,6 +95,20 @@ def test_trial_measures_what_the_objective_needs_and_keeps_no_weights(tmp_path, 
     ]
     kept = json.loads((tmp_path / "003" / "eval.json").read_text())
     assert kept["overall"]["ES_delta"]["value"] == 0.5
+
+
+def test_the_starting_model_is_measured_once_for_the_searches_of_all_methods(tmp_path, runs, monkeypatch):
+    scratch_model(
+        ScratchShape(vocab_size=300, hidden_size=16, layers=1, heads=1, intermediate_size=24)
+    ).save_pretrained(tmp_path / "model")
+    models = Models(load_benchmark("people:tiny"), str(tmp_path / "model"), retain_only=None)
+    monkeypatch.setattr(trials, "run_trials", lambda search, trial, *rest, **how: trial.args[2])
+    found = [
+        trials.run_search(Search(method, find_scale("tiny"), objective="UQ"), models, Here(), folder=tmp_path / "tuned")
+        for method in ("grad_diff", "npo")
+    ]
+    assert runs.measured == [OBJECTIVES["UQ"].groups]
+    assert found[0]["original"].overall == found[1]["original"].overall == result(0.5).overall
 
 
 def test_trial_that_was_measured_already_is_not_run_again_unless_it_is_another(tmp_path, runs):
