@@ -26,6 +26,11 @@ def lookup(kind: str, name: str, table: Mapping[str, Any]) -> Any:
     raise ValueError(f"unknown {kind} {shown!r}; choose from {', '.join(table)}.{hint}")
 
 
+def place_of(thing: Any) -> str:
+    """File and name of a function or class, `atwu/methods/losses/likelihood.py:GradientAscent`."""
+    return f"{thing.__module__.replace('.', '/')}.py:{thing.__qualname__}"
+
+
 def did_you_mean(
     name: object, known: Iterable[str], otherwise: str = "", *, shown: Callable[[str], str] = repr
 ) -> str:  # fmt: skip

@@ -14,7 +14,7 @@ import pytest
 from safetensors.torch import load_file
 
 from atwu.benchmarks.people.rows import people
-from atwu.data.rows import write_rows
+from atwu.data.rows import fingerprint, write_rows
 from atwu.evaluation.result import row_id
 from atwu.request.record import RequestFolder
 from atwu.request.verdict import surely_known
@@ -62,16 +62,25 @@ def test_python_has_the_same_request(target: Path, tmp_path: Path, monkeypatch: 
     from atwu import unlearn as request
 
     monkeypatch.setenv("ATWU_CACHE", str(tmp_path / "cache"))
-    write_rows(tmp_path / "forget.jsonl", people("tiny").forget)
+    rows = people("tiny").forget
+    write_rows(tmp_path / "forget.jsonl", rows)
     said: list[str] = []
+
+    def say(line: str) -> None:
+        if not said:  # somebody writes another file meanwhile; what was asked for is what is forgotten
+            write_rows(tmp_path / "forget.jsonl", rows[:2])
+        said.append(line)
+
     outcome = request(
         str(target),
         str(tmp_path / "forget.jsonl"),
         output=tmp_path / "out",
         retain="people:tiny:retain",
         options={"max_steps": 7, "learning_rate": 1e-3, "use_cpu": True, "disable_tqdm": True},
-        say=said.append,
+        say=say,
     )
+    data = json.loads((tmp_path / "out" / "run.json").read_text())["data"]["forget"]
+    assert (data["rows"], data["fingerprint"]) == (len(rows), fingerprint(rows))
     assert outcome.run is not None
     assert outcome.run.steps == 7
     assert outcome.summary().startswith(f"VERDICT: {outcome.verdict.word.upper()}")

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from atwu._names import place_of
+
 if TYPE_CHECKING:
     from atwu.evaluation.result import Direction
 
@@ -67,10 +69,9 @@ class Column:
     @property
     def where(self) -> str:
         """File and function of its formula, `atwu/evaluation/metrics/memorization.py:extraction_strength`."""
-        if isinstance(self.formula, str):
-            module, _, function = self.formula.partition(":")
-        else:
-            module, function = self.formula.__module__, self.formula.__qualname__
+        if not isinstance(self.formula, str):
+            return place_of(self.formula)
+        module, _, function = self.formula.partition(":")
         return f"{module.replace('.', '/')}.py:{function}"
 
 

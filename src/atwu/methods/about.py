@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from atwu._names import place_of
 from atwu.methods.citations import CITATIONS
 from atwu.methods.options import Range
 from atwu.methods.part import ForgetLoss, RetainLoss
@@ -81,6 +82,12 @@ def trained(decided: Recipe) -> str:
     return "all parameters of the model that are not frozen"
 
 
+def places(decided: Recipe) -> list[str]:
+    """Files and classes of weighting, forget loss and retain loss, where the formulas are."""
+    parts = (*decided.weighters, decided.forgetter, decided.retainer)
+    return [place_of(type(part)) for part in parts if part is not None]
+
+
 def example(name: str, needs: Sequence[str]) -> str:
     """A command that runs the method on the smallest embedded rows."""
     retain = " --retain people:tiny:retain" if "retain" in needs else ""
@@ -111,6 +118,7 @@ def as_plain(name: str, row: Method) -> dict[str, Any]:
         "reduction": decided.forgetter.reduction,
         "needs": list(decided.needs),
         "trains": trained(decided),
+        "code": places(decided),
         "hyperparameters": decided.values,
         "search": {key: [where.low, where.high] for key, where in searched.items()},
         "searched_linearly": [key for key, where in searched.items() if not where.log],

@@ -13,6 +13,7 @@ from atwu.methods.about import (
     formula,
     in_full,
     in_words,
+    places,
     published_of,
     search_of,
     trained,
@@ -124,6 +125,8 @@ def explain_method(console: Console, name: str) -> None:
     facts.add_row("w", joint.join(weights))
     facts.add_row("retain", in_full(*formula(decided.retainer)))
     facts.add_row("trains", trained(decided))
+    for index, place in enumerate(places(decided)):
+        facts.add_row("" if index else "code", place)
     for index, need in enumerate([NEEDS[need] for need in needs] or ["nothing but forget rows"]):
         facts.add_row("" if index else "needs", need)
     console.print(facts)

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from atwu.benchmarks.sources import load_rows
+from atwu.benchmarks.sources import LoadedRows, load_rows
 from atwu.data.rows import fingerprint
 from atwu.data.schema import Example
 from atwu.request.thresholds import Thresholds, read_thresholds
@@ -66,10 +66,8 @@ class Asked(Wishes):
     """What was asked for."""
 
     source: ModelSource
-    forget: str
-    """Source of the rows to remove."""
-    rows: Sequence[Example]
-    """These rows."""
+    removed: LoadedRows
+    """The rows to remove, read once: what was asked for is what is trained on and measured."""
     output: Path
     since: Since | None = None
     """Earlier requests on the same model, in a ledger."""
@@ -85,9 +83,24 @@ class Asked(Wishes):
         return load_rows(self.unseen).rows
 
     @cached_property
+    def kept(self) -> LoadedRows | None:
+        """Rows to keep, read once as well; None where the model's own answers are."""
+        return None if self.retain == AUTO else load_rows(self.retain)
+
+    @property
     def given(self) -> Sequence[Example] | None:
-        """Rows to keep; None where the model's own answers are."""
-        return None if self.retain == AUTO else load_rows(self.retain).rows
+        """These rows."""
+        return None if self.kept is None else self.kept.rows
+
+    @property
+    def forget(self) -> str:
+        """Source of the rows to remove."""
+        return self.removed.source
+
+    @property
+    def rows(self) -> Sequence[Example]:
+        """The rows to remove."""
+        return self.removed.rows
 
     def key(self, config: UnlearnConfig) -> dict[str, Any]:
         """Everything that makes it this request, as plain JSON; `config` is made of the options."""

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from atwu.benchmarks.sources import load_rows
+from atwu.benchmarks.sources import LoadedRows, load_rows
 from atwu.modeling.opening import Loading, open_model
 from atwu.request.again import HEAD, Again, Earlier, Stayed, known_of, measured_again, stayed_of
 from atwu.request.asked import Asked, Since, Wishes
@@ -89,8 +89,7 @@ def unlearn_further(
         asked = Asked(
             **vars(wishes),
             source=ModelSource(model=model or book.model(last.model), **asdict(loading or Loading())),  # type: ignore[union-attr]
-            forget=str(book.file_of(rows)),
-            rows=rows,
+            removed=LoadedRows(rows, str(book.file_of(rows)), ()),
             output=Path(output) if output is not None else book.output(number),
             since=Since(
                 ledger=str(ledger),

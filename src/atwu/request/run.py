@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atwu._cache import cache_folder, place_for
-from atwu.benchmarks.sources import load_rows
+from atwu.benchmarks.sources import LoadedRows, load_rows
 from atwu.benchmarks.spread import spread
 from atwu.data.encode import Encoder
 from atwu.data.render import with_system
@@ -115,8 +115,7 @@ def unlearn(
     return carry_out(
         Asked(
             source=model if isinstance(model, ModelSource) else ModelSource(model=model),
-            forget=forget,
-            rows=load_rows(forget).rows,
+            removed=load_rows(forget),
             output=Path(output),
             retain=retain,
             options=dict(options or {}),
@@ -157,7 +156,7 @@ def carry_out(
             assert prepared.verdict is not None
             return Outcome(prepared.verdict, None, prepared.before, None)
         assert prepared.request is not None
-        final, kept = UnlearnConfig(**chosen(asked, prepared.request.choices)), _source_of(prepared, asked)
+        final, kept = UnlearnConfig(**chosen(asked, prepared.request.choices)), _kept(prepared, asked)
         if prepared.stands != "begun":
             record = folder.run()
             finished = FinishedRun(folder.output, record["train_seconds"], record["steps"], record["resumed_from_step"])
@@ -166,7 +165,7 @@ def carry_out(
                 finished = run_unlearn(
                     asked.source,
                     final,
-                    forget=asked.forget,
+                    forget=asked.removed,
                     retain=kept,
                     output=asked.output,
                     overwrite=overwrite,
@@ -210,7 +209,7 @@ def _watch(
 
 
 def _judge(
-    asked: Asked, folder: RequestFolder, prepared: Prepared, config: UnlearnConfig, kept: str | None, say: Say
+    asked: Asked, folder: RequestFolder, prepared: Prepared, config: UnlearnConfig, kept: LoadedRows | None, say: Say
 ) -> tuple[RequestVerdict, EvalResult]:
     """Measure what the run left, and write the verdict."""
     assert prepared.request is not None
@@ -223,20 +222,20 @@ def _judge(
         answers=answered_again(prepared.request.shown, after, prepared.sets),
         limit=asked.retain_limit,
         rise=read_course(folder.course).rise,
-        then=_then(folder.output, asked, kept, config.system),
+        then=_then(folder.output, asked, None if kept is None else kept.source, config.system),
     )
     verdict.write(folder.output)
     folder.close(after)
     return verdict, after
 
 
-def _source_of(prepared: Prepared, asked: Asked) -> str | None:
-    """Source of the rows to keep; those that were made are written into the cache."""
+def _kept(prepared: Prepared, asked: Asked) -> LoadedRows | None:
+    """The rows to keep; those that were made are written into the cache."""
     if prepared.kept is None:
-        return None if asked.retain == AUTO else asked.retain
+        return asked.kept
     path = place_for(cache_folder() / "retain") / f"{fingerprint(prepared.kept)[:16]}.jsonl"
     write_rows(path, prepared.kept)
-    return str(path)
+    return LoadedRows(prepared.kept, str(path), ())
 
 
 def _watched(seen: Mapping[str, Sequence[Example]], tokenizer: Any, config: UnlearnConfig) -> WatchedRows:

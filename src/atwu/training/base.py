@@ -42,7 +42,12 @@ from atwu.training.sharding import gathered, repeats, shard_here
 
 
 class TokenTrainer(Trainer):
-    """Base of the trainers; subclasses say how rows are counted and what the loss is."""
+    """Base of the trainers; subclasses say how rows are counted and what the loss is.
+
+    `train` hands over to transformers' loop, which calls in this order: `get_train_dataloader`; for every optimizer step
+    `get_batch_samples`, which draws its micro-batches and counts what their losses are divided by, `compute_loss` for each of
+    them, the optimizer, and `log`; `_save_checkpoint` as often as asked.
+    """
 
     args: TokenTrainingConfig
     # Losses are already divided by the counts of the whole optimizer step.
@@ -190,7 +195,10 @@ class TokenTrainer(Trainer):
     def compute_loss(
         self, model: nn.Module, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        """Loss of one micro-batch; stops the run when it is not finite."""
+        """Loss of one micro-batch; stops the run when it is not finite.
+
+        `num_items_in_batch` is what `get_batch_samples` counted, as the loop hands it on.
+        """
         loss = self._token_loss(model, inputs, num_items_in_batch or Denominators())
         if not torch.isfinite(loss.detach()):
             rows = inputs["rows"].tolist() if "rows" in inputs else "unknown"

@@ -11,6 +11,7 @@ from typing import Any
 from transformers.trainer_callback import TrainerCallback
 
 from atwu._manifest import RECORD_NAME
+from atwu.benchmarks.sources import LoadedRows
 from atwu.methods.recipe import Recipe
 from atwu.modeling.load import check_model_name, load_tokenizer
 from atwu.training.auxiliary import auxiliary_models
@@ -32,8 +33,8 @@ def run_unlearn(
     source: ModelSource,
     config: UnlearnConfig,
     *,
-    forget: str,
-    retain: str | None,
+    forget: str | LoadedRows,
+    retain: str | LoadedRows | None,
     output: str | Path,
     overwrite: bool = False,
     watch: Callable[[MethodTrainer], Sequence[TrainerCallback]] | None = None,
@@ -46,8 +47,8 @@ def run_unlearn(
     Args:
         source: the starting model.
         config: the run's settings.
-        forget: source of the rows to remove (`load_rows`).
-        retain: source of the rows to keep.
+        forget: the rows to remove, or their source (`load_rows`).
+        retain: the rows to keep, likewise.
         output: folder to create.
         overwrite: replace a finished run that is there.
         watch: callbacks for the run's trainer.

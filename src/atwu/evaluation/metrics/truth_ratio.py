@@ -79,6 +79,11 @@ def retain_form(ratio: T) -> T:
     return result
 
 
+def scaled_truth_ratio(ratio: T, split: str) -> T:
+    """The raw ratio so that 1 is the goal of its set: `forget_form` on forget rows, `retain_form` on all others."""
+    return forget_form(ratio) if split == FORGET else retain_form(ratio)
+
+
 def probability_with_options(probability: float, wrong_probabilities: Sequence[float]) -> float:
     """`p / (p + sum_j p_j + 1e-10)`: the correct answer's share among its options (TOFU's real authors, world facts).
 
@@ -158,14 +163,14 @@ class Truth(Metric):
         ),
         Column(
             "truth_ratio",
-            truth_ratio,
+            scaled_truth_ratio,
             "truth ratio",
             "is the true answer likelier than false ones, scaled so that the goal of the set is 1 (Maini et al. 2024)",
             direction="up",
         ),
         Column(
             "truth_ratio_arithmetic",
-            truth_ratio,
+            scaled_truth_ratio,
             "truth ratio, arithmetic",
             "truth ratio with the arithmetic mean over false answers",
             direction="up",
@@ -233,12 +238,11 @@ class Truth(Metric):
 
         for split, (correct, wrong) in self._losses.items():
             pairs = list(zip(correct, wrong, strict=True))
-            form = forget_form if split == FORGET else retain_form
             definitions: tuple[tuple[str, Mean], ...] = (("", "geometric"), ("_arithmetic", "arithmetic"))
             for suffix, mean in definitions:
                 ratios = [None if true is None else truth_ratio(true, false, mean=mean) for true, false in pairs]
                 self.keep(split, f"truth_ratio_raw{suffix}", ratios)
-                formed = [None if ratio is None else form(ratio) for ratio in ratios]
+                formed = [None if ratio is None else scaled_truth_ratio(ratio, split) for ratio in ratios]
                 self.keep(split, f"truth_ratio{suffix}", formed)
             own = [float(np.exp(np.mean(row.logps))) for row in self.session.tokens(split)]
             among = [
