@@ -15,7 +15,7 @@ from atwu.modeling.load import load_model
 from tests.commands import IN_PROCESSES, run_command
 from tests.training.conftest import NEEDS
 
-ROWS_PER_STEP = 6
+ROWS_PER_STEP = 12
 ADAPTERS = {"method": "npo", "reference": "adapters", "lora_r": 2, "learning_rate": 1e-2}
 FULL, SHARDED = ({"fsdp_config": {"state_dict_type": f"{name}_STATE_DICT"}} for name in ("FULL", "SHARDED"))
 RUNS = {
@@ -50,7 +50,7 @@ _leave_process_group()
 
 def train(folder, model, data, kind, processes, runs, *, stop=False):
     """Runs, each in a folder of its name, on this many processes; sharded where these are several."""
-    settings = {"num_train_epochs": 1, "use_cpu": True, "disable_tqdm": True, "learning_rate": 1e-3, "save_steps": 1}
+    settings = {"num_train_epochs": 2, "use_cpu": True, "disable_tqdm": True, "learning_rate": 1e-3, "save_steps": 1}
     settings |= {"gradient_accumulation_steps": 1, "per_device_train_batch_size": ROWS_PER_STEP // processes}
     settings |= {"save_strategy": "steps" if processes > 1 else "no", "cache_dir": str(folder / "cache")}
     wanted = {}
@@ -78,7 +78,7 @@ def apart(one, other, start):
 
 @pytest.fixture(scope="module")
 def trained(model_folder, data_files, tmp_path_factory):
-    """Runs by one process; and by two, stopped after three of four steps, resumed by three."""
+    """Runs by one process; and by two, stopped after three of four steps, within the second epoch, and resumed by three."""
     folder = tmp_path_factory.mktemp("sharded")
     train(folder, model_folder, data_files, "alone", 1, RUNS)
     train(folder, model_folder, data_files, "sharded", 2, RUNS, stop=True)

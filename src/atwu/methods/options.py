@@ -30,9 +30,9 @@ class Range:
             raise ValueError(f"a {kind}, got {self.low} to {self.high}.")
 
     def at(self, share: float) -> float:
-        """The number at a share of the way from the lowest to the highest, from 0 to 1."""
-        along = self.low * (self.high / self.low) ** share if self.log else self.low + (self.high - self.low) * share
-        return self.clip(along)
+        """The number at a share of the way from the lowest to the highest, from 0 to 1; all integers are equally far."""
+        low, high = (self.low - 0.5, self.high + 0.5) if self.integer else (self.low, self.high)
+        return self.clip(low * (high / low) ** share if self.log else low + (high - low) * share)
 
     def clip(self, value: float) -> float:
         """The closest number inside."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from atwu.benchmarks.sources import LoadedRows, load_rows
+from atwu.benchmarks.sources import load_rows
 from atwu.modeling.opening import Loading, open_model
 from atwu.request.again import HEAD, Again, Earlier, Stayed, known_of, measured_again, stayed_of
 from atwu.request.asked import Asked, Since, Wishes
@@ -85,11 +85,12 @@ def unlearn_further(
         if not entries and model is None:
             raise ValueError(f"the first request of a ledger ({ledger}) needs the model: give --model.")
         number, last = len(entries) + 1, entries[-1] if entries else None
-        rows = load_rows(forget).rows
+        loaded = load_rows(forget)
+        rows = loaded.rows
         asked = Asked(
             **vars(wishes),
             source=ModelSource(model=model or book.model(last.model), **asdict(loading or Loading())),  # type: ignore[union-attr]
-            removed=LoadedRows(rows, str(book.file_of(rows)), ()),
+            removed=replace(loaded, source=str(book.file_of(rows))),
             output=Path(output) if output is not None else book.output(number),
             since=Since(
                 ledger=str(ledger),

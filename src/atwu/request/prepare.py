@@ -14,7 +14,7 @@ from atwu.data.schema import Example
 from atwu.evaluation.result import EvalResult
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.opening import Loading, open_model
-from atwu.request.asked import AUTO, Asked
+from atwu.request.asked import Asked
 from atwu.request.choose import LENGTH, RATE, Choice, Place, batch_size, choose
 from atwu.request.fit import Fitted, batch_of, first_fitting, fit
 from atwu.request.measure import Reading, check_unseen, measure, measured_sets, sets_of
@@ -130,8 +130,7 @@ def fitting(asked: Asked, config: UnlearnConfig, place: Place) -> Fitted:
         ValueError: none does.
     """
     given = dict(asked.options) | {"per_device_train_batch_size": batch_size(asked.options, len(asked.rows))}
-    kept = None if asked.retain == AUTO else asked.retain
-    lengths = batch_of(asked.rows, kept, UnlearnConfig(**given), checked_tokenizer(asked.source))
+    lengths = batch_of(asked.rows, asked.kept, UnlearnConfig(**given), checked_tokenizer(asked.source))
     chooses = asked.fit or RATE not in given or not any(name in given for name in LENGTH)
     where: dict[str, Any] = {"device": place.device.type, "free": place.memory}
     return first_fitting(fit(asked.source, given, lengths, chosen=chooses, **where), **where)

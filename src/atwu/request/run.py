@@ -141,6 +141,8 @@ def carry_out(
     config, folder = UnlearnConfig(**asked.options), RequestFolder(asked.output)
     if not config.learning_rate:
         raise ValueError("learning_rate must be above 0: a frozen model forgets nothing.")
+    # Read before anything is done, in every process the same.
+    _ = asked.kept, asked.limits
     first = config.process_index == 0
     say = say if first else silent
     with folder.alone() if first else contextlib.nullcontext():

@@ -12,6 +12,7 @@ from typing import Any
 from atwu._cache import cache_folder, place_for, short_hash
 from atwu._files import versions
 from atwu._manifest import is_kept
+from atwu.benchmarks.sources import LoadedRows
 from atwu.modeling.fingerprint import model_fingerprint, stored_weights
 from atwu.modeling.load import is_adapter, load_model
 from atwu.training.config import FinetuneConfig, UnlearnConfig
@@ -79,6 +80,7 @@ def auxiliary_models(
                 fsdp=config.fsdp,
                 fsdp_config=config.fsdp_config,
             )
-            run_finetune(source, finetune, data=str(rows[name].source), output=folder, say=say)
+            given = LoadedRows(rows[name].examples or (), str(rows[name].source), ())
+            run_finetune(source, finetune, data=given, output=folder, say=say)
         folders[f"auxiliary_{name}"] = str(folder)
     return folders

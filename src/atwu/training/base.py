@@ -90,6 +90,8 @@ class TokenTrainer(Trainer):
             self.remove_callback(built_in)
         self._interrupted = Interrupted(self)
         self.add_callback(self._interrupted)
+        self._epochs = _Epochs()
+        self.add_callback(self._epochs)
         self.add_callback(ProgressLine(lambda: self.expected_steps, shown=not args.disable_tqdm))
 
     @property
@@ -152,6 +154,7 @@ class TokenTrainer(Trainer):
         """Which rows an epoch leaves out is the sampler's affair alone; the Trainer's loader would leave out others too."""
         rows = len(cast(Any, self.train_dataset))
         sampler = EpochSampler(rows, seed=self.args.rows_seed, taken=self.args.rows_per_epoch(rows))
+        self._epochs.sampler = sampler
         asked, self.args.dataloader_drop_last = self.args.dataloader_drop_last, False
         try:
             return self._get_dataloader(
@@ -351,3 +354,13 @@ class TokenTrainer(Trainer):
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """Checkpoints are not pushed: they hold optimizer state and, in transformers, a pickle of all arguments."""
+
+
+class _Epochs(TrainerCallback):
+    """Tells the sampler its epoch; where several processes resume within one, accelerate's wrappers do not hand it on."""
+
+    sampler: EpochSampler | None = None
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.sampler is not None:
+            self.sampler.set_epoch(int(state.epoch + 1e-6))  # a checkpoint within an epoch has its share in it

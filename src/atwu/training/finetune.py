@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 from transformers.trainer_callback import TrainerCallback
 
-from atwu.benchmarks.sources import load_rows
+from atwu.benchmarks.sources import LoadedRows, load_rows
 from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow
 from atwu.methods.losses.likelihood import nll
@@ -97,7 +97,7 @@ def run_finetune(
     source: ModelSource,
     config: FinetuneConfig,
     *,
-    data: str,
+    data: str | LoadedRows,
     output: str | Path,
     overwrite: bool = False,
     corpus: Callable[[], list[str]] | None = None,
@@ -108,7 +108,7 @@ def run_finetune(
     Args:
         source: a model to continue from, or a shape to build.
         config: the run's settings.
-        data: source of the training rows (`load_rows`).
+        data: the training rows, or their source (`load_rows`).
         output: folder to create.
         overwrite: replace a finished run that is there.
         corpus: texts for a new tokenizer; by default the questions and answers of `data`.
@@ -117,7 +117,7 @@ def run_finetune(
     config, say = copy.copy(config), say if config.process_index == 0 else silent
     folder = OutputFolder(output, overwrite=overwrite)
     adapter_bytes = check_training(source, config)
-    rows = load_rows(data)
+    rows = load_rows(data) if isinstance(data, str) else data
     if source.model is None and source.tokenizer is None:
         texts = corpus() if corpus else [text for row in rows.rows for text in (row.question, row.answer)]
         tokenizer = train_tokenizer(texts, vocab_size=scratch_shape(str(source.scratch)).vocab_size)

@@ -35,6 +35,19 @@ def test_first_points_come_first_clipped_and_completed():
     assert SPACE["learning_rate"].low <= second["learning_rate"] <= SPACE["learning_rate"].high
 
 
+def test_all_first_points_are_tried_however_many_there_are():
+    first = [{"delta": place / 10} for place in range(12)]
+    found = history(11)
+    point = propose(SPACE, seed=0, points=[trial.point for trial in found.values()], found=found, first=first)
+    assert point["delta"] == 1.1
+
+
+def test_integers_of_a_range_are_equally_far_apart():
+    layers = SPACE["layer"]
+    assert [layers.at((step + 0.5) / 9) for step in range(9)] == list(range(4, 13))
+    assert (layers.at(0.0), layers.at(1.0)) == (4, 12)
+
+
 HISTORY = history(40)
 POINTS = [trial.point for trial in HISTORY.values()]
 

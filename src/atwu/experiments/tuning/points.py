@@ -21,6 +21,8 @@ from atwu.methods.options import Range
 
 Point = Mapping[str, float]
 
+POINTS = "sobol and tpe/1"
+"""How points are drawn; a search that was begun with another way is not continued."""
 STARTUP_TRIALS = 10
 """Trials whatever was found, the first points among them, before TPE takes over: Optuna's own number."""
 CANDIDATES = 24
@@ -86,7 +88,7 @@ def propose(
     Args:
         points: of the places before it, in order.
         found: place -> its result; the others among them still run.
-        first: points of the first trials; numbers outside their range are moved to its end, missing ones are drawn.
+        first: points of the first trials; numbers outside their range are moved to its end, missing ones are as in any other.
 
     Returns:
         Option -> number inside its range.
@@ -104,10 +106,11 @@ def propose(
         )
     study = optuna.create_study(direction="maximize", sampler=sampler)
     study.add_trials([optuna_trial(space, point, found.get(number)) for number, point in enumerate(points)])
-    if place < STARTUP_TRIALS:
-        given = first[place] if place < len(first) else {}
-        clipped = {name: where.clip(given[name]) for name, where in space.items() if name in given}
-        study.enqueue_trial(_spread(space, seed, place) | clipped)
+    given = first[place] if place < len(first) else {}
+    fixed: dict[str, float] = _spread(space, seed, place) if place < STARTUP_TRIALS else {}
+    fixed |= {name: where.clip(given[name]) for name, where in space.items() if name in given}
+    if fixed:
+        study.enqueue_trial(fixed)
     return dict(study.ask(distributions(space)).params)
 
 

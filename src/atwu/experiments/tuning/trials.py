@@ -27,7 +27,7 @@ from atwu.experiments.jobs import Jobs, only_here
 from atwu.experiments.queue import Done, Queue, Task, work_off
 from atwu.experiments.run import ORIGINAL, Setup, prefers, reason_against, reference_of
 from atwu.experiments.targets import Models, identity
-from atwu.experiments.tuning.points import FinishedTrial, optuna_trial, propose
+from atwu.experiments.tuning.points import POINTS, FinishedTrial, optuna_trial, propose
 from atwu.experiments.tuning.search import OBJECTIVES, Evaluate, NotPossibleError, Search, SearchResult
 from atwu.experiments.tuning.storage import masked, open_storage, storage_url
 from atwu.experiments.tuning.trial import reach, run_trial, stop_if_destroyed
@@ -82,6 +82,7 @@ def definition(search: Search, models: Models | None = None) -> dict[str, Any]:
         "options": dict(search.options),
         "objective": search.objective,
         "seed": search.seed,
+        "points": POINTS,
         "space": {name: dataclasses.asdict(where) for name, where in search.space.items()},
         "first": [dict(point) for point in search.first or ()],
         "scale": scale,
