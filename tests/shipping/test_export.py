@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -192,6 +192,16 @@ def test_adapters_on_a_rounded_base_are_added_to_the_numbers_they_were_trained_o
     assert moved(expected, load_model(str(done.model)).named_parameters()) == 0
 
 
+def noting(option: str, asked: list[object]) -> Callable[..., torch.nn.Module]:
+    """Loads models by name, and notes what was given for one option."""
+
+    def load(name: str, **how: object) -> torch.nn.Module:
+        asked.append(how[option])
+        return load_model(name)
+
+    return load
+
+
 def test_the_base_that_was_rounded_is_of_the_recorded_commit(adapters: Path, tmp_path: Path) -> None:
     pytest.importorskip("bitsandbytes")
     noted = shutil.copytree(adapters, tmp_path / "noted")
@@ -199,13 +209,8 @@ def test_the_base_that_was_rounded_is_of_the_recorded_commit(adapters: Path, tmp
     (noted / "adapter_config.json").write_text(json.dumps(settings))
     (noted / "manifest.json").unlink()
     asked: list[object] = []
-
-    def load(name: str, **how: object) -> torch.nn.Module:
-        asked.append(how["revision"])
-        return load_model(name)
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(source, "load_model", load)
+        patch.setattr(source, "load_model", noting("revision", asked))
         for loading in (Loading(), Loading(revision="main"), Loading(base=settings["base_model_name_or_path"])):
             read_source(noted, loading)._rounded_base("4bit", torch.device("cpu"))
     assert asked == ["0123abc", "main", None]
@@ -214,13 +219,8 @@ def test_the_base_that_was_rounded_is_of_the_recorded_commit(adapters: Path, tmp
 @pytest.mark.parametrize("code", [False, True])
 def test_the_starting_model_may_bring_its_code_where_the_run_may(code: bool, run: Path) -> None:
     asked: list[object] = []
-
-    def load(name: str, **how: object) -> torch.nn.Module:
-        asked.append(how["trust_remote_code"])
-        return load_model(name)
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shipping, "load_model", load)
+        patch.setattr(shipping, "load_model", noting("trust_remote_code", asked))
         found = read_source(run, Loading(trust_remote_code=code))
         assert shipping._unlearning(found, load_model(str(run)), print) > 0
     assert asked == [code]
