@@ -140,6 +140,9 @@ def test_other_versions_of_what_decides_the_numbers_are_refused(tmp_path):
     search = search_for(trials=1)
     what = definition(search)
     run_trials(search, Objective(), Here(), folder=tmp_path, what=what)
+    before = {name: value for name, value in what.items() if name != "points"}  # begun when points were drawn otherwise
+    with pytest.raises(ValueError, match=r"points is .* there"):
+        run_trials(search, Objective(), Here(), folder=tmp_path, what=before)
     other = what | {"versions": what["versions"] | {"torch": "1.0"}}
     with pytest.raises(ValueError, match=r"versions.torch is .* here"):
         run_trials(search, Objective(), Here(), folder=tmp_path, what=other)
