@@ -6,6 +6,7 @@ a token from its mask, since padding comes behind the common beginning. Other mo
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -75,7 +76,7 @@ def decode(
             ),
             logits_processor=LogitsProcessorList([] if noise is None else [noise(rows, width)]),
             stopping_criteria=StoppingCriteriaList([leave] if cache is not None else []),
-            **({} if cache is None else {"past_key_values": cache}),
+            **({} if cache is None else _given(model, cache)),
         )
         ids = output.sequences
         for row, tokens in zip(rows, ids[:, width:].tolist(), strict=True):
@@ -117,9 +118,15 @@ def _begin(
     ids, mask = ids.to(model.device), mask.to(model.device)
     if shared and cache is not None:
         with torch.no_grad():
-            _inside(model).base_model(input_ids=ids[:1, :shared], past_key_values=cache, use_cache=True)
+            _inside(model).base_model(input_ids=ids[:1, :shared], use_cache=True, **_given(model, cache))
         cache.batch_repeat_interleave(len(prompts))
     return ids, mask, cache
+
+
+def _given(model: PreTrainedModel, cache: DynamicCache) -> dict[str, DynamicCache]:
+    """The cache under the name that the model takes it by: `cache` since transformers 5.24, `past_key_values` before."""
+    names = inspect.signature(_inside(model).base_model.forward).parameters
+    return {"cache" if "cache" in names else "past_key_values": cache}
 
 
 def _empty_cache(model: PreTrainedModel) -> DynamicCache | None:
