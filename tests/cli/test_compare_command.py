@@ -133,3 +133,42 @@ def test_equal_names_are_told_apart_by_their_files(atwu, results, tmp_path):
     printed = atwu("compare", results[0], again, "--format", "markdown")
     assert str(again.with_suffix("")) in printed.replace("\\", "")
     assert str(results[0].with_suffix("")) in printed.replace("\\", "")
+
+
+@pytest.fixture(scope="module")
+def studies(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two folders of results, as studies leave them, of which one has a method more."""
+    folders = []
+    for study, names in (("north", ("atwu", "npo", "original")), ("south", ("atwu", "npo"))):
+        folder = tmp_path_factory.mktemp("studies") / study
+        folder.mkdir()
+        for name in names:
+            write(folder, name, ids="abcd" if study == "north" else "efgh")
+        folders.append(folder)
+    return folders
+
+
+def test_a_folder_of_results_is_compared_like_a_study(atwu, studies):
+    printed = atwu("compare", studies[0], "--to", "npo", "--metrics", "forget:J_W")
+    assert "metric original atwu" in printed
+    assert "forget J_W ↓ +50.0 [" in printed
+
+
+def test_several_studies_and_their_mean(atwu, studies):
+    printed = atwu("compare", *studies, "--to", "npo", "--metrics", "extraction_strength")
+    assert "study original atwu" in printed
+    assert "north +0.500 [" in printed
+    assert "south – -0.250 [-0.250, -0.250]" in printed
+    assert "mean – -0.250 [-0.250, -0.250]" in printed  # the mean of a model that one study lacks would be of others
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "several studies have other rows each: give --to NAME"),
+        (("--to", "npo", "--all"), "several studies have other rows each: give --to NAME"),
+        (("--to", "original"), "--to must be one of atwu, npo, of south; got 'original'."),
+    ],
+)
+def test_several_studies_need_a_model_that_all_have(arguments, message, atwu, studies):
+    assert message in atwu("compare", *studies, *arguments, code=2)

@@ -13,6 +13,7 @@ from atwu.cli.output import note, say, terminal, warn
 
 if TYPE_CHECKING:
     from atwu.evaluation.result import EvalResult
+    from atwu.report.table import Head
     from atwu.report.values import Line
 
 
@@ -22,12 +23,14 @@ class Compare:
 
     Models named original and retain-only are compared with, not ranked. Intervals of two models may overlap while their
     difference is clear: --to shows differences over the same resampled rows. Of a study, all numbers and differences are means
-    over its seeds.
+    over its seeds; of several, --to shows the differences in each and their mean.
 
     Example: atwu compare runs/atwu/eval.json runs/npo/eval.json runs/rmu/eval.json --to atwu
     """
 
-    results: list[Path] = option("Results of atwu evaluate, two or more; or the folder of a study.", positional=True)
+    results: list[Path] = option(
+        "Results of atwu evaluate, two or more; or folders of studies, or of results.", positional=True
+    )
     to: str | None = option("Show paired differences to this one of them (its name in the table).", None)
     metrics: str | None = option("Lines to show, comma-separated, such as forget:J_W,UQ.", None)
     everything: bool = option("Every line, not only the headline panel.", False, flag="all")
@@ -35,6 +38,13 @@ class Compare:
 
     def run(self) -> None:
         """Read, check, print."""
+        if len(self.results) > 1 and all(path.is_dir() for path in self.results):
+            self._studies()
+        else:
+            self._results()
+
+    def _results(self) -> None:
+        """Single results, or one study."""
         from atwu.evaluation.result import read_result
         from atwu.report.markdown import panel_markdown
         from atwu.report.names import PANEL
@@ -85,6 +95,30 @@ class Compare:
             for warning in result.warnings:
                 said.setdefault(warning, []).append(name)
         warn(f"{', '.join(names)}: {warning}" for warning, names in said.items())
+
+    def _studies(self) -> None:
+        """Differences in each of several studies, and over all."""
+        from atwu.report.records import read_records
+        from atwu.report.table import table_of
+        from atwu.report.terminal import studies_table
+
+        if self.to is None or self.form != "table" or self.everything:
+            raise UsageError(
+                "several studies have other rows each: give --to NAME for the differences in each, --metrics for which."
+            )
+        short = [path.resolve().name for path in self.results]
+        names = short if len(set(short)) == len(short) else [str(path) for path in self.results]
+        studies = {name: read_records([path]) for name, path in zip(names, self.results, strict=True)}
+        heads: dict[Line, Head] = {}
+        found = {}
+        for name, records in studies.items():
+            if self.to not in records.results:
+                raise UsageError(f"--to must be one of {', '.join(records.results)}, of {name}; got {self.to!r}.")
+            heads |= {head.line: head for head in table_of(records.results).heads}
+            others = [label for label in records.results if label != self.to]
+            found[name] = {label: records.differences(label, self.to) for label in others}
+        lines = [_line(text, list(heads)) for text in (self.metrics or "UQ").split(",")]
+        terminal().print(studies_table(found, to=self.to, heads=[heads[line] for line in lines]))
 
 
 def _named(results: Sequence[tuple[Path, EvalResult]]) -> dict[str, EvalResult]:

@@ -165,3 +165,21 @@ def seed_differences(
     pairs = [differences(one, other, references) for one, other in zip(first, second, strict=True)]
     shared = [line for line in pairs[0] if all(line in pair for pair in pairs)]
     return {line: mean_of(*(pair[line] for pair in pairs)) for line in shared}
+
+
+def over_studies(studies: Sequence[Estimate]) -> Estimate:
+    """Mean of a number over studies with different rows, every study counting alike.
+
+    Their rows are drawn independently: draws depend on how many subjects there are, so each study's come in an order of their
+    own, or two studies of ten subjects would move together.
+
+    Raises:
+        ValueError: no studies.
+    """
+    if not studies:
+        raise ValueError("nothing to average: give one estimate per study.")
+    shuffled = [
+        dataclasses.replace(study, draws=np.random.default_rng(place).permutation(study.draws))
+        for place, study in enumerate(studies)
+    ]
+    return mean_of(*shuffled)

@@ -1,12 +1,14 @@
 """Finished runs as one table of records: what was run, how it was measured, how it went. Everything a report is made of.
 
-Reads study folders (`atwu study run`), folders of single runs with an `eval.json` beside their `run.json`, and result files
-of `atwu evaluate`. Runs that differ only in their seed share a label and are averaged.
+Reads study folders (`atwu study run`), folders of single runs with an `eval.json` beside their `run.json`, result files of
+`atwu evaluate`, and folders of these, where a study's results are kept without the rest. Runs that differ only in their seed
+share a label and are averaged.
 """
 
 from __future__ import annotations
 
 import io
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -156,8 +158,8 @@ def read_records(paths: Sequence[str | Path], *, title: str | None = None) -> Re
     """Read runs.
 
     Args:
-        paths: study folders, run folders, or result files; a study's references serve for all. A run that several studies
-            have is taken once; a label that means different runs in them gets the study's name in front.
+        paths: study folders, run folders, result files, or folders of such files; a study's references serve for all. A run
+            that several studies have is taken once; a label that means different runs in them gets the study's name in front.
 
     Raises:
         FileNotFoundError: a path does not exist, or holds no finished run.
@@ -174,10 +176,14 @@ def read_records(paths: Sequence[str | Path], *, title: str | None = None) -> Re
             result = read_result(path)
             label, seed = _named(result, None, None)
             _add(RunRecord(public_text(label), seed, None, result), found, references)
+        elif results := sorted(path.glob("*.json")):
+            for result in map(read_result, results):
+                label, seed = _of_study(result.model)
+                _add(RunRecord(public_text(label), seed, None, result), found, references)
         else:
             raise FileNotFoundError(
                 f"{path} holds no finished run: expected a study folder ({STUDY_NAME}), a run folder with {EVAL_NAME}, or a "
-                "result file of atwu evaluate."
+                "result file of atwu evaluate, or a folder of these."
             )
     each, about = merged([one for one in found if isinstance(one, StudyRuns)])
     of_studies = iter(each)
@@ -258,6 +264,13 @@ def _named(result: EvalResult, run: Mapping[str, Any] | None, folder: Path | Non
     name = folder.name if folder is not None and by_path else printable(result.model)
     seed = None if run is None else int(run["seed"])
     return name if seed is None else name.removesuffix(f"-s{seed}"), seed
+
+
+def _of_study(name: str) -> tuple[str, int | None]:
+    """Label and seed of LABEL-sSEED, what a study calls its results; of another model its name's last part, and no seed."""
+    label = Path(printable(name)).name
+    found = re.fullmatch(r"(.+)-s(\d+)", label)
+    return (found[1], int(found[2])) if found else (label, None)
 
 
 def _check(runs: Iterable[RunRecord]) -> None:

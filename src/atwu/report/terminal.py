@@ -16,11 +16,12 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from atwu.evaluation.columns import OVERALL
-from atwu.evaluation.derive import differences
+from atwu.evaluation.derive import differences, over_studies
 from atwu.evaluation.intervals import Estimate
+from atwu.evaluation.panel import find_column
 from atwu.evaluation.result import EvalResult
 from atwu.evaluation.shown import shown_number
-from atwu.report.table import Table, notes_of, report_table, said_of, table_of, usual_counts
+from atwu.report.table import Head, Table, notes_of, report_table, said_of, table_of, usual_counts
 from atwu.report.values import MISSING, REFERENCES, Line, Mark, cell_of
 
 if TYPE_CHECKING:
@@ -188,6 +189,30 @@ def differences_table(
         rows.append(Row(Text(head.full), [_difference(each.get(head.line), digits) for each in found.values()]))
     said = ["[ ]: paired 95 % bootstrap interval", "Bold: it excludes zero"]
     return SplitTable("metric", list(map(Text, found)), rows, said, title=f"difference to {to}")
+
+
+def studies_table(
+    studies: Mapping[str, Mapping[str, Mapping[Line, Estimate]]], *, to: str, heads: Sequence[Head]
+) -> SplitTable:
+    """Differences to one model in every study, and their mean over the studies if all have the model and the line.
+
+    Args:
+        studies: name of a study -> model -> line -> the difference, as `atwu.report.records.Records.differences` has it.
+        heads: the lines, in order.
+    """
+    lines = {head.line for head in heads}
+    models = dict.fromkeys(name for study in studies.values() for name, found in study.items() if lines & found.keys())
+    rows = []
+    for head in heads:
+        column = find_column(head.line[1], head.line[0])
+        digits = 3 if column is None else column[1].digits
+        found = {name: [study.get(model, {}).get(head.line) for model in models] for name, study in studies.items()}
+        columns = [[cell for cell in cells if cell is not None] for cells in zip(*found.values(), strict=True)]
+        found["mean"] = [over_studies(cells) if len(cells) == len(studies) else None for cells in columns]
+        rows.append(Row(Text(head.full, "bold underline")))
+        rows += [Row(Text(f"  {name}"), [_difference(cell, digits) for cell in cells]) for name, cells in found.items()]
+    said = ["[ ]: paired 95 % bootstrap interval", "Bold: it excludes zero", "Mean: every study counts alike"]
+    return SplitTable("study", list(map(Text, models)), rows, said, title=f"difference to {to}")
 
 
 def _difference(estimate: Estimate | None, digits: int) -> Text:
