@@ -51,7 +51,7 @@ def test_all_is_everything_that_the_sets_allow():
     every_set = ["forget", "holdout", "rwku", "tasks"]
     assert chosen("all", sets=every_set, weights=True) == list(all_metrics())
     kept = chosen("all", sets=["retain"], weights=True)
-    assert kept == ["memorization", "rouge", "telling", "judge", "truth_ratio", "open_ended"]
+    assert kept == ["memorization", "rouge", "telling", "judge", "truth_ratio", "open_ended", "prose"]
     assert chosen("all", sets=BOTH, weights=False) == [
         "rouge",
         "telling",

@@ -13,14 +13,15 @@ from atwu._names import place_of
 if TYPE_CHECKING:
     from atwu.evaluation.result import Direction
 
-FORGET, RETAIN, HOLDOUT, INSTRUCTIONS, RWKU, TASKS = "forget", "retain", "holdout", "instructions", "rwku", "tasks"
+FORGET, RETAIN, HOLDOUT = "forget", "retain", "holdout"
+INSTRUCTIONS, PROSE, RWKU, TASKS = "instructions", "prose", "rwku", "tasks"
 ROWS = "forget or retain"
 """Stands for any set of rows to forget or to keep."""
 OVERALL = "overall"
 """Where numbers are that need several sets or a second model."""
-APART = (HOLDOUT, INSTRUCTIONS, RWKU, TASKS)
+APART = (HOLDOUT, INSTRUCTIONS, PROSE, RWKU, TASKS)
 """Sets with a purpose of their own; every other one holds rows to forget or to keep."""
-RESERVED = (FORGET, RETAIN, HOLDOUT, INSTRUCTIONS, RWKU, TASKS, OVERALL, "pool")
+RESERVED = (FORGET, RETAIN, *APART, OVERALL, "pool")
 """Names that further sets cannot have."""
 
 

@@ -30,6 +30,7 @@ ORDER = (
     "membership",
     "gradient_norm",
     "open_ended",
+    "prose",
     "families",
     "sampling",
     "rwku",

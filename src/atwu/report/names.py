@@ -39,6 +39,7 @@ HEADLINE: tuple[tuple[Line, ...], ...] = (
     ((OVERALL, "forget_all_official"), (OVERALL, "forget_all_port")),
     ((OVERALL, "neighbour_all_official"), (OVERALL, "neighbour_all_port")),
     ((OVERALL, "N_delta_official"), (OVERALL, "N_delta_port")),
+    ((OVERALL, "prose_perplexity"),),
 )
 """The headline table: the panel and what follows it; of each group the first that was measured."""
 

@@ -1,0 +1,73 @@
+"""What unlearning did to the language itself: perplexity of ordinary prose, shipped with the package and trained on by nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from atwu.benchmarks.general import general_texts
+from atwu.evaluation.columns import PROSE, Column, Derived
+from atwu.evaluation.metric import Metric
+from atwu.evaluation.metrics.memorization import answer_probability
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from atwu.data.schema import Example
+    from atwu.evaluation.numbers import Derivation, Sides
+
+
+def perplexity(probability: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`1 / p` of the probability per token (geometric mean): among how many equally likely tokens the model seems to choose.
+
+    Of the mean probability of several texts it is the harmonic mean of their perplexities, as in the verdict of a request.
+    """
+    return 1 / probability
+
+
+class Prose(Metric):
+    """Perplexity of the shipped texts."""
+
+    name = "prose"
+    about = "perplexity of ordinary prose"
+    cost = "one pass over eight short texts"
+    columns = (
+        Column(
+            "prose_probability",
+            answer_probability,
+            "probability",
+            "probability per token of a text of ordinary prose (geometric mean)",
+            sets=(PROSE,),
+            shown=False,
+        ),
+        Derived(
+            "prose_perplexity",
+            perplexity,
+            "prose perplexity",
+            "perplexity of ordinary prose that no run was shown: 1 / the mean probability per token of its texts",
+            direction="down",
+            range=(1.0, None),
+            digits=1,
+        ),
+    )
+
+    @classmethod
+    def own_rows(cls) -> Mapping[str, Sequence[Example]]:
+        """The texts."""
+        return {PROSE: general_texts()}
+
+    def read(self) -> None:
+        """Read them."""
+        self.session.tokens(PROSE)
+
+    def record(self) -> None:
+        """One probability per text."""
+        found = [answer_probability(row.logps) for row in self.session.tokens(PROSE)]
+        self.keep(PROSE, "prose_probability", found)
+
+    @classmethod
+    def derive(cls, sides: Sides) -> Iterator[tuple[str, Derivation]]:
+        """Over all texts."""
+        if found := sides.this.derived(perplexity, ((PROSE, "prose_probability"),)):
+            yield "prose_perplexity", found
