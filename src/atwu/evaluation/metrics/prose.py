@@ -1,4 +1,4 @@
-"""What unlearning did to the language itself: perplexity of ordinary prose, shipped with the package and trained on by nobody."""
+"""What unlearning did to the language itself: perplexity of ordinary prose that comes with the package and trains nobody."""
 
 from __future__ import annotations
 
