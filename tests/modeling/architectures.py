@@ -7,6 +7,7 @@ python -m tests.modeling.architectures --docs     # all, and the table in docs/m
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import re
 import sys
@@ -277,17 +278,21 @@ def _grouped(
     return ["", f"| {title} | types |", "|---|---|", *body] if body else []
 
 
-def main(kinds: list[str]) -> int:
-    """Print what was found, with `--docs` also into the documentation; 1 if something is wrong without being refused."""
+def main(arguments: list[str]) -> int:
+    """Print what was found; 1 if something is wrong without being refused."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("kinds", nargs="*", metavar="TYPE", help="types of models; default: all that transformers lists")
+    parser.add_argument("--docs", action="store_true", help=f"write the table into {DOCS.name}, too")
+    given = parser.parse_args(arguments)
     quiet_transformers()
     warnings.simplefilter("ignore")
     found = {}
-    for kind in [kind for kind in kinds if kind != "--docs"] or all_kinds():
+    for kind in given.kinds or all_kinds():
         found[kind] = find(kind)
         for check, each in found[kind].items():
             print(f"| {kind} | {check} | {each.kind} | {' '.join(each.detail.split())[:200]} |", flush=True)
     print("\n" + table(found))
-    if "--docs" in kinds:
+    if given.docs:
         before, _, _ = DOCS.read_text(encoding="utf-8").partition(MARK)
         DOCS.write_text(f"{before}{MARK}\n\n{table(found)}\n", encoding="utf-8")
     return int(any(each.kind in ("differs", "fails") for checks in found.values() for each in checks.values()))

@@ -19,7 +19,7 @@ from atwu.report import figures
 from atwu.report.colour_scale import contrast
 from atwu.report.figures import FIGURES, Drawn, all_figures, save_figures
 from atwu.report.figures.attacks import Panel, after_value, before_value
-from atwu.report.figures.cost import spoken_time
+from atwu.report.figures.cost import spoken_duration
 from atwu.report.figures.drawn import FORMATS
 from atwu.report.figures.labels import spread
 from atwu.report.figures.style import ACCENT, COLOURS, INK, series_of, slug, styled
@@ -378,7 +378,7 @@ def test_cost_is_per_run(drawn) -> None:
 
 @pytest.mark.parametrize(("seconds", "shown"), [(9.94, "9.9 s"), (150, "2.5 min"), (9000, "2.5 h")])
 def test_time_in_words(seconds, shown) -> None:
-    assert spoken_time(seconds) == shown
+    assert spoken_duration(seconds) == shown
 
 
 def test_names_of_lines_are_spread_as_little_as_possible() -> None:

@@ -32,7 +32,7 @@ def _gigabytes(run: RunRecord) -> float | None:
     return None if found is None else found / 1e9
 
 
-def spoken_time(seconds: float) -> str:
+def spoken_duration(seconds: float) -> str:
     """Seconds, minutes or hours, whichever reads best."""
     if seconds < 100:
         return f"{seconds:.1f} s"
@@ -40,7 +40,7 @@ def spoken_time(seconds: float) -> str:
 
 
 QUANTITIES: Mapping[str, Quantity] = {
-    "time": Quantity("training time", _seconds, spoken_time),
+    "time": Quantity("training time", _seconds, spoken_duration),
     "memory": Quantity("peak memory", _gigabytes, lambda value: f"{value:.2f} GB" if value < 10 else f"{value:.1f} GB"),
     "judge": Quantity("judge", lambda run: run.result.cost.get("judge_usd"), lambda value: f"${value:.2f}"),
 }
