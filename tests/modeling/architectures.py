@@ -281,7 +281,9 @@ def _grouped(
 def main(arguments: list[str]) -> int:
     """Print what was found; 1 if something is wrong without being refused."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("kinds", nargs="*", metavar="TYPE", help="types of models; default: all that transformers lists")
+    parser.add_argument(
+        "kinds", nargs="*", metavar="TYPE", help="types of models; default: all that transformers lists"
+    )
     parser.add_argument("--docs", action="store_true", help=f"write the table into {DOCS.name}, too")
     given = parser.parse_args(arguments)
     quiet_transformers()

@@ -76,6 +76,8 @@ class Scale:
     """Where searches start, and what a method without a preset gets."""
     learning_rates: tuple[float, float] = (1e-6, 5e-5)
     """Search range."""
+    first_rates: tuple[float, ...] = ()
+    """Learning rates of a search's first trials, in turn, instead of `learning_rate`: the same few for all that is compared."""
     objective: Line = ("overall", "ES_delta")
     """What tuning makes large."""
     metrics: tuple[str, ...] = ("memorization", "scores", "rouge", "judge", "membership", "open_ended")
@@ -176,6 +178,7 @@ def _written() -> TypeAdapter[Any]:
     hints = typing.get_type_hints(Scale)
     rate = Annotated[float, Field(gt=0)]
     kinds = hints | {"like": str, "learning_rate": rate, "learning_rates": tuple[rate, rate]}
+    kinds |= {"first_rates": tuple[rate, ...]}
     kinds |= dict.fromkeys(("benchmark", "target"), str | dict[str, Any])  # see `_plain`
     kinds |= {"seconds": Annotated[float, Field(ge=0)], "objective": tuple[str, str]}
     fields: Any = {name: (kind, None) for name, kind in kinds.items()}

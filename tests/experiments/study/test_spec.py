@@ -341,13 +341,15 @@ def test_a_scale_of_ones_own_takes_rows_and_a_model(tmp_path):
     assert (scale.target, scale.benchmark) == ("folder", OwnRows("f.jsonl", "r.jsonl"))
     file = tmp_path / "mine.yaml"
     file.write_text(
-        "benchmark: people:tiny\ntarget: {shape: micro, training: {num_train_epochs: 1}}\nlearning_rates: [1.0e-4, 1.0e-3]"
+        "benchmark: people:tiny\ntarget: {shape: micro, training: {num_train_epochs: 1}}\nlearning_rates: [1.0e-4, 1.0e-3]\n"
+        "first_rates: [2.0e-4, 5.0e-4]"
     )
     found = find_scale(str(file))
-    assert (found.name, found.target, found.learning_rates) == (
+    assert (found.name, found.target, found.learning_rates, found.first_rates) == (
         "mine",
         Taught({"num_train_epochs": 1}, shape="micro"),
         (1e-4, 1e-3),
+        (2e-4, 5e-4),
     )
     changed = scale_from({"like": "tofu-1b", "target": "mine", "training": {"num_train_epochs": 2}})
     assert changed.retain_only is None

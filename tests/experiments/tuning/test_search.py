@@ -41,7 +41,7 @@ class Objective:
 
 
 def search_for(method: str = "atwu", **changes: object) -> Search:
-    return Search(method, SCALE, **{"trials": 13, **changes}).decided()
+    return Search(method, **{"scale": SCALE, "trials": 13, **changes}).decided()
 
 
 def run(search: Search, objective: object, folder: Path) -> SearchResult:
@@ -207,6 +207,16 @@ def test_rows_trained_on_rows_measured_and_the_starting_model_are_part_of_a_sear
     before = definition(search_for(), models)
     after = definition(search_for(), change(models, tmp_path))
     assert [text.partition(" ")[0] for text in differences(before, after)] == differs
+
+
+def test_a_scale_may_name_the_rates_that_all_searches_begin_with():
+    rates = {"first_rates": (2e-4, 1e-3)}
+    scale = dataclasses.replace(SCALE, **rates)
+    alone = search_for("grad_diff", scale=scale, options={"forget_weight": 1.0, "retain_weight": 1.0})
+    assert [dict(point) for point in alone.first or ()] == [{"learning_rate": 2e-4}, {"learning_rate": 1e-3}]
+    both = search_for(scale=scale)
+    assert [point["learning_rate"] for point in both.first or ()] == [2e-4, 2e-4, 1e-3, 1e-3]
+    assert [point["forget_weight"] for point in both.first or ()] == [5.0, 3.0, 5.0, 3.0]
 
 
 def test_what_is_given_is_not_searched():
