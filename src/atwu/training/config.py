@@ -29,6 +29,7 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("per_device_train_batch_size", "gradient_accumulation_steps"), (1, math.inf)),
     **dict.fromkeys(("weight_decay", "warmup_steps", "max_grad_norm", "adam_epsilon", "lora_r"), (0, math.inf)),
     **dict.fromkeys(("logging_steps", "save_steps", "save_total_limit"), (0, math.inf)),
+    **dict.fromkeys(("sam_radius", "weight_noise"), (0, math.inf)),
     **dict.fromkeys(("adam_beta1", "adam_beta2", "label_smoothing_factor", "lora_dropout"), (0, 1)),
     **dict.fromkeys(("seed", "data_seed"), (0, 2**32 - 1)),
 }
@@ -213,7 +214,21 @@ class UnlearnConfig(_UnlearnFields):
                     f"forget loss {decided.forget_loss!r} trains down_proj of some layers and nothing else; it leaves no "
                     f"use for adapters on {', '.join(others)}. Leave lora_targets out."
                 )
+        self._check_beside()
         super().__post_init__()
+
+    @property
+    def beside(self) -> bool:
+        """Whether the forget loss is taken beside the weights."""
+        return self.sam_radius > 0 or self.weight_noise > 0
+
+    def _check_beside(self) -> None:
+        if not self.beside:
+            return
+        if self.sam_radius and self.weight_noise:
+            raise ValueError("sam_radius and weight_noise both say where the forget loss is taken; give one of them.")
+        if self.fp16:
+            raise ValueError("sam_radius and weight_noise do not scale gradients for fp16; use bf16.")
 
     def _check_rate(self) -> None:
         """A rate of 0 freezes the model; only a scorer that learns is then left to change."""

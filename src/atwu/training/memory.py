@@ -32,7 +32,7 @@ class Memory:
     process: float
     weights: float
     copies: float
-    """A frozen copy of the output layer or of the model, that distances are measured from."""
+    """Of the output layer or of the model, that distances are measured from; of weights that are moved for a while."""
     optimizer: float
     gradients: float
     activations: float
@@ -69,11 +69,13 @@ def memory(model: Footprint, config: TokenTrainingConfig, *, device: str) -> Mem
             copies += weights
         elif "reference_distributions" in needs and not config.lora_r:
             copies += model.embedding
+        if config.beside:  # the weights as they are, the move, and the gradient there
+            copies += 3 * model.trained
     optimizer = str(getattr(config.optim, "value", config.optim))
     moments = 0.0 if any(name in optimizer for name in ("paged", "sgd", "adafactor")) else 2.0 * model.trained
     if moments and "8bit" in optimizer:
         moments = 2.05 * model.trained_parameters  # a byte each, and the scales
-    activations = float(model.kept)
+    activations = float(model.kept) * (2 if isinstance(config, UnlearnConfig) and config.beside else 1)
     if config.activation_checkpointing and model.of_layers:
         activations += model.inputs + model.largest_layer - model.of_layers
         activations += weights / 2 if config.bf16 and not config.lora_r else 0  # autocast keeps what it converted

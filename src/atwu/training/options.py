@@ -104,6 +104,16 @@ class UnlearnOptions(TrainingOptions):
         "Starting model's numbers: cache (on disk), model (a second one), adapters (off), auto.",
         choices=REFERENCES,
     )
+    sam_radius: float = option(
+        0.0,
+        "Sharpness-aware: take the forget loss where it is highest within this distance of the weights (L2 over all that are "
+        "trained), so that relearning brings back less; 0 is off.",
+    )
+    weight_noise: float = option(
+        0.0,
+        "Take the forget loss at weights with normal noise of this deviation, relative to the root mean square of each tensor, "
+        "so that rounding brings back less; 0 is off.",
+    )
     cache_dir: str | None = option(None, "Folder of caches; default: ATWU_CACHE or ~/.cache/atwu.")
     part_options: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "Numbers and settings of the method's parts by name."}

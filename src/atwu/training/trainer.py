@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,6 +27,7 @@ from atwu.training.config import UnlearnConfig
 from atwu.training.model import LoadedModel, ModelSource, checked_tokenizer, load_to_train, trained_layers, with_lora
 from atwu.training.prepare import LookUps, look_ups_of, read_besides
 from atwu.training.progress import Say, logged
+from atwu.training.robust import noise, sharpest, with_gradients_beside
 from atwu.training.rows import Rows, UnlearningRows, unlearning_rows, warn_of
 from atwu.training.scorer import ScorerSteps, starting_scorer
 
@@ -79,6 +81,8 @@ class MethodTrainer(TokenTrainer):
         self.recipe = args.recipe()
         for part in self.recipe.parts:
             part.check()
+        if args.beside and args.world_size > 1:
+            raise ValueError("sam_radius and weight_noise move the weights of one process; train with one.")
         source = ModelSource(model=model) if isinstance(model, str) else None
         if source is not None and processing_class is None:
             processing_class = checked_tokenizer(source)
@@ -184,7 +188,25 @@ class MethodTrainer(TokenTrainer):
             self.add_part("score_auroc", agreement.sum() / denominators.labelled_rows)
         if model.training and self.scoring is not None:
             self.scoring.collect(result, inputs)
-        return result.loss
+        return self._beside(model, inputs, result, denominators) if model.training and self.args.beside else result.loss
+
+    def _beside(self, model: nn.Module, inputs: Any, result: UnlearningLoss, denominators: Denominators) -> Tensor:
+        """The loss with its forget part taken beside the weights (`atwu.training.robust`)."""
+        recipe, args = self.recipe, self.args
+        trained = [weight for weight in model.parameters() if weight.requires_grad]
+        if args.sam_radius:
+            moves: Iterable[Tensor] = sharpest(result.forget, trained, radius=args.sam_radius)
+        else:
+            drawn = (args.rows_seed, self.state.global_step, *inputs["rows"].tolist())
+            moves = noise(trained, deviation=args.weight_noise, seed=drawn)
+        alone = dataclasses.replace(recipe, retain_loss="none", retainer=None)
+        kept = None if result.retain is None else recipe.factors.retain_weight * result.retain
+        return with_gradients_beside(
+            kept,
+            lambda: recipe.factors.forget_weight * self.micro_batch_loss(model, inputs, alone, denominators).forget,
+            trained,
+            moves,
+        )
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
         """The Trainer's optimizer, with the scorer as another group in the joint procedure."""

@@ -1,0 +1,153 @@
+"""The forget loss beside the weights: by hand, against plain passes over moved copies of a model, and over whole runs."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+
+import pytest
+import torch
+
+from atwu import UnlearnConfig
+from atwu.methods.objective import recipe_loss
+from atwu.training.robust import moved, noise, sharpest, with_gradients_beside
+from tests.training.conftest import make_trainer, weights
+
+RADIUS = 0.05
+
+
+@pytest.fixture
+def pair():
+    return torch.nn.Parameter(torch.tensor([3.0, 0.0])), torch.nn.Parameter(torch.tensor([[2.0]]))
+
+
+def test_sharpest_by_hand(pair):
+    first, second = pair  # the gradient of |w|^2 / 2 is w itself: 3, 0, 2, of length sqrt(13)
+    loss = sum(weight.square().sum() / 2 for weight in pair)
+    moves = sharpest(loss, pair, radius=RADIUS)
+    torch.testing.assert_close(moves[0], first.detach() * RADIUS / 13**0.5)
+    torch.testing.assert_close(moves[1], second.detach() * RADIUS / 13**0.5)
+    loss.backward()  # its graph is still there
+    assert first.grad.tolist() == [3.0, 0.0]
+
+
+def test_what_a_loss_does_not_depend_on_is_not_moved(pair):
+    moves = sharpest(pair[0].square().sum() * 0, pair, radius=RADIUS)
+    assert all(not move.any() for move in moves)
+
+
+def test_weights_come_back_bit_by_bit_whatever_happens(pair):
+    before = [weight.detach().clone() for weight in pair]
+    moves = [torch.full_like(weight, 0.1) for weight in pair]
+
+    def fail():
+        with moved(pair, moves):
+            torch.testing.assert_close(pair[0].detach(), before[0] + 0.1)
+            raise RuntimeError("on the way")
+
+    with pytest.raises(RuntimeError, match="on the way"):
+        fail()
+    assert all(torch.equal(weight, kept) for weight, kept in zip(pair, before, strict=True))
+
+
+def test_noise_has_the_size_that_was_asked_for():
+    weight = torch.nn.Parameter(torch.randn(200, 300, generator=torch.Generator().manual_seed(0)) * 7)
+    (drawn,) = noise([weight], deviation=0.1, seed=[1, 2])
+    (again,) = noise([weight], deviation=0.1, seed=[1, 2])
+    (other,) = noise([weight], deviation=0.1, seed=[1, 3])
+    assert torch.equal(drawn, again)
+    assert not torch.equal(drawn, other)
+    assert drawn.std().item() == pytest.approx(0.7, rel=0.02)
+    assert drawn.mean().item() == pytest.approx(0, abs=0.01)
+
+
+def test_gradients_by_hand(pair):
+    first, second = pair
+    move = [torch.tensor([0.5, 1.0]), torch.tensor([[1.0]])]
+    total = with_gradients_beside(first.square().sum(), lambda: (first**3).sum() + 4 * second.sum(), pair, move)
+    total.backward()
+    assert total.item() == pytest.approx(9 + (3.5**3 + 1) + 4 * 3)
+    assert first.grad.tolist() == [2 * 3 + 3 * 3.5**2, 0 + 3 * 1.0]
+    assert second.grad.tolist() == [[4.0]]
+
+
+def gradients(loss, model):
+    model.zero_grad()
+    loss.backward()
+    return {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
+
+
+@pytest.mark.parametrize("how", [{"sam_radius": RADIUS}, {"weight_noise": 0.1}], ids=["sam", "noise"])
+@pytest.mark.parametrize("method", ["atwu", "wga", "npo", "simnpo", "undial", "grad_ascent", "rmu"])
+@pytest.mark.parametrize("bf16", [False, True], ids=["float32", "bfloat16"])
+def test_is_what_plain_passes_over_a_moved_copy_give(method, how, bf16, model_folder, tmp_path):
+    # A model that knows nothing has no saturated token, whose loss would be left to look at.
+    beta = {"beta": 0.3} if method in ("atwu", "wga", "simnpo") else {}
+    trainer = make_trainer(model_folder, tmp_path, method=method, bf16=bf16, cache_dir=str(tmp_path), **beta, **how)
+    model = trainer.model.train()
+    batches = iter(trainer.get_train_dataloader())
+    (inputs,), counts = trainer.get_batch_samples(batches, 1, torch.device("cpu"))
+    inputs = trainer._prepare_inputs(inputs)
+    with trainer.compute_loss_context_manager():
+        found = gradients(trainer.compute_loss(model, inputs, num_items_in_batch=counts), model)
+
+    def parts(network, recipe):
+        given = trainer.look_ups.given(model, inputs, layout="auto")
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            return recipe_loss(network, inputs, recipe, scorer=trainer.scorer, given=given, denominators=counts)
+
+    recipe = trainer.recipe
+    factors = recipe.factors
+    alone = dataclasses.replace(recipe, retain_loss="none", retainer=None)
+    beside = copy.deepcopy(model)
+    names = [name for name, weight in model.named_parameters() if weight.requires_grad]
+    if "sam_radius" in how:
+        slope = gradients(parts(model, recipe).forget, model)
+        length = sum(slope[name].square().sum() for name in slope).sqrt()
+        moves = [RADIUS * slope.get(name, torch.zeros(())) / length for name in names]
+    else:
+        drawn = (trainer.args.rows_seed, 0, *inputs["rows"].tolist())
+        moves = list(noise([model.get_parameter(name) for name in names], deviation=0.1, seed=drawn))
+    with torch.no_grad():
+        for name, move in zip(names, moves, strict=True):
+            beside.get_parameter(name).add_(move)
+    expected = gradients(factors.forget_weight * parts(beside, alone).forget, beside)
+    if recipe.retainer is not None:
+        kept = gradients(factors.retain_weight * parts(model, recipe).retain, model)
+        expected = {name: expected.get(name, 0) + kept.get(name, 0) for name in expected | kept}
+    plain = gradients(parts(model, recipe).loss, model)
+    assert found.keys() == expected.keys()
+    scale = max(value.abs().max() for value in expected.values())
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, atol=float(scale) * (2e-2 if bf16 else 1e-5), rtol=0)
+    apart = max((plain[name] - expected[name]).abs().max() for name in expected)
+    assert bf16 or apart > scale * 1e-3  # the move matters
+
+
+@pytest.mark.parametrize("how", [{"sam_radius": RADIUS}, {"weight_noise": 0.05}], ids=["sam", "noise"])
+def test_a_run_goes_its_own_way_and_goes_on_as_it_would_have(how, model_folder, tmp_path):
+    plain = make_trainer(model_folder, tmp_path / "plain", max_steps=4)
+    plain.train()
+    settings = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, **how}
+    whole = make_trainer(model_folder, tmp_path / "whole", **settings)
+    whole.train()
+    assert not torch.equal(weights(plain), weights(whole))
+    again = make_trainer(model_folder, tmp_path / "again", **settings)
+    again.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-2"))
+    assert torch.equal(weights(again), weights(whole))
+    logged = [entry for entry in whole.state.log_history if "forget_loss" in entry]
+    assert {"loss", "forget_loss", "retain_loss", "score_auroc"} <= logged[0].keys()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"sam_radius": 0.1, "weight_noise": 0.1}, "give one of them"),
+        ({"sam_radius": -1.0}, "sam_radius must be at least 0, got -1"),
+        ({"weight_noise": float("inf")}, "weight_noise must be a finite number"),
+        ({"sam_radius": 0.1, "fp16": True}, "do not scale gradients for fp16"),
+    ],
+)
+def test_what_cannot_be_is_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        UnlearnConfig(**given)
