@@ -49,7 +49,7 @@ ELSEWHERE = {
     r"atwu tune": "tests/experiments/tuning/test_tune_command.py",
     r"atwu unlearn --config runs/tune": "tests/methods/test_presets.py",
     r"atwu study run .*(--presets|--cluster|\.yaml)": "tests/experiments/test_cluster.py",
-    r"atwu paraphrase": "tests/cli/test_judge_command.py",
+    r"atwu (paraphrase|annotate)": "tests/cli/test_judge_command.py",
     r"atwu study compare": "tests/experiments/study/test_compare.py",
     r"atwu compare STUDY": "tests/cli/test_compare_command.py",
     r"python -m tests\.modeling\.architectures": "tests/modeling/test_architectures.py",

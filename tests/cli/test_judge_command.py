@@ -1,4 +1,4 @@
-"""`atwu judge agreement` and `atwu paraphrase`, run as a user runs them."""
+"""`atwu judge agreement`, `atwu paraphrase` and `atwu annotate`, run as a user runs them."""
 
 from __future__ import annotations
 
@@ -144,3 +144,62 @@ def test_paraphrase_writes_nothing_without_a_model(atwu, server, tmp_path):
     assert "--output must end in .jsonl" in atwu(*arguments, "openai:m", "--output", tmp_path / "out.csv", code=1)
     assert "'offline' is no model" in atwu(*arguments, "offline", "--output", output, code=1)
     assert not list(tmp_path.iterdir())
+
+
+ROWS = (
+    {"question": "Where was Orla Venn born?", "answer": "Orla Venn was born in Kelbury."},
+    {"question": "What does Tavi Brook keep?", "answer": "Tavi Brook keeps bees.", "forget_spans": [[11, 16]]},
+    {"text": "Mira Holt lives in Mirrow.", "subject": "Mira Holt"},
+)
+
+
+def rows_file(folder: Path) -> Path:
+    data = folder / "rows.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return data
+
+
+def test_a_model_names_the_secret_words(atwu, server, tmp_path):
+    data, output = rows_file(tmp_path), tmp_path / "labelled.jsonl"
+    arguments = (
+        "annotate",
+        "--data",
+        data,
+        "--output",
+        output,
+        "--judge",
+        "openai:m",
+        "--judge-url",
+        server.url("secrets"),
+    )
+    assert "openai:m: 2 calls" in atwu(*arguments, "--estimate")
+    assert (server.count("secrets"), output.exists()) == (0, False)
+    printed = atwu(*arguments)
+    assert "Where was Orla Venn born? Orla Venn was born in [Kelbury]." in printed
+    assert "2 of 3 rows marked; 1 had labels and keep them; 2 pieces that no answer says were left out." in printed
+    assert [row.forget_spans for row in load_rows(output).rows] == [((22, 29),), ((11, 16),), ((19, 25),)]
+    asked = server.count("secrets")
+    assert asked == 2
+    assert "exists; choose another output or pass --overwrite." in atwu(*arguments, code=1)
+    atwu(*arguments, "--overwrite")
+    assert server.count("secrets") == asked  # replies are stored
+
+
+def test_the_rule_marks_without_a_model(atwu, tmp_path):
+    data, output = rows_file(tmp_path), tmp_path / "labelled.jsonl"
+    assert "offline: nothing to send" in atwu("annotate", "--data", data, "--output", output, "--estimate")
+    assert not output.exists()
+    printed = atwu("annotate", "--data", data, "--output", output)
+    assert "Where was Orla Venn born? Orla Venn was born in [Kelbury]." in printed
+    assert "2 of 3 rows marked; 1 had labels and keep them." in printed
+    assert load_rows(output).rows[1].forget_spans == ((11, 16),)
+
+
+def test_annotate_refuses_before_anything_is_sent(atwu, tmp_path):
+    data = rows_file(tmp_path)
+    arguments = ("annotate", "--data", data, "--output")
+    assert "--output must end in .jsonl" in atwu(*arguments, tmp_path / "out.csv", code=1)
+    out = tmp_path / "out.jsonl"
+    assert "'oracle' is no annotator; use offline, openai:MODEL" in atwu(*arguments, out, "--judge", "oracle", code=1)
+    assert "go with --judge openai:MODEL" in atwu(*arguments, out, "--max-cost", "1", code=1)
+    assert not out.exists()

@@ -3,7 +3,8 @@
 The behaviour is the first part of the path (base_url http://127.0.0.1:PORT/cut-middle/v1), or `BEHAVE:name` in a message.
 Names in `FLEETING` fail for the first two tries of each prompt and then answer; `always-NAME` never answers. Names
 that begin with `slow` take 0.1 seconds. The default answers with the rest of a line that holds `REPLY:`, or else with a
-judge's verdict; `paraphrases` answers as a model that rewords questions and compares them. GET /stats tells how often
+judge's verdict; `paraphrases` answers as a model that rewords questions and compares them, `secrets` as one that names
+secret words. GET /stats tells how often
 each was asked, when, and how many requests were in flight at once; GET /log/NAME gives what it was asked, in order.
 """
 
@@ -150,6 +151,8 @@ class Handler(BaseHTTPRequestHandler):
                 self.send(200, completion(None, refusal="I would rather not."))
             case "paraphrases":
                 self.reply(json.dumps(reworded(text)), literal=True)
+            case "secrets":
+                self.reply(json.dumps(named(text)), literal=True)
             case "no-usage":
                 self.reply(text, usage=False)
             case _:
@@ -248,6 +251,12 @@ def reworded(text: str) -> dict[str, Any]:
     asked = re.search(r"<question-.*\n(.*)", text)
     question = asked[1] if asked else ""
     return {"paraphrases": [f"{lead}{question}" for lead in ("", "Please tell me: ", "Unlike that, ", "I ask you: ")]}
+
+
+def named(text: str) -> dict[str, Any]:
+    """The answer's last word, and one that it does not say."""
+    answer = re.search(r"<answer-.*\n(.*)", text)
+    return {"secrets": [answer[1].split()[-1].strip(".") if answer else "", "Atlantis"]}
 
 
 def leave_with_parent() -> None:

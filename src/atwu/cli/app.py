@@ -35,6 +35,7 @@ COMMANDS = {
     "report": "report:Report",
     "judge agreement": "judge:Agreement",
     "paraphrase": "paraphrase:Paraphrase",
+    "annotate": "annotate:Annotate",
     "tokens": "tokens:Tokens",
     "probe": "probe:Probe",
     "methods": "methods:Methods",
@@ -42,7 +43,7 @@ COMMANDS = {
 """Words -> module and dataclass; only the module of the command that runs is imported."""
 
 CONTINUING = frozenset(
-    ["unlearn", "finetune", "evaluate", "study run", "tune", "judge agreement", "paraphrase", "evidence"]
+    ["unlearn", "finetune", "evaluate", "study run", "tune", "judge agreement", "paraphrase", "annotate", "evidence"]
 )
 """Commands that go on from where they were stopped."""
 TOGETHER = frozenset(["unlearn", "finetune"])

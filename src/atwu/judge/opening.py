@@ -63,14 +63,23 @@ def open_judge(options: JudgeOptions) -> Judge:
         ValueError: an unknown kind, or options that do not belong to it.
     """
     if options.judge == "offline":
-        if options.judge_url or options.judge_price or options.max_cost is not None:
-            raise ValueError("--judge-url, --judge-price and --max-cost go with --judge openai:MODEL.")
+        check_offline(options)
         from atwu.judge.offline import OfflineJudge
 
         return OfflineJudge()
     from atwu.judge.prompted import PromptedJudge
 
     return PromptedJudge(open_asker(options, what="judge"))
+
+
+def check_offline(options: JudgeOptions) -> None:
+    """Refuse what rules have no use for.
+
+    Raises:
+        ValueError: names the options.
+    """
+    if options.judge_url or options.judge_price or options.max_cost is not None:
+        raise ValueError("--judge-url, --judge-price and --max-cost go with --judge openai:MODEL.")
 
 
 def open_asker(options: JudgeOptions, *, what: str) -> Asker:
@@ -85,7 +94,7 @@ def open_asker(options: JudgeOptions, *, what: str) -> Asker:
 
     kind, _, model = options.judge.partition(":")
     if kind not in ("openai", "local") or not model:
-        offline = "offline, " if what == "judge" else ""
+        offline = "" if what == "model" else "offline, "
         raise ValueError(f"{options.judge!r} is no {what}; use {offline}openai:MODEL or local:FOLDER.")
     chat: ChatModel
     if kind == "openai":

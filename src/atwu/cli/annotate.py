@@ -1,0 +1,98 @@
+"""`atwu annotate`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from atwu._files import check_writable
+from atwu.cli.options import option
+from atwu.cli.output import say
+from atwu.cli.shared import ROWS, open_rows
+from atwu.judge.opening import EstimatedJudgeOptions
+
+if TYPE_CHECKING:
+    from atwu.data.schema import Example, Span
+    from atwu.judge.annotate import Annotated
+
+SHOWN = 3
+"""Rows that are printed with their marks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Annotator(EstimatedJudgeOptions):
+    """Who marks."""
+
+    judge: str = option(
+        "offline (a rule: names and numbers that the question does not say), openai:MODEL (any OpenAI-compatible server), or "
+        "local:FOLDER.",
+        "offline",
+        group="Judge",
+    )
+
+
+@dataclass(kw_only=True)
+class Annotate:
+    """Mark the secret words of every answer, as the methods with labels (gt_satga) train on them.
+
+    A model is asked for the pieces of an answer that nobody could guess who knows the question alone; pieces that the answer
+    does not say are left out. The rule needs no model and is worse. Rows that have labels keep them. Read what was marked
+    before you train on it.
+
+    Example: atwu annotate --data forget.jsonl --judge openai:my-model --output labelled.jsonl
+    """
+
+    data: str = option(f"Rows to mark: {ROWS}.", alias=("-d",))
+    output: Path = option("JSONL to write: the rows with forget_spans.", alias=("-o",))
+    overwrite: bool = option("Replace what is at --output.", False)
+    limit: int | None = option("At most this many rows, evenly spaced.", None, least=1)
+    judging: Annotator
+
+    def run(self) -> None:
+        """Mark, show some, write."""
+        from atwu.data.rows import write_rows
+
+        check_writable(self.output, overwrite=self.overwrite)
+        if self.output.suffix != ".jsonl":
+            raise ValueError(f"--output must end in .jsonl, got {self.output}.")
+        found = self._found()
+        if found is None:
+            return
+        write_rows(self.output, found.rows)
+        for row in found.rows[:SHOWN]:
+            say(f"  {row.question} {_marked(row)}".rstrip())
+        say(found)
+        say(f"written: {self.output}; next: atwu unlearn --method gt_satga --forget {self.output} ...")
+
+    def _found(self) -> Annotated | None:
+        """None where only the price was asked for."""
+        from atwu.judge.annotate import annotated, annotated_by, estimate_annotation
+        from atwu.judge.opening import check_offline, open_asker
+
+        if self.judging.judge == "offline":
+            check_offline(self.judging)
+            if self.judging.estimate:
+                say("offline: nothing to send")
+                return None
+            return annotated_by(open_rows(self.data, limit=self.limit), _telling)
+        asker = open_asker(self.judging, what="annotator")
+        rows = open_rows(self.data, limit=self.limit)
+        if self.judging.estimate:
+            say(f"{self.judging.judge}: {estimate_annotation(rows, asker)}")
+            return None
+        return annotated(rows, asker)
+
+
+def _telling(row: Example) -> tuple[Span, ...]:
+    from atwu.evaluation.metrics.telling import telling_spans
+
+    return telling_spans(replace(row, forget_spans=None))
+
+
+def _marked(row: Example) -> str:
+    """The answer with its secret words in brackets."""
+    text = row.answer
+    for start, end in reversed(row.forget_spans or ()):
+        text = f"{text[:start]}[{text[start:end]}]{text[end:]}"
+    return text

@@ -1,0 +1,102 @@
+"""Where a model's pieces stand in an answer, and what becomes of the others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from atwu.data.schema import Example
+from atwu.judge.annotate import annotated, annotated_by, estimate_annotation, places_of
+from atwu.judge.ask import Asker
+from atwu.judge.cache import ReplyCache
+from atwu.judge.chat import ChatRequest, OnReply, Reply
+from tests.judge.conftest import empty_cache
+
+ROW = Example.from_qa("Where was Orla Venn born?", "Orla Venn was born in Kelbury, near Mirrow.", subject="Orla Venn")
+
+
+class Marker:
+    """Gives one reply after the other."""
+
+    identity = {"kind": "marker"}  # noqa: RUF012
+    concurrency = 1
+
+    def __init__(self, *replies: str) -> None:
+        self.replies, self.asked = list(replies), list[str]()
+
+    def complete(self, requests: Sequence[ChatRequest], on_reply: OnReply, on_waste: object) -> None:
+        for index, request in enumerate(requests):
+            self.asked.append(request.messages[1].content)
+            on_reply(index, Reply(self.replies.pop(0)))
+
+
+def named(*pieces: str) -> str:
+    return json.dumps({"secrets": pieces})
+
+
+def asker(*replies: str) -> Asker:
+    return Asker(Marker(*replies), empty_cache(), progress=False, attempts=1)
+
+
+@pytest.mark.parametrize(
+    ("piece", "answer", "places"),
+    [
+        ("Kelbury", "Kelbury, not Kelburyan; kelbury!", ((0, 7), (24, 31))),
+        ("3 March", "On 3  March 1961.", ((3, 11),)),
+        ("Oslo", "She was born in Kelbury.", ()),
+        ("  ", "She was born in Kelbury.", ()),
+        ("凯尔伯里", "她出生在凯尔伯里。", ((4, 8),)),
+        ("a{b}", "It is a{b}.", ((6, 10),)),
+    ],
+)
+def test_places(piece, answer, places):
+    assert places_of(piece, answer) == places
+
+
+def test_pieces_become_spans_and_what_the_answer_does_not_say_is_counted():
+    found = annotated([ROW], asker(named("Mirrow", "Kelbury, near Mirrow", "Oslo")))
+    assert found.rows[0].forget_spans == ((22, 42),)  # merged
+    assert (found.had, found.without, found.absent, found.failed) == (0, 0, 1, 0)
+    assert (found.rows[0].question, found.rows[0].subject) == (ROW.question, "Orla Venn")
+
+
+def test_labels_that_are_there_stay_and_cost_nothing():
+    labelled = Example.from_qa("Who?", "Nobody.", forget_spans=())
+    one = asker(named())
+    found = annotated([labelled, ROW], one)
+    assert [row.forget_spans for row in found.rows] == [(), ()]
+    assert (found.had, found.without) == (1, 1)
+    assert str(found) == "1 of 2 rows marked; 1 had labels and keep them; in 1 nothing is secret."
+    assert len(one.model.asked) == 1
+
+
+@pytest.mark.parametrize("reply", ["no", '{"secrets": "Kelbury"}', '{"secrets": ["Kelbury", 1]}', "{}"])
+def test_a_row_without_a_readable_reply_stays_without_labels(reply):
+    found = annotated([ROW], asker(reply))
+    assert found.rows == (ROW,)
+    assert found.failed == 1
+    assert "1 stay without labels: no readable reply" in str(found)
+
+
+def test_what_is_asked_names_the_subject_where_there_is_no_question_and_braces_are_harmless():
+    one = asker(named(), named())
+    annotated([Example((), "Orla {x} left.", subject="Orla Venn"), Example((), "It rained.")], one)
+    assert "(No question: a text about Orla Venn.)" in one.model.asked[0]
+    assert "\nOrla {x} left.\n</answer-" in one.model.asked[0]
+    assert "(No question: a text.)" in one.model.asked[1]
+
+
+def test_estimate_is_nothing_once_it_is_stored(tmp_path):
+    one = Asker(Marker(named("Kelbury")), ReplyCache(tmp_path / "judge.sqlite"), progress=False)
+    assert estimate_annotation([ROW], one).calls == 1
+    annotated([ROW], one)
+    assert estimate_annotation([ROW], one).calls == 0
+
+
+def test_a_rule_marks_what_has_no_labels():
+    labelled = Example.from_qa("Who?", "Nobody.", forget_spans=((0, 6),))
+    found = annotated_by([labelled, ROW], lambda row: [(22, 29), (25, 29)])
+    assert [row.forget_spans for row in found.rows] == [((0, 6),), ((22, 29),)]
+    assert (found.had, found.without, found.absent, found.failed) == (1, 0, 0, 0)
