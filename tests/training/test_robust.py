@@ -140,6 +140,40 @@ def test_a_run_goes_its_own_way_and_goes_on_as_it_would_have(how, model_folder, 
 
 
 @pytest.mark.parametrize(
+    "also",
+    [
+        {"activation_checkpointing": True},
+        {"lora_r": 2},
+        {"scorer_procedure": "joint"},
+        {"gradient_accumulation_steps": 2},
+        {"layout": "padded"},
+        {"retain_loss": "kl", "reference": "model"},
+    ],
+    ids=lambda also: next(iter(also)),
+)
+def test_beside_whatever_else_is_set(also, model_folder, tmp_path):
+    found = {}
+    for how in ({}, {"sam_radius": RADIUS}, {"weight_noise": 0.05}):
+        trainer = make_trainer(model_folder, tmp_path, max_steps=2, cache_dir=str(tmp_path), **also, **how)
+        trainer.train()
+        found[next(iter(how), "plain")] = weights(trainer)
+    plain = found.pop("plain")
+    for moved_weights in found.values():
+        assert torch.isfinite(moved_weights).all()
+        assert not torch.equal(moved_weights, plain)
+
+
+@pytest.mark.parametrize("how", [{"sam_radius": RADIUS}, {"weight_noise": 0.05}], ids=["sam", "noise"])
+def test_computing_activations_again_changes_nothing(how, model_folder, tmp_path):
+    found = []
+    for again in (False, True):
+        trainer = make_trainer(model_folder, tmp_path, max_steps=2, activation_checkpointing=again, **how)
+        trainer.train()
+        found.append(weights(trainer))
+    torch.testing.assert_close(*found, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"sam_radius": 0.1, "weight_noise": 0.1}, "give one of them"),
