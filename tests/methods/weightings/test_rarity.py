@@ -16,9 +16,6 @@ from atwu.benchmarks.people.rows import people
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.evaluation.auroc import per_sample_auroc
-from atwu.methods.parts import WEIGHTINGS
-from atwu.methods.recipe import recipe
-from atwu.methods.seen import BeforeTraining
 from atwu.methods.weightings.rarity import TokenCounts, log_odds
 from atwu.modeling.scratch import scratch_shape, train_tokenizer
 
@@ -107,28 +104,3 @@ def test_finds_secrets_of_the_embedded_benchmark_and_the_prompt_helps():
     without = [Example.from_qa("?", example.answer, forget_spans=example.forget_spans) for example in benchmark.forget]
     assert found(benchmark.forget, labels) > 0.73
     assert found(benchmark.forget, labels) > found(without, labels) + 0.05
-
-
-@pytest.mark.parametrize("name", ["rarity", "word_rarity", "rare_nouns"])
-def test_power_of_the_ranks(name):
-    benchmark = people("tiny")
-    encoder = Encoder(train_tokenizer(benchmark.texts(), vocab_size=400))
-    few, kept = benchmark.forget[:3], benchmark.retain[:20]
-    given = BeforeTraining(
-        forget=encoder.encode_rows(few, what="").rows,
-        retain=encoder.encode_rows(kept, what="").rows,
-        forget_text=few,
-        retain_text=kept,
-        ref_logps=list,
-        logps_of=lambda name: [],
-    )
-    finder = {"noun_finder": "simple"} if name == "rare_nouns" else {}
-    ranks, cubes = ([*WEIGHTINGS[name](rank_power=power, **finder).once(given)] for power in (1.0, 3.0))
-    assert [rank.mean() for rank in ranks] == pytest.approx([0.5] * 3)
-    for rank, cube in zip(ranks, cubes, strict=True):
-        np.testing.assert_allclose(cube, rank * rank * rank)
-
-
-def test_power_zero_would_be_no_weighting():
-    with pytest.raises(ValueError, match="rank_power must be a finite number > 0, got 0"):
-        recipe("satga", weighting="rarity", rank_power=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from atwu.methods.options import number, setting
+from atwu.methods.options import setting
 from atwu.methods.part import FixedWeighting
 from atwu.methods.seen import BeforeTraining, FloatArray, TokensSeen
 
@@ -116,62 +116,42 @@ class Nouns(FixedWeighting):
         return (noun_mask(row, answer, finder) for row, answer in zip(given.forget, given.answers, strict=True))
 
 
-class Ranks(FixedWeighting):
-    """A rank in the answer as the weight, or a power of it."""
-
-    rank_power: float = number(
-        1.0,
-        symbol="k",
-        help="power that ranks are raised to: the higher, the more the heaviest tokens of an answer stand out",
-        positive=True,
-    )
-
-    def once(self, given: BeforeTraining) -> Iterable[FloatArray]:
-        return (rank**self.rank_power for rank in self.ranks(given))
-
-    def ranks(self, given: BeforeTraining) -> Iterable[FloatArray]:
-        """Of the counted tokens of each forget row, in (0, 1), one array of shape (counted tokens,) a row."""
-        raise NotImplementedError
-
-
-class Rarity(Ranks):
+class Rarity(FixedWeighting):
     """Tokens that retain answers hardly use, by rank in the answer."""
 
-    formula = "rank^k, of -log(count among retain answers) in the answer, lower for words of the prompt"
+    formula = "rank in the answer of -log(count among retain answers), lower for words of the prompt"
     needs = ("retain",)
 
-    def ranks(self, given: BeforeTraining) -> Iterable[FloatArray]:
+    def once(self, given: BeforeTraining) -> Iterable[FloatArray]:
         from atwu.methods.weightings.rarity import TokenCounts
 
         counts = TokenCounts.of(given.retain or ())
         return (counts.rarity(row) for row in given.forget)
 
 
-class WordRarity(Ranks):
+class WordRarity(FixedWeighting):
     """Words that hardly any subject's retain answers use and the question does not say, by rank in the answer."""
 
-    formula = (
-        "rank^k, of -(subjects whose retain answers have the word) in the answer, lowest for words of the question"
-    )
+    formula = "rank in the answer of -(subjects whose retain answers have the word), lowest for words of the question"
     needs = ("retain", "text", "retain_text")
 
-    def ranks(self, given: BeforeTraining) -> Iterable[FloatArray]:
+    def once(self, given: BeforeTraining) -> Iterable[FloatArray]:
         from atwu.methods.weightings.word_rarity import WordCounts
 
         counts = WordCounts.of(given.retain_text or ())
         return (counts.rarity(row, text) for row, text in zip(given.forget, given.forget_text or (), strict=True))
 
 
-class RareNouns(Ranks, Nouns):
+class RareNouns(Nouns):
     """Word rarity together with noun phrases that the question does not say."""
 
-    formula = "rank^k, rank the mean of word_rarity's and that of noun phrases without the question's words"
+    formula = "mean of the ranks of word_rarity and of noun phrases without the question's words"
     needs = ("retain", "text", "retain_text", "noun_finder")
 
-    def ranks(self, given: BeforeTraining) -> Iterable[FloatArray]:
+    def once(self, given: BeforeTraining) -> Iterable[FloatArray]:
         from atwu.methods.weightings.word_rarity import WordCounts, asked_words, rare_nouns, words_of_tokens
 
-        counts, nouns = WordCounts.of(given.retain_text or ()), Nouns.once(self, given)
+        counts, nouns = WordCounts.of(given.retain_text or ()), super().once(given)
         for row, text, mask in zip(given.forget, given.forget_text or (), nouns, strict=True):
             asked = asked_words(text)
             told = [word in asked for word in words_of_tokens(row, text.answer)]
