@@ -157,6 +157,7 @@ def test_a_folder_of_results_is_compared_like_a_study(atwu, studies):
 def test_several_studies_and_their_mean(atwu, studies):
     printed = atwu("compare", *studies, "--to", "npo", "--metrics", "extraction_strength")
     assert "study original atwu" in printed
+    assert "forget extraction_strength" in atwu("compare", *studies, "--to", "npo")  # the first decisive line there is
     assert "north +0.500 [" in printed
     assert "south – -0.250 [-0.250, -0.250]" in printed
     assert "mean – -0.250 [-0.250, -0.250]" in printed  # the mean of a model that one study lacks would be of others

@@ -98,13 +98,14 @@ class Compare:
 
     def _studies(self) -> None:
         """Differences in each of several studies, and over all."""
+        from atwu.report.names import DECISIVE
         from atwu.report.records import read_records
         from atwu.report.table import table_of
         from atwu.report.terminal import studies_table
 
         if self.to is None or self.form != "table" or self.everything:
             raise UsageError(
-                "several studies have other rows each: give --to NAME for the differences in each, --metrics for which."
+                "several studies have other rows each: give --to NAME for the differences in each, --metrics for more than one."
             )
         short = [path.resolve().name for path in self.results]
         names = short if len(set(short)) == len(short) else [str(path) for path in self.results]
@@ -117,7 +118,8 @@ class Compare:
             heads |= {head.line: head for head in table_of(records.results).heads}
             others = [label for label in records.results if label != self.to]
             found[name] = {label: records.differences(label, self.to) for label in others}
-        lines = [_line(text, list(heads)) for text in (self.metrics or "UQ").split(",")]
+        asked = [_line(text, list(heads)) for text in self.metrics.split(",")] if self.metrics else []
+        lines = asked or [line for line in DECISIVE if line in heads][:1] or list(heads)
         terminal().print(studies_table(found, to=self.to, heads=[heads[line] for line in lines]))
 
 
