@@ -95,6 +95,14 @@ class Scale:
     product_speed: float | None = None
     """GFLOP/s of float32 products on the core where both were measured, where it is these that take the time."""
 
+    def __post_init__(self) -> None:
+        low, high = self.learning_rates
+        if outside := [rate for rate in self.first_rates if not low <= rate <= high]:
+            raise ValueError(
+                f"first_rates of a scale lie within its learning_rates, {low:g} to {high:g}; "
+                f"got {', '.join(f'{rate:g}' for rate in outside)}."
+            )
+
 
 FILE = Path(__file__).with_name("scales.yaml")
 SCALES: dict[str, Scale] = {}
@@ -178,7 +186,7 @@ def _written() -> TypeAdapter[Any]:
     hints = typing.get_type_hints(Scale)
     rate = Annotated[float, Field(gt=0)]
     kinds = hints | {"like": str, "learning_rate": rate, "learning_rates": tuple[rate, rate]}
-    kinds |= {"first_rates": tuple[rate, ...]}
+    kinds["first_rates"] = tuple[rate, ...]
     kinds |= dict.fromkeys(("benchmark", "target"), str | dict[str, Any])  # see `_plain`
     kinds |= {"seconds": Annotated[float, Field(ge=0)], "objective": tuple[str, str]}
     fields: Any = {name: (kind, None) for name, kind in kinds.items()}

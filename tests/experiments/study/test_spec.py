@@ -358,6 +358,8 @@ def test_a_scale_of_ones_own_takes_rows_and_a_model(tmp_path):
     assert "system" not in changed.evaluation
     other = scale_from({"like": "tofu-8b", "target": "mine", "evaluation": {"system": "Answer."}})
     assert (other.surrogate, other.evaluation["system"]) == (None, "Answer.")
+    with pytest.raises(ValueError, match=r"lie within its learning_rates, 0\.0001 to 0\.01; got 1e-05"):
+        scale_from({"like": "people-tiny", "learning_rates": [1e-4, 1e-2], "first_rates": [1e-5, 1e-3]})
     with pytest.raises(ValueError, match="people-small is a built-in scale"):
         scale_from({"like": "people-small", "name": "people-small", "training": {"num_train_epochs": 2}})
     with pytest.raises(ValueError, match="benchmark of a scale is a name or has forget, retain, holdout"):
