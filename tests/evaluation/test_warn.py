@@ -34,6 +34,15 @@ def test_repetitiveness_is_marked_below_95_percent_of_the_starting_models(now, m
         assert "below the starting model's 500: generation degraded" in found[0]
 
 
+@pytest.mark.parametrize(("now", "marked"), [(24.0, True), (49.0, True), (50.0, False), (128.0, False)])
+def test_answers_are_marked_where_they_have_less_than_half_of_the_starting_models_words(now, marked):
+    original = result(instructions={"open_words": 100.0})
+    found = list(warnings(result(instructions={"open_words": now}), original))
+    said = f"open answers have {now:.0f} words where the starting model's have 100: generation degraded."
+    assert [sentence.endswith(said) for sentence in found] == [True] * marked
+    assert list(warnings(result(instructions={"open_words": now}), None)) == []
+
+
 def test_tasks_are_marked_two_points_below_the_starting_model():
     original = result(tasks={"mmlu": 46.0, "gsm8k": 30.0, "ifeval": 10.0})
     found = list(degraded(result(tasks={"mmlu": 43.9, "gsm8k": 28.0, "arc": 1.0}), original))

@@ -15,13 +15,16 @@ import torch
 from atwu.benchmarks.general import general_questions, general_texts
 from atwu.cli.train import CHOSEN
 from atwu.data.schema import Example
+from atwu.evaluation.generations import Generation
 from atwu.evaluation.metrics.telling import telling_said, telling_spans
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.methods.recipe import recipe
+from atwu.request import retain
 from atwu.request.choose import Place, choose
 from atwu.request.fit import WAYS, Fitted, first_fitting, ways
 from atwu.request.measure import check_unseen
 from atwu.request.neighbours import closeness, names, neighbours
+from atwu.request.retain import ANSWER_TOKENS, WHOLE_TOKENS
 from atwu.request.run import Outcome
 from atwu.request.verdict import (
     COSTLY,
@@ -102,6 +105,23 @@ def test_shipped_questions_do_not_overlap() -> None:
     kept, held = general_questions("kept"), general_questions("held")
     assert len(set(kept) | set(held)) == len(kept) + len(held) == 80
     assert len(general_texts()) == 8
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_answer_that_was_cut_is_no_row_that_teaches_where_answers_end(
+    whole: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    longest = WHOLE_TOKENS if whole else ANSWER_TOKENS
+    said = [Generation("It ends.", 4), Generation("It goes on and", longest), Generation("", 1)]
+
+    def generated(model: Any, prompts: Any, decoding: Any, **_: Any) -> list[Generation]:
+        assert decoding.max_new_tokens == longest
+        return said
+
+    monkeypatch.setattr(retain, "TransformersGenerator", lambda *_: None)
+    monkeypatch.setattr(retain, "generate_all", generated)
+    rows = retain.own_answers(None, None, ["One?", "Two?", "Three?"], forget=(), whole=whole)
+    assert [row.answer for row in rows] == ["It ends."] + ["It goes on and"] * (not whole)
 
 
 def test_choices_follow_rows_model_and_device_and_leave_what_was_given() -> None:

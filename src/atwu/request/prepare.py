@@ -84,13 +84,15 @@ def prepare(asked: Asked, folder: RequestFolder, config: UnlearnConfig, *, overw
     )
     for choice in choices:
         say(f"  {choice}")
-    check_training(asked.source, UnlearnConfig(**chosen(asked, choices)))
+    training = UnlearnConfig(**chosen(asked, choices))
+    check_training(asked.source, training)
     made: Sequence[Example] | None = None
     kept: Sequence[Example] = ()
     if "retain" in recipe.needs:
         if asked.given is None:
             away = () if since is None else since.rows
-            made = build_retain(network, tokenizer, (*asked.rows, *away), system=config.system).rows
+            whole = training.recipe().retain_loss == "nll"  # which learns where rows end
+            made = build_retain(network, tokenizer, (*asked.rows, *away), whole=whole, system=config.system).rows
             say("rows to keep: the model's own answers to general questions (--retain FILE for rows of your own)")
         kept = asked.given or made or ()
     sets = measured_sets(network, tokenizer, asked.rows, kept, asked.strangers, system=config.system)

@@ -14,7 +14,11 @@ from atwu.evaluation.generations import Decoding, GenerationStore, Prompt, gener
 from atwu.request.neighbours import Neighbours, names, names_any, neighbours
 
 ANSWER_TOKENS = 48
-"""Longest answer of its own that a model is asked to keep."""
+"""Where an answer of its own is cut that a model is asked to keep beside itself (`--retain-loss kl`), which tells it no end."""
+WHOLE_TOKENS = 256
+"""Longest answer that is written as a row: rows teach where answers end, so only what ends by itself will do."""
+LEFT_OUT = f"no end within {WHOLE_TOKENS} tokens, no text, or a subject to forget"
+"""Why general questions give no row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,7 @@ class RetainSet:
         return [
             *lines,
             ("the model's own answers to general questions", self.general),
+            (f"  left out: {LEFT_OUT}", len(general_questions("kept")) - self.general),
             ("rows to keep", len(self.rows)),
         ]
 
@@ -53,6 +58,7 @@ def build_retain(
     *,
     corpus: Sequence[Example] = (),
     count: int = 200,
+    whole: bool = True,
     system: str | None = None,
     progress: bool = True,
 ) -> RetainSet:
@@ -61,6 +67,8 @@ def build_retain(
     Args:
         corpus: rows that neighbours are taken from; their own answers are what is kept.
         count: most neighbours.
+        whole: leave out answers of its own that do not end, instead of cutting all at `ANSWER_TOKENS`; cut ones are only for a
+            retain loss that compares with the model itself.
 
     Returns:
         Neighbours first, then the shipped general questions as the model answers them.
@@ -71,6 +79,7 @@ def build_retain(
         tokenizer,
         general_questions("kept"),
         forget=forget,
+        whole=whole,
         system=system,
         progress="general questions" if progress else None,
     )
@@ -83,22 +92,28 @@ def own_answers(
     questions: Sequence[str],
     *,
     forget: Sequence[Example],
+    whole: bool = False,
     system: str | None = None,
     progress: str | None = None,
 ) -> tuple[Example, ...]:
-    """Questions with the model's own greedy answers as rows, without those that name a subject to forget or say no text."""
+    """Questions with the model's own greedy answers as rows, without those that name a subject to forget or say no text.
+
+    Args:
+        whole: only answers that end by themselves; otherwise all, cut at `ANSWER_TOKENS`.
+    """
     subjects = names(forget)
     asked = [question for question in questions if not names_any(question, subjects)]
     turns = () if system is None else (Message("system", system),)
+    longest = WHOLE_TOKENS if whole else ANSWER_TOKENS
     made = generate_all(
         TransformersGenerator(model, tokenizer),
         [Prompt((*turns, Message("user", question))) for question in asked],
-        Decoding(max_new_tokens=ANSWER_TOKENS),
+        Decoding(max_new_tokens=longest),
         store=GenerationStore(),
         progress=progress,
     )
     return tuple(
         Example.from_qa(question, answer.text)
         for question, answer in zip(asked, made, strict=True)
-        if is_text(answer.text) and not names_any(answer.text, subjects)
+        if is_text(answer.text) and not names_any(answer.text, subjects) and not (whole and answer.tokens == longest)
     )

@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atwu.evaluation.config import EvaluateConfig
-from atwu.evaluation.metrics.open_ended import OPEN_INSTRUCTIONS, ngram_entropy, nltk_words, repetitiveness, words
+from atwu.evaluation.metrics.open_ended import (
+    OPEN_INSTRUCTIONS,
+    ngram_entropy,
+    nltk_words,
+    open_words,
+    repetitiveness,
+    words,
+)
 
 
 @pytest.mark.parametrize(
@@ -31,6 +38,11 @@ def test_upper_bound_of_a_text_without_repetition(length, bound) -> None:
 def test_entropy_lies_between_0_and_that_of_distinct_ngrams(tokens, n) -> None:
     count = len(tokens) - n + 1
     assert 0 <= ngram_entropy(tokens, n) <= (math.log2(count) if count > 0 else 0) + 1e-12
+
+
+@pytest.mark.parametrize(("text", "count"), [("", 0), ("One.", 1), ("It's  well-known,\n1 + 1 = 2.", 7)])
+def test_length_counts_what_white_space_parts(text, count) -> None:
+    assert open_words(text) == count
 
 
 def test_edges() -> None:

@@ -28,6 +28,9 @@ WIN_RATE = 45.0
 REPETITIVENESS = 0.95
 """Share of the starting model's repetitiveness below which text counts as degraded (ATWU paper)."""
 
+LENGTH = 0.5
+"""Share of the starting model's words below which answers count as degraded; rows to keep of one sentence teach that."""
+
 _WEIGHTS = {2: 2 / 3, 3: 4 / 3}
 """Weight of each n; the terms are then averaged."""
 _WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
@@ -58,6 +61,11 @@ def ngram_entropy(tokens: Sequence[str], n: int) -> float:
     counts = Counter(tuple(tokens[start : start + n]) for start in range(len(tokens) - n + 1))
     total = counts.total()
     return -sum(count / total * math.log2(count / total) for count in counts.values()) if len(counts) > 1 else 0.0
+
+
+def open_words(text: str) -> int:
+    """How long an answer is: what white space parts."""
+    return len(text.split())
 
 
 def words(text: str) -> list[str]:
@@ -112,11 +120,17 @@ def _more_repetitive(name: str, now: float, before: float | None) -> str | None:
     return f"repetitiveness {now:.0f} is {lost}: generation degraded."
 
 
+def _shorter(name: str, now: float, before: float | None) -> str | None:
+    if not before or now >= LENGTH * before:
+        return None
+    return f"open answers have {now:.0f} words where the starting model's have {before:.0f}: generation degraded."
+
+
 class OpenEnded(Metric):
-    """Repetitiveness (n-gram entropy) and, given the starting model's result, the win rate against it."""
+    """Repetitiveness (n-gram entropy) and length and, given the starting model's result, the win rate against it."""
 
     name = "open_ended"
-    about = "repetitiveness; win rate given --original"
+    about = "repetitiveness and length; win rate given --original"
     cost = f"40 answers of {DECODED} tokens, and a comparison of each"
     needs_weights = False
     judged = True
@@ -150,6 +164,17 @@ class OpenEnded(Metric):
             digits=0,
             lost=_more_repetitive,
         ),
+        Column(
+            "open_words",
+            open_words,
+            "words",
+            f"words of an open answer, which is cut at {DECODED} tokens",
+            sets=(INSTRUCTIONS,),
+            direction="none",
+            range=(0.0, None),
+            digits=0,
+            lost=_shorter,
+        ),
     )
 
     @classmethod
@@ -176,8 +201,9 @@ class OpenEnded(Metric):
         ]
 
     def record(self) -> None:
-        """Record both."""
+        """Record all."""
         tokenizer = self.session.config.rep_tokenizer
+        self.keep(INSTRUCTIONS, "open_words", [float(open_words(text)) for text in self._said])
         self.keep(INSTRUCTIONS, "repetitiveness", [repetitiveness(text, tokenizer=tokenizer) for text in self._said])
         if self._before:
             rated = [self.session.preference(pair) for pair in self.pairs()]
