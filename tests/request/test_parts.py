@@ -124,6 +124,12 @@ def test_an_answer_that_was_cut_is_no_row_that_teaches_where_answers_end(
     assert [row.answer for row in rows] == ["It ends."] + ["It goes on and"] * (not whole)
 
 
+def test_a_model_whose_answers_do_not_end_gives_no_rows_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retain, "own_answers", lambda *_, **__: ())
+    with pytest.raises(ValueError, match=r"no row to keep \(no end within 256 tokens.*--retain or --corpus"):
+        retain.build_retain(None, None, ())
+
+
 def test_choices_follow_rows_model_and_device_and_leave_what_was_given() -> None:
     found = {
         each.name: each.value
@@ -168,6 +174,9 @@ def test_choices_follow_rows_model_and_device_and_leave_what_was_given() -> None
     assert not choose(given, recipe=recipe("atwu"), **rest)
     (spared,) = choose(given, recipe=recipe("atwu"), **rest, fit=True)
     assert (spared.name, spared.value) == ("activation_checkpointing", True)
+    (itself,) = choose(given, recipe=recipe("atwu"), **{**rest, "own_answers": True})
+    assert (itself.name, itself.value) == ("retain_loss", "kl")
+    assert not choose({**given, "retain_loss": "nll"}, recipe=recipe("atwu"), **{**rest, "own_answers": True})
     assert all(each.reason for each in large)
     decided = {*found, *(name for way in WAYS for name in way.options)}
     assert {*CHOSEN, "scorer_prior", "retain_loss", "optim", "save_adapter"} == {*decided, "num_train_epochs"}

@@ -63,7 +63,7 @@ def choose(
     """Settings for a run on a few rows that nobody has to tune.
 
     Args:
-        given: what the user set, which stays; with a learning rate and a length, nothing is chosen.
+        given: what the user set, which stays; with a learning rate and a length, only how own answers are kept is chosen.
         recipe: the method.
         rows: forget rows.
         hidden: the model's width.
@@ -76,8 +76,10 @@ def choose(
     adapters = int(given.get("lora_r", fitted.way.options.get("lora_r", 0)))
     needed = f"{fitted.way.words}, about {fitted.memory.peak / 1e9:.1f} GB of {place.memory / 1e9:.1f} GB free"
     ways = [Choice(name, value, needed) for name, value in ({"lora_r": 0} | dict(fitted.way.options)).items()]
+    itself = Choice("retain_loss", "kl", "own answers are to stay as they are, not to be learned better")
+    kept = [itself] if own_answers and recipe.retain_loss == "nll" else []
     if length and RATE in given:  # somebody knows what they do: the rest has the defaults of the documentation
-        return tuple(choice for choice in ways if fit and choice.name not in given)
+        return tuple(choice for choice in (*(ways if fit else ()), *kept) if choice.name not in given)
     batch = batch_size(given, rows)
     each = math.ceil(rows / (batch * int(given.get("gradient_accumulation_steps", 1))))
     every = look_every(each)
@@ -105,11 +107,9 @@ def choose(
         choices.append(
             Choice("scorer_prior", "rarity", f"with {rows} rows a scorer sees too little to start from nothing")
         )
-    if own_answers and recipe.retain_loss == "nll":
-        choices.append(Choice("retain_loss", "kl", "own answers are to stay as they are, not to be learned better"))
     return tuple(
         choice
-        for choice in choices
+        for choice in (*choices, *kept)
         if choice.name not in given
         and not (
             length and choice.name in ("max_steps", "lr_scheduler_type", "warmup_steps", "save_strategy", "save_steps")

@@ -72,6 +72,9 @@ def build_retain(
 
     Returns:
         Neighbours first, then the shipped general questions as the model answers them.
+
+    Raises:
+        ValueError: there is no row.
     """
     found = neighbours(forget, corpus, count) if corpus else None
     own = own_answers(
@@ -83,7 +86,12 @@ def build_retain(
         system=system,
         progress="general questions" if progress else None,
     )
-    return RetainSet((*(found.rows if found else ()), *own), found, len(own))
+    rows = (*(found.rows if found else ()), *own)
+    if not rows:
+        raise ValueError(
+            f"general questions give no row to keep ({LEFT_OUT}); give rows of your own: --retain or --corpus."
+        )
+    return RetainSet(rows, found, len(own))
 
 
 def own_answers(
