@@ -130,6 +130,14 @@ def test_a_model_whose_answers_do_not_end_gives_no_rows_and_that_is_said(monkeyp
         retain.build_retain(None, None, ())
 
 
+@pytest.mark.parametrize(
+    ("lengths", "said"), [((5, 12, 90), "at most 12 words"), ((5, 20), "at most 12 words"), ((21,), None)]
+)
+def test_rows_to_keep_of_one_sentence_are_worth_a_word(lengths: tuple[int, ...], said: str | None) -> None:
+    note = retain.short_answers([Example.from_qa("Why?", "word " * length) for length in lengths])
+    assert note is None if said is None else said in (note or "")
+
+
 def test_choices_follow_rows_model_and_device_and_leave_what_was_given() -> None:
     found = {
         each.name: each.value

@@ -20,7 +20,7 @@ from atwu.request.fit import Fitted, batch_of, first_fitting, fit
 from atwu.request.measure import Reading, check_unseen, measure, measured_sets, sets_of
 from atwu.request.neighbours import check_apart
 from atwu.request.record import Request, RequestFolder, RowsUsed, ThresholdsSet
-from atwu.request.retain import build_retain
+from atwu.request.retain import build_retain, short_answers
 from atwu.request.verdict import HELD, RequestVerdict, answered, decide, read_request_verdict, surely_known
 from atwu.training.config import UnlearnConfig
 from atwu.training.model import ModelSource, check_training, checked_tokenizer
@@ -89,11 +89,13 @@ def prepare(asked: Asked, folder: RequestFolder, config: UnlearnConfig, *, overw
     made: Sequence[Example] | None = None
     kept: Sequence[Example] = ()
     if "retain" in recipe.needs:
+        whole = training.recipe().retain_loss == "nll"  # which learns where rows end
         if asked.given is None:
             away = () if since is None else since.rows
-            whole = training.recipe().retain_loss == "nll"  # which learns where rows end
             made = build_retain(network, tokenizer, (*asked.rows, *away), whole=whole, system=config.system).rows
             say("rows to keep: the model's own answers to general questions (--retain FILE for rows of your own)")
+        elif whole and (note := short_answers(asked.given)) is not None:
+            say(note)
         kept = asked.given or made or ()
     sets = measured_sets(network, tokenizer, asked.rows, kept, asked.strangers, system=config.system)
     say(f"measuring the model on {sum(map(len, sets.values()))} rows")

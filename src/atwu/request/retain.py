@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,20 @@ WHOLE_TOKENS = 256
 """Longest answer that is written as a row: rows teach where answers end, so only what ends by itself will do."""
 LEFT_OUT = f"no end within {WHOLE_TOKENS} tokens, no text, or a subject to forget"
 """Why general questions give no row."""
+
+SHORT = 20
+"""Words of half of the answers to keep, at most, that are worth a word: they teach that answers are so short."""
+
+
+def short_answers(rows: Sequence[Example]) -> str | None:
+    """What rows to keep teach besides themselves where most of them are single sentences, and the remedy; None otherwise."""
+    words = statistics.median(len(row.answer.split()) for row in rows)
+    if words > SHORT:
+        return None
+    return (
+        f"rows to keep are short (half of them have at most {words:.0f} words), and the model may learn to answer anything so "
+        "briefly; with --retain 'FILE + GENERAL' its own answers of all lengths stay, too, which atwu retain build writes"
+    )
 
 
 @dataclass(frozen=True, slots=True)
