@@ -59,6 +59,7 @@ ELSEWHERE = {
     r"python examples/a_method_of_your_own\.py": "tests/methods/test_own_method.py",
     r"atwu (evaluate|judge|study run) .*--judge openai": "tests/cli/test_judge_command.py",
     r"atwu finetune --scratch": "tests/cli/test_commands.py",
+    r"atwu retain build .*general\.jsonl": "tests/request/test_request.py",
     r"atwu unlearn .*--lora-r": "tests/cli/test_adapters_command.py",
     r"atwu unlearn --continue": "tests/request/test_ledger.py",
     r"atwu unlearn .*--thresholds": "tests/request/test_evidence.py",
