@@ -32,7 +32,7 @@ def short_answers(rows: Sequence[Example]) -> str | None:
         return None
     return (
         f"rows to keep are short (half of them have at most {words:.0f} words), and the model may learn to answer anything so "
-        "briefly; with --retain 'FILE + GENERAL' its own answers of all lengths stay, too, which atwu retain build writes"
+        "briefly; --retain 'FILE + GENERAL' --retain-loss kl keeps its own of all lengths, which atwu retain build writes"
     )
 
 
