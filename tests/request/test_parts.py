@@ -126,15 +126,15 @@ def test_an_answer_that_was_cut_is_no_row_that_teaches_where_answers_end(
 
 def test_a_model_whose_answers_do_not_end_gives_no_rows_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retain, "own_answers", lambda *_, **__: ())
-    with pytest.raises(ValueError, match=r"no row to keep \(no end within 256 tokens.*--retain or --corpus"):
+    with pytest.raises(ValueError, match=r"no row to keep \(endless, empty.*--retain or --corpus"):
         retain.build_retain(None, None, ())
 
 
 @pytest.mark.parametrize(
-    ("lengths", "said"), [((5, 12, 90), "at most 12 words"), ((5, 20), "at most 12 words"), ((21,), None)]
+    ("lengths", "said"), [((5, 12, 900), "at most 12 characters"), ((5, 120), "at most 5 characters"), ((121,), None)]
 )
 def test_rows_to_keep_of_one_sentence_are_worth_a_word(lengths: tuple[int, ...], said: str | None) -> None:
-    note = retain.short_answers([Example.from_qa("Why?", "word " * length) for length in lengths])
+    note = retain.short_answers([Example.from_qa("Why?", "w" * length) for length in lengths])
     assert note is None if said is None else said in (note or "")
 
 

@@ -18,20 +18,19 @@ ANSWER_TOKENS = 48
 """Where an answer of its own is cut that a model is asked to keep beside itself (`--retain-loss kl`), which tells it no end."""
 WHOLE_TOKENS = 256
 """Longest answer that is written as a row: rows teach where answers end, so only what ends by itself will do."""
-LEFT_OUT = f"no end within {WHOLE_TOKENS} tokens, no text, or a subject to forget"
+LEFT_OUT = "endless, empty, or about a subject to forget"
 """Why general questions give no row."""
-
-SHORT = 20
-"""Words of half of the answers to keep, at most, that are worth a word: they teach that answers are so short."""
+SHORT = 120
+"""Characters, the same in all scripts: where half of the answers to keep have no more, they teach that answers are so short."""
 
 
 def short_answers(rows: Sequence[Example]) -> str | None:
     """What rows to keep teach besides themselves where most of them are single sentences, and the remedy; None otherwise."""
-    words = statistics.median(len(row.answer.split()) for row in rows)
-    if words > SHORT:
+    length = statistics.median_low(len(row.answer) for row in rows)
+    if length > SHORT:
         return None
     return (
-        f"rows to keep are short (half of them have at most {words:.0f} words), and the model may learn to answer anything so "
+        f"rows to keep are short (half have at most {length} characters), and the model may learn to answer anything so "
         "briefly; --retain 'FILE + GENERAL' --retain-loss kl keeps its own of all lengths, which atwu retain build writes"
     )
 
