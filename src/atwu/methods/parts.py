@@ -36,6 +36,7 @@ FORGET_LOSSES: dict[str, type[ForgetLoss]] = {
     "js_refusal": divergence.JSToRefusal,
     "self_distillation": divergence.SelfDistillation,
     "masked_self_distillation": divergence.MaskedSelfDistillation,
+    "weighted_self_distillation": divergence.WeightedSelfDistillation,
     "steering": representation.Steering,
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import pytest
@@ -9,7 +10,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atwu.methods.losses.divergence import jensen_shannon, js_to_tokens, kl, self_distillation
+from atwu.methods.losses.divergence import (
+    jensen_shannon,
+    js_to_tokens,
+    kl,
+    self_distillation,
+    weighted_self_distillation,
+)
 from atwu.methods.losses.reduction import selected_mean, token_mean
 
 F64 = torch.float64
@@ -124,6 +131,57 @@ def test_self_distillation_of_nothing_moves_nothing():
     # Descent lowers the answer's own logit and raises all others.
     own = torch.zeros_like(moves, dtype=torch.bool).scatter(1, IDS, True)
     assert torch.equal(moves > 0, own)
+
+
+def weighted(logps, ref, weights, beta):
+    rest = self_distillation(logps, ref, IDS, beta=math.inf)
+    own, ref_own = (each.gather(1, IDS).squeeze(1) for each in (logps, ref))
+    return weighted_self_distillation(own, rest, weights, ref_own, beta=beta)
+
+
+def test_weighted_self_distillation_worked_example():
+    logits = torch.tensor([[3, 1, 0], [0, 2, 1]], dtype=F64)
+    logps, ids = logits.log_softmax(-1), torch.tensor([[0], [1]])
+    own, rest = logps.gather(1, ids).squeeze(1), self_distillation(logps, logps, ids, beta=math.inf)
+    # Without the first token the reference is (e, 1) / (e + 1), and .731059 * 2.169846 + .268941 * 3.169846 = 2.438787.
+    assert rest.tolist() == close([2.438787, 1.676547])
+    half = torch.full((2,), 0.5, dtype=F64)
+    # Half of beta 4 is the published example's 2, half of 20 its 10.
+    assert weighted_self_distillation(own, rest, half, own, beta=4.0).tolist() == close([1.480571, 1.407606])
+    assert weighted_self_distillation(own, rest, half, own, beta=20.0).tolist() == close([2.438231, 1.676433])
+
+
+def test_weighted_self_distillation_is_each_tokens_own_beta():
+    logits, ref, beta = random_logits(1), random_logits(2), 6.0
+    weights = torch.tensor([0.0, 0.3, 0.7, 1.0], dtype=F64)
+    values, grad = gradient(lambda logps, ref: weighted(logps, ref, weights, beta), logits, ref)
+    for token, weight in enumerate(weights.tolist()):
+        one = slice(token, token + 1)
+        alone = functools.partial(self_distillation, ids=IDS[one], beta=beta * weight)
+        expected, moved = gradient(alone, logits[one], ref[one])
+        assert torch.allclose(values[one], expected, rtol=0, atol=1e-14)
+        assert torch.allclose(grad[one], moved, rtol=0, atol=1e-14)
+
+
+def test_a_token_of_weight_zero_is_kept_as_it_was_and_gradient_reaches_the_weights():
+    logits, ref = random_logits(1), random_logits(2)
+    _, still = gradient(lambda logps, ref: weighted(logps, ref, torch.zeros(4, dtype=F64), 20.0), ref, ref)
+    assert still.abs().max() < 1e-15
+    weights = torch.tensor([0.2, 0.4, 0.6, 0.8], dtype=F64, requires_grad=True)
+    logps, start = logits.log_softmax(-1), ref.log_softmax(-1)
+    assert torch.autograd.gradcheck(lambda w: weighted(logps, start, w, 3.0), (weights,))
+
+
+def test_a_token_that_the_start_is_certain_of_can_be_pushed_down():
+    logps = torch.tensor([[0.0, -40.0, -41.0]])
+    rest = self_distillation(logps, logps, torch.tensor([[0]]), beta=math.inf)
+    assert torch.isfinite(rest).all()
+    kept, pushed = (
+        weighted_self_distillation(logps[:, 0], rest, torch.tensor([weight]), logps[:, 0], beta=40.0)
+        for weight in (0.0, 1.0)
+    )
+    assert kept.item() == pytest.approx(0, abs=1e-4)
+    assert pushed.item() == pytest.approx(rest.item(), rel=1e-4)
 
 
 @pytest.mark.parametrize("name", ["kl", "jensen_shannon"])

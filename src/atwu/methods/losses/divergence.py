@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _LN2 = math.log(2.0)
 _LOWEST_LOGP = -1e4
 """exp() of it is 0 in float64 too, and 0 times it is 0, not nan."""
+_EPSILON = 2.0**-24
+"""1 minus it is the largest probability below 1 in float32."""
 
 
 def kl(logps: Tensor, ref_logps: Tensor) -> Tensor:
@@ -102,6 +104,30 @@ def self_distillation(logps: Tensor, ref_logps: Tensor, ids: Tensor, *, beta: fl
     down = ref_logps.new_full(ids.shape, -beta)
     target = ref_logps.detach().scatter_add(1, ids, down).softmax(dim=-1)
     return _expected(target, -logps)
+
+
+def weighted_self_distillation(
+    logps: Tensor, rest: Tensor, weights: Tensor, ref_logps: Tensor, *, beta: float
+) -> Tensor:
+    """Cross entropy to the reference with each answer token pushed down as much as it weighs.
+
+    `-sum of q log p` with `q = softmax(z0 - beta w e)`: a token of weight 1 is pushed down as by UNDIAL, one of weight 0 is
+    kept as the reference says it. Equal to `-q_y log p_y + (1 - q_y) rest` with `q_y = sigmoid(logit p0_y - beta w)`.
+
+    Args:
+        logps: log-probability of the answer's token under the current model, any shape.
+        rest: cross entropy to the reference without the answer's token (`self_distillation` with an infinite beta).
+        weights: token weights in [0, 1]; gradient flows to them, too.
+        ref_logps: log-probability of the answer's token under the starting model, no gradient.
+        beta: what to take off the logit of a token of weight 1, >= 0.
+
+    Returns:
+        Nats, at least the entropy of q, in the shape of `logps`.
+    """
+    # What the start is certain of can be pushed down, too: log(1 - p0) must be a number.
+    certain = ref_logps.detach().clamp(max=-_EPSILON)
+    pushed = certain - (-certain.expm1()).log() - beta * weights
+    return pushed.sigmoid() * -logps + (-pushed).sigmoid() * rest
 
 
 def _expected(probabilities: Tensor, values: Tensor) -> Tensor:
@@ -184,6 +210,26 @@ class MaskedSelfDistillation(SelfDistillation):
 
     formula = "w CE(softmax(z0 - β on the token), π), mean over selected tokens"
     reduction = "selected"
+
+
+class WeightedSelfDistillation(ForgetLoss):
+    """See `weighted_self_distillation`."""
+
+    formula = "CE(softmax(z0 - β w on the token), π)"
+    needs = ("reference_distributions", "reference_logps")
+    beta: float = number(
+        20.0,
+        symbol="β",
+        search=Range(2.0, 60.0),
+        help="what is taken off the logit of a token of weight 1; larger forgets more",
+    )
+
+    def comparison(self, forget: TokenBatch, given: Given) -> Comparison:
+        return SelfDistillation(beta=math.inf).comparison(forget, given)
+
+    def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
+        assert terms.distance is not None
+        return weighted_self_distillation(terms.logps, terms.distance, weights, terms.reference, beta=self.beta)
 
 
 class _ToStart(RetainLoss):
