@@ -1,4 +1,4 @@
-"""Train and evaluation mode for a while: afterwards every part of a model is in its own mode again."""
+"""Another mode for a while: afterwards every part of a model is in its own mode again."""
 
 from __future__ import annotations
 
@@ -25,3 +25,16 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     with same_modes(model):
         model.eval()
         yield
+
+
+@contextmanager
+def full_precision(model: nn.Module) -> Iterator[None]:
+    """Without the mixed precision that a trainer wrapped around the forward pass: the model as it will be saved."""
+    from accelerate.utils import extract_model_from_parallel
+
+    wrapped = {name: value for name, value in vars(model).items() if name in ("forward", "_original_forward")}
+    extract_model_from_parallel(model, keep_fp32_wrapper=False)
+    try:
+        yield
+    finally:
+        vars(model).update(wrapped)

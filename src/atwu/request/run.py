@@ -28,7 +28,7 @@ from atwu.request.choose import LENGTH, RATE, look_every
 from atwu.request.measure import Reading, measure
 from atwu.request.prepare import Prepared, after_loading, chosen, prepare
 from atwu.request.record import RequestFolder
-from atwu.request.verdict import HELD, REWORDED, RequestVerdict, answered_again, decide, goal, upper
+from atwu.request.verdict import HELD, REWORDED, TEXTS, RequestVerdict, answered_again, decide, goal, upper
 from atwu.request.watch import Limits, Watch, WatchedRows, read_course
 from atwu.training.config import UnlearnConfig
 from atwu.training.model import checked_tokenizer
@@ -189,7 +189,7 @@ def _watch(
     trainer: MethodTrainer, asked: Asked, prepared: Prepared, config: UnlearnConfig, folder: RequestFolder, say: Say
 ) -> Watch:
     """What steers the run."""
-    staying = (HELD,) if asked.retain == AUTO else (HELD, RETAIN)  # own answers that are trained on say little
+    staying = (HELD, TEXTS) if asked.retain == AUTO else (HELD, TEXTS, RETAIN)  # own answers that are trained on say little
     names = (FORGET, REWORDED, *staying)
     seen = {name: spread(prepared.sets[name], WATCHED) for name in names if prepared.sets[name]}
     batch, before = config.per_device_train_batch_size * config.gradient_accumulation_steps, prepared.before

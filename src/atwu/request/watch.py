@@ -26,6 +26,7 @@ from atwu.data.encode import EncodedRow
 from atwu.data.schema import Example
 from atwu.evaluation.metrics.telling import telling_guessed, telling_probability
 from atwu.evaluation.teacher_forced import read_tokens
+from atwu.modeling.modes import full_precision
 from atwu.training.progress import Say
 from atwu.training.sharding import from_first
 
@@ -166,7 +167,7 @@ class Watch(TrainerCallback):
         if self.best is None or left <= self.left(self.best):  # of two at the goal, the later one
             self._keep(look)
         if left <= 0:
-            if (said := self._seen(lambda: self.rows.said(self.trainer.model))) > self.limits.said:
+            if (said := self._seen(self._said)) > self.limits.said:
                 self.say(
                     f"answers still say {said:.3f} of the telling words (to reach {self.limits.said:.3f}); going on"
                 )
@@ -225,6 +226,11 @@ class Watch(TrainerCallback):
             tuple(-float(np.mean(np.concatenate([row.logps for row in rows]))) for rows in kept),
             self._rate(),
         )
+
+    def _said(self) -> float:
+        """Of the model as it will be saved: greedy answers of a few rows hang on digits that bfloat16 has not."""
+        with full_precision(self.trainer.model):
+            return self.rows.said(self.trainer.model)
 
     def rise(self, look: Look) -> float:
         """Largest rise of the loss of rows that should stay, since the start."""
