@@ -35,6 +35,8 @@ def test_rows_are_forgotten_without_any_tuning(tmp_path: Path, unlearn: Callable
     assert known["before"] > 0.9
     assert known["after"] <= lines["unseen", "telling words p"]["high"] < 0.2
     assert lines["retain", "probability"]["after"] > 0.8
+    course = json.loads((tmp_path / "out" / "request" / "course.json").read_text())
+    assert {len(look["losses"]) for look in course["looks"]} == {3}  # general questions, ordinary prose, rows to keep
     assert len(verdict["answers"]) == 4
     assert all(answer["before"] and answer["after"] for answer in verdict["answers"])
 

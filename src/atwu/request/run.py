@@ -189,8 +189,8 @@ def _watch(
     trainer: MethodTrainer, asked: Asked, prepared: Prepared, config: UnlearnConfig, folder: RequestFolder, say: Say
 ) -> Watch:
     """What steers the run."""
-    staying = (HELD, TEXTS) if asked.retain == AUTO else (HELD, TEXTS, RETAIN)  # own answers that are trained on say little
-    names = (FORGET, REWORDED, *staying)
+    given = () if asked.retain == AUTO else (RETAIN,)  # own answers that are trained on say little
+    names = (FORGET, REWORDED, HELD, TEXTS, *given)
     seen = {name: spread(prepared.sets[name], WATCHED) for name in names if prepared.sets[name]}
     batch, before = config.per_device_train_batch_size * config.gradient_accumulation_steps, prepared.before
     return Watch(

@@ -1,0 +1,33 @@
+"""Another mode for a while, and the model's own again afterwards."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from accelerate import Accelerator
+
+from atwu.modeling.modes import evaluating, full_precision
+from tests.modeling.small_models import small_model
+
+
+def test_full_precision_is_what_the_model_was_before_a_trainer_wrapped_it() -> None:
+    model, ids = small_model("llama"), torch.tensor([[5, 9, 2, 7]])
+    with torch.no_grad(), evaluating(model):
+        plain = model(input_ids=ids).logits
+        Accelerator(mixed_precision="bf16", cpu=True).prepare_model(model)
+        rounded = model(input_ids=ids).logits
+        with full_precision(model):
+            assert torch.equal(model(input_ids=ids).logits, plain)
+        assert not torch.equal(rounded, plain)
+        assert torch.equal(model(input_ids=ids).logits, rounded)
+
+
+def test_full_precision_of_a_model_that_nothing_wraps_and_after_an_error() -> None:
+    model = small_model("llama")
+    with full_precision(model):
+        assert "forward" not in vars(model)
+    Accelerator(mixed_precision="bf16", cpu=True).prepare_model(model)
+    before = vars(model)["forward"]
+    with pytest.raises(RuntimeError, match="on the way"), full_precision(model):
+        raise RuntimeError("on the way")
+    assert vars(model)["forward"] is before
