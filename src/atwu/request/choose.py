@@ -63,7 +63,8 @@ def choose(
     """Settings for a run on a few rows that nobody has to tune.
 
     Args:
-        given: what the user set, which stays; with a learning rate and a length, only how own answers are kept is chosen.
+        given: what the user set, which stays; with a learning rate and a length, only how the model's own answers are kept
+            is chosen.
         recipe: the method.
         rows: forget rows.
         hidden: the model's width.
@@ -76,10 +77,11 @@ def choose(
     adapters = int(given.get("lora_r", fitted.way.options.get("lora_r", 0)))
     needed = f"{fitted.way.words}, about {fitted.memory.peak / 1e9:.1f} GB of {place.memory / 1e9:.1f} GB free"
     ways = [Choice(name, value, needed) for name, value in ({"lora_r": 0} | dict(fitted.way.options)).items()]
-    itself = Choice("retain_loss", "kl", "own answers are to stay as they are, not to be learned better")
-    kept = [itself] if own_answers and recipe.retain_loss == "nll" else []
+    itself = Choice("retain_loss", "kl", "what is kept is to stay as it is, not to be learned better")
+    kept = [itself] if recipe.retain_loss == "nll" else []
     if length and RATE in given:  # somebody knows what they do: the rest has the defaults of the documentation
-        return tuple(choice for choice in (*(ways if fit else ()), *kept) if choice.name not in given)
+        alone = [*(ways if fit else ()), *(kept if own_answers else ())]
+        return tuple(choice for choice in alone if choice.name not in given)
     batch = batch_size(given, rows)
     each = math.ceil(rows / (batch * int(given.get("gradient_accumulation_steps", 1))))
     every = look_every(each)
