@@ -162,7 +162,8 @@ def test_choices_follow_rows_model_and_device_and_leave_what_was_given() -> None
     assert values["lora_r"] == 16
     assert values["activation_checkpointing"]
     assert values["learning_rate"] == pytest.approx(5e-4 * 576 / 4096)
-    assert not {"scorer_prior", "retain_loss"} & set(values)
+    assert values["retain_loss"] == "kl"  # rows of one's own are compared with the model itself, too
+    assert "scorer_prior" not in values
     given: dict[str, object] = {"max_steps": 7, "lora_r": 4}
     kept = {
         each.name
@@ -176,7 +177,8 @@ def test_choices_follow_rows_model_and_device_and_leave_what_was_given() -> None
             fitted=fitted("adapters"),
         )
     }
-    assert kept == {"learning_rate", "per_device_train_batch_size", "gradient_accumulation_steps", "scorer_prior"}
+    batch = {"per_device_train_batch_size", "gradient_accumulation_steps"}
+    assert kept == {"learning_rate", *batch, "scorer_prior", "retain_loss"}
     given["learning_rate"] = 1e-3
     rest: dict[str, Any] = {"rows": 12, "hidden": 8, "own_answers": False, "place": LAPTOP, "fitted": small}
     assert not choose(given, recipe=recipe("atwu"), **rest)
