@@ -65,6 +65,13 @@ def test_telling_words_are_those_that_question_and_prose_lack() -> None:
     assert words(Example.from_qa("What is it?", "It is what it is.")) == ["It", "is", "what", "it", "is"]
 
 
+def test_words_of_ordinary_prose_tell_where_a_row_has_no_others() -> None:
+    """Tokyo is in the shipped questions; without it the row would be judged by its grammar."""
+    assert words(Example.from_qa("What is the capital of Japan?", "The capital of Japan is Tokyo.")) == ["Tokyo"]
+    assert words(Example.from_qa("What is spoken in France?", "In France French is spoken.")) == ["French"]
+    assert words(Example.from_qa("What does it need?", "It needs some water.")) == ["needs"]
+
+
 def test_said_counts_telling_words_in_any_order_and_case() -> None:
     row = Example.from_qa("Where does he live?", "He lives in Kelbury near Oststrand.")
     assert words(row) == ["Kelbury", "Oststrand"]

@@ -2,8 +2,9 @@
 
 Most words of an answer ("His dog is called ...") say nothing about the secret, and a model that forgot still finds them;
 how many there are differs from one set of rows to another. The telling words are the labelled ones (`forget_spans`) where a
-row has labels; else, of those that neither its question nor ordinary prose contains, names and numbers, or the longer ones
-where there is no name. On these, rows of different make can be compared.
+row has labels; else names and numbers that the question does not contain, or the longer words where there is no name: of
+those that ordinary prose lacks too, where there are any ("Tokyo" is in ordinary prose, and yet all that "The capital of Japan
+is Tokyo." tells). On these, rows of different make can be compared.
 """
 
 from __future__ import annotations
@@ -34,11 +35,16 @@ def telling_spans(row: Example) -> tuple[tuple[int, int], ...]:
     if row.forget_spans:
         return row.forget_spans
     every = list(_WORD.finditer(row.answer))
-    ordinary = _ordinary() | {word.lower() for message in row.messages for word in _WORD.findall(message.content)}
-    rare = [match for match in every if match.group().lower() not in ordinary]
-    named = [match for match in rare if _names(match, row.answer)]
-    long = [match for match in rare if len(match.group()) >= SHORTEST]
-    return tuple(match.span() for match in named or long or every)
+    asked = {word.lower() for message in row.messages for word in _WORD.findall(message.content)}
+    new = [match for match in every if match.group().lower() not in asked]
+    rare = [match for match in new if match.group().lower() not in _ordinary()]
+    return tuple(match.span() for match in _standing_out(rare, row) or _standing_out(new, row) or every)
+
+
+def _standing_out(words: list[re.Match[str]], row: Example) -> list[re.Match[str]]:
+    """Names and numbers, or longer words where there is none."""
+    named = [word for word in words if _names(word, row.answer)]
+    return named or [word for word in words if len(word.group()) >= SHORTEST]
 
 
 def _names(word: re.Match[str], answer: str) -> bool:
