@@ -139,9 +139,10 @@ def test_broken_runs_are_pruned_and_impossible_settings_are_errors(tmp_path, run
         ValueError, match=r"trial 1 of people-tiny/grad_diff cannot run \(learning_rate 0.001, .*no such layer"
     ):
         run(1, POINT, tmp_path / "001")
-    runs.error, runs.value = None, None
-    with pytest.raises(PrunedError, match="ES_delta could not be measured"):
-        run(2, POINT, tmp_path / "002")
+    for place, unmeasured in ((2, None), (3, math.nan)):
+        runs.error, runs.value = None, unmeasured
+        with pytest.raises(PrunedError, match="ES_delta could not be measured"):
+            run(place, POINT, tmp_path / f"00{place}")
 
 
 def test_run_is_stopped_when_the_last_retain_losses_are_worse_than_guessing():

@@ -66,7 +66,7 @@ def reach(
     objective = OBJECTIVES[str(search.objective)]
     cells = (cell_of(result, line) for line in (objective.line, objective.forget, objective.retain))
     value, forget, retain = (None if cell is None else cell.value for cell in cells)
-    if value is None:
+    if value is None or math.isnan(value):  # relative to a starting model that knows nothing it is no number
         raise PrunedError(f"{search.objective} could not be measured")
     return Outcome(value, forget, retain)
 
