@@ -16,8 +16,13 @@ def _shipped() -> dict[str, list[str]]:
 
 
 def general_questions(kind: str) -> tuple[str, ...]:
-    """The shipped questions: `kept` ones become rows to keep, `held` ones are only asked."""
-    return tuple(_shipped()[kind])
+    """The shipped questions, of abilities and of common knowledge: `kept` ones become rows to keep, `held` ones are only asked."""
+    return (*_shipped()[kind], *_shipped()[f"known_{kind}"])
+
+
+def ordinary_texts() -> tuple[str, ...]:
+    """What is shipped in ordinary words: without questions of common knowledge, which are full of names."""
+    return (*_shipped()["kept"], *_shipped()["held"], *_shipped()["texts"])
 
 
 def general_texts() -> tuple[Example, ...]:

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from atwu.benchmarks.general import general_questions, general_texts
+from atwu.benchmarks.general import ordinary_texts
 from atwu.data.schema import Example
 from atwu.evaluation.columns import ROWS, Column
 from atwu.evaluation.generations import Prompt
@@ -56,8 +56,7 @@ def _names(word: re.Match[str], answer: str) -> bool:
 @functools.cache
 def _ordinary() -> frozenset[str]:
     """Words of the shipped questions and texts."""
-    shipped = (*general_questions("kept"), *general_questions("held"), *(row.answer for row in general_texts()))
-    return frozenset(word.lower() for text in shipped for word in _WORD.findall(text))
+    return frozenset(word.lower() for text in ordinary_texts() for word in _WORD.findall(text))
 
 
 def telling_said(row: Example, answer: str) -> float | None:
