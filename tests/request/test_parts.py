@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from atwu.benchmarks.general import general_questions, general_texts
+from atwu.benchmarks.general import general_questions, general_texts, known_questions
 from atwu.cli.train import CHOSEN
 from atwu.data.schema import Example
 from atwu.evaluation.generations import Generation
@@ -109,9 +109,15 @@ def test_closeness_is_the_largest_cosine_of_tfidf_vectors() -> None:
 
 
 def test_shipped_questions_do_not_overlap() -> None:
-    kept, held = general_questions("kept"), general_questions("held")
+    kept, held = ((*general_questions(kind), *known_questions(kind)) for kind in ("kept", "held"))
     assert len(set(kept) | set(held)) == len(kept) + len(held) == 267
     assert len(general_texts()) == 8
+
+
+def test_names_that_shipped_questions_ask_about_still_tell() -> None:
+    assert "In which country was Rembrandt born?" in known_questions("kept")
+    row = Example.from_qa("Who painted the Night Watch?", "The Night Watch was painted by Rembrandt.")
+    assert [row.answer[start:stop] for start, stop in telling_spans(row)] == ["Rembrandt"]
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -127,7 +133,7 @@ def test_an_answer_that_was_cut_is_no_row_that_teaches_where_answers_end(
 
     monkeypatch.setattr(retain, "TransformersGenerator", lambda *_: None)
     monkeypatch.setattr(retain, "generate_all", generated)
-    rows = retain.own_answers(None, None, ["One?", "Two?", "Three?"], forget=(), whole=whole)
+    rows = retain.own_answers(None, None, ["One?", "Two?", "Three?"], forget=(), whole=whole, longest=longest)
     assert [row.answer for row in rows] == ["It ends."] + ["It goes on and"] * (not whole)
 
 

@@ -16,8 +16,13 @@ def _shipped() -> dict[str, list[str]]:
 
 
 def general_questions(kind: str) -> tuple[str, ...]:
-    """The shipped questions, of abilities and of common knowledge: `kept` ones become rows to keep, `held` ones are only asked."""
-    return (*_shipped()[kind], *_shipped()[f"known_{kind}"])
+    """The shipped questions: `kept` ones become rows to keep, `held` ones are only asked."""
+    return tuple(_shipped()[kind])
+
+
+def known_questions(kind: str) -> tuple[str, ...]:
+    """The same of what is commonly known."""
+    return tuple(_shipped()[f"known_{kind}"])
 
 
 def ordinary_texts() -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from atwu.benchmarks.general import general_questions
+from atwu.benchmarks.general import general_questions, known_questions
 from atwu.data.rows import is_text
 from atwu.data.schema import Example, Message
 from atwu.evaluation.backends import TransformersGenerator
@@ -16,6 +16,8 @@ from atwu.request.neighbours import Neighbours, names, names_any, neighbours
 
 ANSWER_TOKENS = 48
 """Where an answer of its own is cut that a model is asked to keep beside itself (`--retain-loss kl`), which tells it no end."""
+FACT_TOKENS = 20
+"""The same for what is commonly known, which the first sentence says."""
 WHOLE_TOKENS = 256
 """Longest answer that is written as a row: rows teach where answers end, so only what ends by itself will do."""
 LEFT_OUT = "endless, empty, or about a subject to forget"
@@ -60,7 +62,7 @@ class RetainSet:
         return [
             *lines,
             ("the model's own answers to general questions", self.general),
-            (f"  left out: {LEFT_OUT}", len(general_questions("kept")) - self.general),
+            (f"  left out: {LEFT_OUT}", sum(map(len, _asked().values())) - self.general),
             ("rows to keep", len(self.rows)),
         ]
 
@@ -85,27 +87,37 @@ def build_retain(
             retain loss that compares with the model itself.
 
     Returns:
-        Neighbours first, then the shipped general questions as the model answers them.
+        Neighbours first, then the shipped general questions as the model answers them, then those of common knowledge.
 
     Raises:
         ValueError: there is no row.
     """
     found = neighbours(forget, corpus, count) if corpus else None
-    own = own_answers(
-        model,
-        tokenizer,
-        general_questions("kept"),
-        forget=forget,
-        whole=whole,
-        system=system,
-        progress="general questions" if progress else None,
-    )
+    own = [
+        row
+        for longest, questions in _asked().items()
+        for row in own_answers(
+            model,
+            tokenizer,
+            questions,
+            forget=forget,
+            whole=whole,
+            longest=WHOLE_TOKENS if whole else longest,
+            system=system,
+            progress="general questions" if progress else None,
+        )
+    ]
     rows = (*(found.rows if found else ()), *own)
     if not rows:
         raise ValueError(
             f"general questions give no row to keep ({LEFT_OUT}); give rows of your own: --retain or --corpus."
         )
     return RetainSet(rows, found, len(own))
+
+
+def _asked() -> dict[int, tuple[str, ...]]:
+    """Questions that are asked for rows to keep, by the tokens at which their answers are cut."""
+    return {ANSWER_TOKENS: general_questions("kept"), FACT_TOKENS: known_questions("kept")}
 
 
 def own_answers(
@@ -115,18 +127,19 @@ def own_answers(
     *,
     forget: Sequence[Example],
     whole: bool = False,
+    longest: int = ANSWER_TOKENS,
     system: str | None = None,
     progress: str | None = None,
 ) -> tuple[Example, ...]:
     """Questions with the model's own greedy answers as rows, without those that name a subject to forget or say no text.
 
     Args:
-        whole: only answers that end by themselves; otherwise all, cut at `ANSWER_TOKENS`.
+        whole: only answers that end by themselves.
+        longest: tokens at which answers are cut.
     """
     subjects = names(forget)
     asked = [question for question in questions if not names_any(question, subjects)]
     turns = () if system is None else (Message("system", system),)
-    longest = WHOLE_TOKENS if whole else ANSWER_TOKENS
     made = generate_all(
         TransformersGenerator(model, tokenizer),
         [Prompt((*turns, Message("user", question))) for question in asked],
