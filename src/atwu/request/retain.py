@@ -62,7 +62,7 @@ class RetainSet:
         return [
             *lines,
             ("the model's own answers to general questions", self.general),
-            (f"  left out: {LEFT_OUT}", sum(map(len, _asked().values())) - self.general),
+            (f"  left out: {LEFT_OUT}", sum(map(len, _asked(whole=True).values())) - self.general),
             ("rows to keep", len(self.rows)),
         ]
 
@@ -95,14 +95,14 @@ def build_retain(
     found = neighbours(forget, corpus, count) if corpus else None
     own = [
         row
-        for longest, questions in _asked().items()
+        for longest, questions in _asked(whole=whole).items()
         for row in own_answers(
             model,
             tokenizer,
             questions,
             forget=forget,
             whole=whole,
-            longest=WHOLE_TOKENS if whole else longest,
+            longest=longest,
             system=system,
             progress="general questions" if progress else None,
         )
@@ -115,9 +115,10 @@ def build_retain(
     return RetainSet(rows, found, len(own))
 
 
-def _asked() -> dict[int, tuple[str, ...]]:
-    """Questions that are asked for rows to keep, by the tokens at which their answers are cut."""
-    return {ANSWER_TOKENS: general_questions("kept"), FACT_TOKENS: known_questions("kept")}
+def _asked(*, whole: bool) -> dict[int, tuple[str, ...]]:
+    """Questions by the most tokens of an answer: where it is cut, or, if it has to be whole, given up."""
+    general, known = general_questions("kept"), known_questions("kept")
+    return {WHOLE_TOKENS: general, ANSWER_TOKENS: known} if whole else {ANSWER_TOKENS: general, FACT_TOKENS: known}
 
 
 def own_answers(
@@ -135,7 +136,7 @@ def own_answers(
 
     Args:
         whole: only answers that end by themselves.
-        longest: tokens at which answers are cut.
+        longest: tokens at which answers are cut, or given up.
     """
     subjects = names(forget)
     asked = [question for question in questions if not names_any(question, subjects)]
