@@ -30,6 +30,7 @@ SUBSTITUTES = (
     (r"--original TARGET", "--original target", "the same"),
     (r"--retain-only (RETAIN_ONLY|RETAIN95)", "--retain-only retain-only", "the same"),
     (r"examples/france.jsonl", "forget.jsonl", "six rows instead of twelve"),
+    (r"'examples/japan.jsonl \+ .*shakespeare.jsonl'", "retain.jsonl", "fewer rows"),
     (r"people:small", "people:tiny", "fewer people"),
     (r"--limit 100", "--limit 4", "fewer rows"),
     (r"(atwu unlearn .*)", r"\1 --steps 2 --learning-rate 1e-3", "two steps instead of as many as it takes"),

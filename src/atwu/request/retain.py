@@ -83,8 +83,8 @@ def build_retain(
     Args:
         corpus: rows that neighbours are taken from; their own answers are what is kept.
         count: most neighbours.
-        whole: leave out answers of its own that do not end, instead of cutting all at `ANSWER_TOKENS`; cut ones are only for a
-            retain loss that compares with the model itself.
+        whole: leave out answers of its own that do not end, instead of cutting them; cut ones are only for a retain loss that
+            compares with the model itself.
 
     Returns:
         Neighbours first, then the shipped general questions as the model answers them, then those of common knowledge.
