@@ -24,7 +24,7 @@ from atwu.request.choose import Place, choose
 from atwu.request.fit import WAYS, Fitted, first_fitting, ways
 from atwu.request.measure import check_unseen
 from atwu.request.neighbours import closeness, names, neighbours
-from atwu.request.retain import ANSWER_TOKENS, WHOLE_TOKENS
+from atwu.request.retain import ANSWER_TOKENS, FACT_TOKENS, WHOLE_TOKENS
 from atwu.request.run import Outcome
 from atwu.request.verdict import (
     COSTLY,
@@ -135,6 +135,25 @@ def test_an_answer_that_was_cut_is_no_row_that_teaches_where_answers_end(
     monkeypatch.setattr(retain, "generate_all", generated)
     rows = retain.own_answers(None, None, ["One?", "Two?", "Three?"], forget=(), whole=whole, longest=longest)
     assert [row.answer for row in rows] == ["It ends."] + ["It goes on and"] * (not whole)
+
+
+@pytest.mark.parametrize(
+    ("whole", "lengths"), [(True, (WHOLE_TOKENS, ANSWER_TOKENS)), (False, (ANSWER_TOKENS, FACT_TOKENS))]
+)
+def test_common_knowledge_is_kept_in_shorter_answers(
+    whole: bool, lengths: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[int, tuple[str, ...]] = {}
+
+    def own(model: Any, tokenizer: Any, questions: tuple[str, ...], *, longest: int, **_: Any) -> tuple[Example, ...]:
+        asked[longest] = questions
+        return (Example.from_qa(questions[0], "So it is."),)
+
+    monkeypatch.setattr(retain, "own_answers", own)
+    found = retain.build_retain(None, None, (), whole=whole)
+    assert asked == dict(zip(lengths, (general_questions("kept"), known_questions("kept")), strict=True))
+    assert (found.general, len(found.rows)) == (2, 2)
+    assert dict(found.table())[f"  left out: {retain.LEFT_OUT}"] == 64 + 171 - 2
 
 
 def test_a_model_whose_answers_do_not_end_gives_no_rows_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
