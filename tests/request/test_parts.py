@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from atwu.benchmarks.general import general_questions, general_texts, known_questions
+from atwu.benchmarks.general import common_questions, general_questions, general_texts
 from atwu.cli.train import CHOSEN
 from atwu.data.schema import Example
 from atwu.evaluation.generations import Generation
@@ -109,13 +109,13 @@ def test_closeness_is_the_largest_cosine_of_tfidf_vectors() -> None:
 
 
 def test_shipped_questions_do_not_overlap() -> None:
-    kept, held = ((*general_questions(kind), *known_questions(kind)) for kind in ("kept", "held"))
+    kept, held = ((*general_questions(kind), *common_questions(kind)) for kind in ("kept", "held"))
     assert len(set(kept) | set(held)) == len(kept) + len(held) == 267
     assert len(general_texts()) == 8
 
 
 def test_names_that_shipped_questions_ask_about_still_tell() -> None:
-    assert "In which country was Rembrandt born?" in known_questions("kept")
+    assert "In which country was Rembrandt born?" in common_questions("kept")
     row = Example.from_qa("Who painted the Night Watch?", "The Night Watch was painted by Rembrandt.")
     assert [row.answer[start:stop] for start, stop in telling_spans(row)] == ["Rembrandt"]
 
@@ -151,7 +151,7 @@ def test_common_knowledge_is_kept_in_shorter_answers(
 
     monkeypatch.setattr(retain, "own_answers", own)
     found = retain.build_retain(None, None, (), whole=whole)
-    assert asked == dict(zip(lengths, (general_questions("kept"), known_questions("kept")), strict=True))
+    assert asked == dict(zip(lengths, (general_questions("kept"), common_questions("kept")), strict=True))
     assert (found.general, len(found.rows)) == (2, 2)
     assert dict(found.table())[f"  left out: {retain.LEFT_OUT}"] == 64 + 171 - 2
 

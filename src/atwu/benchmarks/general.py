@@ -20,9 +20,9 @@ def general_questions(kind: str) -> tuple[str, ...]:
     return tuple(_shipped()[kind])
 
 
-def known_questions(kind: str) -> tuple[str, ...]:
-    """The same of what is commonly known."""
-    return tuple(_shipped()[f"known_{kind}"])
+def common_questions(kind: str) -> tuple[str, ...]:
+    """The same about common knowledge."""
+    return tuple(_shipped()[f"common_{kind}"])
 
 
 def ordinary_texts() -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from atwu.benchmarks.general import general_questions, general_texts, known_questions
+from atwu.benchmarks.general import common_questions, general_questions, general_texts
 from atwu.benchmarks.spread import spread
 from atwu.data.schema import Example, Message
 from atwu.evaluation.columns import FORGET, RETAIN
@@ -46,7 +46,7 @@ def measured_sets(
     system: str | None,
 ) -> dict[str, Sequence[Example]]:
     """The rows that two models are compared on, by set; what the first of the two says to general questions is to stay."""
-    questions = (*general_questions("held"), *known_questions("held"))
+    questions = (*general_questions("held"), *common_questions("held"))
     general = own_answers(model, tokenizer, questions, forget=forget, system=system, progress="general questions")
     return sets_of(forget, retain, unseen, general)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from atwu.benchmarks.general import general_questions, known_questions
+from atwu.benchmarks.general import common_questions, general_questions
 from atwu.data.rows import is_text
 from atwu.data.schema import Example, Message
 from atwu.evaluation.backends import TransformersGenerator
@@ -17,7 +17,7 @@ from atwu.request.neighbours import Neighbours, names, names_any, neighbours
 ANSWER_TOKENS = 48
 """Where an answer of its own is cut that a model is asked to keep beside itself (`--retain-loss kl`), which tells it no end."""
 FACT_TOKENS = 20
-"""The same for what is commonly known, which the first sentence says."""
+"""The same for common knowledge, which the first sentence says."""
 WHOLE_TOKENS = 256
 """Longest answer that is written as a row: rows teach where answers end, so only what ends by itself will do."""
 LEFT_OUT = "endless, empty, or about a subject to forget"
@@ -62,7 +62,7 @@ class RetainSet:
         return [
             *lines,
             ("the model's own answers to general questions", self.general),
-            (f"  left out: {LEFT_OUT}", sum(map(len, _asked(whole=True).values())) - self.general),
+            (f"  left out: {LEFT_OUT}", sum(len(questions) for _, questions, _ in _asked(whole=True)) - self.general),
             ("rows to keep", len(self.rows)),
         ]
 
@@ -95,7 +95,7 @@ def build_retain(
     found = neighbours(forget, corpus, count) if corpus else None
     own = [
         row
-        for longest, questions in _asked(whole=whole).items()
+        for title, questions, longest in _asked(whole=whole)
         for row in own_answers(
             model,
             tokenizer,
@@ -104,7 +104,7 @@ def build_retain(
             whole=whole,
             longest=longest,
             system=system,
-            progress="general questions" if progress else None,
+            progress=title if progress else None,
         )
     ]
     rows = (*(found.rows if found else ()), *own)
@@ -115,10 +115,13 @@ def build_retain(
     return RetainSet(rows, found, len(own))
 
 
-def _asked(*, whole: bool) -> dict[int, tuple[str, ...]]:
-    """Questions by the most tokens of an answer: where it is cut, or, if it has to be whole, given up."""
-    general, known = general_questions("kept"), known_questions("kept")
-    return {WHOLE_TOKENS: general, ANSWER_TOKENS: known} if whole else {ANSWER_TOKENS: general, FACT_TOKENS: known}
+def _asked(*, whole: bool) -> tuple[tuple[str, tuple[str, ...], int], ...]:
+    """A name, the questions, and the most tokens of an answer: where it is cut, or, if it has to be whole, given up."""
+    longest = (WHOLE_TOKENS, ANSWER_TOKENS) if whole else (ANSWER_TOKENS, FACT_TOKENS)
+    return (
+        ("general questions", general_questions("kept"), longest[0]),
+        ("common knowledge", common_questions("kept"), longest[1]),
+    )
 
 
 def own_answers(
