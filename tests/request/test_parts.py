@@ -69,7 +69,25 @@ def test_words_of_ordinary_prose_tell_where_a_row_has_no_others() -> None:
     """Tokyo is in the shipped questions; without it the row would be judged by its grammar."""
     assert words(Example.from_qa("What is the capital of Japan?", "The capital of Japan is Tokyo.")) == ["Tokyo"]
     assert words(Example.from_qa("What is spoken in France?", "In France French is spoken.")) == ["French"]
-    assert words(Example.from_qa("What does it need?", "It needs some water.")) == ["needs"]
+    assert words(Example.from_qa("What does it need?", "It needs some water.")) == ["some", "water"]
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "telling"),
+    [
+        ("Where does he work?", "He worked in Kelbury.", ["Kelbury"]),
+        ("Which dish comes from Japan?", "The Japanese dish is sushi.", ["sushi"]),
+        ("What was Orla Venn's trade?", "Orla Venn was a glazier and bellringer.", ["glazier", "bellringer"]),
+        ("Who invented pasteurization?", "It was Louis Pasteur.", ["Pasteur"]),
+        ("What did the star play?", "The starfish played dead.", ["starfish", "dead"]),
+        ("What is the currency of Japan?", "The currency of Japan is the yen.", ["yen"]),
+    ],
+)
+def test_what_the_question_says_with_another_ending_tells_nothing(
+    question: str, answer: str, telling: list[str]
+) -> None:
+    """A word behind one of the question counts, and so does a short one that is all the answer has."""
+    assert words(Example.from_qa(question, answer)) == telling
 
 
 def test_said_counts_telling_words_in_any_order_and_case() -> None:

@@ -2,9 +2,10 @@
 
 Most words of an answer ("His dog is called ...") say nothing about the secret, and a model that forgot still finds them;
 how many there are differs from one set of rows to another. The telling words are the labelled ones (`forget_spans`) where a
-row has labels; else names and numbers that the question does not contain, or the longer words where there is no name: of
-those that ordinary prose lacks too, where there are any ("Tokyo" is in ordinary prose, and yet all that "The capital of Japan
-is Tokyo." tells). On these, rows of different make can be compared.
+row has labels; else names and numbers that the question does not contain, or the longer words where there is no name, or any
+word: of those that ordinary prose lacks too, where there are any ("Tokyo" is in ordinary prose, and yet all that "The capital
+of Japan is Tokyo." tells). The question contains "worked" where it says "work", and "Japanese" where it says "Japan". On these
+words, rows of different make can be compared.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import TYPE_CHECKING
 
 from atwu.benchmarks.general import ordinary_texts
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 SHORTEST = 4
 """Letters of a word that may tell something; shorter ones are mostly grammar."""
+ENDING = 3
+"""Letters that a word of the question may have further in the answer, and be the same: Japan, Japanese."""
 
 
 def telling_spans(row: Example) -> tuple[tuple[int, int], ...]:
@@ -35,10 +38,20 @@ def telling_spans(row: Example) -> tuple[tuple[int, int], ...]:
     if row.forget_spans:
         return row.forget_spans
     every = list(_WORD.finditer(row.answer))
-    asked = {word.lower() for message in row.messages for word in _WORD.findall(message.content)}
-    new = [match for match in every if match.group().lower() not in asked]
+    asked = {_bare(word) for message in row.messages for word in _WORD.findall(message.content)}
+    new = [match for match in every if not _says(asked, _bare(match.group()))]
     rare = [match for match in new if match.group().lower() not in _ordinary()]
-    return tuple(match.span() for match in _standing_out(rare, row) or _standing_out(new, row) or every)
+    return tuple(match.span() for match in _standing_out(rare, row) or _standing_out(new, row) or new or every)
+
+
+def _bare(word: str) -> str:
+    """A word without capitals and without the `'s` of whose something is."""
+    return re.sub("['’]s$", "", word.lower())
+
+
+def _says(words: Set[str], word: str) -> bool:
+    """Whether a word is among some, or one of them with an ending."""
+    return any(word[:length] in words for length in (len(word), *range(max(SHORTEST, len(word) - ENDING), len(word))))
 
 
 def _standing_out(words: list[re.Match[str]], row: Example) -> list[re.Match[str]]:
