@@ -19,10 +19,9 @@ from atwu.experiments.cluster import Cluster, bring, do_there, pack, put, unpack
 from atwu.experiments.queue import Task
 from atwu.experiments.scales import find_scale
 from atwu.experiments.tuning.search import Search
-from atwu.experiments.tuning.trials import run_trials
 from atwu.modeling.scratch import train_tokenizer
 from tests.commands import COMMAND, Started, run_command
-from tests.experiments.tuning.searching import Sleeper, search
+from tests.experiments.tuning.searching import Sleeper, run_trials, search
 
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
 QUICK = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 4}

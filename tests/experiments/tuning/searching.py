@@ -9,14 +9,32 @@ import json
 import math
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from atwu.experiments.places import open_queue
+from atwu.experiments.queue import Queue
 from atwu.experiments.scales import find_scale
 from atwu.experiments.tuning.points import Point
-from atwu.experiments.tuning.search import Outcome, PrunedError, Search
-from atwu.experiments.tuning.trials import run_trials
+from atwu.experiments.tuning.search import Evaluate, Outcome, PrunedError, Search, SearchResult
+from atwu.experiments.tuning.together import Searches, search_all
+from atwu.experiments.tuning.trials import open_trials
+
+
+def run_trials(
+    search: Search, evaluate: Evaluate, queue: Queue, *, folder: Path, what: Mapping[str, Any]
+) -> SearchResult:
+    """One search with any evaluation of a point, to its end."""
+    found = []
+
+    def line() -> Searches:
+        with open_trials(search, evaluate, slots=queue.slots, folder=folder, what=what) as trials:
+            yield trials
+            found.append(trials.result())
+
+    search_all([line()], queue)
+    return found[0]
 
 
 def value(point: Point) -> float:

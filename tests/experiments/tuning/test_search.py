@@ -16,10 +16,12 @@ from atwu.data.schema import Example
 from atwu.experiments.queue import Here
 from atwu.experiments.scales import find_scale
 from atwu.experiments.targets import Models
+from atwu.experiments.tuning.opening import definition
 from atwu.experiments.tuning.points import FinishedTrial, Point
 from atwu.experiments.tuning.search import Outcome, PrunedError, Search, SearchResult
-from atwu.experiments.tuning.trials import definition, differences, run_trials
+from atwu.experiments.tuning.trials import differences
 from atwu.methods.options import Range
+from tests.experiments.tuning.searching import run_trials
 
 SCALE = find_scale("people-tiny")
 

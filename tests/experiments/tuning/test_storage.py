@@ -10,9 +10,9 @@ from atwu.experiments.queue import Here
 from atwu.experiments.scales import find_scale
 from atwu.experiments.tuning.search import Outcome, Search
 from atwu.experiments.tuning.storage import check_storage, masked, storage_url
-from atwu.experiments.tuning.trials import run_trials
 from atwu.experiments.tuning.tune import decide, tune_methods
 from tests.damage import damage
+from tests.experiments.tuning.searching import run_trials
 
 SECRET = "s3cret-Kelbury"
 

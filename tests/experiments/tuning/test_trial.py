@@ -19,11 +19,11 @@ from atwu.experiments.queue import Here
 from atwu.experiments.run import Setup
 from atwu.experiments.scales import find_scale
 from atwu.experiments.targets import Models
-from atwu.experiments.tuning import trials
+from atwu.experiments.tuning.opening import check_search, originals
 from atwu.experiments.tuning.search import OBJECTIVES, Evaluate, Outcome, PrunedError, Search
 from atwu.experiments.tuning.trial import StopDestroyed, reach, stop_if_destroyed
-from atwu.experiments.tuning.trials import check_search, run_trials
 from atwu.modeling.scratch import ScratchShape, scratch_model
+from tests.experiments.tuning.searching import run_trials
 
 SEARCH = Search("grad_diff", find_scale("people-tiny"), trials=2).decided()
 POINT = {"learning_rate": 1e-3, "forget_weight": 1.0, "retain_weight": 1.0}
@@ -97,14 +97,13 @@ def test_trial_measures_what_the_objective_needs_and_keeps_no_weights(tmp_path, 
     assert kept["overall"]["ES_delta"]["value"] == 0.5
 
 
-def test_the_starting_model_is_measured_once_for_the_searches_of_all_methods(tmp_path, runs, monkeypatch):
+def test_the_starting_model_is_measured_once_for_the_searches_of_all_methods(tmp_path, runs):
     scratch_model(
         ScratchShape(vocab_size=300, hidden_size=16, layers=1, heads=1, intermediate_size=24)
     ).save_pretrained(tmp_path / "model")
     models = Models(load_benchmark("people:tiny"), str(tmp_path / "model"), retain_only=None)
-    monkeypatch.setattr(trials, "run_trials", lambda search, trial, *rest, **how: trial.args[2])
     found = [
-        trials.run_search(Search(method, find_scale("tiny"), objective="UQ"), models, Here(), folder=tmp_path / "tuned")
+        originals(Search(method, find_scale("tiny"), objective="UQ"), models, Here(), folder=tmp_path)
         for method in ("grad_diff", "npo")
     ]
     assert runs.measured == [OBJECTIVES["UQ"].groups]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -28,9 +30,10 @@ class Searches:
         self.errors: dict[str, Exception] = {}
         self.pruned: set[str] = set()
 
+    @contextlib.contextmanager
     def __call__(
         self, search: Search, models: object, queue: object, *, folder: Path, **options: object
-    ) -> SearchResult:
+    ) -> Iterator[SimpleNamespace]:
         self.seen.append(search)
         if search.method in self.errors:
             raise self.errors[search.method]
@@ -38,7 +41,8 @@ class Searches:
         decided = search.decided()
         point = {name: where.clip(2e-3) for name, where in (decided.space or {}).items()}
         value = None if search.method in self.pruned else 0.5
-        return SearchResult(decided, (FinishedTrial(0, point, value, 1.0),))
+        found = SearchResult(decided, (FinishedTrial(0, point, value, 1.0),))
+        yield SimpleNamespace(over=True, result=lambda: found)
 
     @property
     def scales(self) -> list[str]:
@@ -62,7 +66,8 @@ def searches(rows, tmp_path, monkeypatch) -> Searches:
         )
 
     found = Searches()
-    monkeypatch.setattr("atwu.experiments.tuning.tune.run_search", found)
+    monkeypatch.setattr("atwu.experiments.tuning.tune.open_search", found)
+    monkeypatch.setattr("atwu.experiments.tuning.tune.originals", lambda *given, **options: {})
     monkeypatch.setattr("atwu.experiments.tuning.tune.prepare_models", models)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ATWU_STORAGE", raising=False)
@@ -186,8 +191,8 @@ def test_method_that_was_named_and_that_the_rows_do_not_allow_is_an_error(search
 
 def test_list_of_secret_words_does_as_well_as_labels(rows):
     from atwu.experiments.scales import find_scale
+    from atwu.experiments.tuning.opening import check_rows
     from atwu.experiments.tuning.search import NotPossibleError
-    from atwu.experiments.tuning.trials import check_rows
 
     models = SimpleNamespace(benchmark=Benchmark("own", rows["plain"], "retain.jsonl", None, None, (), (), ()))
     search = Search("gt_ga", find_scale("people-tiny"))

@@ -1,4 +1,4 @@
-"""A whole search: ask for the point of a place in its budget, have it run, and keep what came out in the storage.
+"""The trials of a search: ask for the point of a place in its budget, have it run, and keep what came out in the storage.
 
 The storage holds finished trials only, each with its place in the budget; one process, the driver, talks to it. With n runs
 at once the point of a place follows from the results n and more places before it, and from the points of those between,
@@ -8,10 +8,6 @@ which count as bad: it does not depend on which run ends first, nor on whether t
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import functools
-import importlib.metadata
-import json
 import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,106 +15,16 @@ from typing import Any
 
 from atwu._cache import short_hash
 from atwu._extras import require
-from atwu._files import versions
 from atwu._progress import bar_of
-from atwu.evaluation.columns import RWKU
-from atwu.evaluation.result import EvalResult
 from atwu.experiments.jobs import Jobs, only_here
-from atwu.experiments.queue import Done, Queue, Task, work_off
-from atwu.experiments.run import ORIGINAL, Setup, prefers, reason_against, reference_of
-from atwu.experiments.targets import Models, identity
-from atwu.experiments.tuning.points import POINTS, FinishedTrial, optuna_trial, propose
-from atwu.experiments.tuning.search import OBJECTIVES, Evaluate, NotPossibleError, Search, SearchResult
+from atwu.experiments.queue import Done, Task
+from atwu.experiments.tuning.points import FinishedTrial, optuna_trial, propose
+from atwu.experiments.tuning.search import Evaluate, Search, SearchResult
 from atwu.experiments.tuning.storage import masked, open_storage, storage_url
-from atwu.experiments.tuning.trial import reach, run_trial, stop_if_destroyed
-from atwu.training.model import ModelSource
+from atwu.experiments.tuning.trial import run_trial
 from atwu.training.progress import Say
 
 logger = logging.getLogger(__name__)
-
-_SCALE = ("name", "benchmark", "forget", "retain", "training", "evaluation")
-"""Fields of a scale that change the value of a trial."""
-
-
-def run_search(
-    search: Search,
-    models: Models,
-    queue: Queue,
-    *,
-    folder: str | Path,
-    progress: bool = False,
-    say: Say = logger.info,
-) -> SearchResult:
-    """Search, or continue a search that was stopped.
-
-    Raises:
-        NotPossibleError: the rows lack what the method needs.
-        ValueError: settings that cannot run, a storage that cannot be opened, or one that holds another search of that
-            name.
-        ImportError: Optuna is not installed (extra `tune`).
-    """
-    layers = ModelSource(model=models.target).architecture().get_text_config().num_hidden_layers
-    search = search.decided(int(layers))
-    check_search(search, models)
-    what = definition(search, models)
-    objective = OBJECTIVES[str(search.objective)]
-    setup = Setup(models, search.scale, objective.groups, watch=stop_if_destroyed)
-    references: dict[str, EvalResult] = {}
-    if objective.needs_original:
-        # Named by all that its numbers follow from, so that the searches of all methods share it.
-        measured = {name: what[name] for name in ("objective", "scale", "rows", "model", "versions")}
-        file = Path(folder) / "trials" / f"original-{short_hash(measured)[:12]}.json"
-        references[ORIGINAL] = reference_of(queue, setup, ORIGINAL, {}, file)
-    trial, needs = functools.partial(reach, search, setup, references), setup.needs(search.options)
-    return run_trials(search, trial, queue, folder=folder, what=what, needs=needs, progress=progress, say=say)
-
-
-def definition(search: Search, models: Models | None = None) -> dict[str, Any]:
-    """Everything that decides which points are tried and what they reach; the number of trials is not among it."""
-    assert search.space is not None
-    scale = {name: value for name, value in dataclasses.asdict(search.scale).items() if name in _SCALE}
-    plain: dict[str, Any] = {
-        "method": search.method,
-        "options": dict(search.options),
-        "objective": search.objective,
-        "seed": search.seed,
-        "points": POINTS,
-        "space": {name: dataclasses.asdict(where) for name, where in search.space.items()},
-        "first": [dict(point) for point in search.first or ()],
-        "scale": scale,
-        "versions": versions() | {"optuna": importlib.metadata.version("optuna")},
-    }
-    if models is not None:
-        here = identity(models, paired=prefers(search.config()))
-        # Of the models only the starting one: no objective compares with the retain-only model.
-        plain |= {"rows": here["rows"], "model": here["models"]["target"]}
-    return dict(json.loads(json.dumps(plain)))
-
-
-def check_search(search: Search, models: Models) -> None:
-    """Whether a search can run, before anything is spent.
-
-    Raises:
-        NotPossibleError: the rows lack what the method needs.
-        ValueError: the scale has no rows for the objective, or the options cannot work together.
-    """
-    if RWKU in OBJECTIVES[str(search.objective)].groups and models.benchmark.probes is None:
-        raise ValueError(
-            f"objective {search.objective} is measured on RWKU's probes; scale {search.scale.name} has none."
-        )
-    for point in search.first or ():
-        search.config(point)
-    check_rows(search, models)
-
-
-def check_rows(search: Search, models: Models) -> None:
-    """Whether the forget rows have what the method needs.
-
-    Raises:
-        NotPossibleError: they have not.
-    """
-    if reason := reason_against(search.config(), models.benchmark):
-        raise NotPossibleError(f"at {search.scale.name} it {reason}")
 
 
 def trials_folder(search: Search, folder: Path) -> Path:
@@ -126,73 +32,119 @@ def trials_folder(search: Search, folder: Path) -> Path:
     return folder / "trials" / search.label.replace("/", "_")
 
 
-def run_trials(
+class Trials:
+    """A search under way: which trial is next, and what came of those that ended."""
+
+    def __init__(
+        self,
+        search: Search,
+        evaluate: Evaluate,
+        study: Any,
+        *,
+        slots: int,
+        folder: Path,
+        what: Mapping[str, Any],
+        needs: tuple[Path, ...],
+        bar: Any,
+    ) -> None:
+        self._search, self._evaluate, self._study, self._space = search, evaluate, study, search.space or {}
+        self._slots, self._folder, self._what, self._needs, self._bar = slots, folder, what, needs, bar
+        self._jobs = Jobs(folder)
+        self._known = _finished(study)
+        self._points = {place: trial.point for place, trial in self._known.items()}
+        self._show()
+
+    @property
+    def over(self) -> bool:
+        """Whether every place of the budget has its trial."""
+        return all(place in self._known for place in range(self._search.trials))
+
+    def result(self) -> SearchResult:
+        """What is finished so far."""
+        trials = tuple(self._known[place] for place in range(self._search.trials) if place in self._known)
+        return SearchResult(self._search, trials)
+
+    def begin(self) -> tuple[str, Task] | None:
+        """The next task with its key; None while there is none."""
+        trials, slots, known, points = self._search.trials, self._slots, self._known, self._points
+        first = next((place for place in range(trials) if place not in known), trials)
+        place = next((place for place in range(first, trials) if place not in points), trials)
+        if place >= min(first + slots, trials):
+            return None
+        before = [points[number] for number in range(place)]
+        found = {number: trial for number, trial in known.items() if number <= place - slots}
+        point = points[place] = propose(
+            self._space, seed=self._search.seed, points=before, found=found, first=self._search.first or ()
+        )
+        own = self._folder / f"{place:03d}"
+        if own.exists() and self._jobs.known(own) is None:
+            raise FileExistsError(f"{own} exists and is not a trial of atwu; choose another output.")
+        self._jobs.begin(own, {"search": short_hash(self._what), "point": point})
+        task = Task(run_trial, (self._evaluate, place, point), own, needs=self._needs)
+        return f"{self._search.label}, trial {place}", task
+
+    def finish(self, done: Done) -> None:
+        """Take what came of a trial.
+
+        Raises:
+            Exception: what it failed with; the search can be continued.
+            ValueError: another command is at work in the same storage.
+        """
+        trial = done.get()
+        if trial.number in _finished(self._study):
+            raise ValueError(f"another command is at work on {self._search.label} in the same storage; wait for it.")
+        self._study.add_trial(optuna_trial(self._space, trial.point, trial))
+        self._known[trial.number] = trial
+        self._show()
+
+    def _show(self) -> None:
+        found = self.result()
+        if found.best is not None:
+            best = f"best {self._search.objective} {found.best.value:.3f}"
+            self._bar.set_postfix_str(best, refresh=False)
+        self._bar.update(len(found.trials) - self._bar.n)
+
+
+@contextlib.contextmanager
+def open_trials(
     search: Search,
     evaluate: Evaluate,
-    queue: Queue,
     *,
+    slots: int,
     folder: str | Path,
     what: Mapping[str, Any],
     needs: tuple[Path, ...] = (),
     progress: bool = False,
     say: Say = logger.info,
-) -> SearchResult:
-    """Run or continue a search with any evaluation of a point.
+) -> Iterator[Trials]:
+    """The trials of a search with any evaluation of a point; no other command can have them open.
 
     Args:
         evaluate: runs one trial; can be pickled, unless the queue works in this process.
+        slots: how many trials run at once.
         what: its definition, which a search of the same name in the storage must share.
         needs: models and files of rows that trials read and that lie on this machine.
 
     Raises:
-        Exception: what a trial failed with; the search can be continued.
         ValueError: the storage holds another search of that name, or another command is at work on it.
     """
-    place_folder, space = trials_folder(search, Path(folder)), search.space or {}
-    with _quiet_optuna(), only_here(place_folder):
+    own = trials_folder(search, Path(folder))
+    with only_here(own):
         study = _open_study(search, Path(folder), what)
-        known = _finished(study)
-        if there := sum(place in known for place in range(search.trials)):
+        if there := sum(place < search.trials for place in _finished(study)):
             say(f"{search.label}: {there} of {search.trials} trials are there already")
-        if there == search.trials:
-            return _result(search, known)
-        jobs, slots, points = Jobs(place_folder), queue.slots, {place: trial.point for place, trial in known.items()}
-        bar = bar_of(total=search.trials, desc=search.label, unit="trial", shown=progress, initial=there)
-
-        def show() -> None:
-            found = _result(search, known)
-            if found.best is not None:
-                bar.set_postfix_str(f"best {search.objective} {found.best.value:.3f}", refresh=False)
-            bar.update(len(found.trials) - bar.n)
-
-        def begin() -> tuple[str, Task] | None:
-            first = next((place for place in range(search.trials) if place not in known), search.trials)
-            place = next((place for place in range(first, search.trials) if place not in points), search.trials)
-            if place >= min(first + slots, search.trials):
-                return None
-            before = [points[number] for number in range(place)]
-            found = {number: trial for number, trial in known.items() if number <= place - slots}
-            point = points[place] = propose(
-                space, seed=search.seed, points=before, found=found, first=search.first or ()
+        shown = progress and there < search.trials
+        with bar_of(total=search.trials, desc=search.label, unit="trial", shown=shown, initial=there) as bar:
+            yield Trials(
+                search,
+                evaluate,
+                study,
+                slots=slots,
+                folder=own,
+                what=what,
+                needs=needs,
+                bar=bar,
             )
-            own = place_folder / f"{place:03d}"
-            if own.exists() and jobs.known(own) is None:
-                raise FileExistsError(f"{own} exists and is not a trial of atwu; choose another output.")
-            jobs.begin(own, {"search": short_hash(what), "point": point})
-            return f"{search.label}, trial {place}", Task(run_trial, (evaluate, place, point), own, needs=needs)
-
-        def finish(key: str, done: Done) -> None:
-            trial = done.get()
-            if trial.number in _finished(study):
-                raise ValueError(f"another command is at work on {search.label} in the same storage; wait for it.")
-            study.add_trial(optuna_trial(space, trial.point, trial))
-            known[trial.number] = trial
-            show()
-
-        with bar:
-            show()
-            work_off(queue, begin, finish)
-        return _result(search, known)
 
 
 def _open_study(search: Search, folder: Path, what: Mapping[str, Any]) -> Any:
@@ -248,13 +200,8 @@ def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield from _leaves(inner, f"{name}.{key}" if name else str(key))
 
 
-def _result(search: Search, known: Mapping[int, FinishedTrial]) -> SearchResult:
-    """What is finished so far."""
-    return SearchResult(search, tuple(known[place] for place in range(search.trials) if place in known))
-
-
 @contextlib.contextmanager
-def _quiet_optuna() -> Iterator[None]:
+def quiet_optuna() -> Iterator[None]:
     """Only errors from Optuna; what is worth knowing is said here."""
     log = require("optuna.logging", extra="tune")
     before = log.get_verbosity()

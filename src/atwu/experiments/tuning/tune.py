@@ -4,10 +4,13 @@ ATWU paper, which search everything where runs are cheap, then only the learning
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import itertools
 import logging
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -22,10 +25,12 @@ from atwu.experiments.scales import Scale, find_scale
 from atwu.experiments.study.plan import line_name
 from atwu.experiments.study.spec import Variant, read_study
 from atwu.experiments.targets import Models, prepare_models
+from atwu.experiments.tuning.opening import check_rows, open_search, originals
 from atwu.experiments.tuning.results import check_preset, write_results
 from atwu.experiments.tuning.search import AllPrunedError, NotPossibleError, Search, SearchResult
 from atwu.experiments.tuning.storage import check_storage, storage_url
-from atwu.experiments.tuning.trials import check_rows, run_search
+from atwu.experiments.tuning.together import Searches, search_all
+from atwu.experiments.tuning.trials import Trials
 from atwu.methods.options import Range
 from atwu.methods.plugins import load_plugins
 from atwu.methods.table import METHODS
@@ -78,7 +83,7 @@ class Tuning:
     """What is to be tuned, with what is left open decided."""
 
     lines: tuple[Variant, ...]
-    """What is searched, one after the other: methods, or the lines of a study."""
+    """What is searched, in this order: methods, or the lines of a study."""
     every: bool
     """All methods or a study are meant: those that the rows do not allow are left out."""
     study: str | None
@@ -209,7 +214,8 @@ class Tuned:
 
 
 def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say: Say = logger.info) -> Tuned:
-    """Tune method after method, or continue; presets are written as soon as there is one.
+    """Tune methods, or continue: in turn, and the next one beside the last trials of those before; presets are written as soon
+    as there is one.
 
     Raises:
         ValueError: a method that was named cannot be tuned with these rows, or is unknown to those who do the work, or settings
@@ -230,25 +236,34 @@ def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say
             ready[scale.name] = prepare_models(scale, with_retain_only=False, say=say)  # no objective compares with it
         return ready[scale.name]
 
-    def run(search: Search) -> SearchResult:
-        return run_search(search, models_of(search.scale), queue, folder=tuning.folder, progress=True, say=say)
+    def open_(search: Search) -> AbstractContextManager[Trials]:
+        return open_search(search, models_of(search.scale), queue, folder=tuning.folder, progress=True, say=say)
 
-    for line in tuning.lines:
-        name, search = line.label, tuning.search(line, there)
+    def searches(line: Variant) -> Searches:
+        name, words = line.label, tuning.command(line, fixed)
         try:
-            if tuning.transfer_to is None:
-                found[name] = [run(search)]
-            else:
-                check_rows(search, models_of(there))  # before the first stage is paid for
-                first = run(tuning.search(line, here))
+            if tuning.transfer_to is not None:
+                check_rows(tuning.search(line, there), models_of(there))  # before the first stage is paid for
+            with open_(tuning.search(line, here)) as trials:
+                yield trials
+                results = [trials.result()]
+            if tuning.transfer_to is not None:
                 count, goal = tuning.transfer_trials, tuning.objective
-                found[name] = [first, run(second_stage(first, there, trials=count, objective=goal))]
-            words = tuning.command(line, fixed)
-            write_results(found[name], tuning.folder, name=line_name(name), command=words)
+                with open_(second_stage(results[0], there, trials=count, objective=goal)) as trials:
+                    yield trials
+                    results.append(trials.result())
+            write_results(results, tuning.folder, name=line_name(name), command=words)
+            found[name] = results
         except NotPossibleError as error:
             if not tuning.every:
                 raise ValueError(f"{name} cannot be tuned: {error}") from None
             left_out[name] = str(error)
         except AllPrunedError as error:  # its budget is spent; the other methods still have theirs
             failed[name] = str(error)
+
+    for line, scale in itertools.product(tuning.lines, [here] if there is here else [here, there]):
+        with contextlib.suppress(NotPossibleError):  # said when the line's turn comes
+            originals(tuning.search(line, scale), models_of(scale), queue, folder=tuning.folder)
+    search_all(map(searches, tuning.lines), queue)
+    found = {line.label: found[line.label] for line in tuning.lines if line.label in found}
     return Tuned(found, left_out, failed, ready.get(there.name))

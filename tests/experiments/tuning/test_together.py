@@ -1,0 +1,117 @@
+"""Searches side by side: a later one uses what those before it leave idle, and reaches what it reaches alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from atwu.experiments.queue import Here
+from atwu.experiments.scales import find_scale
+from atwu.experiments.tuning.points import Point
+from atwu.experiments.tuning.search import Outcome, Search, SearchResult
+from atwu.experiments.tuning.together import Searches, search_all
+from atwu.experiments.tuning.trials import open_trials
+from tests.experiments.tuning.searching import run_trials, value
+
+METHODS = ("atwu", "wga", "npo")
+
+
+class Noted(Here):
+    """So many at once; which ones, is noted at every result."""
+
+    def __init__(self, slots: int) -> None:
+        super().__init__()
+        self.slots = slots
+        self.at_once: list[list[str]] = []
+
+    def result(self):
+        self.at_once.append([str(key).removeprefix("people-tiny/") for key, _ in self._waiting])
+        return super().result()
+
+
+def search_for(method: str, **changes: object) -> Search:
+    return Search(method, find_scale("people-tiny"), **{"trials": 2, **changes}).decided()
+
+
+def evaluate(place: int, point: Point, folder: Path) -> Outcome:
+    return Outcome(value(point))
+
+
+def line(search: Search, queue: Here, folder: Path, found: dict[str, SearchResult], *, twice: bool = False) -> Searches:
+    for name in ("first", "second") if twice else ("only",):
+        with open_trials(search, evaluate, slots=queue.slots, folder=folder / name, what={}) as trials:
+            yield trials
+            found[f"{search.method} {name}"] = trials.result()
+
+
+def points(found: SearchResult) -> list[tuple[int, Point, float | None]]:
+    return [(trial.number, trial.point, trial.value) for trial in found.trials]
+
+
+def test_a_later_search_begins_where_those_before_it_leave_workers_idle(tmp_path):
+    queue, found = Noted(4), {}
+    search_all((line(search_for(method), queue, tmp_path / "together", found) for method in METHODS), queue)
+    assert queue.at_once == [
+        ["atwu, trial 0", "atwu, trial 1", "wga, trial 0", "wga, trial 1"],
+        ["atwu, trial 1", "wga, trial 0", "wga, trial 1", "npo, trial 0"],
+        ["wga, trial 0", "wga, trial 1", "npo, trial 0", "npo, trial 1"],
+        ["wga, trial 1", "npo, trial 0", "npo, trial 1"],
+        ["npo, trial 0", "npo, trial 1"],
+        ["npo, trial 1"],
+    ]
+    for method in METHODS:
+        alone = run_trials(search_for(method), evaluate, Noted(4), folder=tmp_path / "alone", what={})
+        assert points(found[f"{method} only"]) == points(alone)
+
+
+def test_with_one_worker_searches_are_run_in_turn_and_opened_in_turn(tmp_path):
+    queue, found, opened = Noted(1), {}, []
+
+    def noted(method: str) -> Searches:
+        opened.append((method, sorted(found)))
+        yield from line(search_for(method), queue, tmp_path, found)
+
+    search_all(map(noted, METHODS), queue)
+    assert opened == [("atwu", []), ("wga", ["atwu only"]), ("npo", ["atwu only", "wga only"])]
+    assert [keys for (keys,) in queue.at_once] == [f"{method}, trial {n}" for method in METHODS for n in (0, 1)]
+
+
+def test_the_second_search_of_a_line_begins_when_its_first_is_over_and_not_later(tmp_path):
+    queue, found = Noted(2), {}
+    lines = [
+        line(search_for("atwu"), queue, tmp_path, found, twice=True),
+        line(search_for("wga", trials=3), queue, tmp_path, found),
+    ]
+    search_all(lines, queue)
+    assert queue.at_once[:4] == [
+        ["atwu, trial 0", "atwu, trial 1"],
+        ["atwu, trial 1", "wga, trial 0"],
+        ["wga, trial 0", "atwu, trial 0"],
+        ["atwu, trial 0", "atwu, trial 1"],
+    ]
+    assert sorted(found) == ["atwu first", "atwu second", "wga only"]
+
+
+def test_what_a_trial_fails_with_ends_all_and_what_is_finished_is_kept(tmp_path):
+    def broken(place: int, point: Point, folder: Path) -> Outcome:
+        if place == 1:
+            raise OSError("no space")
+        return Outcome(value(point))
+
+    def failing() -> Searches:
+        with open_trials(search_for("wga"), broken, slots=4, folder=tmp_path, what={}) as trials:
+            yield trials
+
+    queue, found = Noted(4), {}
+    with pytest.raises(OSError, match="no space"):
+        search_all([line(search_for("atwu"), queue, tmp_path / "whole", found), failing()], queue)
+    assert len(found["atwu only"].trials) == 2
+    again, said = Noted(4), []
+    search_all([_said(search_for("wga"), tmp_path, said)], again)
+    assert (said, again.at_once) == (["people-tiny/wga: 1 of 2 trials are there already"], [["wga, trial 1"]])
+
+
+def _said(search: Search, folder: Path, said: list[str]) -> Searches:
+    with open_trials(search, evaluate, slots=4, folder=folder, what={}, say=said.append) as trials:
+        yield trials
