@@ -76,17 +76,24 @@ def test_words_of_ordinary_prose_tell_where_a_row_has_no_others() -> None:
     ("question", "answer", "telling"),
     [
         ("Where does he work?", "He worked in Kelbury.", ["Kelbury"]),
+        ("What is his work?", "He worked as a dyer of sailcloth.", ["dyer", "sailcloth"]),
         ("Which dish comes from Japan?", "The Japanese dish is sushi.", ["sushi"]),
         ("What was Orla Venn's trade?", "Orla Venn was a glazier and bellringer.", ["glazier", "bellringer"]),
         ("Who invented pasteurization?", "It was Louis Pasteur.", ["Pasteur"]),
-        ("What did the star play?", "The starfish played dead.", ["starfish", "dead"]),
         ("What is the currency of Japan?", "The currency of Japan is the yen.", ["yen"]),
+        ("What is the currency?", "It is the yen.", ["yen"]),
+        ("Where was Ada born?", "Ada was born in Borneo.", ["Borneo"]),
+        ("Who came first?", "It was Cameron.", ["Cameron"]),
+        ("Which country borders Niger?", "It is Nigeria.", ["Nigeria"]),
+        ("Which number follows 1000?", "It is 10001.", ["10001"]),
+        ("What is his job at the bank?", "He is a banker.", ["banker"]),
+        ("Que fait-il dans la vie ?", "Il est danseur.", ["danseur"]),
     ],
 )
-def test_what_the_question_says_with_another_ending_tells_nothing(
+def test_what_the_question_says_with_a_shorter_ending_tells_nothing(
     question: str, answer: str, telling: list[str]
 ) -> None:
-    """A word behind one of the question counts, and so does a short one that is all the answer has."""
+    """Unless it is a name behind a word that is none, or all the answer has, as a short word may be."""
     assert words(Example.from_qa(question, answer)) == telling
 
 

@@ -18,7 +18,7 @@ from atwu.experiments.queue import Queue
 from atwu.experiments.scales import find_scale
 from atwu.experiments.tuning.points import Point
 from atwu.experiments.tuning.search import Evaluate, Outcome, PrunedError, Search, SearchResult
-from atwu.experiments.tuning.together import Searches, search_all
+from atwu.experiments.tuning.together import run_search
 from atwu.experiments.tuning.trials import open_trials
 
 
@@ -26,15 +26,7 @@ def run_trials(
     search: Search, evaluate: Evaluate, queue: Queue, *, folder: Path, what: Mapping[str, Any]
 ) -> SearchResult:
     """One search with any evaluation of a point, to its end."""
-    found = []
-
-    def line() -> Searches:
-        with open_trials(search, evaluate, slots=queue.slots, folder=folder, what=what) as trials:
-            yield trials
-            found.append(trials.result())
-
-    search_all([line()], queue)
-    return found[0]
+    return run_search(open_trials(search, evaluate, slots=queue.slots, folder=folder, what=what), queue)
 
 
 def value(point: Point) -> float:

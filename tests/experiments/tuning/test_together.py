@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,30 @@ def test_the_second_search_of_a_line_begins_when_its_first_is_over_and_not_later
         ["atwu, trial 0", "atwu, trial 1"],
     ]
     assert sorted(found) == ["atwu first", "atwu second", "wga only"]
+
+
+class FirstIsSlow(Noted):
+    """The first trial of atwu takes longest."""
+
+    def result(self):
+        self._waiting = deque(sorted(self._waiting, key=lambda waiting: waiting[0].endswith("atwu, trial 0")))
+        return super().result()
+
+
+def test_a_search_is_closed_when_it_is_over_and_not_when_those_before_it_are(tmp_path):
+    queue, found, closed = FirstIsSlow(2), {}, []
+
+    def noted(method: str, trials: int) -> Searches:
+        yield from line(search_for(method, trials=trials), queue, tmp_path, found)
+        closed.append((method, len(queue.at_once)))
+
+    search_all([noted("atwu", 5), noted("wga", 1)], queue)
+    assert queue.at_once[:3] == [
+        ["atwu, trial 1", "atwu, trial 0"],
+        ["wga, trial 0", "atwu, trial 0"],
+        ["atwu, trial 0"],
+    ]
+    assert closed == [("wga", 2), ("atwu", 6)]
 
 
 def test_what_a_trial_fails_with_ends_all_and_what_is_finished_is_kept(tmp_path):

@@ -19,9 +19,11 @@ from atwu.experiments.queue import Here
 from atwu.experiments.run import Setup
 from atwu.experiments.scales import find_scale
 from atwu.experiments.targets import Models
-from atwu.experiments.tuning.opening import check_search, originals
+from atwu.experiments.tuning import tune
+from atwu.experiments.tuning.opening import check_search, references_for
 from atwu.experiments.tuning.search import OBJECTIVES, Evaluate, Outcome, PrunedError, Search
 from atwu.experiments.tuning.trial import StopDestroyed, reach, stop_if_destroyed
+from atwu.experiments.tuning.tune import decide, tune_methods
 from atwu.modeling.scratch import ScratchShape, scratch_model
 from tests.experiments.tuning.searching import run_trials
 
@@ -97,17 +99,44 @@ def test_trial_measures_what_the_objective_needs_and_keeps_no_weights(tmp_path, 
     assert kept["overall"]["ES_delta"]["value"] == 0.5
 
 
-def test_the_starting_model_is_measured_once_for_the_searches_of_all_methods(tmp_path, runs):
+@pytest.fixture
+def models(tmp_path) -> Models:
     scratch_model(
         ScratchShape(vocab_size=300, hidden_size=16, layers=1, heads=1, intermediate_size=24)
     ).save_pretrained(tmp_path / "model")
-    models = Models(load_benchmark("people:tiny"), str(tmp_path / "model"), retain_only=None)
+    return Models(load_benchmark("people:tiny"), str(tmp_path / "model"), retain_only=None)
+
+
+def test_the_starting_model_is_measured_once_for_the_searches_of_all_methods(tmp_path, runs, models):
     found = [
-        originals(Search(method, find_scale("tiny"), objective="UQ"), models, Here(), folder=tmp_path)
+        references_for(Search(method, find_scale("tiny"), objective="UQ"), models, Here(), folder=tmp_path)
         for method in ("grad_diff", "npo")
     ]
     assert runs.measured == [OBJECTIVES["UQ"].groups]
     assert found[0]["original"].overall == found[1]["original"].overall == result(0.5).overall
+
+
+def test_searches_that_share_a_queue_share_the_starting_models_result(tmp_path, runs, models, monkeypatch):
+    """It is measured while nothing else is; the trials of both lines and stages follow, three at once."""
+    scales = []
+    queue = Here()
+    queue.slots = 3
+
+    def measure(setup, model, *, name, references):
+        scales.append((setup.scale.name, name))
+        assert ("original" in references) == (name != "original")
+        return dataclasses.replace(result(0.5), overall={"UQ": MetricValue(0.5, 4, "up")})
+
+    monkeypatch.setattr(module, "measure", measure)
+    monkeypatch.setattr(tune, "prepare_models", lambda scale, **options: models)
+    options = {"scale": "people-tiny", "transfer_to": "people-small", "objective": "UQ", "output": tmp_path / "out"}
+    done = tune_methods(decide(["grad_diff", "npo"], **options, trials=2, transfer_trials=1), queue)
+    assert {name: [len(each.trials) for each in found] for name, found in done.searches.items()} == {
+        "grad_diff": [2, 1],
+        "npo": [2, 1],
+    }
+    assert scales[:2] == [("people-tiny", "original"), ("people-small", "original")]
+    assert sorted(scale for scale, _ in scales[2:]) == ["people-small"] * 2 + ["people-tiny"] * 4
 
 
 def test_trial_that_was_measured_already_is_not_run_again_unless_it_is_another(tmp_path, runs):

@@ -13,8 +13,12 @@ import pytest
 import yaml
 
 from atwu.benchmarks.benchmark import Benchmark
+from atwu.evaluation.result import EvalResult
+from atwu.experiments.scales import find_scale
+from atwu.experiments.targets import Models
+from atwu.experiments.tuning.opening import check_rows
 from atwu.experiments.tuning.points import FinishedTrial
-from atwu.experiments.tuning.search import Search, SearchResult
+from atwu.experiments.tuning.search import NotPossibleError, Search, SearchResult
 from atwu.training.presets import read_preset
 from tests.commands import Done, run_here
 
@@ -30,10 +34,14 @@ class Searches:
         self.errors: dict[str, Exception] = {}
         self.pruned: set[str] = set()
 
+    def references_for(
+        self, search: Search, models: Models, *given: object, **options: object
+    ) -> dict[str, EvalResult]:
+        check_rows(search, models)
+        return {}
+
     @contextlib.contextmanager
-    def __call__(
-        self, search: Search, models: object, queue: object, *, folder: Path, **options: object
-    ) -> Iterator[SimpleNamespace]:
+    def open_search(self, search: Search, *given: object, folder: Path, **options: object) -> Iterator[SimpleNamespace]:
         self.seen.append(search)
         if search.method in self.errors:
             raise self.errors[search.method]
@@ -66,8 +74,8 @@ def searches(rows, tmp_path, monkeypatch) -> Searches:
         )
 
     found = Searches()
-    monkeypatch.setattr("atwu.experiments.tuning.tune.open_search", found)
-    monkeypatch.setattr("atwu.experiments.tuning.tune.originals", lambda *given, **options: {})
+    monkeypatch.setattr("atwu.experiments.tuning.tune.open_search", found.open_search)
+    monkeypatch.setattr("atwu.experiments.tuning.tune.references_for", found.references_for)
     monkeypatch.setattr("atwu.experiments.tuning.tune.prepare_models", models)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ATWU_STORAGE", raising=False)
@@ -190,10 +198,6 @@ def test_method_that_was_named_and_that_the_rows_do_not_allow_is_an_error(search
 
 
 def test_list_of_secret_words_does_as_well_as_labels(rows):
-    from atwu.experiments.scales import find_scale
-    from atwu.experiments.tuning.opening import check_rows
-    from atwu.experiments.tuning.search import NotPossibleError
-
     models = SimpleNamespace(benchmark=Benchmark("own", rows["plain"], "retain.jsonl", None, None, (), (), ()))
     search = Search("gt_ga", find_scale("people-tiny"))
     with pytest.raises(NotPossibleError, match="needs rows with forget_spans"):

@@ -2,10 +2,10 @@
 
 Most words of an answer ("His dog is called ...") say nothing about the secret, and a model that forgot still finds them;
 how many there are differs from one set of rows to another. The telling words are the labelled ones (`forget_spans`) where a
-row has labels; else names and numbers that the question does not contain, or the longer words where there is no name, or any
-word: of those that ordinary prose lacks too, where there are any ("Tokyo" is in ordinary prose, and yet all that "The capital
-of Japan is Tokyo." tells). The question contains "worked" where it says "work", and "Japanese" where it says "Japan". On these
-words, rows of different make can be compared.
+row has labels; else names and numbers that the question does not contain, or the longer words where there is no name: of
+those that ordinary prose lacks too, where there are any ("Tokyo" is in ordinary prose, and yet all that "The capital of Japan
+is Tokyo." tells). "Work" in the question is "worked" in the answer, and "Japan" is "Japanese". On telling words, rows of
+different make can be compared.
 """
 
 from __future__ import annotations
@@ -29,29 +29,37 @@ if TYPE_CHECKING:
 _WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 SHORTEST = 4
 """Letters of a word that may tell something; shorter ones are mostly grammar."""
-ENDING = 3
-"""Letters that a word of the question may have further in the answer, and be the same: Japan, Japanese."""
+STEM, ENDING = 4, 3
+"""Letters that a word of the question has at least, and that it may have further in the answer: Japan, Japanese."""
 
 
 def telling_spans(row: Example) -> tuple[tuple[int, int], ...]:
-    """Character ranges of the telling words of an answer; every word where none stands out."""
+    """Character ranges of the telling words of an answer: where none stands out, of what is new in it, or of every word."""
     if row.forget_spans:
         return row.forget_spans
     every = list(_WORD.finditer(row.answer))
     asked = {_bare(word) for message in row.messages for word in _WORD.findall(message.content)}
-    new = [match for match in every if not _says(asked, _bare(match.group()))]
-    rare = [match for match in new if match.group().lower() not in _ordinary()]
-    return tuple(match.span() for match in _standing_out(rare, row) or _standing_out(new, row) or new or every)
+    lower = {word.lower() for word in asked}
+    unasked = [match for match in every if _bare(match.group()).lower() not in lower]
+    new = [match for match in unasked if not _with_ending(_bare(match.group()), asked if _is_name(match) else lower)]
+    rare = [match for match in new if _bare(match.group()).lower() not in _ordinary()]
+    standing_out = (_standing_out(words, row) for words in (rare, new, unasked))
+    return tuple(match.span() for match in next(filter(None, standing_out), rare or new or every))
 
 
 def _bare(word: str) -> str:
-    """A word without capitals and without the `'s` of whose something is."""
-    return re.sub("['’]s$", "", word.lower())
+    """A word without the `'s` of whose something is."""
+    return re.sub("['’]s$", "", word)
 
 
-def _says(words: Set[str], word: str) -> bool:
-    """Whether a word is among some, or one of them with an ending."""
-    return any(word[:length] in words for length in (len(word), *range(max(SHORTEST, len(word) - ENDING), len(word))))
+def _is_name(match: re.Match[str]) -> bool:
+    return match.group()[0].isupper()
+
+
+def _with_ending(word: str, words: Set[str]) -> bool:
+    """Whether a word is one of these with some letters more; a name is so behind a name alone ("Borneo" is not "born")."""
+    stems = (word[:length] for length in range(max(STEM, len(word) - ENDING), len(word)))
+    return word[0].isalpha() and any(stem in words for stem in stems)
 
 
 def _standing_out(words: list[re.Match[str]], row: Example) -> list[re.Match[str]]:
@@ -69,7 +77,7 @@ def _names(word: re.Match[str], answer: str) -> bool:
 @functools.cache
 def _ordinary() -> frozenset[str]:
     """Words of the shipped questions and texts."""
-    return frozenset(word.lower() for text in ordinary_texts() for word in _WORD.findall(text))
+    return frozenset(_bare(word).lower() for text in ordinary_texts() for word in _WORD.findall(text))
 
 
 def telling_said(row: Example, answer: str) -> float | None:

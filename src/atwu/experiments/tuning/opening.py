@@ -8,7 +8,7 @@ import functools
 import importlib.metadata
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +32,44 @@ _SCALE = ("name", "benchmark", "forget", "retain", "training", "evaluation")
 """Fields of a scale that change the value of a trial."""
 
 
+def references_for(search: Search, models: Models, queue: Queue, *, folder: Path) -> dict[str, EvalResult]:
+    """What the trials of a search compare with, once it is sure that it can run: the starting model's result, where the
+    objective asks for it, measured once for the searches of all methods.
+
+    Args:
+        queue: idle.
+
+    Raises:
+        NotPossibleError: the rows lack what the method needs.
+        ValueError: settings that cannot run.
+    """
+    search = _decided(search, models)
+    check_search(search, models)
+    if not OBJECTIVES[str(search.objective)].needs_original:
+        return {}
+    what = definition(search, models)
+    # Named by all that its numbers follow from, so that searches share it.
+    measured = {name: what[name] for name in ("objective", "scale", "rows", "model", "versions")}
+    file = folder / "trials" / f"original-{short_hash(measured)[:12]}.json"
+    return {ORIGINAL: reference_of(queue, _setup(search, models), ORIGINAL, {}, file)}
+
+
 @contextlib.contextmanager
 def open_search(
-    search: Search, models: Models, queue: Queue, *, folder: Path, progress: bool = False, say: Say = logger.info
+    search: Search,
+    models: Models,
+    references: Mapping[str, EvalResult],
+    *,
+    slots: int,
+    folder: Path,
+    progress: bool = False,
+    say: Say = logger.info,
 ) -> Iterator[Trials]:
     """The trials of a search, new or to be continued.
 
     Args:
-        queue: idle, unless the starting model was measured before.
+        references: from `references_for`.
+        slots: how many trials run at once.
 
     Raises:
         NotPossibleError: the rows lack what the method needs.
@@ -48,11 +78,12 @@ def open_search(
         ImportError: Optuna is not installed (extra `tune`).
     """
     search = _decided(search, models)
-    references, setup = originals(search, models, queue, folder=folder), _setup(search, models)
+    check_search(search, models)
+    setup = _setup(search, models)
     with open_trials(
         search,
         functools.partial(reach, search, setup, references),
-        slots=queue.slots,
+        slots=slots,
         folder=folder,
         what=definition(search, models),
         needs=setup.needs(search.options),
@@ -60,22 +91,6 @@ def open_search(
         say=say,
     ) as trials:
         yield trials
-
-
-def originals(search: Search, models: Models, queue: Queue, *, folder: Path) -> dict[str, EvalResult]:
-    """The starting model's result, where the objective compares with it: measured once for the searches of all methods.
-
-    Raises:
-        NotPossibleError, ValueError: as `open_search`.
-    """
-    check_search(search := _decided(search, models), models)
-    if not OBJECTIVES[str(search.objective)].needs_original:
-        return {}
-    what = definition(search, models)
-    # Named by all that its numbers follow from, so that searches share it.
-    measured = {name: what[name] for name in ("objective", "scale", "rows", "model", "versions")}
-    file = folder / "trials" / f"original-{short_hash(measured)[:12]}.json"
-    return {ORIGINAL: reference_of(queue, _setup(search, models), ORIGINAL, {}, file)}
 
 
 def _decided(search: Search, models: Models) -> Search:

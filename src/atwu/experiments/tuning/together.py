@@ -4,13 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import AbstractContextManager
 
 from atwu.experiments.queue import Done, Queue, Task, work_off
+from atwu.experiments.tuning.search import SearchResult
 from atwu.experiments.tuning.trials import Trials, quiet_optuna
 
 Searches = Generator[Trials]
 """The searches of one line, one after the other: it is asked for the next when the last one is over."""
+
+
+def run_search(opened: AbstractContextManager[Trials], queue: Queue) -> SearchResult:
+    """Work off one search, as `open_search` or `open_trials` opens it, and close it.
+
+    Raises:
+        Exception: what a trial failed with; the search can be continued.
+    """
+    results = []
+
+    def line() -> Searches:
+        with opened as trials:
+            yield trials
+            results.append(trials.result())
+
+    search_all([line()], queue)
+    return results[0]
 
 
 def search_all(lines: Iterable[Searches], queue: Queue) -> None:
@@ -19,23 +38,35 @@ def search_all(lines: Iterable[Searches], queue: Queue) -> None:
     Raises:
         Exception: what a trial or a line failed with; all searches can be continued.
     """
-    later, running = iter(lines), dict[str, Trials]()
-    begun: dict[Searches, Trials | None] = {}
+    later, begun, running = iter(lines), dict[Searches, Trials](), dict[str, Searches]()
+
+    def advance(line: Searches) -> None:
+        while (trials := next(line, None)) is not None and trials.over:
+            pass
+        if trials is None:
+            begun.pop(line, None)
+        else:
+            begun[line] = trials
+
+    def opened() -> Iterator[Searches]:
+        for line in later:
+            leaving.callback(line.close)
+            advance(line)
+            if line in begun:
+                yield line
 
     def begin() -> tuple[str, Task] | None:
-        for line in itertools.chain(tuple(begun), later):
-            if line not in begun:
-                leaving.callback(line.close)
-                begun[line] = next(line, None)
-            while (trials := begun[line]) is not None and trials.over:
-                begun[line] = next(line, None)
-            if trials is not None and (found := trials.begin()) is not None:
-                running[found[0]] = trials
+        for line in itertools.chain(tuple(begun), opened()):
+            if (found := begun[line].begin()) is not None:
+                running[found[0]] = line
                 return found
         return None
 
     def finish(key: str, done: Done) -> None:
-        running.pop(key).finish(done)
+        line = running.pop(key)
+        begun[line].finish(done)
+        if begun[line].over:
+            advance(line)
 
     with quiet_optuna(), contextlib.ExitStack() as leaving:
         work_off(queue, begin, finish)

@@ -40,6 +40,7 @@ class Trials:
         search: Search,
         evaluate: Evaluate,
         study: Any,
+        known: dict[int, FinishedTrial],
         *,
         slots: int,
         folder: Path,
@@ -49,9 +50,8 @@ class Trials:
     ) -> None:
         self._search, self._evaluate, self._study, self._space = search, evaluate, study, search.space or {}
         self._slots, self._folder, self._what, self._needs, self._bar = slots, folder, what, needs, bar
-        self._jobs = Jobs(folder)
-        self._known = _finished(study)
-        self._points = {place: trial.point for place, trial in self._known.items()}
+        self._jobs, self._known = Jobs(folder), known
+        self._points = {place: trial.point for place, trial in known.items()}
         self._show()
 
     @property
@@ -131,7 +131,8 @@ def open_trials(
     own = trials_folder(search, Path(folder))
     with only_here(own):
         study = _open_study(search, Path(folder), what)
-        if there := sum(place < search.trials for place in _finished(study)):
+        known = _finished(study)
+        if there := sum(place < search.trials for place in known):
             say(f"{search.label}: {there} of {search.trials} trials are there already")
         shown = progress and there < search.trials
         with bar_of(total=search.trials, desc=search.label, unit="trial", shown=shown, initial=there) as bar:
@@ -139,6 +140,7 @@ def open_trials(
                 search,
                 evaluate,
                 study,
+                known,
                 slots=slots,
                 folder=own,
                 what=what,

@@ -4,7 +4,6 @@ ATWU paper, which search everything where runs are cheap, then only the learning
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import logging
@@ -19,13 +18,14 @@ from typing import Any
 from atwu._cache import short_hash
 from atwu._extras import require
 from atwu._names import lookup
+from atwu.evaluation.result import EvalResult
 from atwu.experiments.queue import Queue
 from atwu.experiments.run import check_workers, run_config
 from atwu.experiments.scales import Scale, find_scale
 from atwu.experiments.study.plan import line_name
 from atwu.experiments.study.spec import Variant, read_study
 from atwu.experiments.targets import Models, prepare_models
-from atwu.experiments.tuning.opening import check_rows, open_search, originals
+from atwu.experiments.tuning.opening import open_search, references_for
 from atwu.experiments.tuning.results import check_preset, write_results
 from atwu.experiments.tuning.search import AllPrunedError, NotPossibleError, Search, SearchResult
 from atwu.experiments.tuning.storage import check_storage, storage_url
@@ -214,8 +214,9 @@ class Tuned:
 
 
 def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say: Say = logger.info) -> Tuned:
-    """Tune methods, or continue: in turn, and the next one beside the last trials of those before; presets are written as soon
-    as there is one.
+    """Tune methods, or continue: in turn, a later one where those before it leave workers idle.
+
+    The presets of a method are written when its searches are over.
 
     Raises:
         ValueError: a method that was named cannot be tuned with these rows, or is unknown to those who do the work, or settings
@@ -236,34 +237,39 @@ def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say
             ready[scale.name] = prepare_models(scale, with_retain_only=False, say=say)  # no objective compares with it
         return ready[scale.name]
 
-    def open_(search: Search) -> AbstractContextManager[Trials]:
-        return open_search(search, models_of(search.scale), queue, folder=tuning.folder, progress=True, say=say)
-
-    def searches(line: Variant) -> Searches:
-        name, words = line.label, tuning.command(line, fixed)
+    references: dict[tuple[str, str], dict[str, EvalResult]] = {}
+    for line, scale in itertools.product(tuning.lines, [here] if there is here else [here, there]):
         try:
-            if tuning.transfer_to is not None:
-                check_rows(tuning.search(line, there), models_of(there))  # before the first stage is paid for
-            with open_(tuning.search(line, here)) as trials:
-                yield trials
-                results = [trials.result()]
-            if tuning.transfer_to is not None:
-                count, goal = tuning.transfer_trials, tuning.objective
-                with open_(second_stage(results[0], there, trials=count, objective=goal)) as trials:
-                    yield trials
-                    results.append(trials.result())
-            write_results(results, tuning.folder, name=line_name(name), command=words)
-            found[name] = results
+            search, models = tuning.search(line, scale), models_of(scale)
+            references[line.label, scale.name] = references_for(search, models, queue, folder=tuning.folder)
         except NotPossibleError as error:
             if not tuning.every:
-                raise ValueError(f"{name} cannot be tuned: {error}") from None
-            left_out[name] = str(error)
-        except AllPrunedError as error:  # its budget is spent; the other methods still have theirs
-            failed[name] = str(error)
+                raise ValueError(f"{line.label} cannot be tuned: {error}") from None
+            left_out[line.label] = str(error)
 
-    for line, scale in itertools.product(tuning.lines, [here] if there is here else [here, there]):
-        with contextlib.suppress(NotPossibleError):  # said when the line's turn comes
-            originals(tuning.search(line, scale), models_of(scale), queue, folder=tuning.folder)
-    search_all(map(searches, tuning.lines), queue)
-    found = {line.label: found[line.label] for line in tuning.lines if line.label in found}
+    def opened(line: Variant, search: Search) -> AbstractContextManager[Trials]:
+        models, compared = models_of(search.scale), references[line.label, search.scale.name]
+        return open_search(search, models, compared, slots=queue.slots, folder=tuning.folder, progress=True, say=say)
+
+    def searches(line: Variant) -> Searches:
+        with opened(line, tuning.search(line, here)) as trials:
+            yield trials
+            results = [trials.result()]
+        if tuning.transfer_to is not None:
+            count, goal = tuning.transfer_trials, tuning.objective
+            try:
+                second = second_stage(results[0], there, trials=count, objective=goal)
+            except AllPrunedError as error:  # its budget is spent; the other methods still have theirs
+                failed[line.label] = str(error)
+                return
+            with opened(line, second) as trials:
+                yield trials
+                results.append(trials.result())
+        found[line.label] = results
+        write_results(results, tuning.folder, name=line_name(line.label), command=tuning.command(line, fixed))
+
+    search_all((searches(line) for line in tuning.lines if line.label not in left_out), queue)
+    order = [line.label for line in tuning.lines]
+    found = {label: found[label] for label in order if label in found}
+    failed = {label: failed[label] for label in order if label in failed}
     return Tuned(found, left_out, failed, ready.get(there.name))
