@@ -65,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
     seconds = time.perf_counter() - start
     written: list[Path] = []
     if output is not None:
-        output.mkdir(exist_ok=True)
+        output.mkdir(parents=True, exist_ok=True)
         record = {
             "schema": SCHEMA_NAME,
             **dataclasses.asdict(result),

@@ -23,7 +23,7 @@ from atwu.request import retain
 from atwu.request.choose import Place, choose
 from atwu.request.fit import WAYS, Fitted, first_fitting, ways
 from atwu.request.measure import check_unseen
-from atwu.request.neighbours import closeness, names, neighbours
+from atwu.request.neighbours import closeness, names, names_any, neighbours
 from atwu.request.retain import ANSWER_TOKENS, FACT_TOKENS, WHOLE_TOKENS
 from atwu.request.run import Outcome
 from atwu.request.verdict import (
@@ -119,6 +119,21 @@ def test_neighbours_are_close_and_never_about_the_subject() -> None:
     assert (found.about, found.repeated) == (2, 1)
     assert names(forget) == {"orla", "venn"}
     assert names([Example.from_qa("Who?", "They.", subject="The Venns and the Brooks")]) == {"venns", "brooks"}
+
+
+@pytest.mark.parametrize(
+    ("question", "found"),
+    [
+        ("Where was Jean-Luc's mother born?", {"jean", "luc"}),
+        ("Who taught Orla O'Brien?", {"orla", "brien"}),
+        ("Where does Ósk live?", {"ósk"}),
+        ("Jean-Luc lived where?", {"luc"}),  # a capital letter at the beginning tells nothing
+        ("where was he born?", set()),
+    ],
+)
+def test_names_are_found_as_texts_are_split(question: str, found: set[str]) -> None:
+    assert names([Example.from_qa(question, "In Bergen.")]) == found
+    assert names_any(question, found) == bool(found)
 
 
 def test_closeness_is_the_largest_cosine_of_tfidf_vectors() -> None:

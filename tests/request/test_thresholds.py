@@ -89,17 +89,17 @@ def test_a_limit_is_kept_by_the_value_and_surely_by_the_interval() -> None:
     """Three rows of 0 and one of 0.4: mean 0.1; drawn anew it is between 0 and 0.3 (three draws of the one) at least."""
     after = result({"forget": {"telling_said": (0.0, 0.0, 0.0, 0.4)}})
     for limit, passed, sure in ((0.05, False, False), (0.1, True, False), (0.4, True, True)):
-        found = check(Threshold("forget", "telling_said", "at most", limit), None, after)
+        found = check(Threshold("forget", "telling_said", "at most", limit), result({}), after)
         assert (found.value, found.passed, found.sure, found.rows) == (pytest.approx(0.1), passed, sure, 4)
         assert found.low == 0.0
         assert found.high is not None
         assert found.high > 0.1
-    assert check(Threshold("forget", "telling_said", "at least", 0.05), None, after).passed
+    assert check(Threshold("forget", "telling_said", "at least", 0.05), result({}), after).passed
 
 
 def test_rows_about_one_subject_have_an_interval_over_rows() -> None:
     after = result({"forget": {"telling_said": (0.0, 0.0, 0.0, 0.4)}}, one_subject=True)
-    found = check(Threshold("forget", "telling_said", "at most", 0.1), None, after)
+    found = check(Threshold("forget", "telling_said", "at most", 0.1), result({}), after)
     assert found.high is not None
     assert found.high > 0.1
 
@@ -142,12 +142,18 @@ def test_what_was_not_measured_says_why_and_does_not_pass() -> None:
         Threshold("forget", "telling_said", "falls at most", 0.1),
         Threshold("overall", "UQ", "at least", 0.1),
     ):
-        found = check(limit, None, after)
+        found = check(limit, result({}), after)
         assert found.passed is None
         assert found.missing
         assert not found.sure
 
 
+def test_a_share_of_nothing_is_no_number_and_that_is_said() -> None:
+    nothing, some = result({"forget": {"telling_said": (0.0, 0.0)}}), result({"forget": {"telling_said": (0.5, 0.0)}})
+    found = check(Threshold("forget", "telling_said", "rises at most", 10.0, share=True), nothing, some)
+    assert (found.passed, found.missing) == (None, "it was 0 before, of which nothing is a share")
+
+
 def test_numbers_of_two_models_have_the_interval_they_came_with() -> None:
-    found = check(Threshold("overall", "UQ", "at least", 50.0), None, result({"forget": {"J_P": (1.0,)}}, UQ=50.5))
+    found = check(Threshold("overall", "UQ", "at least", 50.0), result({}), result({"forget": {"J_P": (1.0,)}}, UQ=50.5))
     assert (found.value, found.low, found.high, found.passed, found.sure) == (50.5, 49.5, 51.5, True, False)

@@ -70,7 +70,7 @@ class Compare:
             raise UsageError("give --metrics or --all, not both.")
         known = table_of(loaded).lines
         if self.metrics:
-            lines = [_line(text, known) for text in self.metrics.split(",")]
+            lines = [_line(text.strip(), known) for text in self.metrics.split(",")]
         else:
             lines = known if self.everything else [line for line in PANEL if line in known] or known
         given = {result.fingerprint for result in loaded.values()}
@@ -118,7 +118,7 @@ class Compare:
             heads |= {head.line: head for head in table_of(records.results).heads}
             others = [label for label in records.results if label != self.to]
             found[name] = {label: records.differences(label, self.to) for label in others}
-        asked = [_line(text, list(heads)) for text in self.metrics.split(",")] if self.metrics else []
+        asked = [_line(text.strip(), list(heads)) for text in self.metrics.split(",")] if self.metrics else []
         lines = asked or [line for line in DECISIVE if line in heads][:1] or list(heads)
         terminal().print(studies_table(found, to=self.to, heads=[heads[line] for line in lines]))
 

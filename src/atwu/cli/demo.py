@@ -19,7 +19,7 @@ class Demo:
     Example: atwu demo --size small --output atwu-demo
     """
 
-    size: str = option("Embedded benchmark: tiny (a minute), small, or base (GPU).", "small")
+    size: str = option("Embedded benchmark: tiny (a minute) or small.", "small", choices=("tiny", "small"))
     output: Path = option("Folder for models, results and the page.", Path("atwu-demo"), alias=("-o",))
     seed: int = option("Seed of training and unlearning.", 0, least=0)
 

@@ -108,7 +108,7 @@ class Evaluate:
         sources = {"forget": self.forget, "retain": self.retain, "holdout": self.holdout} | named_sets(self.keep or ())
         present = [name for name, source in sources.items() if source]
         present += ["rwku"] * (self.rwku is not None) + ["tasks"] * bool(config.tasks)
-        wanted = "all" if self.everything else self.metrics.split(",") if self.metrics else None
+        wanted = "all" if self.everything else [name.strip() for name in self.metrics.split(",")] if self.metrics else None
         names = chosen(wanted, sets=present, weights=self.model_url is None)
         check_measured(names, sets=present, weights=self.model_url is None)
         if self.judging.estimate and not any(find_metric(name).judged for name in names):
@@ -156,7 +156,7 @@ class Evaluate:
             raise UsageError("give --all or --metrics, not both.")
         if self.vllm_share is not None and self.backend != "vllm":
             raise UsageError("--vllm-share goes with --backend vllm.")
-        if self.rwku is None and (self.rwku_subjects or "rwku_flavour" in self.settings):
+        if self.rwku is None and (self.rwku_subjects or "rwku-flavour" in self.settings):
             raise UsageError("--rwku-subjects and --rwku-flavour go with --rwku FOLDER.")
         return self.model
 

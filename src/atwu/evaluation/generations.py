@@ -99,6 +99,8 @@ class GenerationStore:
         head, *lines = content.split(b"\n")
         damaged = int(head != _head(identity))
         for line in filter(None, lines):
+            if line == head:  # of a second process that found the file empty, too
+                continue
             entry = _entry(line)
             if entry is not None:
                 found.setdefault(*entry)

@@ -98,9 +98,11 @@ def probe(
         One result per layer and position, in that order.
 
     Raises:
-        ValueError: no row has forget_spans or both kinds of tokens, too few subjects, or an unknown layer or position.
+        ValueError: no row has forget_spans or both kinds of tokens, too few subjects, or an unknown layer or position, fewer than 2 folds.
     """
     check_positions(positions)
+    if folds < 2:
+        raise ValueError(f"folds must be at least 2, got {folds}: a probe is tested on rows it was not trained on.")
     annotated = annotated_rows(examples)
     fold_of_row = subject_folds([example.subject for example in annotated], folds=folds, seed=seed)
     encoded = Encoder(tokenizer, max_length=max_length, system=system).encode_rows(annotated, what="probe rows")

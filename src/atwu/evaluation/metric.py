@@ -94,10 +94,15 @@ class Metric:
         Args:
             values: one per row, None where there is none.
             unscored: answers without a readable verdict.
+
+        Raises:
+            ValueError: no column of the metric has this name.
         """
         from atwu.evaluation.numbers import Recorded
 
-        column = next(column for column in self.columns if column.field(name) is not None)
+        column = next((column for column in self.columns if column.field(name) is not None), None)
+        if column is None:
+            raise ValueError(f"metric {self.name} records {name!r}, which none of its columns has.")
         kept = tuple(None if value is None else float(value) for value in values)
         found = Recorded(kept, column.direction_on(split), unscored, column.digits, column.shown)
         self.session.recorded.setdefault(split, {})[name] = found

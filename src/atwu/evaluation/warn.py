@@ -61,7 +61,12 @@ def warnings(result: EvalResult, original: EvalResult | None, retain_only: EvalR
         if 1 < clusters < FEW_CLUSTERS:
             yield f"{split}: intervals rest on {clusters} subjects only and are too narrow."
         elif clusters == 1:
-            yield f"{split}: all rows are about one subject, so its numbers have no intervals."
+            yield one_subject(split)
+
+
+def one_subject(split: str) -> str:
+    """What is said of a set that has a single subject."""
+    return f"{split}: all rows are about one subject, so its numbers have no intervals."
 
 
 def _nameless(result: EvalResult, split: str) -> bool:

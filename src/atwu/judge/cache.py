@@ -114,6 +114,7 @@ class ReplyCache:
             What is stored under the key. The first value stays, so that two processes which asked the same at the
             same time go on with the same reply.
         """
+        self.get_many([key])  # removes a damaged one, which would stay
         self._execute(
             "INSERT OR IGNORE INTO replies (key, value, created) VALUES (?, ?, ?)",
             [key, _written(key, value), time.time()],
@@ -177,7 +178,12 @@ def _read(key: str, stored: object) -> dict[str, Any] | None:
     hashed, _, text = str(stored).partition(" ")
     if hashed.startswith("{"):  # paid for and stored before there were hashes
         hashed, text = short_hash([key, str(stored)]), str(stored)
-    value: dict[str, Any] | None = json.loads(text) if hashed == short_hash([key, text]) else None
+    if hashed != short_hash([key, text]):
+        return None
+    try:
+        value: dict[str, Any] = json.loads(text)
+    except ValueError:
+        return None
     return value
 
 

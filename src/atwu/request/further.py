@@ -90,7 +90,7 @@ def unlearn_further(
         asked = Asked(
             **vars(wishes),
             source=ModelSource(model=model or book.model(last.model), **asdict(loading or Loading())),  # type: ignore[union-attr]
-            removed=replace(loaded, source=str(book.file_of(rows))),
+            removed=replace(loaded, source=str(book.file_of(loaded.fingerprint))),
             output=Path(output) if output is not None else book.output(number),
             since=Since(
                 ledger=str(ledger),
@@ -153,7 +153,7 @@ def _entered(
         about=asked.about,
         command=asked.command(),
         key=key,
-        rows=RowsUsed.of(f"rows/{book.file_of(asked.rows).name}", asked.rows, each=True),
+        rows=RowsUsed.of(f"rows/{book.file_of(asked.removed.fingerprint).name}", asked.rows, each=True),
         before=before,
         model=model,
         word=outcome.verdict.word,

@@ -11,6 +11,7 @@ from atwu._files import sha256_of
 from atwu.evaluation.columns import FORGET, OVERALL, RETAIN, ROWS
 from atwu.evaluation.panel import all_metrics, definition, find_metric
 from atwu.evaluation.result import EvalResult
+from atwu.evaluation.warn import one_subject
 from atwu.request.bench import AFTER, BEFORE, Bench, NotThereError, together
 from atwu.request.bounds import interval
 from atwu.request.evidence import (
@@ -92,7 +93,7 @@ def gather(
         before=Weights(public_text(record["starting_model"]["model"]), before.fingerprint, {}),
         after=Weights(public_text(str(bench.folder.output)), fingerprint, _files(bench.folder.output)),
         ledger=_ledger(bench),
-        warnings=after.warnings,
+        warnings=tuple(each for each in after.warnings if each not in map(one_subject, after.sets)),  # see `bounds`
         limits=tuple(_limits(after, attacks, bench.measured)),
         versions=record["versions"],
         command=public_command(request.command),

@@ -129,13 +129,13 @@ class Ledger:
             raise ValueError(f"{self.folder / entry.rows.source} was changed; request {entry.number} had other rows.")
         return rows
 
-    def file_of(self, rows: Sequence[Example]) -> Path:
-        """Where the rows of a request are kept: under their hash."""
-        return self.folder / "rows" / f"{fingerprint(rows)}.jsonl"
+    def file_of(self, hashed: str) -> Path:
+        """Where the rows of a request are kept: under their hash (`fingerprint`)."""
+        return self.folder / "rows" / f"{hashed}.jsonl"
 
     def keep_rows(self, rows: Sequence[Example]) -> None:
         """Keep the rows of a request; only the user may read them."""
-        path = self.file_of(rows)
+        path = self.file_of(fingerprint(rows))
         if not path.is_file():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_rows(path, rows)

@@ -13,8 +13,8 @@ import numpy as np
 from atwu.data.schema import Example
 
 _WORD = re.compile(r"\w+")
-_NAME = re.compile(r"(?<![.!?:]\s)(?<!^)\b[A-Z][\w'-]+")
-"""A capitalised word that does not begin a sentence."""
+_INSIDE = re.compile(r"(?<![.!?:]\s)(?<!^)\b\w+")
+"""A word that does not begin a sentence; of "Jean-Luc's" each part, as texts are split when names are looked for in them."""
 _NOBODY = frozenset(["the", "and", "for", "from", "with", "that", "this", "who", "what", "his", "her", "its"])
 """Words of a subject such as "The Beatles" that name nobody: nearly every text has them."""
 
@@ -88,7 +88,7 @@ def names(rows: Iterable[Example]) -> set[str]:
     found: set[str] = set()
     for row in rows:
         found |= {word for word in _words(row.subject or "") if len(word) > 2}
-        found |= {name.lower().removesuffix("'s") for name in _NAME.findall(row.question) if len(name) > 2}
+        found |= {word.lower() for word in _INSIDE.findall(row.question) if len(word) > 2 and word[0].isupper()}
     return found - _NOBODY
 
 

@@ -258,11 +258,11 @@ def _watched(seen: Mapping[str, Sequence[Example]], tokenizer: Any, config: Unle
 
 def _then(output: Path, asked: Asked, retain: str | None, system: str | None) -> tuple[str, ...]:
     """Commands that look further."""
-    sets = shlex.join(flags({"forget": asked.forget, "retain": retain, "system": system}))
+    sets = flags({"forget": asked.forget, "retain": retain, "system": system})
     return (
-        f"atwu chat {output} --beside {asked.source.model}",
-        f"atwu evaluate --model {output} {sets} --output eval.json",
-        f"atwu evidence {output}",
+        shlex.join(["atwu", "chat", str(output), "--beside", str(asked.source.model)]),
+        shlex.join(["atwu", "evaluate", "--model", str(output), *sets, "--output", "eval.json"]),
+        shlex.join(["atwu", "evidence", str(output)]),
     )
 
 

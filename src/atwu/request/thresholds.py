@@ -171,23 +171,21 @@ def metric_of(threshold: Threshold) -> str:
     return found[0].name
 
 
-def check(threshold: Threshold, before: EvalResult | None, after: EvalResult) -> Checked:
-    """Compare one limit with what was measured on the same rows; of the starting model maybe nothing was."""
+def check(threshold: Threshold, before: EvalResult, after: EvalResult) -> Checked:
+    """Compare one limit with what was measured on the same rows."""
     first, last = _value(before, threshold), _value(after, threshold)
     limit, value, missing = threshold.limit, last, ""
     if limit is None:
-        limit = None if before is None else upper(before, threshold.metric)
-        why = (
-            "the starting model was not measured"
-            if before is None
-            else "no row that no model saw could be compared with"
-        )
-        missing = "" if limit is not None else why
+        limit = upper(before, threshold.metric)
+        missing = "" if limit is not None else "no row that no model saw could be compared with"
     if value is None or value.value is None:
         missing = missing or "no value was measured"
     elif threshold.bound in ("falls at most", "rises at most"):
         value = _change(threshold, before, after)
-        missing = "" if value is not None else "the starting model was not measured on it"
+        if value is None:
+            missing = "the starting model was not measured on it"
+        elif value.value is None:
+            missing = "it was 0 before, of which nothing is a share"
     known = None if missing or value is None else value.value
     low, high = (value.low, value.high) if value is not None and known is not None else (None, None)
     if known is not None and value is last:
@@ -214,17 +212,15 @@ def _keeps(bound: Bound, value: float, limit: float) -> bool:
     return value >= limit if bound == "at least" else value <= limit
 
 
-def _value(result: EvalResult | None, threshold: Threshold) -> MetricValue | None:
-    if result is None:
-        return None
+def _value(result: EvalResult, threshold: Threshold) -> MetricValue | None:
     where = result.overall if threshold.split == OVERALL else result.sets.get(threshold.split, {})
     return where.get(threshold.metric)
 
 
-def _change(threshold: Threshold, before: EvalResult | None, after: EvalResult) -> MetricValue | None:
+def _change(threshold: Threshold, before: EvalResult, after: EvalResult) -> MetricValue | None:
     """By how much a number fell or rose, with a paired interval; None where the starting model lacks it, or had other rows."""
     split, metric = threshold.split, threshold.metric
-    if before is None or split not in before.rows or before.rows[split].ids != after.rows[split].ids:
+    if split not in before.rows or before.rows[split].ids != after.rows[split].ids:
         return None
     if not all(Numbers(side.rows).has(split, metric) for side in (before, after)):
         return None

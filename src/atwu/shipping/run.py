@@ -253,11 +253,11 @@ def _told(rounding: float, step: float | None) -> str:
 def _then(model: Path, source: Source, form: Format, forget: str | None) -> tuple[str, ...]:
     """Commands that look further."""
     rows = forget or source.record["data"][FORGET]["source"]
-    serve = (f"llama-server -m {model}",) if form.name == "gguf" else ()
+    beside = ["--original", str(source.path), "--forget", rows, "--all", "--output", "eval.json"]
     return (
-        f"atwu chat {model} --beside {source.path}",
-        f"atwu evaluate --model {model} --original {source.path} --forget {shlex.quote(rows)} --all --output eval.json",
-        *serve,
+        shlex.join(["atwu", "chat", str(model), "--beside", str(source.path)]),
+        shlex.join(["atwu", "evaluate", "--model", str(model), *beside]),
+        *([shlex.join(["llama-server", "-m", str(model)])] if form.name == "gguf" else []),
     )
 
 

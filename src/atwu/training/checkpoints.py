@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -55,7 +56,7 @@ def publish(staged: Path, run: Path, key: Mapping[str, Any], *, keep: int | None
     shutil.rmtree(run / STAGING, ignore_errors=True)
 
 
-def to_resume_from(trainer: TokenTrainer, asked: str | bool | None) -> str | None:
+def to_resume_from(trainer: TokenTrainer, asked: str | os.PathLike[str] | bool | None) -> str | None:
     """The checkpoint that a run goes on from; None to begin anew.
 
     Args:
@@ -67,10 +68,10 @@ def to_resume_from(trainer: TokenTrainer, asked: str | bool | None) -> str | Non
     """
     if not asked:
         return None
-    if isinstance(asked, str):
+    if isinstance(asked, str | os.PathLike):
         if (wrong := damage(Path(asked))) is not None:
             raise ValueError(f"{asked} is damaged ({wrong}); resume from another checkpoint.")
-        return asked
+        return os.fspath(asked)
     run = str(trainer.args.output_dir)
     if last_checkpoint(run) is None:
         raise ValueError(f"{run} holds no checkpoint to resume from.")

@@ -112,6 +112,8 @@ class OutputFolder:
 
     def _is_work(self) -> bool:
         """Whether the work folder is of this module; one that is just being made holds its lock before its key."""
+        if not self.work.is_dir():
+            return False
         names = {entry.name for entry in self.work.iterdir()}
         return not names.isdisjoint((KEY_NAME, LOCK_NAME)) or all(name.startswith(f".{KEY_NAME}.") for name in names)
 

@@ -153,7 +153,7 @@ def run_study(
         failed = failures(current)
         reasons = {name: each.error for name, each in failed.items()}
         write_json(folder / STUDY_NAME, described(whole, command, current, reasons))
-        stale = sum(run.folder.exists() for run in whole.runs) - len(current)
+        stale = sum(map(work.stale, whole.runs))
         if not any(run.finished for run in current):
             return Conducted(None, failed, stale, ())
         records = read_records([folder])

@@ -77,7 +77,7 @@ def side_by_side_table(records: Records, published: PublishedTable) -> Table:
     """Ours and the published numbers: a line per label that both have, a pair of columns per common metric."""
     labels = [label for label in records.results if label in published.rows]
     metrics = [metric for metric in METRICS if metric in published.metrics]
-    place = records.study.get("scale", {}).get("name", records.title)
+    place = (records.study.get("scale") or {}).get("name", records.title)
     table = Table(title=Text(f"{place} beside: {published.title}"), title_justify="left", pad_edge=False)
     floor = ["ES_delta is of values with a floor of one token, on both sides."] if "ES_delta" in metrics else []
     table.caption = Text(" ".join([*published.notes, *floor, "Published runs are of one seed."]))

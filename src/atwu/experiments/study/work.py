@@ -95,6 +95,10 @@ class Work:
         there = run.finished or (run.folder / FAILED_NAME).is_file()
         return there and self._jobs.known(run.folder) == self.job(run)
 
+    def stale(self, run: Run) -> bool:
+        """Whether what lies there of a run was made with other settings than the plan's."""
+        return run.folder.exists() and self._jobs.known(run.folder) != self.job(run)
+
     def prepare(self, runs: Iterable[Run]) -> None:
         """Look at what lies there of some runs: forget failures that may not happen again.
 

@@ -41,8 +41,11 @@ def write_results(results: Sequence[SearchResult], folder: Path, *, name: str, c
             "versions": versions(),
         },
     )
+    preset = folder / f"{name}.yaml"
     if last.best is not None:
-        write_preset(folder / f"{name}.yaml", preset_options(last, last.best), _about(results, last.best, command))
+        write_preset(preset, preset_options(last, last.best), _about(results, last.best, command))
+    else:
+        preset.unlink(missing_ok=True)  # of an earlier search: it would pass for this one's
 
 
 def check_preset(scale: Scale, options: Mapping[str, Any]) -> None:

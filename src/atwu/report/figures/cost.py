@@ -21,7 +21,7 @@ class Quantity:
 
 
 def _seconds(run: RunRecord) -> float | None:
-    if run.run is None or "train_seconds" not in run.run:
+    if run.run is None or run.run.get("train_seconds") is None:
         return None
     looking = 0.0 if run.trace is None else run.trace.seconds  # only methods with token weights were looked at
     return float(run.run["train_seconds"]) - looking
