@@ -10,10 +10,11 @@ run takes three steps of eight forget and eight retain rows.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from sides import elsewhere
 
 SHAPES: dict[str, dict[str, int]] = {
     "42M": {"hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 14, "num_attention_heads": 6},
@@ -126,8 +127,8 @@ def large(sizes: list[float]) -> None:
 ROWS = ("people:small:forget", "people:small:retain")
 
 
-def measured(shape: str, folder: Path, options: dict[str, Any], answer: Any) -> None:
-    """Send the peak of a run in bytes."""
+def measured(shape: str, folder: Path, options: dict[str, Any]) -> int:
+    """The peak of a run in bytes."""
     import torch
 
     torch.set_num_threads(1)
@@ -140,7 +141,7 @@ def measured(shape: str, folder: Path, options: dict[str, Any], answer: Any) -> 
     with tempfile.TemporaryDirectory() as out:
         source, config = ModelSource(model=str(folder / shape)), UnlearnConfig(**options)
         run_unlearn(source, config, forget=ROWS[0], retain=ROWS[1], output=f"{out}/run")
-    answer.put(peak_memory(torch.device("cpu")))
+    return peak_memory(torch.device("cpu"))
 
 
 def main() -> None:
@@ -162,7 +163,6 @@ def main() -> None:
         "learning_rate": 1e-5,
         "save_strategy": "no",
     }
-    context = multiprocessing.get_context("spawn")
     print(f"{'':6} {'':24} {'told':>8} {'measured':>9} {'ratio':>6}")
     with tempfile.TemporaryDirectory() as folder:
         for shape in [arguments.only] if arguments.only else SHAPES:
@@ -170,11 +170,7 @@ def main() -> None:
             for name, options in WAYS.items():
                 settings = common | options
                 foretold = told(shape, Path(folder), settings).peak
-                answer = context.Queue()
-                process = context.Process(target=measured, args=(shape, Path(folder), settings, answer))
-                process.start()
-                peak = answer.get()
-                process.join()
+                peak = elsewhere(measured, shape, Path(folder), settings)
                 print(
                     f"{shape:6} {name:24} {foretold / 1e9:5.2f} GB {peak / 1e9:6.2f} GB {foretold / peak:6.2f}",
                     flush=True,

@@ -10,14 +10,13 @@ all libraries loaded (on CUDA: the peak the allocator reports). Model, rows and 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
 import statistics
 import sys
 import tempfile
 import time
 
-from sides import LLAMA, SHAPES, Setting, build_batches, build_model
+from sides import LLAMA, SHAPES, Setting, build_batches, build_model, elsewhere
 
 ROWS, STEPS = 8, 6
 SIDES = {
@@ -42,7 +41,8 @@ def rows_of(batch):
     return rows
 
 
-def worker(pipe, options, vocabulary: int, device: str, cache: str, steps: int) -> None:
+def worker(options, vocabulary: int, device: str, cache: str, steps: int) -> tuple[int, float]:
+    """Peak in bytes, and seconds of a step."""
     import torch
     from transformers import TrainerCallback
 
@@ -81,19 +81,7 @@ def worker(pipe, options, vocabulary: int, device: str, cache: str, steps: int) 
     trainer.train()
     seconds = [end - start for start, end in zip(begun, [*begun[1:], time.perf_counter()], strict=True)]
     peak = peak_memory(where) - (0 if device == "cuda" else bare)
-    pipe.send((peak, statistics.median(seconds[1:]) if steps > 1 else 0.0))
-
-
-def run(options, arguments, cache: str, steps: int) -> tuple[int, float]:
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(
-        target=worker, args=(theirs, options, arguments.vocabulary, arguments.device, cache, steps)
-    )
-    process.start()
-    result: tuple[int, float] = ours.recv()
-    process.join()
-    return result
+    return peak, statistics.median(seconds[1:]) if steps > 1 else 0.0
 
 
 def main() -> None:
@@ -109,8 +97,9 @@ def main() -> None:
         for name, options in SIDES.items():
             modes = ("cache",) if base is None else ("cache", "model")
             for mode in modes:
-                run({**options, "reference": mode}, arguments, cache, 1)  # fills the cache
-                peak, seconds = run({**options, "reference": mode}, arguments, cache, STEPS)
+                asked = ({**options, "reference": mode}, arguments.vocabulary, arguments.device, cache)
+                elsewhere(worker, *asked, 1)  # fills the cache
+                peak, seconds = elsewhere(worker, *asked, STEPS)
                 base = base or (peak, seconds)
                 cells = (f"{peak / 1e6:.0f}", f"{peak / base[0]:.2f}", f"{seconds:.3f}", f"{seconds / base[1]:.2f}")
                 print(f"| {name} | {mode if len(modes) > 1 else 'none'} | {' | '.join(cells)} |", flush=True)

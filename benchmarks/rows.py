@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import argparse
 import math
-import multiprocessing
 import random
 import resource
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+
+from sides import elsewhere
 
 FORMAT = "{:>9} {:>10} {:>10} {:>9} {:>10}"
 
@@ -43,12 +42,6 @@ def main() -> None:
     if len(seconds) > 1:
         slope = math.log(seconds[-1] / seconds[-2]) / math.log(counts[-1] / counts[-2])
         print(f"exponent of the processor's time between the last two: {slope:.2f}")
-
-
-def elsewhere(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function returns in a process of its own."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as fresh:
-        return fresh.submit(function, *arguments).result()
 
 
 def run(path: Path) -> tuple[float, float, float]:

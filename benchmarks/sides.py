@@ -8,7 +8,9 @@ from __future__ import annotations
 import copy
 import importlib.util
 import itertools
+import multiprocessing
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,12 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 """Random weights: what a step costs does not depend on them."""
 SCORER_EVERY, MAX_STEPS = 5, 5000
+
+
+def elsewhere(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function returns, or raises, in a process of its own, which gives its memory back."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as fresh:
+        return fresh.submit(function, *arguments).result()
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,9 @@ the seconds.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 from collections import Counter
 
-from sides import SHAPES, Setting, build_model, step_of
+from sides import SHAPES, Setting, build_model, elsewhere, step_of
 from step import GROUPS
 
 KINDS = (
@@ -62,10 +61,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3, help="counted steps of a side, after one that is not")
     given = parser.parse_args()
     setting = Setting(given.shape, given.device, given.precision, given.steps, rows=8, checkout=None)
-    sides, found = GROUPS[0], []
-    for side in sides:  # each in a new process, which gives its memory back
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            found.append(pool.apply(profiled, (setting, *side)))
+    sides = GROUPS[0]
+    found = [elsewhere(profiled, setting, *side) for side in sides]
     print(f"{'seconds a step, share':>28}" + "".join(f"{' '.join(side):>20}" for side in sides))
     for kind in (*(kind for kind, _ in KINDS), REST):
         shares = (f"{each[kind]:.2f} s {each[kind] / each.total():4.0%}" for each in found)

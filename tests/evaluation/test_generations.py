@@ -174,6 +174,19 @@ def test_lines_of_others_are_ignored(tmp_path: Path) -> None:
     assert store.read("reverser") == {key: Generation("ba", 3)}
 
 
+def test_two_processes_that_found_the_file_empty_damage_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = GenerationStore(tmp_path)
+    store.append("x", [("one", Generation("a", 1))])
+    whole = store.path("x").read_bytes()
+    store.path("x").unlink()
+    store.append("x", [("two", Generation("b", 1))])
+    store.path("x").write_bytes(whole + store.path("x").read_bytes())
+    assert store.read("x") == {"one": Generation("a", 1), "two": Generation("b", 1)}
+    assert not caplog.messages
+
+
 def test_the_first_of_two_texts_for_a_key_stays(tmp_path: Path) -> None:
     store = GenerationStore(tmp_path)
     for text in ("first", "second"):

@@ -186,4 +186,5 @@ def test_what_cannot_be_probed_is_said(world):
     fails("all 3 annotated rows are about one subject", rows[::6])
     fails("outside fold . all .* tokens have the label 0", [rows[0], empty[1], empty[2]])
     fails("between 0 .embeddings. and 2 .final states. here, got 3", layers=[3])
+    fails("folds must be at least 2, got 1: a probe is tested on rows it was not trained on", folds=1)
     fails("position must be one of own, pred, both, got 'next'", positions=["next"])

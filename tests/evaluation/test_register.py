@@ -151,6 +151,14 @@ def test_what_cannot_be_registered_leaves_the_tables_as_they_were(table, facts, 
     assert chosen("all", sets=["retain"], weights=False) == ["rouge", "telling", "judge", "open_ended"]
 
 
+def test_a_number_without_a_column_is_named(stage):
+    class Odd(Metric):
+        name = "odd"
+
+    with pytest.raises(ValueError, match="metric odd records 'evenness', which none of its columns has"):
+        Odd(None).keep("forget", "evenness", (1.0,))
+
+
 def test_a_derived_number_needs_a_column(table, stage):
     from atwu.evaluation.derive import overall
     from atwu.evaluation.intervals import Estimate

@@ -56,6 +56,12 @@ def test_a_metric_that_a_seed_lacks_is_that_of_the_others(order) -> None:
     )
 
 
+def test_what_only_a_later_seed_cost_is_counted() -> None:
+    costs = ({"seconds": 1.0}, {"seconds": 2.0, "judge_usd": 0.5})
+    seeds = [dataclasses.replace(each, cost=cost) for each, cost in zip(FULL, costs, strict=True)]
+    assert over_seeds(seeds, name="atwu").cost == {"seconds": 3.0, "judge_usd": 0.5}
+
+
 def test_a_metric_without_a_value_does_not_count() -> None:
     first = FULL[0]
     cell = dataclasses.replace(first.sets["retain"]["extraction_strength"], value=None, n=0, low=None, high=None)

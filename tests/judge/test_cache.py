@@ -198,6 +198,11 @@ def test_a_damaged_reply_is_named_and_asked_for_again(damaged, tmp_path, caplog)
     cache.put("b", {"text": "yes"})
     with sqlite3.connect(path) as plain:
         plain.execute(f"UPDATE replies SET value = {damaged} WHERE key = 'a'")
+    cache.put("c", {"text": "yes"})
+    with sqlite3.connect(path) as plain:
+        plain.execute("UPDATE replies SET value = 'torn' WHERE key = 'c'")
+    assert cache.put("c", {"text": "no"}) == {"text": "no"}
+    caplog.clear()
     assert cache.get_many(["a", "b"]) == {"b": {"text": "yes"}}
     assert caplog.messages == [f"warning: {path}: the reply a is damaged; it is asked for again"]
     assert cache.put("a", {"text": "yes"}) == {"text": "yes"}
@@ -207,7 +212,8 @@ def test_a_reply_that_was_paid_for_before_there_were_hashes_is_kept(tmp_path):
     cache = ReplyCache(tmp_path / "judge.sqlite")
     with sqlite3.connect(cache.path) as plain:
         plain.execute("INSERT INTO replies VALUES ('a', '{\"text\": \"yes no\"}', 0)")
-    assert cache.get_many(["a"]) == {"a": {"text": "yes no"}}
+        plain.execute("INSERT INTO replies VALUES ('b', '{\"text\": \"y', 0)")  # torn
+    assert cache.get_many(["a", "b"]) == {"a": {"text": "yes no"}}
 
 
 def test_zeros_are_told_at_once(tmp_path):

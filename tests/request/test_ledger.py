@@ -30,7 +30,7 @@ from atwu.request.again import (
     word_of,
 )
 from atwu.request.asked import Wishes
-from atwu.request.bench import Bench
+from atwu.request.bench import Bench, NotThereError
 from atwu.request.further import Further, unlearn_further
 from atwu.request.ledger import Ledger
 from atwu.request.measure import Reading
@@ -202,6 +202,12 @@ def test_a_model_finds_its_ledger_and_says_when_it_is_gone(
     alone = shutil.copytree(started / "models" / "0001", tmp_path / "alone")
     with pytest.raises(FileNotFoundError, match="is not there, so what came of its other requests is not known"):
         gather._ledger(Bench(alone))
+    # Its rows are looked for where the ledger is now.
+    moved = shutil.copytree(started, tmp_path / "moved")
+    assert Bench(moved / "models" / "0001").every_row
+    shutil.rmtree(moved / "rows")
+    with pytest.raises(NotThereError, match="the forget rows are no longer there"):
+        assert Bench(moved / "models" / "0001").every_row
     # Through a link, and from the home folder.
     (tmp_path / "deep" / "er").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "deep" / "er")

@@ -155,5 +155,7 @@ def test_a_share_of_nothing_is_no_number_and_that_is_said() -> None:
 
 
 def test_numbers_of_two_models_have_the_interval_they_came_with() -> None:
-    found = check(Threshold("overall", "UQ", "at least", 50.0), result({}), result({"forget": {"J_P": (1.0,)}}, UQ=50.5))
+    found = check(
+        Threshold("overall", "UQ", "at least", 50.0), result({}), result({"forget": {"J_P": (1.0,)}}, UQ=50.5)
+    )
     assert (found.value, found.low, found.high, found.passed, found.sure) == (50.5, 49.5, 51.5, True, False)

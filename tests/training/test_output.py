@@ -30,6 +30,9 @@ def test_a_folder_that_is_not_a_run_is_never_replaced(tmp_path):
     (work / "notes.txt").write_text("also mine")
     with pytest.raises(FileExistsError, match="is not a run of atwu"):
         OutputFolder(tmp_path / "out", overwrite=True)
+    (tmp_path / "other.incomplete").touch()
+    with pytest.raises(FileExistsError, match="is not a run of atwu"):
+        OutputFolder(tmp_path / "other")
     assert (mine / "chapter.tex").exists()
     assert (work / "notes.txt").exists()
 

@@ -70,6 +70,9 @@ def test_runs_that_share_a_folder_keep_their_newest_checkpoints_and_take_no_othe
             if state.global_step == 7:
                 raise KeyboardInterrupt
 
+    named = make_trainer(model_folder, tmp_path, **saving, save_steps=6, learning_rate=2e-3)
+    named.train(resume_from_checkpoint=tmp_path / "checkpoint-12")  # by its name, a path too
+    assert named.timing.resumed_from == 12
     later.add_callback(Interrupt())
     with pytest.raises(KeyboardInterrupt):
         later.train()

@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from atwu import FinetuneConfig, FinetuneTrainer, UnlearnConfig, UnlearnTrainer, load_rows
 from atwu.data import spool
 from atwu.data.spool import Spool
+from atwu.methods.weightings.scorer import TokenScorer
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.training.rows import unlearning_rows
 from atwu.training.run import ModelSource, run_unlearn, unlearn_trainer
@@ -236,6 +237,9 @@ def test_arguments_of_transformers_trainer_are_refused_by_the_right_name(model_f
         UnlearnTrainer(str(model_folder), tokenizer=None, **rows)
     with pytest.raises(TypeError, match="needs forget_dataset: the rows to remove"):
         UnlearnTrainer(str(model_folder))
+    config = UnlearnConfig(method="wga", output_dir=str(tmp_path), use_cpu=True)
+    with pytest.raises(ValueError, match="scorer is for methods with learned weights, and wga has none"):
+        UnlearnTrainer(str(model_folder), config, scorer=TokenScorer(64), **rows)
 
 
 @pytest.mark.parametrize(

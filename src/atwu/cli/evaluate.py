@@ -108,7 +108,9 @@ class Evaluate:
         sources = {"forget": self.forget, "retain": self.retain, "holdout": self.holdout} | named_sets(self.keep or ())
         present = [name for name, source in sources.items() if source]
         present += ["rwku"] * (self.rwku is not None) + ["tasks"] * bool(config.tasks)
-        wanted = "all" if self.everything else [name.strip() for name in self.metrics.split(",")] if self.metrics else None
+        wanted = (
+            "all" if self.everything else [name.strip() for name in self.metrics.split(",")] if self.metrics else None
+        )
         names = chosen(wanted, sets=present, weights=self.model_url is None)
         check_measured(names, sets=present, weights=self.model_url is None)
         if self.judging.estimate and not any(find_metric(name).judged for name in names):

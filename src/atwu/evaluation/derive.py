@@ -148,7 +148,9 @@ def _mean(cells: Sequence[MetricValue | None], found: Sequence[Estimate | None])
 
 
 def _summed(costs: Sequence[Mapping[str, float | None]]) -> dict[str, float]:
-    return {key: sum(cost.get(key) or 0 for cost in costs) for key in dict.fromkeys(key for cost in costs for key in cost)}
+    return {
+        key: sum(cost.get(key) or 0 for cost in costs) for key in dict.fromkeys(key for cost in costs for key in cost)
+    }
 
 
 def seed_differences(

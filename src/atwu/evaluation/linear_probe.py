@@ -98,7 +98,8 @@ def probe(
         One result per layer and position, in that order.
 
     Raises:
-        ValueError: no row has forget_spans or both kinds of tokens, too few subjects, or an unknown layer or position, fewer than 2 folds.
+        ValueError: no row has forget_spans or both kinds of tokens, too few subjects or folds, or an unknown
+            layer or position.
     """
     check_positions(positions)
     if folds < 2:

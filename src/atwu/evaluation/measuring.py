@@ -102,7 +102,9 @@ class Measuring:
         from atwu.evaluation.backends import VLLM_SHARE, VllmGenerator
 
         length = EvaluateConfig(**getattr(self.options.get("config"), "values", {})).max_length
-        generator = VllmGenerator(model, loading, max_length=length, memory_share=VLLM_SHARE if self.vllm_share is None else self.vllm_share)
+        generator = VllmGenerator(
+            model, loading, max_length=length, memory_share=VLLM_SHARE if self.vllm_share is None else self.vllm_share
+        )
         network, tokenizer = open_model(model, loading, device=self.device)
         generator.beside = None if getattr(network, "is_quantized", False) else network
         try:

@@ -33,7 +33,9 @@ def open_queue(
         ValueError: no such device, or devices for a cluster, which has its own.
     """
     if devices and cluster is not None:
-        raise ValueError("--devices is about the GPUs of this machine, and --cluster does the work on others; give one.")
+        raise ValueError(
+            "--devices is about the GPUs of this machine, and --cluster does the work on others; give one."
+        )
     taken = _chosen_devices(devices) if devices else () if processes == 1 else visible_devices()
     if cluster is not None:
         return Cluster(cluster, slots=processes, gpus_per_run=gpus_per_run, say=say)

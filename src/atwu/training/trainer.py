@@ -82,7 +82,9 @@ class MethodTrainer(TokenTrainer):
         for part in self.recipe.parts:
             part.check()
         if scorer is not None and self.recipe.scores is None:
-            raise ValueError(f"scorer is for methods with learned weights, and {self.recipe.name} has none; leave it out.")
+            raise ValueError(
+                f"scorer is for methods with learned weights, and {self.recipe.name} has none; leave it out."
+            )
         if args.beside and args.world_size > 1:
             raise ValueError("sam_radius and weight_noise move the weights of one process; train with one.")
         source = ModelSource(model=model) if isinstance(model, str) else None

@@ -112,6 +112,16 @@ def test_a_run_that_was_killed_behind_its_result_is_tidied_by_the_next_command(
     assert damage(folder) is None
 
 
+def test_stale_is_what_was_made_with_other_settings_and_not_what_is_unfinished(tmp_path, models, work):
+    work.error = BudgetReached(spent=1.0, limit=1.0, unjudged=3)
+    found = again(tmp_path, models)  # unlearned, not measured
+    assert [found.stale(run) for run in found.plan.runs] == [False, False]
+    assert (tmp_path / "out" / "runs" / "wga-s1").is_dir()
+    other = plan(found.plan.study, find_scale("people-small"), tmp_path / "out")
+    later = Work(other, Setup(models, other.scale, other.metrics), device="cpu")
+    assert [later.stale(run) for run in other.runs] == [True, False]
+
+
 def test_nothing_more_is_begun_when_the_judge_may_cost_no_more(tmp_path, models, work):
     work.error = BudgetReached(spent=1.0, limit=1.0, unjudged=3)
     again(tmp_path, models)

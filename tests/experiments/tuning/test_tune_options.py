@@ -128,6 +128,16 @@ def test_first_stage_is_what_is_given_or_the_surrogate_or_the_scale_itself(searc
     assert searches.scales == stages
 
 
+def test_two_scales_of_one_name_are_refused(searches, tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine.yaml").write_text(f"like: people-tiny\nabout: {name}\n")
+    given = ("--scale", str(tmp_path / "a" / "mine.yaml"), "--transfer-to", str(tmp_path / "b" / "mine.yaml"))
+    result = run("--method", "grad_diff", *given)
+    assert "are both named 'mine', as trials go by names; rename one file" in str(result.exception)
+    assert not searches.scales
+
+
 @pytest.mark.parametrize(
     ("own", "given", "at"),
     [

@@ -165,8 +165,10 @@ def decide(
             first = find_scale(transfer_to).surrogate or transfer_to
         here = find_scale(first)
     there = find_scale(transfer_to) if transfer_to else here
-    if there is not here and there.name == here.name:
-        raise ValueError(f"{first or study} and {transfer_to} are both named {there.name!r}, as trials go by names; rename one file.")
+    if there != here and there.name == here.name:
+        raise ValueError(
+            f"{first or study} and {transfer_to} are both named {there.name!r}, as trials go by names; rename one file."
+        )
     if written is not None:
         if own := [(line.label, name) for line in written.variants for name in options if name in line.options]:
             raise ValueError("{0!r} sets {1} itself; leave --set {1} out, or {1} out of the line.".format(*own[0]))
