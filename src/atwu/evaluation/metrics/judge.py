@@ -13,8 +13,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+import numpy as np
+
+from atwu.evaluation.arrays import FloatArray
 from atwu.evaluation.columns import FORGET, OVERALL, RETAIN, ROWS, Percent
 from atwu.evaluation.generations import Prompt
+from atwu.evaluation.intervals import Estimate, combine, in_percent
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.questions.demonstrations import Demonstrations
 from atwu.evaluation.questions.rows import claim, question_prompt, variants
@@ -22,17 +26,12 @@ from atwu.evaluation.settings import Setting
 from atwu.judge.verdicts import Claim
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from atwu.evaluation.intervals import Estimate
     from atwu.evaluation.numbers import Derivation, Sides
     from atwu.evaluation.result import EvalResult
     from atwu.evaluation.session import Session
 
-    T = TypeVar("T", float, NDArray[np.float64])
-
-Verdicts: TypeAlias = Sequence[Sequence["bool | None"]]
+T = TypeVar("T", float, FloatArray)
+Verdicts: TypeAlias = Sequence[Sequence[bool | None]]
 """Per row, one verdict for each wording of its question; None where unscored. Rows may have different numbers."""
 
 SHARE_AFTER_TURNS = 0.5
@@ -82,8 +81,6 @@ def uq(fq: T, rd: T) -> T:
 
     Take FQ and RD unrounded and as fractions; a NaN in either gives NaN.
     """
-    import numpy as np
-
     result: T = np.maximum(0.0, fq - rd)
     return result
 
@@ -214,9 +211,6 @@ class Judged(Metric):
     @classmethod
     def derive(cls, sides: Sides) -> Iterator[tuple[str, Derivation]]:
         """FQ, RD and UQ in percent, relative to the starting model."""
-        import numpy as np
-
-        from atwu.evaluation.intervals import combine, in_percent
         from atwu.evaluation.numbers import Derivation
 
         this, original = sides.this, sides.original
@@ -260,8 +254,6 @@ def _rows(tables: Sequence[Verdicts]) -> Iterator[list[bool]]:
 
 def _lost(now: T, before: T) -> T:
     """`max(0, 1 - now / before)`, NaN where `before` is 0."""
-    import numpy as np
-
     was = np.asarray(before, dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         lost: Any = np.where(was > 0, np.maximum(0.0, 1 - now / was), np.nan)

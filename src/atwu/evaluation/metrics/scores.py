@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from atwu.evaluation.arrays import FloatArray
 from atwu.evaluation.columns import FORGET, Column
 from atwu.evaluation.metric import Metric
@@ -48,8 +50,6 @@ def score_aurocs(context: ScoreContext, names: Iterable[str] | None = None) -> d
 
 def thinned(curve: RocCurve, points: int = MAX_POINTS) -> RocCurve:
     """At most `points` >= 2 points of a curve, both ends among them, at about equal steps of fpr + tpr."""
-    import numpy as np
-
     from atwu.evaluation.auroc import RocCurve
 
     if curve.fpr.size <= points:
@@ -113,8 +113,6 @@ class Scores(Metric):
 
 def score_auroc(scores: Sequence[FloatArray], rows: Sequence[TokenRow]) -> ScoreAuroc:
     """Measure one score, which has one array of shape (tokens,) per row."""
-    import numpy as np
-
     from atwu.evaluation.auroc import RocCurve, auroc, per_sample_auroc, roc
 
     found, labels = [], []

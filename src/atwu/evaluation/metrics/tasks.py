@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from atwu._extras import require
 from atwu.evaluation.columns import TASKS, Column
 from atwu.evaluation.metric import Metric
@@ -263,7 +265,6 @@ def _quiet(evaluator: Any) -> Iterator[_Clipped]:
 @contextmanager
 def _as_before(model: PreTrainedModel) -> Iterator[None]:
     """Put back the modes of the modules and the random generators, which the harness sets for good."""
-    import numpy as np
     import torch
 
     from atwu.modeling.modes import same_modes

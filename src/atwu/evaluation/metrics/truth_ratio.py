@@ -12,18 +12,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+import numpy as np
+from numpy.typing import ArrayLike
+
+from atwu.evaluation.arrays import FloatArray
 from atwu.evaluation.columns import FORGET, RETAIN, ROWS, Column, Derived
+from atwu.evaluation.intervals import Estimate
 from atwu.evaluation.metric import Metric
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import ArrayLike, NDArray
-
     from atwu.data.schema import Example
     from atwu.evaluation.numbers import Derivation, Sides
 
-    T = TypeVar("T", float, NDArray[np.float64])
-
+T = TypeVar("T", float, FloatArray)
 Mean = Literal["geometric", "arithmetic"]
 """How the probabilities of the false answers are averaged."""
 
@@ -47,8 +48,6 @@ def truth_ratio(correct_loss: float, wrong_losses: Sequence[float], *, mean: Mea
     Raises:
         ValueError: no false answer, a loss that is NaN, or an unknown mean.
     """
-    import numpy as np
-
     losses = np.asarray(wrong_losses, dtype=np.float64)
     if math.isnan(correct_loss) or bool(np.isnan(losses).any()):
         raise ValueError("a loss is NaN; check the model's weights.")
@@ -65,16 +64,12 @@ def truth_ratio(correct_loss: float, wrong_losses: Sequence[float], *, mean: Mea
 
 def forget_form(ratio: T) -> T:
     """`min(R, 1 / R)`: how indistinguishable truth and falsehood are, in [0, 1]; higher is better on forget rows."""
-    import numpy as np
-
     result: T = np.minimum(ratio, 1 / (ratio + GUARD))
     return result
 
 
 def retain_form(ratio: T) -> T:
     """`max(0, 1 - R)`: how clearly the truth is preferred, in [0, 1]; higher is better on rows to keep."""
-    import numpy as np
-
     result: T = np.maximum(0.0, 1 - ratio)
     return result
 
@@ -108,8 +103,6 @@ def model_utility(values: Sequence[T]) -> T:
     Raises:
         ValueError: no values, or a negative one.
     """
-    import numpy as np
-
     stacked = np.asarray(values, dtype=np.float64)
     if not len(stacked) or bool((stacked < 0).any()):
         raise ValueError(f"model utility is a harmonic mean of numbers >= 0, at least one, got {values}.")
@@ -234,8 +227,6 @@ class Truth(Metric):
 
     def record(self) -> None:
         """Record the ratio in both definitions, and the probability among options."""
-        import numpy as np
-
         for split, (correct, wrong) in self._losses.items():
             pairs = list(zip(correct, wrong, strict=True))
             definitions: tuple[tuple[str, Mean], ...] = (("", "geometric"), ("_arithmetic", "arithmetic"))
@@ -274,9 +265,6 @@ def _utility(sides: Sides) -> Iterator[tuple[str, Derivation]]:
 
 def _forget_quality(sides: Sides) -> Iterator[tuple[str, Derivation]]:
     """Are truth ratios those of a model that never saw the forget set?"""
-    import numpy as np
-
-    from atwu.evaluation.intervals import Estimate
     from atwu.evaluation.numbers import Derivation
 
     used = (FORGET, "truth_ratio_raw")
@@ -297,7 +285,5 @@ def _answered(row: Example, answer: str | None) -> Example:
     return replace(row, answer=answer or row.answer, forget_spans=None)
 
 
-def _loss(logps: NDArray[np.float64]) -> float:
-    import numpy as np
-
+def _loss(logps: FloatArray) -> float:
     return -float(np.mean(logps))
