@@ -67,7 +67,13 @@ def min_k(logps: ArrayLike, *, k: float = SHARE) -> float | None:
     Returns:
         The score; None without tokens.
     """
-    return _mean_of_lowest(np.asarray(logps, dtype=np.float64), k)
+    values = np.asarray(logps, dtype=np.float64)
+    if not 0 < k <= 1:
+        raise ValueError(f"k is a share of the tokens in (0, 1], got {k}.")
+    if not values.size:
+        return None
+    count = max(1, math.floor(k * values.size))
+    return -float(np.partition(values, count - 1)[:count].mean())
 
 
 def min_k_plus_plus(logps: ArrayLike, mu: ArrayLike, sigma2: ArrayLike, *, k: float = SHARE) -> float | None:
@@ -85,11 +91,7 @@ def min_k_plus_plus(logps: ArrayLike, mu: ArrayLike, sigma2: ArrayLike, *, k: fl
         The score; None without tokens.
     """
     values, means, variances = (np.asarray(given, dtype=np.float64) for given in (logps, mu, sigma2))
-    if not values.shape == means.shape == variances.shape:
-        raise ValueError(
-            f"logps, mu and sigma2 must be about the same tokens, got {len(values)}, {len(means)}, {len(variances)}."
-        )
-    return _mean_of_lowest((values - means) / np.sqrt(np.maximum(variances, _LEAST_VARIANCE)), k)
+    return min_k((values - means) / np.sqrt(np.maximum(variances, _LEAST_VARIANCE)), k=k)
 
 
 def attack_auc(
@@ -258,12 +260,3 @@ def _per_level(weights: FloatArray, place: NDArray[np.int64], levels: int) -> Fl
     totals = np.zeros((*weights.shape[:-1], levels))
     totals[..., present] = np.add.reduceat(weights[..., order], starts, axis=-1)
     return totals
-
-
-def _mean_of_lowest(values: FloatArray, k: float) -> float | None:
-    if not 0 < k <= 1:
-        raise ValueError(f"k is a share of the tokens in (0, 1], got {k}.")
-    if not values.size:
-        return None
-    count = max(1, math.floor(k * values.size))
-    return -float(np.partition(values, count - 1)[:count].mean())

@@ -62,21 +62,14 @@ def truth_ratio(correct_loss: float, wrong_losses: Sequence[float], *, mean: Mea
     return math.exp(-wrong_loss) / (math.exp(-correct_loss) + GUARD)
 
 
-def forget_form(ratio: T) -> T:
-    """`min(R, 1 / R)`: how indistinguishable truth and falsehood are, in [0, 1]; higher is better on forget rows."""
-    result: T = np.minimum(ratio, 1 / (ratio + GUARD))
-    return result
-
-
-def retain_form(ratio: T) -> T:
-    """`max(0, 1 - R)`: how clearly the truth is preferred, in [0, 1]; higher is better on rows to keep."""
-    result: T = np.maximum(0.0, 1 - ratio)
-    return result
-
-
 def scaled_truth_ratio(ratio: T, split: str) -> T:
-    """The raw ratio so that 1 is the goal of its set: `forget_form` on forget rows, `retain_form` on all others."""
-    return forget_form(ratio) if split == FORGET else retain_form(ratio)
+    """The raw ratio R scaled to [0, 1], so that 1 is the goal of its set.
+
+    On forget rows `min(R, 1 / R)`: how indistinguishable truth and falsehood are. On all others `max(0, 1 - R)`: how
+    clearly the truth is preferred.
+    """
+    result: T = np.minimum(ratio, 1 / (ratio + GUARD)) if split == FORGET else np.maximum(0.0, 1 - ratio)
+    return result
 
 
 def probability_with_options(probability: float, wrong_probabilities: Sequence[float]) -> float:
@@ -96,7 +89,7 @@ def probability_with_options(probability: float, wrong_probabilities: Sequence[f
 def model_utility(values: Sequence[T]) -> T:
     """Harmonic mean: one value near 0 pulls everything down, so that no ability can be traded for another.
 
-    TOFU takes it over nine means: probability, ROUGE-L recall and `retain_form` of the truth ratio on the retain set,
+    TOFU takes it over nine means: probability, ROUGE-L recall and `scaled_truth_ratio` on the retain set,
     real authors and world facts. Range [0, 1], higher is better; 0 as soon as any value is 0. Of arrays of equal shape
     (bootstrap draws) it is taken element by element.
 
