@@ -112,7 +112,7 @@ class EvalResult:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON that satisfies `EVAL_SCHEMA`; NaN becomes null."""
-        return {"schema": self.schema} | json.loads(adapter_of(EvalResult).dump_json(self))
+        return {"schema": self.schema, **json.loads(adapter_of(EvalResult).dump_json(self))}
 
     def write(self, path: str | Path) -> None:
         """Write the JSON so that a reader sees the old file or the whole new one."""
