@@ -43,7 +43,7 @@ for name in COMMANDS:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
         execute([*name.split(), "--help"])
-    heavy = [each for each in ("torch", "transformers", "numpy", "pandas", "matplotlib") if each in sys.modules]
+    heavy = [each for each in ("torch", "transformers", "scipy", "pandas", "matplotlib") if each in sys.modules]
     print(len(re.findall("^  -", printed.getvalue(), re.M)), *heavy)
 """
 

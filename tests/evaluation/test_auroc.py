@@ -76,9 +76,13 @@ def test_samples_of_one_class_are_skipped_and_counted() -> None:
     assert (none.mean, none.std, none.n, none.skipped) == (None, None, 0, 1)
 
 
+@pytest.mark.parametrize("label", [0, 1])
+def test_a_single_class_has_neither_area_nor_curve(label) -> None:
+    assert auroc([0.1, 0.2], [label] * 2) is None
+    assert roc([0.1, 0.2], [label] * 2).fpr.size == roc([], []).tpr.size == 0
+
+
 def test_bad_input_is_refused() -> None:
-    with pytest.raises(ValueError, match="2 positive and 0 negative"):
-        auroc([0.1, 0.2], [1, 1])
     with pytest.raises(ValueError, match="1 of 2 scores are NaN"):
         auroc([0.1, float("nan")], [0, 1])
     with pytest.raises(ValueError, match="answer 1: 1 of 2 scores are NaN"):
@@ -87,5 +91,3 @@ def test_bad_input_is_refused() -> None:
         auroc([0.1, 0.2], [0, -100])
     with pytest.raises(ValueError, match="3 scores for 2 labels"):
         auroc([0.1, 0.2, 0.3], [0, 1])
-    with pytest.raises(ValueError, match="0 positive"):
-        roc([0.1, 0.2], [0, 0])

@@ -1,20 +1,17 @@
-"""Numbers as arrays. Imported without NumPy."""
+"""Numbers as arrays."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import NDArray
 
-FloatArray: TypeAlias = "NDArray[np.float64]"
-IntArray: TypeAlias = "NDArray[np.int64]"
+FloatArray: TypeAlias = NDArray[np.float64]
+IntArray: TypeAlias = NDArray[np.int64]
 
 
 def as_floats(values: Sequence[float | None] | FloatArray) -> FloatArray:
     """Numbers with NaN for None, shape (rows,)."""
-    import numpy as np
-
     return np.asarray(values, dtype=np.float64)

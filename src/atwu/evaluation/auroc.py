@@ -38,13 +38,13 @@ class SampleAuroc:
 
 
 class RocCurve(NamedTuple):
-    """ROC curve from (0, 0) to (1, 1), one point per distinct score, highest score first."""
+    """ROC curve from (0, 0) to (1, 1), one point per distinct score, highest score first; no points for a single class."""
 
     fpr: FloatArray
     tpr: FloatArray
 
 
-def auroc(scores: OneRow, labels: OneRow) -> float:
+def auroc(scores: OneRow, labels: OneRow) -> float | None:
     """Probability that a random positive outscores a random negative, ties one half (Mann-Whitney).
 
     Range [0, 1]; 1 finds every secret token first, .5 is chance or a constant score. Only the order of scores matters.
@@ -54,19 +54,15 @@ def auroc(scores: OneRow, labels: OneRow) -> float:
         labels: 1 (or True) where the token carries the secret, else 0, shape (tokens,).
 
     Returns:
-        The area under the ROC curve.
+        The area under the ROC curve; None when all labels are equal.
 
     Raises:
-        ValueError: if the lengths differ, a score is NaN, a label is not 0 or 1, or all labels are equal.
+        ValueError: if the lengths differ, a score is NaN, or a label is not 0 or 1.
     """
     values, positive = _checked(scores, labels)
-    positives = int(positive.sum())
-    negatives = len(positive) - positives
-    if positives == 0 or negatives == 0:
-        raise ValueError(
-            f"auroc needs both classes, got {positives} positive and {negatives} negative tokens; "
-            "use per_sample_auroc, which skips and counts such answers."
-        )
+    positives, negatives = int(positive.sum()), int((~positive).sum())
+    if not (positives and negatives):
+        return None
     rank_sum = float(rankdata(values)[positive].sum())
     return (rank_sum - positives * (positives + 1) / 2) / (positives * negatives)
 
@@ -78,16 +74,14 @@ def per_sample_auroc(scores: Sequence[OneRow], labels: Sequence[OneRow]) -> Samp
         Mean, standard deviation, counts and the single values; answers with one class only are skipped and counted.
 
     Raises:
-        ValueError: as for `auroc`, with the number of the answer, except for one class.
+        ValueError: as for `auroc`, with the number of the answer.
     """
     values: list[float | None] = []
     for index, (row_scores, row_labels) in enumerate(zip(scores, labels, strict=True)):
         try:
-            _, positive = _checked(row_scores, row_labels)
+            values.append(auroc(row_scores, row_labels))
         except ValueError as error:
             raise ValueError(f"answer {index}: {error}") from error
-        both = bool(positive.any()) and not bool(positive.all())
-        values.append(auroc(row_scores, row_labels) if both else None)
     found = np.array([value for value in values if value is not None], dtype=np.float64)
     return SampleAuroc(
         mean=float(found.mean()) if found.size else None,
@@ -107,8 +101,9 @@ def roc(scores: OneRow, labels: OneRow) -> RocCurve:
     Raises:
         ValueError: as for `auroc`.
     """
-    auroc(scores, labels)  # for its check that both classes are there
     values, positive = _checked(scores, labels)
+    if positive.all() or not positive.any():
+        return RocCurve(np.empty(0), np.empty(0))
     order = np.argsort(-values, kind="stable")
     values, positive = values[order], positive[order]
     last_of_tie = np.append(values[1:] != values[:-1], True)

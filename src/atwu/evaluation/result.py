@@ -6,8 +6,7 @@ differences between models are computed again at any time. Reading goes through 
 
 from __future__ import annotations
 
-import dataclasses
-import math
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,7 +103,7 @@ class EvalResult:
     versions: Mapping[str, str]
     references: Mapping[str, str] = field(default_factory=dict)
     """`original` and `retain-only`, where given -> fingerprint of that model."""
-    cost: Mapping[str, float | None] = field(default_factory=dict)
+    cost: Mapping[str, int | float | None] = field(default_factory=dict)
     """Tokens generated and judged and their price for this result, whether paid now or in an earlier, stored run."""
     curves: Mapping[str, Any] = field(default_factory=dict)
     """Name -> curve, such as pooled ROC curves of token scores."""
@@ -113,7 +112,7 @@ class EvalResult:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON that satisfies `EVAL_SCHEMA`; NaN becomes null."""
-        return {"schema": self.schema} | _plain(self)  # type: ignore[no-any-return]
+        return {"schema": self.schema, **json.loads(adapter_of(EvalResult).dump_json(self))}
 
     def write(self, path: str | Path) -> None:
         """Write the JSON so that a reader sees the old file or the whole new one."""
@@ -150,18 +149,6 @@ def read_result(path: str | Path) -> EvalResult:
         ValueError: not such a result, or of another version of its schema; names the place, what is there, what may be.
     """
     return read_declared(path, EvalResult, SCHEMA_NAME, what="result", made_by="atwu evaluate --output", older=_OLDER)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    if dataclasses.is_dataclass(value):
-        return {each.name: _plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
-    return value
 
 
 EVAL_SCHEMA: Mapping[str, Any] = {

@@ -116,10 +116,6 @@ class Asker:
         """What `ask` would send now, if every reply can be read. Sends and counts nothing."""
         return estimate(_Questions(self.afresh(), requests, parse, version).missing(), self.budget.prices)
 
-    def price(self, requests: Sequence[ChatRequest]) -> Estimate:
-        """What it takes to send all of these once."""
-        return estimate([self.put(request, 0) for request in requests], self.budget.prices)
-
     def put(self, request: ChatRequest, attempt: int) -> ChatRequest:
         """The request as it is sent: our cap, and a seed for each attempt."""
         return replace(request, seed=request.seed + attempt, max_tokens=self.max_tokens or request.max_tokens)

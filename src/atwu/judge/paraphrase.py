@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from atwu.data.schema import Example
 from atwu.judge.ask import Asker, Unscored
-from atwu.judge.budget import Estimate
+from atwu.judge.budget import Estimate, estimate
 from atwu.judge.chat import ChatRequest
 from atwu.judge.prompted import json_object, rubric_request, yes_or_no
 from atwu.judge.rubrics import PARAPHRASE, SAME_QUESTION
@@ -110,8 +110,9 @@ def estimate_paraphrases(rows: Sequence[Example], asker: Asker, *, count: int, c
             unknown[request] = _meaning_request(row, row.question)
         else:
             known += [_meaning_request(row, text) for text in _without_problem(row, wordings, Counter())]
-    later = asker.price([*unknown.values()] * _asked_for(count))
-    return total + asker.estimate(known, _read_same, version=SAME_QUESTION.version) + later
+    later = [asker.put(request, 0) for request in unknown.values()] * _asked_for(count)
+    total += estimate(later, asker.budget.prices)
+    return total + asker.estimate(known, _read_same, version=SAME_QUESTION.version)
 
 
 def problem(row: Example, text: str) -> str | None:

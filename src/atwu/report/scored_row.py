@@ -63,8 +63,6 @@ def word_auroc(row: ScoredRow, method: str) -> float | None:
     words = row.words[method]
     labels = word_labels(words, row.forget_spans)
     known = [(word.score, label) for word, label in zip(words, labels, strict=True) if word.score is not None]
-    if len({label for _, label in known}) < 2:
-        return None
     return auroc([score for score, _ in known], [label for _, label in known])
 
 

@@ -10,8 +10,7 @@ from atwu.benchmarks.people.rows import people
 from atwu.data.schema import Example, Message
 from atwu.evaluation.generations import Prompt
 from atwu.evaluation.metrics.families import FAMILIES, probes
-from atwu.evaluation.questions.choices import resolve_choice
-from atwu.evaluation.questions.rewording import introduced, reworded
+from atwu.evaluation.questions.forms import introduced, resolve_choice, reworded
 from atwu.evaluation.questions.rows import says, secrets_of
 from atwu.evaluation.questions.wordings import SYNONYMS
 

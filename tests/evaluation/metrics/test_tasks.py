@@ -19,7 +19,8 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 pytest.importorskip("lm_eval", reason="the extra lm-eval is not installed")
 
-from atwu.evaluation.metrics.tasks import GeneralScore, harness
+from atwu.evaluation.metrics.tasks import harness
+from atwu.evaluation.result import MetricValue
 
 TOWNS = ["Kelbury", "Sel", "Norland", "Marrow Quay", "Ost"]
 NAMES = {"Orla": 3, "Tavi": 4, "Ilmo": 5, "Pella": 3, "Renn": 4, "Sol": 5, "Bo": 3}
@@ -113,8 +114,10 @@ def test_accuracy_equals_a_plain_loop(
     share = _plain_accuracy(model, tokenizer, per_character=False)
     assert 0 < share < 1, "a share of 0 or 1 would test little"
     stderr = (share * (1 - share) / (len(ROWS) - 1)) ** 0.5
-    assert found["towns"] == GeneralScore(pytest.approx(share), pytest.approx(stderr), 7, "acc", True)
-    assert found["towns_norm"].value == pytest.approx(_plain_accuracy(model, tokenizer, per_character=True))
+    towns = found["towns"]
+    assert towns == MetricValue(towns.value, 7, "up", low=towns.low, high=towns.high, digits=1)
+    assert [towns.low, towns.value, towns.high] == pytest.approx([100 * (share + z * stderr) for z in (-1.96, 0, 1.96)])
+    assert found["towns_norm"].value == pytest.approx(100 * _plain_accuracy(model, tokenizer, per_character=True))
     said = capfd.readouterr()
     assert not any(word in said.out + said.err for word in ("WARNING", "INFO", "metric acc", "fatal"))
 
@@ -182,11 +185,11 @@ def test_groups_tags_and_unknown_names(
 
     grouped = harness(model, tokenizer, ["all_towns"], task_folder=folder, limit=4)
     assert list(grouped) == ["all_towns"]
-    assert (grouped["all_towns"].n, grouped["all_towns"].metric) == (8, "acc")
+    assert (grouped["all_towns"].n, grouped["all_towns"].direction) == (8, "up")
     assert (
         grouped["all_towns"].value == harness(model, tokenizer, ["towns"], task_folder=folder, limit=4)["towns"].value
     )
-    assert harness(model, tokenizer, ["a_nest"], task_folder=folder)["a_nest"].higher_is_better
+    assert harness(model, tokenizer, ["a_nest"], task_folder=folder)["a_nest"].direction == "up"
     assert list(harness(model, tokenizer, ["loose_towns"], task_folder=folder)) == ["towns_norm", "all_towns"]
     assert list(harness(model, tokenizer, ["near"], task_folder=folder)) == ["towns", "towns_norm"]
 

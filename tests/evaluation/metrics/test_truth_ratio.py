@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atwu.evaluation.metrics.truth_ratio import (
-    forget_form,
     probability_with_options,
-    retain_form,
+    scaled_truth_ratio,
     truth_ratio,
 )
 
@@ -22,15 +21,15 @@ LOSSES = st.floats(0, 15)
 def test_worked_example() -> None:
     ratio = truth_ratio(0.5, [1, 1.5, 2])
     assert ratio == pytest.approx(0.367879, abs=1e-6)
-    assert forget_form(ratio) == pytest.approx(0.367879, abs=1e-6)
-    assert retain_form(ratio) == pytest.approx(0.632121, abs=1e-6)
+    assert scaled_truth_ratio(ratio, "forget") == pytest.approx(0.367879, abs=1e-6)
+    assert scaled_truth_ratio(ratio, "retain") == pytest.approx(0.632121, abs=1e-6)
     assert truth_ratio(0.5, [1, 1.5, 2], mean="arithmetic") == pytest.approx(0.399180, abs=1e-6)
 
 
 def test_forms_of_many_rows_at_once() -> None:
     ratios = np.array([0.0, 0.5, 1.0, 4.0])
-    np.testing.assert_allclose(forget_form(ratios), [0, 0.5, 1, 0.25], atol=1e-9)
-    np.testing.assert_allclose(retain_form(ratios), [1, 0.5, 0, 0])
+    np.testing.assert_allclose(scaled_truth_ratio(ratios, "forget"), [0, 0.5, 1, 0.25], atol=1e-9)
+    np.testing.assert_allclose(scaled_truth_ratio(ratios, "retain"), [1, 0.5, 0, 0])
 
 
 @given(LOSSES, st.lists(LOSSES, min_size=1, max_size=5))
@@ -39,8 +38,8 @@ def test_identities(correct: float, wrong: list[float]) -> None:
     assert geometric <= arithmetic * (1 + 1e-12)
     assert truth_ratio(correct, wrong[:1], mean="arithmetic") == pytest.approx(truth_ratio(correct, wrong[:1]))
     for ratio in (geometric, arithmetic):
-        assert 0 <= forget_form(ratio) <= 1
-        assert 0 <= retain_form(ratio) <= 1
+        assert 0 <= scaled_truth_ratio(ratio, "forget") <= 1
+        assert 0 <= scaled_truth_ratio(ratio, "retain") <= 1
 
 
 def test_impossible_answers_stay_finite() -> None:

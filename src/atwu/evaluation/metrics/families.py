@@ -17,9 +17,8 @@ from atwu.evaluation.columns import FORGET, Percent
 from atwu.evaluation.generations import Prompt
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.judge import percent, unscored, worst
-from atwu.evaluation.questions.choices import listed, resolve_choice
 from atwu.evaluation.questions.demonstrations import Demonstrations
-from atwu.evaluation.questions.rewording import introduced, reworded
+from atwu.evaluation.questions.forms import introduced, listed, resolve_choice, reworded
 from atwu.evaluation.questions.rows import folded, pattern_of, says, secrets_of, span_texts
 from atwu.evaluation.questions.wordings import STAND_IN, SYNONYMS, WORDINGS
 from atwu.judge.verdicts import Claim

@@ -13,8 +13,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+import numpy as np
+
+from atwu.evaluation.arrays import FloatArray
 from atwu.evaluation.columns import FORGET, OVERALL, RETAIN, ROWS, Percent
 from atwu.evaluation.generations import Prompt
+from atwu.evaluation.intervals import Estimate, combine, in_percent
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.questions.demonstrations import Demonstrations
 from atwu.evaluation.questions.rows import claim, question_prompt, variants
@@ -22,17 +26,12 @@ from atwu.evaluation.settings import Setting
 from atwu.judge.verdicts import Claim
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from atwu.evaluation.intervals import Estimate
     from atwu.evaluation.numbers import Derivation, Sides
     from atwu.evaluation.result import EvalResult
     from atwu.evaluation.session import Session
 
-    T = TypeVar("T", float, NDArray[np.float64])
-
-Verdicts: TypeAlias = Sequence[Sequence["bool | None"]]
+T = TypeVar("T", float, FloatArray)
+Verdicts: TypeAlias = Sequence[Sequence[bool | None]]
 """Per row, one verdict for each wording of its question; None where unscored. Rows may have different numbers."""
 
 SHARE_AFTER_TURNS = 0.5
@@ -61,20 +60,17 @@ def unscored(*tables: Verdicts) -> int:
     return sum(verdict is None for table in tables for row in table for verdict in row)
 
 
-def fq(j_w: T, j_w_original: T) -> T:
-    """Forgetting: share of the worst-case knowledge that is gone, `max(0, 1 - J_W / J_W_original)`.
+def share_lost(now: T, before: T) -> T:
+    """Share of what the starting model knew that is gone: `max(0, 1 - now / before)`, of J_W for FQ and of J_AVG for RD.
 
-    Range [0, 1], higher is better; NaN where the starting model knew nothing. Both are of the same rows and variants.
+    Range [0, 1], higher is better as FQ and lower as RD; NaN where the starting model knew nothing. Both are of the same
+    rows and variants.
     """
-    return _lost(j_w, j_w_original)
-
-
-def rd(j_avg: T, j_avg_original: T) -> T:
-    """Retain degradation: share of the retained knowledge that was lost, `max(0, 1 - J_AVG / J_AVG_original)`.
-
-    Range [0, 1], lower is better; NaN where the starting model knew nothing. Both are of the same rows and variants.
-    """
-    return _lost(j_avg, j_avg_original)
+    was = np.asarray(before, dtype=np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        lost: Any = np.where(was > 0, np.maximum(0.0, 1 - now / was), np.nan)
+    result: T = lost[()]  # a number of numbers
+    return result
 
 
 def uq(fq: T, rd: T) -> T:
@@ -82,8 +78,6 @@ def uq(fq: T, rd: T) -> T:
 
     Take FQ and RD unrounded and as fractions; a NaN in either gives NaN.
     """
-    import numpy as np
-
     result: T = np.maximum(0.0, fq - rd)
     return result
 
@@ -123,7 +117,7 @@ class Judged(Metric):
         Percent("J_AVG", average, "J_AVG", "percent of wordings answered right on rows to keep", direction="up"),
         Percent(
             "FQ",
-            fq,
+            share_lost,
             "FQ",
             "forgetting, in percent: 1 − J_W / J_W of the starting model",
             sets=(OVERALL,),
@@ -131,7 +125,7 @@ class Judged(Metric):
         ),
         Percent(
             "RD",
-            rd,
+            share_lost,
             "RD",
             "damage to what should be kept, in percent: 1 − J_AVG / J_AVG of the starting model",
             sets=(OVERALL,),
@@ -214,26 +208,20 @@ class Judged(Metric):
     @classmethod
     def derive(cls, sides: Sides) -> Iterator[tuple[str, Derivation]]:
         """FQ, RD and UQ in percent, relative to the starting model."""
-        import numpy as np
-
-        from atwu.evaluation.intervals import combine, in_percent
         from atwu.evaluation.numbers import Derivation
 
         this, original = sides.this, sides.original
         if original is None:
             return
         parts: dict[str, Estimate] = {}
-        table: tuple[tuple[str, Any, tuple[str, str]], ...] = (
-            ("FQ", fq, (FORGET, "J_W")),
-            ("RD", rd, (RETAIN, "J_AVG")),
-        )
-        for name, function, used in table:
+        table = {"FQ": (FORGET, "J_W"), "RD": (RETAIN, "J_AVG")}
+        for name, used in table.items():
             if this.has(*used) and original.has(*used):
                 both = this.values(*used) + original.values(*used)  # rows with a verdict on either side
-                parts[name] = combine(function, this.mean(*used, where=both), original.mean(*used, where=both))
+                parts[name] = combine(share_lost, this.mean(*used, where=both), original.mean(*used, where=both))
                 yield name, Derivation(in_percent(parts[name]), (used,), rows=int(np.isfinite(both).sum()))
         if len(parts) == 2:
-            yield "UQ", Derivation(in_percent(combine(uq, *parts.values())), tuple(used for *_, used in table))
+            yield "UQ", Derivation(in_percent(combine(uq, *parts.values())), tuple(table.values()))
 
     @classmethod
     def warnings(cls, result: EvalResult, original: EvalResult | None) -> Iterator[str]:
@@ -256,14 +244,3 @@ def _rows(tables: Sequence[Verdicts]) -> Iterator[list[bool]]:
     """The verdicts there are on each row, over all tables."""
     for parts in zip(*tables, strict=True):
         yield [verdict for part in parts for verdict in part if verdict is not None]
-
-
-def _lost(now: T, before: T) -> T:
-    """`max(0, 1 - now / before)`, NaN where `before` is 0."""
-    import numpy as np
-
-    was = np.asarray(before, dtype=np.float64)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        lost: Any = np.where(was > 0, np.maximum(0.0, 1 - now / was), np.nan)
-    result: T = lost[()]  # a number of numbers
-    return result

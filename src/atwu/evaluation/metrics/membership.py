@@ -12,23 +12,22 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 from atwu.evaluation.arrays import FloatArray, as_floats
 from atwu.evaluation.columns import FORGET, HOLDOUT, Column, Derived
+from atwu.evaluation.intervals import Estimate, combine
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.truth_ratio import GUARD
 from atwu.evaluation.settings import Setting
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import ArrayLike, NDArray
-
-    from atwu.evaluation.intervals import Estimate
     from atwu.evaluation.numbers import Derivation, Numbers, Sides
     from atwu.evaluation.teacher_forced import TokenRow
 
-    T = TypeVar("T", float, NDArray[np.float64])
-
-Scores: TypeAlias = "Sequence[float | None] | FloatArray"
+T = TypeVar("T", float, FloatArray)
+Scores: TypeAlias = Sequence[float | None] | FloatArray
 
 SHARE = 0.4
 """Share of tokens that Min-K% looks at, as in open-unlearning."""
@@ -45,8 +44,6 @@ def loss_score(logps: ArrayLike) -> float | None:
     Returns:
         The loss; None without tokens (skip the row).
     """
-    import numpy as np
-
     values = np.asarray(logps, dtype=np.float64)
     return -float(values.mean()) if values.size else None
 
@@ -70,9 +67,13 @@ def min_k(logps: ArrayLike, *, k: float = SHARE) -> float | None:
     Returns:
         The score; None without tokens.
     """
-    import numpy as np
-
-    return _mean_of_lowest(np.asarray(logps, dtype=np.float64), k)
+    values = np.asarray(logps, dtype=np.float64)
+    if not 0 < k <= 1:
+        raise ValueError(f"k is a share of the tokens in (0, 1], got {k}.")
+    if not values.size:
+        return None
+    count = max(1, math.floor(k * values.size))
+    return -float(np.partition(values, count - 1)[:count].mean())
 
 
 def min_k_plus_plus(logps: ArrayLike, mu: ArrayLike, sigma2: ArrayLike, *, k: float = SHARE) -> float | None:
@@ -89,14 +90,8 @@ def min_k_plus_plus(logps: ArrayLike, mu: ArrayLike, sigma2: ArrayLike, *, k: fl
     Returns:
         The score; None without tokens.
     """
-    import numpy as np
-
     values, means, variances = (np.asarray(given, dtype=np.float64) for given in (logps, mu, sigma2))
-    if not values.shape == means.shape == variances.shape:
-        raise ValueError(
-            f"logps, mu and sigma2 must be about the same tokens, got {len(values)}, {len(means)}, {len(variances)}."
-        )
-    return _mean_of_lowest((values - means) / np.sqrt(np.maximum(variances, _LEAST_VARIANCE)), k)
+    return min_k((values - means) / np.sqrt(np.maximum(variances, _LEAST_VARIANCE)), k=k)
 
 
 def attack_auc(
@@ -116,8 +111,6 @@ def attack_auc(
     Returns:
         The area under the ROC curve, or with weights one per draw, shape (...); NaN where there is no row on one side.
     """
-    import numpy as np
-
     sides = [as_floats(part) for part in (forget_scores, holdout_scores)]
     there = [~np.isnan(side) for side in sides]
     counts = (
@@ -216,9 +209,6 @@ class Membership(Metric):
     @classmethod
     def derive(cls, sides: Sides) -> Iterator[tuple[str, Derivation]]:
         """Area under the curve of every attack, and privleak against the retain-only model (Shi et al. 2024)."""
-        import numpy as np
-
-        from atwu.evaluation.intervals import Estimate, combine
         from atwu.evaluation.numbers import Derivation
 
         other = sides.retain_only
@@ -259,31 +249,14 @@ def _attacks(numbers: Numbers) -> list[str]:
 
 
 def _area(numbers: Numbers, forget: FloatArray, holdout: FloatArray) -> Estimate:
-    import numpy as np
-
-    from atwu.evaluation.intervals import Estimate
-
     weights = numbers.weights(FORGET).weights, numbers.weights(HOLDOUT).weights
     return Estimate(float(attack_auc(forget, holdout)), np.asarray(attack_auc(forget, holdout, weights)))
 
 
 def _per_level(weights: FloatArray, place: NDArray[np.int64], levels: int) -> FloatArray:
     """Total weight at each distinct score, shape (..., levels)."""
-    import numpy as np
-
     order = np.argsort(place, kind="stable")
     present, starts = np.unique(place[order], return_index=True)
     totals = np.zeros((*weights.shape[:-1], levels))
     totals[..., present] = np.add.reduceat(weights[..., order], starts, axis=-1)
     return totals
-
-
-def _mean_of_lowest(values: FloatArray, k: float) -> float | None:
-    import numpy as np
-
-    if not 0 < k <= 1:
-        raise ValueError(f"k is a share of the tokens in (0, 1], got {k}.")
-    if not values.size:
-        return None
-    count = max(1, math.floor(k * values.size))
-    return -float(np.partition(values, count - 1)[:count].mean())

@@ -12,13 +12,14 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from atwu.evaluation.arrays import FloatArray
 from atwu.evaluation.columns import FORGET, RETAIN, ROWS, Column, Derived
 from atwu.evaluation.metric import Metric
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import ArrayLike, NDArray
-
     from atwu.evaluation.numbers import Derivation, Sides
     from atwu.evaluation.teacher_forced import TokenRow
 
@@ -45,8 +46,6 @@ def extraction_strength(predictions: ArrayLike, labels: ArrayLike, *, floor: boo
     Raises:
         ValueError: the two differ in length, or hold more than one answer.
     """
-    import numpy as np
-
     correct = _correct(predictions, labels)
     wrong, total = np.flatnonzero(~correct), len(correct)
     last_wrong = int(wrong[-1]) + 1 if wrong.size else 0
@@ -69,8 +68,6 @@ def exact_memorization(predictions: ArrayLike, labels: ArrayLike) -> float | Non
 
 def _correct(predictions: ArrayLike, labels: ArrayLike) -> NDArray[np.bool_]:
     """True where the prediction is the label, shape (tokens,)."""
-    import numpy as np
-
     predicted, expected = np.asarray(predictions), np.asarray(labels)
     if predicted.ndim != 1 or predicted.shape != expected.shape:
         raise ValueError(
@@ -95,8 +92,6 @@ def answer_probability(logps: ArrayLike) -> float | None:
     Raises:
         ValueError: a value is NaN or above zero.
     """
-    import numpy as np
-
     values = np.asarray(logps, dtype=np.float64)
     if not values.size:
         return None
@@ -105,7 +100,7 @@ def answer_probability(logps: ArrayLike) -> float | None:
     return min(1.0, math.exp(values.mean()))
 
 
-def es_delta(retain: NDArray[np.float64], forget: NDArray[np.float64]) -> NDArray[np.float64]:
+def es_delta(retain: FloatArray, forget: FloatArray) -> FloatArray:
     """Extraction strength kept minus left: that of the retain rows minus that of the forget rows, in [-1, 1]."""
     return retain - forget
 

@@ -6,19 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from atwu.benchmarks.general import general_texts
+from atwu.evaluation.arrays import FloatArray
 from atwu.evaluation.columns import PROSE, Column, Derived
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.memorization import answer_probability
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from atwu.data.schema import Example
     from atwu.evaluation.numbers import Derivation, Sides
 
 
-def perplexity(probability: NDArray[np.float64]) -> NDArray[np.float64]:
+def perplexity(probability: FloatArray) -> FloatArray:
     """`1 / p` of the probability per token (geometric mean): among how many equally likely tokens the model seems to choose.
 
     Of the mean probability of several texts it is the harmonic mean of their perplexities, as in the verdict of a request.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from atwu._extras import require
 from atwu.data.schema import Message
+from atwu.evaluation.arrays import FloatArray
 from atwu.evaluation.columns import RWKU, Column, Derived
 from atwu.evaluation.generations import Decoding, Prompt
 from atwu.evaluation.metric import Metric
@@ -21,16 +22,12 @@ from atwu.evaluation.metrics.rouge import rouge_l_recall
 from atwu.evaluation.settings import Setting
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from atwu.benchmarks.rwku.probes import Probe
     from atwu.benchmarks.rwku.tables import ProbeKind
     from atwu.evaluation.numbers import Derivation, Sides
     from atwu.evaluation.result import Direction
 
-    Number = TypeVar("Number", float, NDArray[np.float64])
-
+Number = TypeVar("Number", float, FloatArray)
 Flavour = Literal["official", "port"]
 
 NO_ANSWER = "NOANSWER"

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from atwu.evaluation.arrays import FloatArray
 from atwu.evaluation.columns import FORGET, Column
 from atwu.evaluation.metric import Metric
@@ -48,8 +50,6 @@ def score_aurocs(context: ScoreContext, names: Iterable[str] | None = None) -> d
 
 def thinned(curve: RocCurve, points: int = MAX_POINTS) -> RocCurve:
     """At most `points` >= 2 points of a curve, both ends among them, at about equal steps of fpr + tpr."""
-    import numpy as np
-
     from atwu.evaluation.auroc import RocCurve
 
     if curve.fpr.size <= points:
@@ -113,9 +113,7 @@ class Scores(Metric):
 
 def score_auroc(scores: Sequence[FloatArray], rows: Sequence[TokenRow]) -> ScoreAuroc:
     """Measure one score, which has one array of shape (tokens,) per row."""
-    import numpy as np
-
-    from atwu.evaluation.auroc import RocCurve, auroc, per_sample_auroc, roc
+    from atwu.evaluation.auroc import auroc, per_sample_auroc, roc
 
     found, labels = [], []
     for values, row in zip(scores, rows, strict=True):
@@ -123,10 +121,9 @@ def score_auroc(scores: Sequence[FloatArray], rows: Sequence[TokenRow]) -> Score
             found.append(values[row.content])
             labels.append(row.labels[row.content])
     single = iter(per_sample_auroc(found, labels).values)
-    both = len(set[int]().union(*(given.tolist() for given in labels))) == 2
-    pooled = (np.concatenate(found), np.concatenate(labels)) if both else None
+    pooled = [np.concatenate([np.empty(0), *parts]) for parts in (found, labels)]
     return ScoreAuroc(
         values=tuple(None if row.labels is None else next(single) for row in rows),
-        pooled=auroc(*pooled) if pooled else None,
-        curve=thinned(roc(*pooled)) if pooled else RocCurve(np.empty(0), np.empty(0)),
+        pooled=auroc(*pooled),
+        curve=thinned(roc(*pooled)),
     )

@@ -12,9 +12,10 @@ import logging
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from atwu._extras import require
 from atwu.evaluation.columns import TASKS, Column
@@ -23,6 +24,8 @@ from atwu.evaluation.settings import Setting
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from atwu.evaluation.result import MetricValue
 
 _LOGGER = logging.getLogger(__name__)
 _EXTRA = "lm-eval"
@@ -36,20 +39,6 @@ _BATCH = 16
 _BOOTSTRAPS = 1000  # only for metrics that are no means; the harness's own 100,000 take minutes
 
 
-@dataclass(frozen=True, slots=True)
-class GeneralScore:
-    """A task's headline number."""
-
-    value: float
-    stderr: float | None
-    """Standard error as the harness gives it; None where it has none."""
-    n: int
-    """Rows; for a group, those of all its tasks."""
-    metric: str
-    """The first metric the harness lists for the task, such as `acc`, with the filter of the answer if it has one."""
-    higher_is_better: bool | None
-
-
 def harness(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -57,7 +46,7 @@ def harness(
     *,
     task_folder: str | Path | None = None,
     limit: int | None = None,
-) -> dict[str, GeneralScore]:
+) -> dict[str, MetricValue]:
     """Run tasks of lm-evaluation-harness.
 
     A task downloads its rows from the Hugging Face Hub unless they are cached or its file names local ones
@@ -71,7 +60,8 @@ def harness(
         limit: only the first rows of every single task, for a quick look; MMLU has 57 tasks.
 
     Returns:
-        Name -> score, in the order of `tasks`.
+        Name -> headline number, in the order of `tasks`: the first metric the harness lists for the task, accuracies in
+        percent. A group has the rows of all its tasks. No interval where the harness gives no standard error.
 
     Raises:
         ImportError: without the extra `lm-eval`.
@@ -146,22 +136,7 @@ class Tasks(Metric):
 
     def record(self) -> None:
         """Record the accuracies."""
-        from atwu.evaluation.result import MetricValue
-
-        shown = {}
-        for task, score in self._found.items():
-            scale = 100.0 if score.metric.startswith(_SHARES) else 1.0
-            half = None if score.stderr is None else scale * _NORMAL * score.stderr
-            value = scale * score.value
-            shown[task] = MetricValue(
-                value=value,
-                n=score.n,
-                direction="down" if score.higher_is_better is False else "up",
-                low=None if half is None else value - half,
-                high=None if half is None else value + half,
-                digits=1,
-            )
-        self.session.extra[TASKS] = shown
+        self.session.extra[TASKS] = self._found
 
 
 def _task_manager(tasks: Sequence[str], folder: Path | None) -> Any:
@@ -209,28 +184,30 @@ def _metric_keys(found: Mapping[str, Any]) -> list[str]:
     return [key for key in found if "," in key and not key.partition(",")[0].endswith("_stderr")]
 
 
-def _score(name: str, results: Mapping[str, Any]) -> GeneralScore:
+def _score(name: str, results: Mapping[str, Any]) -> MetricValue:
+    from atwu.evaluation.result import MetricValue
+
     found = results["results"][name]
     key = _metric_keys(found)[0]
     metric, _, answer_filter = key.partition(",")
-    stderr = found.get(f"{metric}_stderr,{answer_filter}")
-    return GeneralScore(
-        value=float(found[key]),
-        stderr=float(stderr) if isinstance(stderr, int | float) else None,
+    scale = 100.0 if metric.startswith(_SHARES) else 1.0
+    value, stderr = scale * float(found[key]), found.get(f"{metric}_stderr,{answer_filter}")
+    half = scale * _NORMAL * float(stderr) if isinstance(stderr, int | float) else None
+    return MetricValue(
+        value=value,
         n=int(found["sample_len"]),
-        metric=metric if answer_filter == "none" else key,
-        higher_is_better=_direction(name, metric, results),
+        direction="down" if _lower_is_better(name, metric, results) else "up",
+        low=None if half is None else value - half,
+        high=None if half is None else value + half,
+        digits=1,
     )
 
 
-def _direction(name: str, metric: str, results: Mapping[str, Any]) -> bool | None:
-    """Of a task as the harness says; of a group as its tasks agree, for the harness forgets groups within groups."""
-    inside = results["group_subtasks"].get(name)
-    if not inside:
-        known: bool | None = results["higher_is_better"].get(name, {}).get(metric)
-        return known
-    found = {_direction(task, metric, results) for task in inside}
-    return found.pop() if len(found) == 1 else None
+def _lower_is_better(name: str, metric: str, results: Mapping[str, Any]) -> bool:
+    """Of a task as the harness says; of a group as all its tasks agree, for the harness forgets groups within groups."""
+    if inside := results["group_subtasks"].get(name):
+        return all(_lower_is_better(task, metric, results) for task in inside)
+    return results["higher_is_better"].get(name, {}).get(metric) is False
 
 
 class _Clipped(logging.Handler):
@@ -263,7 +240,6 @@ def _quiet(evaluator: Any) -> Iterator[_Clipped]:
 @contextmanager
 def _as_before(model: PreTrainedModel) -> Iterator[None]:
     """Put back the modes of the modules and the random generators, which the harness sets for good."""
-    import numpy as np
     import torch
 
     from atwu.modeling.modes import same_modes

@@ -12,18 +12,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+import numpy as np
+from numpy.typing import ArrayLike
+
+from atwu.evaluation.arrays import FloatArray
 from atwu.evaluation.columns import FORGET, RETAIN, ROWS, Column, Derived
+from atwu.evaluation.intervals import Estimate
 from atwu.evaluation.metric import Metric
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import ArrayLike, NDArray
-
     from atwu.data.schema import Example
     from atwu.evaluation.numbers import Derivation, Sides
 
-    T = TypeVar("T", float, NDArray[np.float64])
-
+T = TypeVar("T", float, FloatArray)
 Mean = Literal["geometric", "arithmetic"]
 """How the probabilities of the false answers are averaged."""
 
@@ -47,8 +48,6 @@ def truth_ratio(correct_loss: float, wrong_losses: Sequence[float], *, mean: Mea
     Raises:
         ValueError: no false answer, a loss that is NaN, or an unknown mean.
     """
-    import numpy as np
-
     losses = np.asarray(wrong_losses, dtype=np.float64)
     if math.isnan(correct_loss) or bool(np.isnan(losses).any()):
         raise ValueError("a loss is NaN; check the model's weights.")
@@ -63,25 +62,14 @@ def truth_ratio(correct_loss: float, wrong_losses: Sequence[float], *, mean: Mea
     return math.exp(-wrong_loss) / (math.exp(-correct_loss) + GUARD)
 
 
-def forget_form(ratio: T) -> T:
-    """`min(R, 1 / R)`: how indistinguishable truth and falsehood are, in [0, 1]; higher is better on forget rows."""
-    import numpy as np
-
-    result: T = np.minimum(ratio, 1 / (ratio + GUARD))
-    return result
-
-
-def retain_form(ratio: T) -> T:
-    """`max(0, 1 - R)`: how clearly the truth is preferred, in [0, 1]; higher is better on rows to keep."""
-    import numpy as np
-
-    result: T = np.maximum(0.0, 1 - ratio)
-    return result
-
-
 def scaled_truth_ratio(ratio: T, split: str) -> T:
-    """The raw ratio so that 1 is the goal of its set: `forget_form` on forget rows, `retain_form` on all others."""
-    return forget_form(ratio) if split == FORGET else retain_form(ratio)
+    """The raw ratio R scaled to [0, 1], so that 1 is the goal of its set.
+
+    On forget rows `min(R, 1 / R)`: how indistinguishable truth and falsehood are. On all others `max(0, 1 - R)`: how
+    clearly the truth is preferred.
+    """
+    result: T = np.minimum(ratio, 1 / (ratio + GUARD)) if split == FORGET else np.maximum(0.0, 1 - ratio)
+    return result
 
 
 def probability_with_options(probability: float, wrong_probabilities: Sequence[float]) -> float:
@@ -101,15 +89,13 @@ def probability_with_options(probability: float, wrong_probabilities: Sequence[f
 def model_utility(values: Sequence[T]) -> T:
     """Harmonic mean: one value near 0 pulls everything down, so that no ability can be traded for another.
 
-    TOFU takes it over nine means: probability, ROUGE-L recall and `retain_form` of the truth ratio on the retain set,
+    TOFU takes it over nine means: probability, ROUGE-L recall and `scaled_truth_ratio` on the retain set,
     real authors and world facts. Range [0, 1], higher is better; 0 as soon as any value is 0. Of arrays of equal shape
     (bootstrap draws) it is taken element by element.
 
     Raises:
         ValueError: no values, or a negative one.
     """
-    import numpy as np
-
     stacked = np.asarray(values, dtype=np.float64)
     if not len(stacked) or bool((stacked < 0).any()):
         raise ValueError(f"model utility is a harmonic mean of numbers >= 0, at least one, got {values}.")
@@ -234,8 +220,6 @@ class Truth(Metric):
 
     def record(self) -> None:
         """Record the ratio in both definitions, and the probability among options."""
-        import numpy as np
-
         for split, (correct, wrong) in self._losses.items():
             pairs = list(zip(correct, wrong, strict=True))
             definitions: tuple[tuple[str, Mean], ...] = (("", "geometric"), ("_arithmetic", "arithmetic"))
@@ -274,9 +258,6 @@ def _utility(sides: Sides) -> Iterator[tuple[str, Derivation]]:
 
 def _forget_quality(sides: Sides) -> Iterator[tuple[str, Derivation]]:
     """Are truth ratios those of a model that never saw the forget set?"""
-    import numpy as np
-
-    from atwu.evaluation.intervals import Estimate
     from atwu.evaluation.numbers import Derivation
 
     used = (FORGET, "truth_ratio_raw")
@@ -297,7 +278,5 @@ def _answered(row: Example, answer: str | None) -> Example:
     return replace(row, answer=answer or row.answer, forget_spans=None)
 
 
-def _loss(logps: NDArray[np.float64]) -> float:
-    import numpy as np
-
+def _loss(logps: FloatArray) -> float:
     return -float(np.mean(logps))

@@ -10,8 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+
 from atwu.evaluation.arrays import FloatArray
 from atwu.evaluation.columns import FORGET, Column, Derived
+from atwu.evaluation.intervals import combine, in_percent
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.metrics.judge import percent, unscored, worst
 from atwu.evaluation.metrics.memorization import extraction_strength, strength
@@ -33,8 +36,6 @@ def recovered(
         0 for nothing, 1 for everything; below 0 or above 1 where the attack lowers or exceeds. NaN where nothing had
         been lost.
     """
-    import numpy as np
-
     before, after, original = (np.asarray(value, dtype=np.float64) for value in (before, after, original))
     lost = original - before
     return (after - before) / np.where(lost > 0, lost, np.nan)
@@ -99,9 +100,6 @@ class WeightAttack(Metric):
     @classmethod
     def derive(cls, sides: Sides) -> Iterator[tuple[str, Derivation]]:
         """Share of what was forgotten that an attack brings back, on the rows it was not shown, in percent."""
-        import numpy as np
-
-        from atwu.evaluation.intervals import combine, in_percent
         from atwu.evaluation.numbers import Derivation
 
         this, original = sides.this, sides.original

@@ -1,0 +1,73 @@
+"""A question in another form: with lettered options, in other words, and with its subject introduced apart from it."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from string import ascii_uppercase
+
+from atwu.evaluation.questions.rows import pattern_of, says
+
+_LEAD = re.compile(
+    r"^\W*(?i:(?:(?:the|my)\s+)?(?:(?:right|correct|best)\s+)?(?:answer|option|choice|letter)\b\s*(?:is\b)?"
+    r"|it\s+is\b|it's)?"
+    r"\s*[:\-]?\s*(?i:(?:option|choice|letter)\s+)?[(\[*\"']*(?P<letter>[A-Z])(?![\w'])[)\]*\"']*"
+    r"(?:\s*$|\s*[.,:;)\-!]+(?P<rest>.*)$|(?<=[)\]])(?P<after>\s.*)$)",
+    re.DOTALL,
+)
+"""A reply that starts with a letter set off by punctuation, perhaps after words like "The answer is"."""
+_FULL = re.compile(r"^\W*([A-Za-z])\W*$")
+_LETTER = re.compile(r"(?<![\w'])([A-Z])(?=\W*$|\s*[.,):;/]|\s+(?:or|and)\b)")
+_QUOTED = re.compile(r'("[^"]*"|“[^”]*”)')
+_WORD = re.compile(r"(?:\b(?P<article>an?) )?(?<!['’-])\b(?P<word>[a-z]+)\b(?!['’-])")
+
+
+def reworded(question: str, synonyms: Mapping[str, str], rng: random.Random, *, keep_out: Sequence[str] = ()) -> str:
+    """Replace lower-case words that the table knows; names, titles in quotation marks and first words stay.
+
+    Args:
+        rng: decides which words stay where there are more than two to replace.
+        keep_out: phrases that a replacement must not hold.
+    """
+    known = [word for word in dict.fromkeys(question.split()) if word.strip(".,?!") in synonyms]
+    stays = set(rng.sample(known, len(known) // 3))
+
+    def swap(match: re.Match[str]) -> str:
+        article, word = match.group("article"), match.group("word")
+        other = synonyms.get(word)
+        if other is None or word in stays or any(says(other, phrase) for phrase in keep_out):
+            return match.group()
+        if article is None:
+            return other
+        return f"{'an' if other[0] in 'aeiou' else 'a'} {other}"
+
+    pieces = _QUOTED.split(question)
+    return "".join(piece if place % 2 else _WORD.sub(swap, piece) for place, piece in enumerate(pieces))
+
+
+def introduced(question: str, subject: str, frame: str, stand_in: str) -> str:
+    """Name the subject first, by `frame`, and call it `stand_in` in the question itself."""
+    asked = re.sub(pattern_of(subject), stand_in, question, flags=re.IGNORECASE)
+    return frame.format(subject=subject, question=asked[:1].upper() + asked[1:])
+
+
+def listed(options: Sequence[str]) -> str:
+    """Options one per line: `A) first`, `B) second`, ..."""
+    return "\n".join(f"{letter}) {option}" for letter, option in zip(ascii_uppercase, options, strict=False))
+
+
+def resolve_choice(reply: str, options: Sequence[str]) -> str:
+    """Put the option's text in place of a reply's letter; words after it are kept unless they repeat the option.
+
+    A reply without a leading letter, with a letter that is not offered, or with several letters is returned as it is, and so is
+    every reply where there are no options.
+    """
+    whole, lead = _FULL.match(reply), _LEAD.match(reply)
+    letter = whole.group(1).upper() if whole else lead.group("letter") if lead else ""
+    letters = set(ascii_uppercase[: len(options)])
+    if letter not in letters or len(letters.intersection(_LETTER.findall(reply))) > 1:
+        return reply
+    option = options[ascii_uppercase.index(letter)]
+    rest = ((lead.group("rest") or lead.group("after") if lead else None) or "").strip()
+    return rest if rest.casefold().startswith(option.casefold()) else f"{option} {rest}".strip()
