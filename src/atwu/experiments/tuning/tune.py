@@ -9,8 +9,8 @@ import itertools
 import logging
 import shlex
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,19 +18,18 @@ from typing import Any
 from atwu._cache import short_hash
 from atwu._extras import require
 from atwu._names import lookup
-from atwu.evaluation.result import EvalResult
 from atwu.experiments.queue import Queue
 from atwu.experiments.run import check_workers, run_config
 from atwu.experiments.scales import Scale, find_scale
 from atwu.experiments.study.plan import line_name
 from atwu.experiments.study.spec import Variant, read_study
 from atwu.experiments.targets import Models, prepare_models
-from atwu.experiments.tuning.opening import open_search, references_for
+from atwu.experiments.tuning.opening import prepared
 from atwu.experiments.tuning.results import check_preset, write_results
-from atwu.experiments.tuning.search import AllPrunedError, NotPossibleError, Search, SearchResult
+from atwu.experiments.tuning.search import AllPrunedError, NotPossibleError, Prepared, Search, SearchResult
 from atwu.experiments.tuning.storage import check_storage, storage_url
 from atwu.experiments.tuning.together import Searches, search_all
-from atwu.experiments.tuning.trials import Trials
+from atwu.experiments.tuning.trials import open_trials
 from atwu.methods.options import Range
 from atwu.methods.plugins import load_plugins
 from atwu.methods.table import METHODS
@@ -231,32 +230,30 @@ def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say
     check_storage(tuning.storage)
     check_workers(queue, (line.method for line in tuning.lines), (line.options for line in tuning.lines), ())
     here, there = tuning.here, tuning.there
-    ready: dict[str, Models] = {}
+    models: dict[str, Models] = {}
     found: dict[str, list[SearchResult]] = {}
     left_out: dict[str, str] = {}
     failed: dict[str, str] = {}
 
     def models_of(scale: Scale) -> Models:
-        if scale.name not in ready:
-            ready[scale.name] = prepare_models(scale, with_retain_only=False, say=say)  # no objective compares with it
-        return ready[scale.name]
+        if scale.name not in models:
+            models[scale.name] = prepare_models(scale, with_retain_only=False, say=say)  # no objective compares with it
+        return models[scale.name]
 
-    references: dict[tuple[str, str], dict[str, EvalResult]] = {}
+    ready: dict[tuple[str, str], Prepared] = {}
     for line, scale in itertools.product(tuning.lines, [here] if there is here else [here, there]):
         try:
-            search, models = tuning.search(line, scale), models_of(scale)
-            references[line.label, scale.name] = references_for(search, models, queue, folder=tuning.folder)
+            search = tuning.search(line, scale)
+            ready[line.label, scale.name] = prepared(search, models_of(scale), queue, folder=tuning.folder)
         except NotPossibleError as error:
             if not tuning.every:
                 raise ValueError(f"{line.label} cannot be tuned: {error}") from None
             left_out[line.label] = str(error)
 
-    def opened(line: Variant, search: Search) -> AbstractContextManager[Trials]:
-        models, compared = models_of(search.scale), references[line.label, search.scale.name]
-        return open_search(search, models, compared, slots=queue.slots, folder=tuning.folder, progress=True, say=say)
+    opened = partial(open_trials, slots=queue.slots, folder=tuning.folder, progress=True, say=say)
 
     def searches(line: Variant) -> Searches:
-        with opened(line, tuning.search(line, here)) as trials:
+        with opened(ready[line.label, here.name]) as trials:
             yield trials
             results = [trials.result()]
         if tuning.transfer_to is not None:
@@ -266,7 +263,8 @@ def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say
             except AllPrunedError as error:  # its budget is spent; the other methods still have theirs
                 failed[line.label] = str(error)
                 return
-            with opened(line, second) as trials:
+            # The queue is at work; what trials compare with was measured above.
+            with opened(prepared(second, models_of(there), None, folder=tuning.folder)) as trials:
                 yield trials
                 results.append(trials.result())
         found[line.label] = results
@@ -276,4 +274,4 @@ def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say
     order = [line.label for line in tuning.lines]
     found = {label: found[label] for label in order if label in found}
     failed = {label: failed[label] for label in order if label in failed}
-    return Tuned(found, left_out, failed, ready.get(there.name))
+    return Tuned(found, left_out, failed, models.get(there.name))
