@@ -82,6 +82,6 @@ def test_a_damaged_file_is_told_before_anything_is_computed(how, tmp_path):
     for neighbour in tmp_path.glob("search.db-*"):
         neighbour.unlink()
     damage(tmp_path / "search.db", how)
-    tuning = decide(["grad_diff"], benchmark="people", output=tmp_path, trials=1)
+    tuning = decide(["grad_diff"], output=tmp_path, trials=1)
     with pytest.raises(ValueError, match=r"search\.db is damaged and holds no readable search .* begin anew"):
         tune_methods(tuning, Here())

@@ -114,10 +114,10 @@ def test_storage_lies_in_the_output_that_was_given(searches, tmp_path):
     ("given", "stages"),
     [
         ((), ["people-tiny"]),
-        (("--benchmark", "tofu"), ["tofu-small"]),
+        (("--scale", "tofu-small"), ["tofu-small"]),
         (("--transfer-to", "people-small"), ["people-tiny", "people-small"]),
         (("--transfer-to", "tofu-1b"), ["tofu-1b", "tofu-1b"]),
-        (("--benchmark", "people", "--transfer-to", "tofu-small"), ["people-tiny", "tofu-small"]),
+        (("--scale", "people-tiny", "--transfer-to", "tofu-small"), ["people-tiny", "tofu-small"]),
         (("--scale", "tofu-1b", "--transfer-to", "tofu-small"), ["tofu-1b", "tofu-small"]),
     ],
 )
@@ -140,7 +140,7 @@ def test_two_scales_of_one_name_are_refused(searches, tmp_path):
     ("own", "given", "at"),
     [
         ("", (), " --scale people-tiny"),
-        ("", ("--benchmark", "tofu"), " --scale tofu-small"),
+        ("", ("--scale", "tofu-small"), " --scale tofu-small"),
         ("scale: people-small", (), ""),
         ("scale: people-small", ("--transfer-to", "people-tiny"), " --scale people-tiny"),
     ],

@@ -73,10 +73,6 @@ def second_stage(
     )
 
 
-SMALLEST: Mapping[str, str] = {"people": "people-tiny", "tofu": "tofu-small", "rwku": "rwku-small"}
-"""Benchmark -> the scale that stands for it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Tuning:
     """What is to be tuned, with what is left open decided."""
@@ -128,7 +124,6 @@ def decide(
     *,
     study: str | None = None,
     options: Mapping[str, Any] = MappingProxyType({}),
-    benchmark: str | None = None,
     scale: str | None = None,
     transfer_to: str | None = None,
     output: Path | None = None,
@@ -140,7 +135,7 @@ def decide(
     Args:
         study: whose lines are searched, instead of methods.
         options: of all runs, fixed.
-        scale: instead of the benchmark; default: the study's, else the surrogate of `transfer_to`, that scale itself, or
+        scale: default: the study's, else the surrogate of `transfer_to`, that scale itself, or
             people-tiny.
         output: folder; default runs/tune-SCALE, the scale that presets are for.
         storage: of the trials; default an SQLite file in the output, else in that of the first stage.
@@ -148,19 +143,15 @@ def decide(
     Raises:
         ValueError: unknown names, settings that cannot run, or options that no preset can hold.
     """
-    if benchmark is not None and scale is not None:
-        raise ValueError("give --benchmark or --scale, not both.")
-    if benchmark is not None and benchmark not in SMALLEST:
-        raise ValueError(f"--benchmark must be {', '.join(SMALLEST)}, got {benchmark!r}.")
     if (study is None) == (not methods):
         raise ValueError("give --method, or --study with a study whose lines are tuned, one of the two.")
     load_plugins()
     written = None if study is None else read_study(study)
-    here = None if scale or benchmark or transfer_to or written is None else written.scale
+    here = None if scale or transfer_to or written is None else written.scale
     first = None
     if here is None:
-        first = scale or SMALLEST[benchmark or "people"]
-        if scale is None and benchmark is None and transfer_to is not None:
+        first = scale or "people-tiny"
+        if scale is None and transfer_to is not None:
             first = find_scale(transfer_to).surrogate or transfer_to
         here = find_scale(first)
     there = find_scale(transfer_to) if transfer_to else here
