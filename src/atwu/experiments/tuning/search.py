@@ -144,8 +144,8 @@ class Search:
             raise ValueError(f"nothing is left to search for {self.method}: the options fix every number.")
         if first is None:
             rates = self.scale.first_rates or (self.scale.learning_rate,)
-            each = [first_points(self.method, learning_rate=rate, **parts, layers=layers) for rate in rates]
-            first = [point for points in each for point in points]
+            first = [point for rate in rates for point in first_points(self.method, learning_rate=rate, **parts)]
+        # SimNPO's published first beta and ETW's tuned forget weight lie outside their ranges; they start at the end.
         clipped = [{name: where.clip(point[name]) for name, where in space.items() if name in point} for point in first]
         unique = tuple(point for place, point in enumerate(clipped) if point not in clipped[:place])
         objective = objective_name(self.objective, self.scale)
