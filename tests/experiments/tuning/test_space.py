@@ -60,8 +60,8 @@ def test_a_replaced_part_is_searched_as_its_own_method_does():
     }
     assert search_space("grad_diff", learning_rate=RATES, weighting="scorer*rarity") == WEIGHTS | SCORER
     assert first_points("npo", learning_rate=1e-5, forget_loss="satga")[-1]["beta"] == 2.14
-    assert first_points("atwu", learning_rate=1e-5, forget_loss="simnpo")[0] == {
-        "learning_rate": 1e-5,
+    assert Search("atwu", SCALE, {"forget_loss": "simnpo"}).decided().first[0] == {
+        "learning_rate": SCALE.learning_rate,
         "forget_weight": 5.0,
         "retain_weight": 0.5,
         "beta": 3.0,
