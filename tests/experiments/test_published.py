@@ -97,11 +97,12 @@ def test_the_rate_of_a_method_is_marked_in_its_trials():
 
 
 def test_gains_are_those_over_the_unweighted_loss():
-    panel, other = published_table("rwku-panel").column("UQ"), published_table("rwku-other-losses")
+    panel, other = published_table("rwku-panel").rows, published_table("rwku-other-losses").rows
     rivals = {"atwu_dpo": "dpo", "atwu_npo": "npo", "atwu_simnpo": "simnpo", "atwu": "wga"}
-    assert other.column("UQ_gain").keys() == rivals.keys()
-    for label, gain in other.column("UQ_gain").items():
-        assert gain == pytest.approx(other.rows[label]["UQ"] - panel[rivals[label]], abs=0.11)
+    gains = {label: row["UQ_gain"] for label, row in other.items() if "UQ_gain" in row}
+    assert gains.keys() == rivals.keys()
+    for label, gain in gains.items():
+        assert gain == pytest.approx(other[label]["UQ"] - panel[rivals[label]]["UQ"], abs=0.11)
 
 
 def test_columns_and_errors():
@@ -112,8 +113,6 @@ def test_columns_and_errors():
     bounded = [row for row in auroc.rows.values() if "low" in row]
     assert all(row["auroc"] == pytest.approx((row["low"] + row["high"]) / 2) for row in bounded)
     assert "older version" in published_table("regularisers").notes[0]
-    with pytest.raises(ValueError, match=r"no 'UQ'; it has auroc, std, low, high"):
-        auroc.column("UQ")
     with pytest.raises(
         ValueError, match=r"unknown published table 'headline'; choose from .* Did you mean 'headline-rwku'"
     ):

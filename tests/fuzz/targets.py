@@ -180,14 +180,18 @@ def read_settings(path: Path) -> None:
         ["--model", "m", "--forget", "f.jsonl", "--output", str(path.parent / "out"), "--config", str(path)],
         name="unlearn",
     )
-    config = command.training()
+    with blamed(path):
+        config = UnlearnConfig(**command.settings)
     config.recipe()
     check_config(config)
 
 
 def read_finetune(path: Path) -> None:
     words = ["--model", "m", "--data", "f.jsonl", "--output", str(path.parent / "out"), "--config", str(path)]
-    check_config(parsed(Finetune, words, name="finetune").training())
+    command = parsed(Finetune, words, name="finetune")
+    with blamed(path):
+        config = FinetuneConfig(**command.settings)
+    check_config(config)
 
 
 def flags(folder: Path, random: Random) -> Path:

@@ -17,7 +17,6 @@ from atwu.modeling.opening import Loading
 if TYPE_CHECKING:
     from atwu.request.further import Further
     from atwu.request.run import Outcome
-    from atwu.training.config import FinetuneConfig, UnlearnConfig
 
 RUN = "Run"
 MODEL = "folder, Hub name, smollm2, or a .gguf file"
@@ -160,13 +159,15 @@ class Unlearn:
         from atwu.request.asked import Wishes
         from atwu.request.further import unlearn_further
         from atwu.request.run import unlearn
+        from atwu.training.config import UnlearnConfig
         from atwu.training.progress import Say, silent
         from atwu.training.run import ModelSource
 
         missing = [f"--{name}" for name in ("model", "output") if getattr(self, name) is None]
         if self.ledger is None and missing:
             raise UsageError(f"{' and '.join(missing)} missing; give as flags or in the --config file.")
-        self.training()
+        with blamed(self.config):
+            UnlearnConfig(**self.settings)
         tell: Say = say if first_process() else silent
         wishes = values_of(self, "retain", "fit", "unseen", "retain_limit", "thresholds", "about")
         wishes["options"] = self.settings
@@ -184,17 +185,6 @@ class Unlearn:
         tell(f"\n{done.summary()}")
         if self.strict and not done.good:
             raise SystemExit(3)
-
-    def training(self) -> UnlearnConfig:
-        """The settings that were given, checked.
-
-        Raises:
-            ValueError: naming the file of settings, if there is one.
-        """
-        from atwu.training.config import UnlearnConfig
-
-        with blamed(self.config):
-            return UnlearnConfig(**self.settings)
 
 
 @dataclass(kw_only=True)
@@ -216,27 +206,17 @@ class Finetune:
 
     def run(self) -> None:
         """Train."""
+        from atwu.training.config import FinetuneConfig
         from atwu.training.run import ModelSource, run_finetune
 
         if (self.model is None) == (self.scratch is None):
             raise UsageError("give either --model (continue from it) or --scratch (build a new one).")
         source = ModelSource(model=self.model, scratch=self.scratch, tokenizer=self.tokenizer, **asdict(self.loading))
-        finished = run_finetune(
-            source, self.training(), data=self.data, output=self.output, overwrite=self.overwrite, say=say
-        )
+        with blamed(self.config):
+            config = FinetuneConfig(**self.settings)
+        finished = run_finetune(source, config, data=self.data, output=self.output, overwrite=self.overwrite, say=say)
         if first_process():
             say(f"model in {finished.output} ({finished.steps} steps, {finished.seconds:.0f} s)")
-
-    def training(self) -> FinetuneConfig:
-        """The settings, checked.
-
-        Raises:
-            ValueError: naming the file of settings, if there is one.
-        """
-        from atwu.training.config import FinetuneConfig
-
-        with blamed(self.config):
-            return FinetuneConfig(**self.settings)
 
 
 def first_process() -> bool:

@@ -20,7 +20,7 @@ class Tune:
     command is given again, and asks for the same points as if nothing had happened. The best settings are written as
     OUTPUT/METHOD.yaml, for `atwu unlearn --config`; all trials as OUTPUT/METHOD.trials.json. See docs/tuning.md.
 
-    Example: atwu tune --method atwu --method grad_diff --benchmark people --trials 20
+    Example: atwu tune --method atwu --method grad_diff --scale people-tiny --trials 20
     """
 
     method: tuple[str, ...] = option("Method from `atwu methods`, or all; repeat for several.", ())
@@ -29,8 +29,9 @@ class Tune:
         "--presets OUTPUT.",
         None,
     )
-    benchmark: str | None = option("people, tofu or rwku: at their smallest scale. Default: people.", None)
-    scale: str | None = option("Scale by name (`atwu study list`), or a YAML file, instead of --benchmark.", None)
+    scale: str | None = option(
+        "Scale by name (`atwu study list`), or a YAML file. Default: people-tiny, or that of the study.", None
+    )
     trials: int = option("Finished trials per method, pruned ones included.", 20, least=1)
     transfer_to: str | None = option(
         "Scale where the learning rate is then searched again, all else fixed. The first stage is at --scale; default: its "
@@ -69,7 +70,7 @@ class Tune:
 
         tuning = decide(
             self.method,
-            **values_of(self, "study", "benchmark", "scale", "transfer_to", "output"),
+            **values_of(self, "study", "scale", "transfer_to", "output"),
             **values_of(self, "trials", "transfer_trials", "objective", "seed"),
             storage=self.storage or os.environ.get("ATWU_STORAGE"),
             options=dict(map(_setting, self.fixed)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import gc
 import logging
 import os
 import time
@@ -14,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import torch
+from accelerate.utils.memory import clear_device_cache
 from transformers.trainer_callback import TrainerCallback
 
 from atwu._files import move, write_json
@@ -152,7 +151,7 @@ def execute(
         try:
             _unlearn_and_measure(setup, run, references, folder, source)
         finally:
-            release_memory()
+            clear_device_cache(garbage_collection=True)
     if not setup.keep_models:
         drop_weights(folder)
     if not (folder / MANIFEST_NAME).is_file():
@@ -178,7 +177,7 @@ def _unlearn_and_measure(
         )
     keep_trace()
     drop_unfinished(folder)  # of a run that was killed when its result was in place
-    release_memory()
+    clear_device_cache(garbage_collection=True)  # the trainer refers to itself, and its model would wait on the device
     middle = time.perf_counter()
     result = measure(setup, folder, name=run.name, references=references)
     seconds = {"unlearn": round(middle - start, 2), "measure": round(time.perf_counter() - middle, 2)}
@@ -277,13 +276,6 @@ def reason_against(config: UnlearnConfig, benchmark: Benchmark) -> str | None:
         except ValueError:
             return "answers a question in another way, and these rows have none"
     return None
-
-
-def release_memory() -> None:
-    """Let go of a finished trainer: it refers to itself, and its model would wait on the device."""
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 def tracing(models: Models, folder: Path) -> tuple[CallbacksOf, Callable[[], None]]:

@@ -16,9 +16,9 @@ from typing import Any
 from atwu.experiments.places import open_queue
 from atwu.experiments.queue import Queue
 from atwu.experiments.scales import find_scale
-from atwu.experiments.tuning.points import Point
-from atwu.experiments.tuning.search import Evaluate, Outcome, PrunedError, Search, SearchResult
-from atwu.experiments.tuning.together import run_search
+from atwu.experiments.tuning.points import FinishedTrial, Point
+from atwu.experiments.tuning.search import Evaluate, Prepared, PrunedError, Search, SearchResult
+from atwu.experiments.tuning.together import Searches, search_all
 from atwu.experiments.tuning.trials import open_trials
 
 
@@ -26,7 +26,15 @@ def run_trials(
     search: Search, evaluate: Evaluate, queue: Queue, *, folder: Path, what: Mapping[str, Any]
 ) -> SearchResult:
     """One search with any evaluation of a point, to its end."""
-    return run_search(open_trials(search, evaluate, slots=queue.slots, folder=folder, what=what), queue)
+    found = []
+
+    def line() -> Searches:
+        with open_trials(Prepared(search, evaluate, what), slots=queue.slots, folder=folder) as trials:
+            yield trials
+            found.append(trials.result())
+
+    search_all([line()], queue)
+    return found[0]
 
 
 def value(point: Point) -> float:
@@ -39,13 +47,13 @@ class Sleeper:
     def __init__(self, folder: Path, seconds: float) -> None:
         self.log, self.seconds = folder / "begun.log", seconds
 
-    def __call__(self, place: int, point: Point, folder: Path) -> Outcome:
+    def __call__(self, place: int, point: Point, folder: Path) -> FinishedTrial:
         with self.log.open("a", encoding="utf-8") as file:
             file.write(f"{place}\n")
         time.sleep(self.seconds * (1 if place % 3 else 3))
         if point["beta"] > 8:
             raise PrunedError("beta is too large")
-        return Outcome(value(point), 0.25, 0.5)
+        return FinishedTrial(place, point, value(point), forget=0.25, retain=0.5)
 
 
 def search(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections import deque
 from pathlib import Path
 
 import pytest
 
 from atwu.benchmarks.benchmark import Benchmark
+from atwu.benchmarks.load import load_benchmark
 from atwu.benchmarks.rwku.probes import Probe, RwkuProbes
 from atwu.data.schema import Example
 from atwu.experiments.queue import Here
@@ -18,12 +18,13 @@ from atwu.experiments.scales import find_scale
 from atwu.experiments.targets import Models
 from atwu.experiments.tuning.opening import definition
 from atwu.experiments.tuning.points import FinishedTrial, Point
-from atwu.experiments.tuning.search import Outcome, PrunedError, Search, SearchResult
+from atwu.experiments.tuning.search import PrunedError, Search, SearchResult
 from atwu.experiments.tuning.trials import differences
 from atwu.methods.options import Range
-from tests.experiments.tuning.searching import run_trials
+from tests.experiments.tuning.searching import run_trials, value
 
 SCALE = find_scale("people-tiny")
+MODELS = Models(load_benchmark("people:tiny"), "model", None)
 
 
 class Objective:
@@ -33,13 +34,13 @@ class Objective:
         self.fail_at = dict(fail_at or {})
         self.asked: list[int] = []
 
-    def __call__(self, slot: int, point: Point, folder: Path) -> Outcome:
+    def __call__(self, slot: int, point: Point, folder: Path) -> FinishedTrial:
         self.asked.append(slot)
         if slot in self.fail_at:
             raise self.fail_at.pop(slot)
         if point.get("beta", 0) > 8:
             raise PrunedError("beta is too large")
-        return Outcome(-sum(abs(math.log(number / 0.7)) for number in point.values()), 0.1, 0.2)
+        return FinishedTrial(slot, point, value(point), forget=0.1, retain=0.2)
 
 
 def search_for(method: str = "atwu", **changes: object) -> Search:
@@ -47,7 +48,7 @@ def search_for(method: str = "atwu", **changes: object) -> Search:
 
 
 def run(search: Search, objective: object, folder: Path) -> SearchResult:
-    return run_trials(search, objective, Here(), folder=folder, what=definition(search))
+    return run_trials(search, objective, Here(), folder=folder, what=definition(search, MODELS))
 
 
 def points(found: SearchResult) -> list[tuple[int, Point, float | None]]:
@@ -140,7 +141,7 @@ def test_another_search_of_the_same_name_is_refused_with_what_differs(tmp_path, 
 
 def test_other_versions_of_what_decides_the_numbers_are_refused(tmp_path):
     search = search_for(trials=1)
-    what = definition(search)
+    what = definition(search, MODELS)
     run_trials(search, Objective(), Here(), folder=tmp_path, what=what)
     before = {name: value for name, value in what.items() if name != "points"}  # begun when points were drawn otherwise
     with pytest.raises(ValueError, match=r"points is .* there"):

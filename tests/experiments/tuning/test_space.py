@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from atwu.experiments.scales import find_scale
+from atwu.experiments.tuning.search import Search
 from atwu.experiments.tuning.space import first_points, search_space
 from atwu.methods.options import Range
 from atwu.methods.table import METHODS
 from atwu.training.config import UnlearnConfig
 
+SCALE = find_scale("people-tiny")
 RATES = (1e-6, 5e-5)
 WEIGHTS = {"learning_rate": Range(1e-6, 5e-5), "forget_weight": Range(0.1, 5.0), "retain_weight": Range(0.1, 5.0)}
 SCORER = {"scorer_learning_rate": Range(0.01, 0.5)}
@@ -57,8 +60,8 @@ def test_a_replaced_part_is_searched_as_its_own_method_does():
     }
     assert search_space("grad_diff", learning_rate=RATES, weighting="scorer*rarity") == WEIGHTS | SCORER
     assert first_points("npo", learning_rate=1e-5, forget_loss="satga")[-1]["beta"] == 2.14
-    assert first_points("atwu", learning_rate=1e-5, forget_loss="simnpo")[0] == {
-        "learning_rate": 1e-5,
+    assert Search("atwu", SCALE, {"forget_loss": "simnpo"}).decided().first[0] == {
+        "learning_rate": SCALE.learning_rate,
         "forget_weight": 5.0,
         "retain_weight": 0.5,
         "beta": 3.0,
@@ -73,7 +76,7 @@ def test_a_replaced_part_is_searched_as_its_own_method_does():
 def test_layers_are_those_of_the_model(layers, low, high):
     where = search_space("rmu", learning_rate=RATES, layers=layers)["layer"]
     assert where == Range(low, high, log=False, integer=True)
-    (point,) = first_points("rmu", learning_rate=1e-5, layers=layers)
+    (point,) = Search("rmu", SCALE).decided(layers).first
     assert point["layer"] == min(4, high)
     assert isinstance(point["layer"], int)
 
@@ -95,15 +98,17 @@ def test_layers_are_those_of_the_model(layers, low, high):
     ],
 )
 def test_first_points(method, points):
-    found = first_points(method, learning_rate=2e-5)
+    found = Search(method, SCALE).decided().first
     assert [tuple(point.values())[1:] for point in found] == points
-    assert {point["learning_rate"] for point in found} == {2e-5}
+    assert {point["learning_rate"] for point in found} == {SCALE.learning_rate}
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_point_lies_in_the_space_and_makes_a_run(method):
-    space = search_space(method, learning_rate=RATES)
-    for point in first_points(method, learning_rate=1e-5):
+    search = Search(method, SCALE).decided()
+    space = search.space
+    assert all(point.keys() == space.keys() for point in first_points(method, learning_rate=1e-5))
+    for point in search.first:
         assert point.keys() == space.keys()
         assert all(where.low <= point[name] <= where.high for name, where in space.items())
         config = UnlearnConfig(method=method, **point, use_cpu=True)

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
 from atwu.experiments.queue import Here
 from atwu.experiments.scales import find_scale
-from atwu.experiments.tuning.search import Outcome, Search
+from atwu.experiments.tuning.points import FinishedTrial, Point
+from atwu.experiments.tuning.search import Search
 from atwu.experiments.tuning.storage import check_storage, masked, storage_url
 from atwu.experiments.tuning.tune import decide, tune_methods
 from tests.damage import damage
 from tests.experiments.tuning.searching import run_trials
 
 SECRET = "s3cret-Kelbury"
+
+
+def evaluate(place: int, point: Point, folder: Path) -> FinishedTrial:
+    return FinishedTrial(place, point, 1.0)
 
 
 def test_storages_are_told_apart_by_their_names(tmp_path):
@@ -48,11 +54,11 @@ def test_passwords_are_masked(url, shown):
 def test_folder_may_have_any_name(tmp_path, name):
     folder = tmp_path / name
     search = Search("grad_diff", find_scale("people-tiny"), trials=1).decided()
-    run_trials(search, lambda place, point, folder: Outcome(1.0), Here(), folder=folder, what={})
+    run_trials(search, evaluate, Here(), folder=folder, what={})
     assert (folder / "search.db").is_file()
     assert [path.name for path in tmp_path.iterdir()] == [name]
     mine = dataclasses.replace(search, storage=str(folder / "mine.db"))
-    run_trials(mine, lambda place, point, folder: Outcome(1.0), Here(), folder=folder, what={})
+    run_trials(mine, evaluate, Here(), folder=folder, what={})
     assert (folder / "mine.db").is_file()
 
 
@@ -64,18 +70,18 @@ def test_storage_that_cannot_be_opened_is_named_without_its_password(tmp_path):
     with pytest.raises(
         ValueError, match=r"cannot open the storage postgresql\+psycopg://orla:\*\*\*@127.0.0.1:1"
     ) as error:
-        run_trials(search, lambda place, point, folder: Outcome(1.0), Here(), folder=tmp_path, what={})
+        run_trials(search, evaluate, Here(), folder=tmp_path, what={})
     assert SECRET not in str(error.value)
 
 
 @pytest.mark.parametrize("how", ["truncated", "zeroed"])
 def test_a_damaged_file_is_told_before_anything_is_computed(how, tmp_path):
     search = Search("grad_diff", find_scale("people-tiny"), trials=1).decided()
-    run_trials(search, lambda place, point, folder: Outcome(1.0), Here(), folder=tmp_path, what={})
+    run_trials(search, evaluate, Here(), folder=tmp_path, what={})
     check_storage(storage_url(None, tmp_path))
     for neighbour in tmp_path.glob("search.db-*"):
         neighbour.unlink()
     damage(tmp_path / "search.db", how)
-    tuning = decide(["grad_diff"], benchmark="people", output=tmp_path, trials=1)
+    tuning = decide(["grad_diff"], output=tmp_path, trials=1)
     with pytest.raises(ValueError, match=r"search\.db is damaged and holds no readable search .* begin anew"):
         tune_methods(tuning, Here())

@@ -9,8 +9,8 @@ import pytest
 
 from atwu.experiments.queue import Here
 from atwu.experiments.scales import find_scale
-from atwu.experiments.tuning.points import Point
-from atwu.experiments.tuning.search import Outcome, Search, SearchResult
+from atwu.experiments.tuning.points import FinishedTrial, Point
+from atwu.experiments.tuning.search import Prepared, Search, SearchResult
 from atwu.experiments.tuning.together import Searches, search_all
 from atwu.experiments.tuning.trials import open_trials
 from tests.experiments.tuning.searching import run_trials, value
@@ -35,13 +35,13 @@ def search_for(method: str, **changes: object) -> Search:
     return Search(method, find_scale("people-tiny"), **{"trials": 2, **changes}).decided()
 
 
-def evaluate(place: int, point: Point, folder: Path) -> Outcome:
-    return Outcome(value(point))
+def evaluate(place: int, point: Point, folder: Path) -> FinishedTrial:
+    return FinishedTrial(place, point, value(point))
 
 
 def line(search: Search, queue: Here, folder: Path, found: dict[str, SearchResult], *, twice: bool = False) -> Searches:
     for name in ("first", "second") if twice else ("only",):
-        with open_trials(search, evaluate, slots=queue.slots, folder=folder / name, what={}) as trials:
+        with open_trials(Prepared(search, evaluate, {}), slots=queue.slots, folder=folder / name) as trials:
             yield trials
             found[f"{search.method} {name}"] = trials.result()
 
@@ -119,13 +119,13 @@ def test_a_search_is_closed_when_it_is_over_and_not_when_those_before_it_are(tmp
 
 
 def test_what_a_trial_fails_with_ends_all_and_what_is_finished_is_kept(tmp_path):
-    def broken(place: int, point: Point, folder: Path) -> Outcome:
+    def broken(place: int, point: Point, folder: Path) -> FinishedTrial:
         if place == 1:
             raise OSError("no space")
-        return Outcome(value(point))
+        return FinishedTrial(place, point, value(point))
 
     def failing() -> Searches:
-        with open_trials(search_for("wga"), broken, slots=4, folder=tmp_path, what={}) as trials:
+        with open_trials(Prepared(search_for("wga"), broken, {}), slots=4, folder=tmp_path) as trials:
             yield trials
 
     queue, found = Noted(4), {}
@@ -138,5 +138,5 @@ def test_what_a_trial_fails_with_ends_all_and_what_is_finished_is_kept(tmp_path)
 
 
 def _said(search: Search, folder: Path, said: list[str]) -> Searches:
-    with open_trials(search, evaluate, slots=4, folder=folder, what={}, say=said.append) as trials:
+    with open_trials(Prepared(search, evaluate, {}), slots=4, folder=folder, say=said.append) as trials:
         yield trials

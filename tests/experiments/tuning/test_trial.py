@@ -20,8 +20,9 @@ from atwu.experiments.run import Setup
 from atwu.experiments.scales import find_scale
 from atwu.experiments.targets import Models
 from atwu.experiments.tuning import tune
-from atwu.experiments.tuning.opening import check_search, references_for
-from atwu.experiments.tuning.search import OBJECTIVES, Evaluate, Outcome, PrunedError, Search
+from atwu.experiments.tuning.opening import check_search, prepared
+from atwu.experiments.tuning.points import FinishedTrial
+from atwu.experiments.tuning.search import OBJECTIVES, Evaluate, PrunedError, Search
 from atwu.experiments.tuning.trial import StopDestroyed, reach, stop_if_destroyed
 from atwu.experiments.tuning.tune import decide, tune_methods
 from atwu.modeling.scratch import ScratchShape, scratch_model
@@ -81,7 +82,7 @@ def search(folder, *, seed=0, **changes):
 
 
 def test_trial_measures_what_the_objective_needs_and_keeps_no_weights(tmp_path, runs):
-    assert trial()(3, POINT, tmp_path / "003") == Outcome(0.5, 0.25, 0.75)
+    assert trial()(3, POINT, tmp_path / "003") == FinishedTrial(3, POINT, 0.5, forget=0.25, retain=0.75)
     assert runs.measured == [("memorization",)]
     config = runs.unlearned[0]
     assert (config.method, config.learning_rate, config.num_train_epochs) == (
@@ -108,12 +109,17 @@ def models(tmp_path) -> Models:
 
 
 def test_the_starting_model_is_measured_once_for_the_searches_of_all_methods(tmp_path, runs, models):
+    searches = [Search(method, find_scale("tiny"), objective="UQ") for method in ("grad_diff", "npo", "wga")]
+    with pytest.raises(ValueError, match=r"original-\w+\.json is not there: rows or model of people-tiny changed"):
+        prepared(searches[2], models, None, folder=tmp_path)  # the queue cannot be asked to measure it
     found = [
-        references_for(Search(method, find_scale("tiny"), objective="UQ"), models, Here(), folder=tmp_path)
-        for method in ("grad_diff", "npo")
+        prepared(search, models, queue, folder=tmp_path)
+        for search, queue in zip(searches, (Here(), Here(), None), strict=True)
     ]
     assert runs.measured == [OBJECTIVES["UQ"].groups]
-    assert found[0]["original"].overall == found[1]["original"].overall == result(0.5).overall
+    for search, setup, references in (each.evaluate.args for each in found):
+        assert (search.objective, setup.metrics) == ("UQ", OBJECTIVES["UQ"].groups)
+        assert references["original"].overall == result(0.5).overall
 
 
 def test_searches_that_share_a_queue_share_the_starting_models_result(tmp_path, runs, models, monkeypatch):

@@ -93,7 +93,7 @@ def test_without_optuna_nothing_is_taught(micro, tmp_path, monkeypatch):
     with pytest.raises(
         ImportError, match=r"optuna is needed here and is not installed; run: pip install 'atwu\[tune\]'"
     ):
-        run("--method", "atwu", "--benchmark", "people", "--trials", "1", "--output", str(tmp_path / "out"))
+        run("--method", "atwu", "--trials", "1", "--output", str(tmp_path / "out"))
     assert not (tmp_path / "cache").exists()
 
 

@@ -13,10 +13,9 @@ import pytest
 import yaml
 
 from atwu.benchmarks.benchmark import Benchmark
-from atwu.evaluation.result import EvalResult
 from atwu.experiments.scales import find_scale
 from atwu.experiments.targets import Models
-from atwu.experiments.tuning.opening import check_rows
+from atwu.experiments.tuning.opening import check_search
 from atwu.experiments.tuning.points import FinishedTrial
 from atwu.experiments.tuning.search import NotPossibleError, Search, SearchResult
 from atwu.training.presets import read_preset
@@ -34,22 +33,21 @@ class Searches:
         self.errors: dict[str, Exception] = {}
         self.pruned: set[str] = set()
 
-    def references_for(
-        self, search: Search, models: Models, *given: object, **options: object
-    ) -> dict[str, EvalResult]:
-        check_rows(search, models)
-        return {}
+    def prepared(self, search: Search, models: Models, *given: object, **options: object) -> SimpleNamespace:
+        search = search.decided()
+        check_search(search, models)
+        return SimpleNamespace(search=search)
 
     @contextlib.contextmanager
-    def open_search(self, search: Search, *given: object, folder: Path, **options: object) -> Iterator[SimpleNamespace]:
+    def open_trials(self, prepared: SimpleNamespace, *, folder: Path, **options: object) -> Iterator[SimpleNamespace]:
+        search = prepared.search
         self.seen.append(search)
         if search.method in self.errors:
             raise self.errors[search.method]
         folder.mkdir(parents=True, exist_ok=True)
-        decided = search.decided()
-        point = {name: where.clip(2e-3) for name, where in (decided.space or {}).items()}
+        point = {name: where.clip(2e-3) for name, where in search.space.items()}
         value = None if search.method in self.pruned else 0.5
-        found = SearchResult(decided, (FinishedTrial(0, point, value, 1.0),))
+        found = SearchResult(search, (FinishedTrial(0, point, value, 1.0),))
         yield SimpleNamespace(over=True, result=lambda: found)
 
     @property
@@ -74,8 +72,8 @@ def searches(rows, tmp_path, monkeypatch) -> Searches:
         )
 
     found = Searches()
-    monkeypatch.setattr("atwu.experiments.tuning.tune.open_search", found.open_search)
-    monkeypatch.setattr("atwu.experiments.tuning.tune.references_for", found.references_for)
+    monkeypatch.setattr("atwu.experiments.tuning.tune.open_trials", found.open_trials)
+    monkeypatch.setattr("atwu.experiments.tuning.tune.prepared", found.prepared)
     monkeypatch.setattr("atwu.experiments.tuning.tune.prepare_models", models)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ATWU_STORAGE", raising=False)
@@ -116,10 +114,10 @@ def test_storage_lies_in_the_output_that_was_given(searches, tmp_path):
     ("given", "stages"),
     [
         ((), ["people-tiny"]),
-        (("--benchmark", "tofu"), ["tofu-small"]),
+        (("--scale", "tofu-small"), ["tofu-small"]),
         (("--transfer-to", "people-small"), ["people-tiny", "people-small"]),
         (("--transfer-to", "tofu-1b"), ["tofu-1b", "tofu-1b"]),
-        (("--benchmark", "people", "--transfer-to", "tofu-small"), ["people-tiny", "tofu-small"]),
+        (("--scale", "people-tiny", "--transfer-to", "tofu-small"), ["people-tiny", "tofu-small"]),
         (("--scale", "tofu-1b", "--transfer-to", "tofu-small"), ["tofu-1b", "tofu-small"]),
     ],
 )
@@ -142,7 +140,7 @@ def test_two_scales_of_one_name_are_refused(searches, tmp_path):
     ("own", "given", "at"),
     [
         ("", (), " --scale people-tiny"),
-        ("", ("--benchmark", "tofu"), " --scale tofu-small"),
+        ("", ("--scale", "tofu-small"), " --scale tofu-small"),
         ("scale: people-small", (), ""),
         ("scale: people-small", ("--transfer-to", "people-tiny"), " --scale people-tiny"),
     ],
@@ -209,12 +207,12 @@ def test_method_that_was_named_and_that_the_rows_do_not_allow_is_an_error(search
 
 def test_list_of_secret_words_does_as_well_as_labels(rows):
     models = SimpleNamespace(benchmark=Benchmark("own", rows["plain"], "retain.jsonl", None, None, (), (), ()))
-    search = Search("gt_ga", find_scale("people-tiny"))
+    search = Search("gt_ga", find_scale("people-tiny")).decided()
     with pytest.raises(NotPossibleError, match="needs rows with forget_spans"):
-        check_rows(search, models)
+        check_search(search, models)
     words = Path(rows["plain"]).with_name("words.txt")
     words.write_text("Kelbury\n")
-    check_rows(dataclasses.replace(search, options={"forget_words": str(words)}), models)
+    check_search(dataclasses.replace(search, options={"forget_words": str(words)}), models)
 
 
 @pytest.mark.parametrize(

@@ -34,16 +34,6 @@ class PublishedTable:
     """(label, metric) marked as materially degraded: MMLU down by more than 2 points, repetitiveness by more than 5 %, win
     rate below 45."""
 
-    def column(self, metric: str) -> dict[str, float]:
-        """Label -> number, of the lines that have one.
-
-        Raises:
-            ValueError: the table has no such metric.
-        """
-        if metric not in self.metrics:
-            raise ValueError(f"table {self.name} has no {metric!r}; it has {', '.join(self.metrics)}.")
-        return {label: row[metric] for label, row in self.rows.items() if metric in row}
-
 
 def published_tables() -> tuple[str, ...]:
     """Names of the tables."""

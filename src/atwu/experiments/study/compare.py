@@ -78,9 +78,9 @@ def compared(records: Records, table: PublishedTable) -> dict[str, Orderings]:
     """
     found: dict[str, Orderings] = {}
     for metric, (_, direction) in METRICS.items():
-        if metric not in table.metrics:
-            continue
-        published = {label: value for label, value in table.column(metric).items() if label in records.labels}
+        published = {
+            label: row[metric] for label, row in table.rows.items() if metric in row and label in records.labels
+        }
         cells = {label: value_of(records, metric, label) for label in published}
         ours = {label: cell.value for label, cell in cells.items() if cell is not None and cell.value is not None}
         if len(ours) > 1:

@@ -38,7 +38,7 @@ class FinishedTrial:
     point: Point
     value: float | None
     """The objective; None when it was pruned."""
-    seconds: float
+    seconds: float = 0.0
     forget: float | None = None
     """The objective's part on the forget side."""
     retain: float | None = None

@@ -77,18 +77,6 @@ def objective_name(name: str | None, scale: Scale) -> str:
     return name
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a trial reached; nothing where it was pruned."""
-
-    value: float | None = None
-    """The objective."""
-    forget: float | None = None
-    """Its part on the forget side."""
-    retain: float | None = None
-    """Its part on the retain side."""
-
-
 class PrunedError(Exception):
     """Raised by an evaluation: these settings are no good, and the message says why."""
 
@@ -101,8 +89,8 @@ class AllPrunedError(ValueError):
     """A search found nothing that a second stage could go on with."""
 
 
-Evaluate = Callable[[int, Point, Path], Outcome]
-"""Runs the trial of a place in the budget with a point, in a folder of its own."""
+Evaluate = Callable[[int, Point, Path], FinishedTrial]
+"""Runs the trial of a place in the budget with a point, in a folder of its own; its time is not filled in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +144,8 @@ class Search:
             raise ValueError(f"nothing is left to search for {self.method}: the options fix every number.")
         if first is None:
             rates = self.scale.first_rates or (self.scale.learning_rate,)
-            each = [first_points(self.method, learning_rate=rate, **parts, layers=layers) for rate in rates]
-            first = [point for points in each for point in points]
+            first = [point for rate in rates for point in first_points(self.method, learning_rate=rate, **parts)]
+        # SimNPO's published first beta and ETW's tuned forget weight lie outside their ranges; they start at the end.
         clipped = [{name: where.clip(point[name]) for name, where in space.items() if name in point} for point in first]
         unique = tuple(point for place, point in enumerate(clipped) if point not in clipped[:place])
         objective = objective_name(self.objective, self.scale)
@@ -175,6 +163,20 @@ class Search:
             ValueError: they are impossible.
         """
         return run_config(self.scale, self.method, self.run_options(point or {}), seed=self.seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A search that can begin."""
+
+    search: Search
+    """With everything decided."""
+    evaluate: Evaluate
+    """Can be pickled, unless the queue works in this process."""
+    what: Mapping[str, Any]
+    """Its definition, which a search of the same name in the storage must share."""
+    needs: tuple[Path, ...] = ()
+    """Models and files of rows that trials read and that lie on this machine."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,34 +41,27 @@ def search_space(
     return space
 
 
-def first_points(
-    method: str, *, learning_rate: float, layers: int | None = None, **parts: Any
-) -> list[dict[str, float]]:
+def first_points(method: str, *, learning_rate: float, **parts: Any) -> list[dict[str, float]]:
     """The points that a search begins with: the first trial of the published search, then the values tuned by it.
 
-    Numbers that the published first trial leaves open are at their defaults. Arguments are those of `search_space`.
+    Numbers that the published first trial leaves open are at their defaults; `Search.decided` moves those outside their range
+    to its end. Arguments are those of `search_space`.
 
     Returns:
-        One or two points with a number for every option of `search_space`, none twice.
+        One or two points with a number for every option of `search_space`.
 
     Raises:
         ValueError: unknown names, or parts that do not go together.
     """
     decided = recipe(method, **parts)
     row = METHODS[method]
-    rates = (learning_rate, learning_rate)
-    space = search_space(method, learning_rate=rates, layers=layers, **parts)
-    owners = {name: _owner(name, row, decided) for name, option in decided.options.items() if name in space}
-    points: list[dict[str, float]] = []
-    for kind in ("first", "defaults") if row.first else ("defaults",):
-        start = {
-            name: getattr(owner, kind).get(name, decided.options[name].default) for name, owner in owners.items()
-        } | {"learning_rate": learning_rate}
-        # SimNPO's published first beta and ETW's tuned forget weight lie outside their ranges; they start at the end.
-        point = {name: where.clip(start[name]) for name, where in space.items()}
-        if point not in points:
-            points.append(point)
-    return points
+    searched = search_space(method, learning_rate=(learning_rate, learning_rate), **parts)
+    owners = {name: _owner(name, row, decided) for name, option in decided.options.items() if name in searched}
+    return [
+        {"learning_rate": learning_rate}
+        | {name: getattr(owner, kind).get(name, decided.options[name].default) for name, owner in owners.items()}
+        for kind in (("first", "defaults") if row.first else ("defaults",))
+    ]
 
 
 def _owner(name: str, row: Method, decided: Recipe) -> Method:

@@ -5,31 +5,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import AbstractContextManager
 
 from atwu.experiments.queue import Done, Queue, Task, work_off
-from atwu.experiments.tuning.search import SearchResult
 from atwu.experiments.tuning.trials import Trials, quiet_optuna
 
 Searches = Generator[Trials]
 """The searches of one line, one after the other: it is asked for the next when the last one is over."""
-
-
-def run_search(opened: AbstractContextManager[Trials], queue: Queue) -> SearchResult:
-    """Work off one search, as `open_search` or `open_trials` opens it, and close it.
-
-    Raises:
-        Exception: what a trial failed with; the search can be continued.
-    """
-    results = []
-
-    def line() -> Searches:
-        with opened as trials:
-            yield trials
-            results.append(trials.result())
-
-    search_all([line()], queue)
-    return results[0]
 
 
 def search_all(lines: Iterable[Searches], queue: Queue) -> None:

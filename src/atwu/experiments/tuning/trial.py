@@ -11,6 +11,7 @@ import math
 import shutil
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from atwu.errors import NonFiniteLossError
 from atwu.evaluation.result import EvalResult
 from atwu.experiments.run import Run, Setup, execute, shown_options
 from atwu.experiments.tuning.points import FinishedTrial, Point
-from atwu.experiments.tuning.search import OBJECTIVES, Evaluate, Outcome, PrunedError, Search
+from atwu.experiments.tuning.search import OBJECTIVES, Evaluate, PrunedError, Search
 from atwu.report.values import cell_of
 from atwu.training.output import LOG_NAME, unfinished
 
@@ -37,16 +38,15 @@ def run_trial(
     """Run the trial of a place; what is no good is pruned."""
     start = time.perf_counter()
     try:
-        found, reason = evaluate(place, point, folder), None
+        found = evaluate(place, point, folder)
     except PrunedError as error:
-        found, reason = Outcome(), str(error)
-    seconds = round(time.perf_counter() - start, 3)
-    return FinishedTrial(place, point, found.value, seconds, found.forget, found.retain, reason)
+        found = FinishedTrial(place, point, None, reason=str(error))
+    return replace(found, seconds=round(time.perf_counter() - start, 3))
 
 
 def reach(
     search: Search, setup: Setup, references: Mapping[str, EvalResult], place: int, point: Point, folder: Path
-) -> Outcome:
+) -> FinishedTrial:
     """Unlearn with a point, and measure what the search makes large.
 
     Raises:
@@ -68,7 +68,7 @@ def reach(
     value, forget, retain = (None if cell is None else cell.value for cell in cells)
     if value is None or math.isnan(value):  # relative to a starting model that knows nothing it is no number
         raise PrunedError(f"{search.objective} could not be measured")
-    return Outcome(value, forget, retain)
+    return FinishedTrial(place, point, value, forget=forget, retain=retain)
 
 
 def _discard(folder: Path) -> None:

@@ -19,7 +19,7 @@ from atwu._progress import bar_of
 from atwu.experiments.jobs import Jobs, only_here
 from atwu.experiments.queue import Done, Task
 from atwu.experiments.tuning.points import FinishedTrial, optuna_trial, propose
-from atwu.experiments.tuning.search import Evaluate, Search, SearchResult
+from atwu.experiments.tuning.search import Prepared, Search, SearchResult
 from atwu.experiments.tuning.storage import masked, open_storage, storage_url
 from atwu.experiments.tuning.trial import run_trial
 from atwu.training.progress import Say
@@ -35,23 +35,11 @@ def trials_folder(search: Search, folder: Path) -> Path:
 class Trials:
     """A search under way: which trial is next, and what came of those that ended."""
 
-    def __init__(
-        self,
-        search: Search,
-        evaluate: Evaluate,
-        study: Any,
-        known: dict[int, FinishedTrial],
-        *,
-        slots: int,
-        folder: Path,
-        what: Mapping[str, Any],
-        needs: tuple[Path, ...],
-        bar: Any,
-    ) -> None:
-        self._search, self._evaluate, self._study, self._space = search, evaluate, study, search.space or {}
-        self._slots, self._folder, self._what, self._needs, self._bar = slots, folder, what, needs, bar
-        self._jobs, self._known = Jobs(folder), known
-        self._points = {place: trial.point for place, trial in known.items()}
+    def __init__(self, prepared: Prepared, study: Any, *, slots: int, folder: Path, bar: Any) -> None:
+        self._prepared, self._search, self._space = prepared, prepared.search, prepared.search.space or {}
+        self._study, self._slots, self._folder, self._bar = study, slots, folder, bar
+        self._jobs, self._known = Jobs(folder), _finished(study)
+        self._points = {place: trial.point for place, trial in self._known.items()}
         self._show()
 
     @property
@@ -79,8 +67,8 @@ class Trials:
         own = self._folder / f"{place:03d}"
         if own.exists() and self._jobs.known(own) is None:
             raise FileExistsError(f"{own} exists and is not a trial of atwu; choose another output.")
-        self._jobs.begin(own, {"search": short_hash(self._what), "point": point})
-        task = Task(run_trial, (self._evaluate, place, point), own, needs=self._needs)
+        self._jobs.begin(own, {"search": short_hash(self._prepared.what), "point": point})
+        task = Task(run_trial, (self._prepared.evaluate, place, point), own, needs=self._prepared.needs)
         return f"{self._search.label}, trial {place}", task
 
     def finish(self, done: Done) -> None:
@@ -107,46 +95,27 @@ class Trials:
 
 @contextlib.contextmanager
 def open_trials(
-    search: Search,
-    evaluate: Evaluate,
-    *,
-    slots: int,
-    folder: str | Path,
-    what: Mapping[str, Any],
-    needs: tuple[Path, ...] = (),
-    progress: bool = False,
-    say: Say = logger.info,
+    prepared: Prepared, *, slots: int, folder: str | Path, progress: bool = False, say: Say = logger.info
 ) -> Iterator[Trials]:
-    """The trials of a search with any evaluation of a point; no other command can have them open.
+    """The trials of a search, new or to be continued; no other command can have them open.
 
     Args:
-        evaluate: runs one trial; can be pickled, unless the queue works in this process.
         slots: how many trials run at once.
-        what: its definition, which a search of the same name in the storage must share.
-        needs: models and files of rows that trials read and that lie on this machine.
 
     Raises:
-        ValueError: the storage holds another search of that name, or another command is at work on it.
+        ValueError: a storage that cannot be opened, or one that holds another search of that name, or another command is
+            at work on it.
+        ImportError: Optuna is not installed (extra `tune`).
     """
+    search = prepared.search
     own = trials_folder(search, Path(folder))
     with only_here(own):
-        study = _open_study(search, Path(folder), what)
-        known = _finished(study)
-        if there := sum(place < search.trials for place in known):
+        study = _open_study(search, Path(folder), prepared.what)
+        if there := sum(place < search.trials for place in _finished(study)):
             say(f"{search.label}: {there} of {search.trials} trials are there already")
         shown = progress and there < search.trials
         with bar_of(total=search.trials, desc=search.label, unit="trial", shown=shown, initial=there) as bar:
-            yield Trials(
-                search,
-                evaluate,
-                study,
-                known,
-                slots=slots,
-                folder=own,
-                what=what,
-                needs=needs,
-                bar=bar,
-            )
+            yield Trials(prepared, study, slots=slots, folder=own, bar=bar)
 
 
 def _open_study(search: Search, folder: Path, what: Mapping[str, Any]) -> Any:

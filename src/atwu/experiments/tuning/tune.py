@@ -9,8 +9,8 @@ import itertools
 import logging
 import shlex
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,19 +18,18 @@ from typing import Any
 from atwu._cache import short_hash
 from atwu._extras import require
 from atwu._names import lookup
-from atwu.evaluation.result import EvalResult
 from atwu.experiments.queue import Queue
 from atwu.experiments.run import check_workers, run_config
 from atwu.experiments.scales import Scale, find_scale
 from atwu.experiments.study.plan import line_name
 from atwu.experiments.study.spec import Variant, read_study
 from atwu.experiments.targets import Models, prepare_models
-from atwu.experiments.tuning.opening import open_search, references_for
+from atwu.experiments.tuning.opening import prepared
 from atwu.experiments.tuning.results import check_preset, write_results
-from atwu.experiments.tuning.search import AllPrunedError, NotPossibleError, Search, SearchResult
+from atwu.experiments.tuning.search import AllPrunedError, NotPossibleError, Prepared, Search, SearchResult
 from atwu.experiments.tuning.storage import check_storage, storage_url
 from atwu.experiments.tuning.together import Searches, search_all
-from atwu.experiments.tuning.trials import Trials
+from atwu.experiments.tuning.trials import open_trials
 from atwu.methods.options import Range
 from atwu.methods.plugins import load_plugins
 from atwu.methods.table import METHODS
@@ -72,10 +71,6 @@ def second_stage(
         space={"learning_rate": Range(rate / FACTOR, rate * FACTOR)},
         first=({"learning_rate": rate},),
     )
-
-
-SMALLEST: Mapping[str, str] = {"people": "people-tiny", "tofu": "tofu-small", "rwku": "rwku-small"}
-"""Benchmark -> the scale that stands for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +124,6 @@ def decide(
     *,
     study: str | None = None,
     options: Mapping[str, Any] = MappingProxyType({}),
-    benchmark: str | None = None,
     scale: str | None = None,
     transfer_to: str | None = None,
     output: Path | None = None,
@@ -141,7 +135,7 @@ def decide(
     Args:
         study: whose lines are searched, instead of methods.
         options: of all runs, fixed.
-        scale: instead of the benchmark; default: the study's, else the surrogate of `transfer_to`, that scale itself, or
+        scale: default: the study's, else the surrogate of `transfer_to`, that scale itself, or
             people-tiny.
         output: folder; default runs/tune-SCALE, the scale that presets are for.
         storage: of the trials; default an SQLite file in the output, else in that of the first stage.
@@ -149,19 +143,15 @@ def decide(
     Raises:
         ValueError: unknown names, settings that cannot run, or options that no preset can hold.
     """
-    if benchmark is not None and scale is not None:
-        raise ValueError("give --benchmark or --scale, not both.")
-    if benchmark is not None and benchmark not in SMALLEST:
-        raise ValueError(f"--benchmark must be {', '.join(SMALLEST)}, got {benchmark!r}.")
     if (study is None) == (not methods):
         raise ValueError("give --method, or --study with a study whose lines are tuned, one of the two.")
     load_plugins()
     written = None if study is None else read_study(study)
-    here = None if scale or benchmark or transfer_to or written is None else written.scale
+    here = None if scale or transfer_to or written is None else written.scale
     first = None
     if here is None:
-        first = scale or SMALLEST[benchmark or "people"]
-        if scale is None and benchmark is None and transfer_to is not None:
+        first = scale or "people-tiny"
+        if scale is None and transfer_to is not None:
             first = find_scale(transfer_to).surrogate or transfer_to
         here = find_scale(first)
     there = find_scale(transfer_to) if transfer_to else here
@@ -231,32 +221,30 @@ def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say
     check_storage(tuning.storage)
     check_workers(queue, (line.method for line in tuning.lines), (line.options for line in tuning.lines), ())
     here, there = tuning.here, tuning.there
-    ready: dict[str, Models] = {}
+    models: dict[str, Models] = {}
     found: dict[str, list[SearchResult]] = {}
     left_out: dict[str, str] = {}
     failed: dict[str, str] = {}
 
     def models_of(scale: Scale) -> Models:
-        if scale.name not in ready:
-            ready[scale.name] = prepare_models(scale, with_retain_only=False, say=say)  # no objective compares with it
-        return ready[scale.name]
+        if scale.name not in models:
+            models[scale.name] = prepare_models(scale, with_retain_only=False, say=say)  # no objective compares with it
+        return models[scale.name]
 
-    references: dict[tuple[str, str], dict[str, EvalResult]] = {}
+    ready: dict[tuple[str, str], Prepared] = {}
     for line, scale in itertools.product(tuning.lines, [here] if there is here else [here, there]):
         try:
-            search, models = tuning.search(line, scale), models_of(scale)
-            references[line.label, scale.name] = references_for(search, models, queue, folder=tuning.folder)
+            search = tuning.search(line, scale)
+            ready[line.label, scale.name] = prepared(search, models_of(scale), queue, folder=tuning.folder)
         except NotPossibleError as error:
             if not tuning.every:
                 raise ValueError(f"{line.label} cannot be tuned: {error}") from None
             left_out[line.label] = str(error)
 
-    def opened(line: Variant, search: Search) -> AbstractContextManager[Trials]:
-        models, compared = models_of(search.scale), references[line.label, search.scale.name]
-        return open_search(search, models, compared, slots=queue.slots, folder=tuning.folder, progress=True, say=say)
+    opened = partial(open_trials, slots=queue.slots, folder=tuning.folder, progress=True, say=say)
 
     def searches(line: Variant) -> Searches:
-        with opened(line, tuning.search(line, here)) as trials:
+        with opened(ready[line.label, here.name]) as trials:
             yield trials
             results = [trials.result()]
         if tuning.transfer_to is not None:
@@ -266,7 +254,8 @@ def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say
             except AllPrunedError as error:  # its budget is spent; the other methods still have theirs
                 failed[line.label] = str(error)
                 return
-            with opened(line, second) as trials:
+            # The queue is at work; what trials compare with was measured above.
+            with opened(prepared(second, models_of(there), None, folder=tuning.folder)) as trials:
                 yield trials
                 results.append(trials.result())
         found[line.label] = results
@@ -276,4 +265,4 @@ def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say
     order = [line.label for line in tuning.lines]
     found = {label: found[label] for label in order if label in found}
     failed = {label: failed[label] for label in order if label in failed}
-    return Tuned(found, left_out, failed, ready.get(there.name))
+    return Tuned(found, left_out, failed, models.get(there.name))

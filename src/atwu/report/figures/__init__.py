@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from atwu.report.figures.attacks import attack_families, attacks
@@ -16,16 +16,11 @@ from atwu.report.figures.uplift import uplift
 from atwu.report.records import Records
 
 FIGURES: Mapping[str, Callable[..., Drawn]] = {
-    "trade_off": trade_off,
-    "trade_off_judged": trade_off_judged,
-    "uplift": uplift,
-    "auroc_ridge": auroc_ridge,
-    "pooled_roc": pooled_roc,
-    "auroc_progression": auroc_progression,
-    "training_curves": training_curves,
-    "attacks": attacks,
-    "attack_families": attack_families,
-    "cost": cost,
+    draw.__name__: draw
+    for draw in (
+        *(trade_off, trade_off_judged, uplift, auroc_ridge, pooled_roc, auroc_progression),
+        *(training_curves, attacks, attack_families, cost),
+    )
 }
 """Name -> figure(records, focus=LABEL), in the order of the report."""
 
@@ -35,22 +30,13 @@ def all_figures(records: Records, *, focus: str | None = "atwu") -> list[Drawn]:
     return [draw(records, focus=focus) for draw in FIGURES.values()]
 
 
-def save_figures(
-    records: Records, folder: str | Path, *, formats: Sequence[str] = ("pdf", "svg"), focus: str | None = "atwu"
-) -> list[Path]:
-    """Write every figure the records have data for as KEY.FORMAT, and give the files in the order of the report.
-
-    Raises:
-        ValueError: an unknown format.
-    """
-    unknown = [form for form in formats if form not in FORMATS]
-    if unknown:
-        raise ValueError(f"unknown figure format {unknown[0]!r}; choose from {', '.join(FORMATS)}.")
+def save_figures(records: Records, folder: str | Path, *, focus: str | None = "atwu") -> list[Path]:
+    """Write every figure the records have data for as KEY.pdf and KEY.svg, and give the files in the order of the report."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for drawn in all_figures(records, focus=focus):
-        for form in formats if drawn.figure is not None else ():
+        for form in FORMATS if drawn.figure is not None else ():
             written.append(folder / f"{drawn.key}.{form}")
             written[-1].write_bytes(drawn.bytes(form))
     return written

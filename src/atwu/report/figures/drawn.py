@@ -18,12 +18,11 @@ from atwu.report.records import Records
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_NO_METADATA = {
-    "svg": {"Date": None, "Creator": None, "Format": None, "Type": None},
+FORMATS = {
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None, "Format": None, "Type": None},
 }
-FORMATS = ("pdf", "svg", "png")
+"""Format of a file -> the entries that it is written without, as equal figures give equal bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ class Drawn:
         assert self.figure is not None, self.reason
         out = io.BytesIO()
         with styled(salt=self.key):
-            self.figure.savefig(out, format=form, metadata=_NO_METADATA[form], dpi=200 if form == "png" else "figure")
+            self.figure.savefig(out, format=form, metadata=FORMATS[form])
         return out.getvalue()
 
     @property
