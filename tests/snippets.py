@@ -52,6 +52,7 @@ ELSEWHERE = {
     r"atwu study run .*(--presets|--cluster|\.yaml)": "tests/experiments/test_cluster.py",
     r"atwu (paraphrase|annotate)": "tests/cli/test_judge_command.py",
     r"atwu study compare": "tests/experiments/study/test_compare.py",
+    r"atwu evaluate .*--task ": "tests/evaluation/metrics/test_tasks.py",
     r"atwu compare STUDY": "tests/cli/test_compare_command.py",
     r"python -m tests\.modeling\.architectures": "tests/modeling/test_architectures.py",
     r"ray (start|stop)": "tests/experiments/test_cluster.py",
