@@ -36,7 +36,6 @@ def main(arguments: list[str] | None = None) -> int:
     Exit code 1 if anything comes out other than proved.
     """
     from rich.console import Console
-    from tqdm import tqdm
 
     from atwu._files import versions, write_json
     from theory.figure import check_figure, write_figure
@@ -56,12 +55,8 @@ def main(arguments: list[str] | None = None) -> int:
             if (output / name).exists() and not options.overwrite:
                 parser.error(f"{output / name} exists; choose another folder or pass --overwrite.")
 
-    def track(items: Iterable[int], title: str) -> Iterable[int]:
-        bar: Iterable[int] = tqdm(items, desc=title, leave=False, disable=None)
-        return bar
-
     start = time.perf_counter()
-    result = study(seed=options.seed, track=track)
+    result = study(seed=options.seed)
     seconds = time.perf_counter() - start
     written: list[Path] = []
     if output is not None:

@@ -6,22 +6,20 @@ g > 0 the loss of a token can reach the same depth -1/(e beta), at p = exp(-1/(b
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable
 
 import numpy as np
 
-from theory.minima import descend, memorised_model, random_starts, retain_minimum
-from theory.problem import Array, ToyProblem, gradient, measure
-from theory.relaxed import ScoreGrid, entropy
+from theory.minima import Minimum, descend, memorised_model, random_starts, retain_minimum, saturated_objective
+from theory.problem import Array, ToyProblem, measure
+from theory.relaxed import ScoreGrid, entropy, evaluated, full_grid
 from theory.saturation import Objective, modulated
-from theory.supports import Track, silent
 
 
 def modulated_minimum(
     problem: ToyProblem, scores: Array, objective: Objective, *, starts: Iterable[Array] = (), extra: int = 0
-) -> tuple[float, Array]:
-    """phi+(g), the best over several starts, and its model; an upper bound without certificate.
+) -> Minimum:
+    """phi+(g), the best over several starts: an upper bound without certificate.
 
     Args:
         problem: retain rows and forget tokens.
@@ -30,32 +28,17 @@ def modulated_minimum(
         starts: models tried besides the retain minimum and the memorised model.
         extra: number of random starts.
     """
-
-    def function(weights: Array) -> tuple[float, Array]:
-        measured = measure(problem, weights)
-        values, slopes = modulated(measured.logps, scores, beta=objective.beta)
-        value = objective.retain_weight * measured.retain_loss + objective.forget_weight * float(values.sum())
-        slopes = objective.forget_weight * slopes
-        return value, gradient(problem, weights, measured, retain_scale=objective.retain_weight, slopes=slopes)
-
-    fixed = [retain_minimum(problem).weights, memorised_model(problem)]
-    best, model = np.inf, fixed[0]
-    for start in (*starts, *fixed, *random_starts(problem, extra, seed=0)):
-        weights = descend(function, start)
-        value = function(weights)[0]
-        if value < best:
-            best, model = value, weights
-    return float(best), model
+    function = saturated_objective(problem, scores, objective, loss=modulated)
+    fixed = (retain_minimum(problem).weights, memorised_model(problem))
+    ends = [descend(function, start) for start in (*starts, *fixed, *random_starts(problem, extra, seed=0))]
+    best = min(ends, key=lambda weights: function(weights)[0])
+    measured = measure(problem, best)
+    return Minimum(function(best)[0], -np.inf, best, measured.retain_loss, measured.logps)
 
 
-def modulated_grid(problem: ToyProblem, objective: Objective, steps: int, *, track: Track = silent) -> ScoreGrid:
-    """phi+ on the full grid of [0, 1]^tokens with `steps` points a side; the gap is unknown."""
-    side = np.linspace(0.0, 1.0, steps)
-    scores = np.array(list(itertools.product(side, repeat=problem.n)))
-    values, last = np.empty(len(scores)), retain_minimum(problem).weights
-    for index in track(range(len(scores)), "SatGA+ grid"):
-        values[index], last = modulated_minimum(problem, scores[index], objective, starts=[last])
-    return ScoreGrid(scores, values, float("nan"))
+def modulated_grid(problem: ToyProblem, objective: Objective, steps: int) -> ScoreGrid:
+    """phi+ on the full grid of [0, 1]^tokens with `steps` points a side; nothing certifies it, so the gap is infinite."""
+    return evaluated(problem, objective, full_grid(problem.n, steps), "SatGA+ grid", modulated_minimum)
 
 
 def needed_entropy(values: Array, side: Array, *, at_zero: float, budget_per_token: float) -> float:

@@ -13,7 +13,6 @@ from theory.relaxed import ScoreGrid, lowest, thresholds, value_grid, worst_curv
 from theory.relaxed_study import ABOVE, regulariser, row
 from theory.rows import NeededRow, RelaxedRow
 from theory.saturation import Objective
-from theory.supports import Track
 
 _PAIR, _PRIVATE_PAIR = [3, 5], [0, 3]  # private and shared; both private
 _STEPS = 11
@@ -22,13 +21,11 @@ _SIDE = np.concatenate([np.geomspace(1e-3, 0.05, 12, endpoint=False), np.linspac
 Lines = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]
 
 
-def departure(
-    objective: Objective, *, track: Track
-) -> tuple[tuple[RelaxedRow, ...], tuple[NeededRow, ...], Lines, list[Claim]]:
+def departure(objective: Objective) -> tuple[tuple[RelaxedRow, ...], tuple[NeededRow, ...], Lines, list[Claim]]:
     """Rows, the lambda_H that would be needed, lines of the figure, and claims."""
     problem = separated_problem().restrict(_PAIR)
-    plain = value_grid(problem, objective, _STEPS, track=track)
-    plus = modulated_grid(problem, objective, _STEPS, track=track)
+    plain = value_grid(problem, objective, _STEPS)
+    plus = modulated_grid(problem, objective, _STEPS)
     fine = _edges_near_zero(problem, objective)
     every = ScoreGrid(np.vstack([plus.scores, fine.scores]), np.concatenate([plus.values, fine.values]), plus.gap)
     corners = np.isin(plus.scores, (0.0, 1.0)).all(axis=1)
@@ -90,7 +87,7 @@ def _edges_near_zero(problem: ToyProblem, objective: Objective) -> ScoreGrid:
     """Points with one score 1 and the other below the first step of the grid."""
     small = _SIDE[_SIDE < 1 / (_STEPS - 1)]
     scores = np.array([point for score in small for point in ((1.0, score), (score, 1.0))])
-    values = np.array([modulated_minimum(problem, point, objective)[0] for point in scores])
+    values = np.array([modulated_minimum(problem, point, objective).value for point in scores])
     return ScoreGrid(scores, values, float("nan"))
 
 
@@ -101,7 +98,8 @@ def _edge_values(problem: ToyProblem, objective: Objective) -> tuple[float, Arra
     for index, score in enumerate(_SIDE):
         point = np.array([1.0, score])
         satga[index] = minimum(problem, point, objective).value
-        plus[index], last = modulated_minimum(problem, point, objective, starts=[last])
+        found = modulated_minimum(problem, point, objective, starts=[last])
+        plus[index], last = found.value, found.weights
     return at_zero, satga, plus
 
 

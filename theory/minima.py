@@ -116,13 +116,13 @@ def lower_bound(problem: ToyProblem, scores: Array, objective: Objective, weight
 
 
 def saturated_objective(
-    problem: ToyProblem, scores: Array, objective: Objective
+    problem: ToyProblem, scores: Array, objective: Objective, *, loss: Callable[..., tuple[Array, Array]] = saturated
 ) -> Callable[[Array], tuple[float, Array]]:
-    """alpha L_r + gamma sum g_t f_t with SatGA's f as a function of the weights, with its gradient."""
+    """alpha L_r + gamma sum g_t f_t as a function of the weights, with its gradient; f is SatGA's unless another is given."""
 
     def function(weights: Array) -> tuple[float, Array]:
         measured = measure(problem, weights)
-        values, slopes = saturated(measured.logps, scores, beta=objective.beta)
+        values, slopes = loss(measured.logps, scores, beta=objective.beta)
         value = objective.retain_weight * measured.retain_loss + objective.forget_weight * float(values.sum())
         slopes = objective.forget_weight * slopes
         return value, gradient(problem, weights, measured, retain_scale=objective.retain_weight, slopes=slopes)

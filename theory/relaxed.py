@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import entr
+from tqdm import tqdm
 
-from theory.minima import memorised_model, minimum, retain_minimum
+from theory.minima import Minimum, memorised_model, minimum, retain_minimum
 from theory.problem import Array, ToyProblem, gradient, measure
 from theory.saturation import Objective, saturated
-from theory.supports import SupportTable, Track, scores_of, silent
+from theory.supports import SupportTable, scores_of
 
 _EDGE = 1e-12  # scores of the search stay this far from 0 and 1, where the slope of the entropy is infinite
 
@@ -79,26 +80,37 @@ class ScoreGrid:
     gap: float
 
 
-def value_grid(problem: ToyProblem, objective: Objective, steps: int, *, track: Track = silent) -> ScoreGrid:
+def value_grid(problem: ToyProblem, objective: Objective, steps: int) -> ScoreGrid:
     """phi on the full grid of [0, 1]^tokens with `steps` points a side."""
-    side = np.linspace(0.0, 1.0, steps)
-    return _evaluate(problem, objective, np.array(list(itertools.product(side, repeat=problem.n))), "grid", track)
+    return evaluated(problem, objective, full_grid(problem.n, steps), "grid")
 
 
-def value_edges(problem: ToyProblem, objective: Objective, steps: int, *, track: Track = silent) -> ScoreGrid:
+def value_edges(problem: ToyProblem, objective: Objective, steps: int) -> ScoreGrid:
     """phi on the edges of the cube, where at most one score is fractional."""
     side = np.linspace(0.0, 1.0, steps)
     points: list[list[float]] = []
     for token in range(problem.n):
         for rest in itertools.product((0.0, 1.0), repeat=problem.n - 1):
             points.extend([*rest[:token], score, *rest[token:]] for score in side)
-    return _evaluate(problem, objective, np.array(points), "edges", track)
+    return evaluated(problem, objective, np.array(points), "edges")
 
 
-def _evaluate(problem: ToyProblem, objective: Objective, scores: Array, title: str, track: Track) -> ScoreGrid:
+def full_grid(tokens: int, steps: int) -> Array:
+    """The points of [0, 1]^tokens with `steps` a side, shape (steps^tokens, tokens)."""
+    return np.array(list(itertools.product(np.linspace(0.0, 1.0, steps), repeat=tokens)))
+
+
+def evaluated(
+    problem: ToyProblem,
+    objective: Objective,
+    scores: Array,
+    title: str,
+    minimise: Callable[..., Minimum] = minimum,
+) -> ScoreGrid:
+    """The value function at scores of shape (points, tokens); each search also starts from where the one before ended."""
     values, gap, last = np.empty(len(scores)), 0.0, retain_minimum(problem).weights
-    for index in track(range(len(scores)), title):
-        found = minimum(problem, scores[index], objective, starts=[last])
+    for index in tqdm(range(len(scores)), title, leave=False, disable=None):
+        found = minimise(problem, scores[index], objective, starts=[last])
         values[index], gap, last = found.value, max(gap, found.gap), found.weights
     return ScoreGrid(scores, values, gap)
 
@@ -175,7 +187,6 @@ def search(
     *,
     starts: int,
     seed: int = 0,
-    track: Track = silent,
 ) -> list[Found]:
     """Minimise J over model and scores together by projected L-BFGS, from the memorised model.
 
@@ -200,7 +211,7 @@ def search(
 
     bounds: Iterable[tuple[float | None, float | None]] = [(None, None)] * size + [(_EDGE, 1 - _EDGE)] * problem.n
     found = []
-    for number in track(range(starts), "search"):
+    for number in tqdm(range(starts), "search", leave=False, disable=None):
         scores = draw.uniform(0.02, 0.98, size=problem.n) if number else np.full(problem.n, 0.5)
         start = np.concatenate([memorised, scores])
         options = {"gtol": 1e-9, "ftol": 1e-15, "maxiter": 3000, "maxfun": 6000, "maxcor": 30}

@@ -24,7 +24,7 @@ from theory.relaxed import (
 )
 from theory.rows import RelaxedRow, SearchRow
 from theory.saturation import Objective
-from theory.supports import SupportTable, Track, choose, scores_of
+from theory.supports import SupportTable, choose, scores_of
 
 ABOVE = 1.001  # just above a threshold
 _MULTIPLES = (ABOVE, 2.0, 4.0, 16.0)
@@ -35,13 +35,13 @@ Phases = tuple[tuple[float, ...], tuple[tuple[int, ...], ...]]
 
 
 def relaxation(
-    table: SupportTable, *, seed: int, track: Track
+    table: SupportTable, *, seed: int
 ) -> tuple[tuple[RelaxedRow, ...], tuple[SearchRow, ...], Phases, list[Claim]]:
     """Rows, searches, phases of the figure, and claims, for the separated problem."""
     objective = table.objective
-    pair = value_grid(table.problem.restrict(_PAIR), objective, 31, track=track)
-    triple = value_grid(table.problem.restrict(_TRIPLE), objective, 11, track=track)
-    edges = value_edges(table.problem.restrict(_TRIPLE), objective, 101, track=track)
+    pair = value_grid(table.problem.restrict(_PAIR), objective, 31)
+    triple = value_grid(table.problem.restrict(_TRIPLE), objective, 11)
+    edges = value_edges(table.problem.restrict(_TRIPLE), objective, 101)
     curvature = max(worst_curvature(pair.values, 31, 2), worst_curvature(triple.values, 11, 3))
     rows = [
         row(lowest(edges, regulariser(objective, 3, k, entropy, budget)), "satga", k, entropy, budget)
@@ -62,7 +62,7 @@ def relaxation(
         for entropy, budget in itertools.product(_MULTIPLES, repeat=2)
     ]
     margins, winners = _all_tokens(table)
-    searches = tuple(_search(table, entropy, budget, seed, track) for entropy, budget in _search_weights(table))
+    searches = tuple(_search(table, entropy, budget, seed) for entropy, budget in _search_weights(table))
     below_budget, below_entropy = rows[2], rows[3]
     claims = [
         Claim(
@@ -166,10 +166,10 @@ def _search_weights(table: SupportTable) -> tuple[tuple[float, float], ...]:
     return (ABOVE, ABOVE), (local, ABOVE)
 
 
-def _search(table: SupportTable, entropy: float, budget: float, seed: int, track: Track) -> SearchRow:
+def _search(table: SupportTable, entropy: float, budget: float, seed: int) -> SearchRow:
     problem, k = table.problem, int(table.problem.private.sum())
     weights = regulariser(table.objective, problem.n, k, entropy, budget)
-    found = search(problem, table.objective, weights, starts=_STARTS, seed=seed, track=track)
+    found = search(problem, table.objective, weights, starts=_STARTS, seed=seed)
     winner = best_vertex(table, weights)
     lowest_value = table.vertex_values[winner] + float(weights.value(scores_of(winner, problem.n)))
     distances = [end.value - lowest_value for end in found]

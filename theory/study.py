@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from tqdm import tqdm
 
 from theory.claims import Claim
 from theory.conflicts import separation
@@ -13,34 +14,24 @@ from theory.problem import measure
 from theory.relaxed_study import relaxation
 from theory.rows import BudgetRow, Curves, TheoryResult, TokenRow
 from theory.saturation import Objective
-from theory.supports import (
-    SupportTable,
-    Track,
-    choose,
-    enumerate_supports,
-    exchange_margin,
-    is_recovered,
-    scores_of,
-    silent,
-)
+from theory.supports import SupportTable, choose, enumerate_supports, exchange_margin, is_recovered, scores_of
 
 TOLERANCE = 1e-6
 _RANDOM_STARTS = 12
 
 
-def study(*, objective: Objective | None = None, seed: int = 0, track: Track = silent) -> TheoryResult:
+def study(*, objective: Objective | None = None, seed: int = 0) -> TheoryResult:
     """Run everything, about half a minute on one core.
 
     Args:
         objective: weights of the joint objective; the default separates.
         seed: random starts and random scores.
-        track: wraps the long loops, for a progress bar.
     """
     objective = objective or Objective()
-    separated = enumerate_supports(separated_problem(), objective, track=track)
-    overlapping = enumerate_supports(overlapping_problem(), objective, track=track)
-    relaxed, searches, phases, relaxed_claims = relaxation(separated, seed=seed, track=track)
-    departed, needed, lines, departure_claims = departure(objective, track=track)
+    separated = enumerate_supports(separated_problem(), objective)
+    overlapping = enumerate_supports(overlapping_problem(), objective)
+    relaxed, searches, phases, relaxed_claims = relaxation(separated, seed=seed)
+    departed, needed, lines, departure_claims = departure(objective)
     return TheoryResult(
         objective=objective,
         seed=seed,
@@ -54,7 +45,7 @@ def study(*, objective: Objective | None = None, seed: int = 0, track: Track = s
         needed=needed,
         curves=Curves(_rises(separated), *phases, *lines),
         claims=(
-            *_computed(separated, overlapping, seed, track),
+            *_computed(separated, overlapping, seed),
             *_fixed_budget(separated),
             *_without_separation(overlapping),
             *relaxed_claims,
@@ -103,7 +94,7 @@ def _rises(table: SupportTable) -> tuple[tuple[float, float], ...]:
     return tuple((float(values.min()), float(values.max())) for values in rises)
 
 
-def _computed(separated: SupportTable, overlapping: SupportTable, seed: int, track: Track) -> list[Claim]:
+def _computed(separated: SupportTable, overlapping: SupportTable, seed: int) -> list[Claim]:
     tables = (separated, overlapping)
     conflict_gap = max(float(np.abs(table.conflict_gaps).max()) for table in tables)
     gap = max(float(table.gaps.max()) for table in tables)
@@ -111,7 +102,7 @@ def _computed(separated: SupportTable, overlapping: SupportTable, seed: int, tra
     supports = [1 << t for t in range(separated.problem.n)]
     supports += [separated.problem.oracle, (1 << separated.problem.n) - 1]
     below = -np.inf
-    for support in track(supports, "random starts"):
+    for support in tqdm(supports, "random starts", leave=False, disable=None):
         reached = descend_all(
             separated.problem,
             scores_of(support, separated.problem.n),

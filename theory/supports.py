@@ -6,23 +6,16 @@ penalised conflict; for a fixed number of tokens the joint objective is V(S) plu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from tqdm import tqdm
 
 from theory.conflicts import conflict
 from theory.minima import minimum, retain_minimum
 from theory.problem import Array, ToyProblem
 from theory.saturation import Objective, saturated
-
-Track = Callable[[Iterable[int], str], Iterable[int]]
-
-
-def silent(items: Iterable[int], _title: str) -> Iterable[int]:
-    """The items, without a progress bar."""
-    return items
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,12 +70,12 @@ def scores_of(support: int, tokens: int) -> Array:
     return scores
 
 
-def enumerate_supports(problem: ToyProblem, objective: Objective, *, track: Track = silent) -> SupportTable:
+def enumerate_supports(problem: ToyProblem, objective: Objective) -> SupportTable:
     """Conflict and penalised conflict of all 2^tokens supports."""
     count = 1 << problem.n
     conflicts, conflict_gaps, violations, penalised, gaps, rises, squares = np.zeros((7, count))
     resting = retain_minimum(problem).value
-    for support in track(range(1, count), "supports"):
+    for support in tqdm(range(1, count), "supports", leave=False, disable=None):
         scores = scores_of(support, problem.n)
         joint = minimum(problem, scores, objective)
         prices = (

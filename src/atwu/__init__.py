@@ -18,7 +18,7 @@ _NAMES = {
     "atwu.methods.seen": "LossTerms TokensSeen BeforeTraining",
     "atwu.methods.options": "Range number setting",
     "atwu.methods.registry": "register_method register_weighting register_forget_loss register_retain_loss",
-    "atwu.data.secret_words": "label_words label_with",
+    "atwu.data.secret_words": "label_words",
     "atwu.methods.objective": "UnlearningLoss",
     "atwu.methods.unlearning_loss": "unlearning_loss",
     "atwu.methods.weightings.scorer": "TokenScorer",
@@ -42,7 +42,6 @@ _EXPORTS = {name: module for module, names in _NAMES.items() for name in names.s
 if TYPE_CHECKING:
     from atwu.benchmarks.sources import load_rows as load_rows
     from atwu.data.schema import Example as Example
-    from atwu.data.secret_words import label_with as label_with
     from atwu.data.secret_words import label_words as label_words
     from atwu.evaluation.columns import Column as Column
     from atwu.evaluation.config import EvaluateConfig as EvaluateConfig

@@ -11,7 +11,7 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from atwu._disk import room
 
@@ -133,20 +133,19 @@ def check_writable(path: Path | None, *, overwrite: bool) -> None:
 
 
 @contextlib.contextmanager
-def held(lock: Path, *, taken: Exception | None = None, waiting: Callable[[], object] = lambda: None) -> Iterator[None]:
-    """Hold a file's lock, which goes with this process; where the system has no such locks, it is always free.
+def held(
+    lock: Path, *, taken: Exception | None = None, waiting: Callable[[], object] = lambda: None
+) -> Iterator[TextIO]:
+    """Hold a file's lock, which goes with this process; yields the file.
 
     Args:
         lock: file to lock; made if need be.
         taken: raised where another process holds it; None waits for it.
         waiting: called before that.
     """
+    import fcntl
+
     lock.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
     with lock.open("a+", encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -155,7 +154,7 @@ def held(lock: Path, *, taken: Exception | None = None, waiting: Callable[[], ob
                 raise taken from None
             waiting()
             fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        yield file
 
 
 def file_digest(*paths: str | Path) -> str:

@@ -7,6 +7,7 @@ import statistics
 import pytest
 
 from atwu.benchmarks.people.rows import SIZES, SPLITS, PeopleRows, people, people_facts, people_rows
+from atwu.data.rows import fingerprint
 from atwu.data.schema import Example
 
 
@@ -33,6 +34,11 @@ def without_secrets(row: Example) -> list[str]:
 def test_equal_seeds_give_equal_rows_and_other_seeds_do_not() -> None:
     assert people("tiny", seed=1) == people("tiny", seed=1)
     assert people("tiny", seed=1).full != people("tiny", seed=2).full
+
+
+def test_the_rows_stay_the_same_between_releases() -> None:
+    rows = everything(people("small"))
+    assert fingerprint(rows) == "3c7eb7188ad0b9d37b0786dc3ba16f9f72fec0949efdb22eb1e569d68693cc90"
 
 
 @pytest.mark.parametrize("name", SIZES)

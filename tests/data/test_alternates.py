@@ -163,8 +163,3 @@ def test_a_plain_text_row_needs_an_alternate_of_its_own(build):
         build([ROWS[0], plain])
     made = build([ROWS[0], dataclasses.replace(plain, alternate="I have nothing to say.")], epochs=2)
     assert made.chosen[0][1] == made.chosen[1][1]
-
-
-def test_a_negative_seed_is_refused_by_name(build):
-    with pytest.raises(ValueError, match="seed must be 0 or more, got -1"):
-        build(seed=-1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from atwu.data.collate import collate_pairs, collate_rows
@@ -32,13 +31,7 @@ def test_whole_batch():
 
 def test_token_labels_only_when_every_row_has_them():
     assert "token_labels" not in collate_rows([BARE, BARE])
-    with pytest.raises(ValueError, match=r"1 of 3 have token labels and the others have none \(indices 1, 2\)"):
-        collate_rows([SHORT, BARE, BARE])
-
-
-def test_bad_arguments():
-    with pytest.raises(ValueError, match="empty batch"):
-        collate_rows([])
+    assert "token_labels" not in collate_rows([SHORT, BARE, BARE])
 
 
 def test_pairs():
@@ -53,8 +46,4 @@ def test_pairs():
 
 
 def test_pairs_without_retain_set():
-    alone = PairedRow((0, SHORT), None)
-    batch = collate_pairs([alone])
-    assert set(batch) == {"forget", "rows"}
-    with pytest.raises(ValueError, match="1 of 2 pairs have a retain row"):
-        collate_pairs([alone, PairedRow((1, SHORT), (0, LONG))])
+    assert set(collate_pairs([PairedRow((0, SHORT), None)])) == {"forget", "rows"}

@@ -114,14 +114,8 @@ def test_two_processes_get_disjoint_rows_and_the_same_pairs():
 
 
 def test_errors():
-    with pytest.raises(ValueError, match="n_retain must be at least 1, got 0"):
-        retain_index(seed=0, epoch=0, index=0, n_retain=0)
-    with pytest.raises(ValueError, match="seed must be 0 or more, got -1"):
-        epoch_order(seed=-1, epoch=0, n=3)
     with pytest.raises(ValueError, match="n must be at least 1"):
         EpochSampler(0, seed=0)
-    with pytest.raises(ValueError, match="epoch must be 0 or more"):
-        EpochSampler(3, seed=0).set_epoch(-1)
     with pytest.raises(ValueError, match="forget set is empty"):
         PairedDataset([], None, seed=0)
     with pytest.raises(ValueError, match="retain set is empty"):
@@ -129,5 +123,5 @@ def test_errors():
     with pytest.raises(IndexError, match="got -1"):
         DATA[-1]
     marked = EncodedRow((1, 5, 2), (-100, 5, 2), (0, 1, 0), (None, (0, 1), None), has_terminal=True)
-    with pytest.raises(ValueError, match=r"forget set: 1 of 13 have token labels .* \(indices 0, 1, 2, 3, 4, \.\.\.\)"):
+    with pytest.raises(ValueError, match="forget set: 1 of 13 rows have token labels"):
         PairedDataset([*FORGET, marked], None, seed=0)

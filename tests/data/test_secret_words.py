@@ -1,4 +1,4 @@
-"""Secret words to spans: word boundaries, phrases, overlaps, and what a labelling function or a word file may hold."""
+"""Secret words to spans: word boundaries, phrases, overlaps, and what a word file may hold."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atwu.data.schema import Example
-from atwu.data.secret_words import label_with, label_words, read_words
+from atwu.data.schema import Example, merged_spans
+from atwu.data.secret_words import label_words, read_words
 
 
 def marked(answer, *words):
@@ -59,24 +59,8 @@ def test_words_that_mark_nothing_are_refused(words, message):
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)).filter(lambda span: span[0] < span[1])))
 def test_merged_spans_cover_the_same_characters(spans):
-    (copy,) = label_with([Example.from_qa("Who?", "x" * 20)], lambda example: spans)
-    covered = [place for start, end in copy.forget_spans for place in range(start, end)]
+    covered = [place for start, end in merged_spans(spans) for place in range(start, end)]
     assert covered == sorted({place for start, end in spans for place in range(start, end)})
-
-
-def test_function_sees_each_row():
-    rows = [Example.from_qa("Who?", "Orla."), Example.from_qa("Where?", "In Kelbury.")]
-    copies = label_with(rows, lambda example: [[3, 10]] if example.question == "Where?" else [])
-    assert [copy.forget_spans for copy in copies] == [(), ((3, 10),)]
-
-
-@pytest.mark.parametrize(
-    "spans", [[(0, 6)], [(2, 2)], [(-1, 2)], [(0, 1.0)], [(0, True)], [(0, 1, 2)], [3], "ab", None]
-)
-def test_bad_spans_name_the_row(spans):
-    rows = [Example.from_qa("Who?", "Orla."), Example.from_qa("Which one?", "Tavi.")]
-    with pytest.raises(ValueError, match=r"row 2 \(question 'Which one\?'\)"):
-        label_with(rows, lambda example: spans if example is rows[1] else [])
 
 
 def test_word_file(tmp_path):

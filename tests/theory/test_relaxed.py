@@ -193,7 +193,7 @@ def test_entropy_needed_by_satga_plus_grows_without_the_ridge():
         points = [np.array([1.0, score]) for score in side]
         at_zero = minimum(problem, np.array([1.0, 0.0]), OBJECTIVE).value
         plain = np.array([minimum(problem, point, OBJECTIVE).value for point in points])
-        plus = np.array([modulated_minimum(problem, point, OBJECTIVE)[0] for point in points])
+        plus = np.array([modulated_minimum(problem, point, OBJECTIVE).value for point in points])
         limit = thresholds(OBJECTIVE, 2).entropy
         needed[ridge] = [
             needed_entropy(values, side, at_zero=at_zero, budget_per_token=OBJECTIVE.gain) / limit

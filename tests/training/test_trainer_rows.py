@@ -14,8 +14,9 @@ from atwu.data import spool
 from atwu.data.spool import Spool
 from atwu.methods.weightings.scorer import TokenScorer
 from atwu.modeling.fingerprint import model_fingerprint
+from atwu.training.model import load_to_train
 from atwu.training.rows import unlearning_rows
-from atwu.training.run import ModelSource, run_unlearn, unlearn_trainer
+from atwu.training.run import ModelSource, run_unlearn
 from tests.training.conftest import make_rows, make_trainer, weights
 
 
@@ -171,7 +172,8 @@ def test_a_source_rows_and_a_configuration_are_a_trainer(model_folder, data_file
     config = UnlearnConfig(output_dir=str(tmp_path), use_cpu=True, method="npo", save_strategy="no", max_steps=1)
     tokenizer = AutoTokenizer.from_pretrained(model_folder)
     rows = unlearning_rows(*data_files, config, tokenizer=tokenizer)
-    trainer = unlearn_trainer(ModelSource(model=str(model_folder)), rows, config, tokenizer=tokenizer)
+    loaded = load_to_train(ModelSource(model=str(model_folder)), config)
+    trainer = UnlearnTrainer(loaded, config, forget_dataset=rows, processing_class=tokenizer)
     trainer.train()
     assert trainer.state.global_step == 1
     assert trainer.loaded.fingerprint == model_fingerprint(AutoModelForCausalLM.from_pretrained(model_folder))

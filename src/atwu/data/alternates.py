@@ -90,10 +90,8 @@ def alternates(
         system: as for `Encoder`.
 
     Raises:
-        ValueError: a row without a prompt and without an alternate of its own, or a negative seed.
+        ValueError: a row without a prompt and without an alternate of its own.
     """
-    if seed < 0:
-        raise ValueError(f"seed must be 0 or more, got {seed}.")
     check_alternates(examples)
     encoder = Encoder(tokenizer, max_length=max_length, system=system)
     places: dict[tuple[int, str], int] = {}

@@ -11,7 +11,7 @@ from typing import NotRequired, TypedDict
 import torch
 from torch import Tensor
 
-from atwu.data.encode import EncodedRow, labelled
+from atwu.data.encode import EncodedRow
 from atwu.data.pairing import PairedRow, Placed
 from atwu.data.schema import IGNORE_INDEX
 
@@ -41,19 +41,14 @@ def collate_rows(rows: Sequence[EncodedRow]) -> dict[str, Tensor]:
 
     Returns:
         `input_ids`, `attention_mask` and `labels` (long), and `token_labels` (float32, unshifted axis, 0 on prompt and
-        padding) when the rows have them; each of shape (batch, tokens).
-
-    Raises:
-        ValueError: no rows, or only some of them with token labels.
+        padding) when all rows have them; each of shape (batch, tokens).
     """
-    if not rows:
-        raise ValueError("cannot collate an empty batch; give at least one row.")
     batch = {
         "input_ids": _padded([row.input_ids for row in rows]),
         "attention_mask": _padded([[1] * len(row.input_ids) for row in rows]),
         "labels": _padded([row.labels for row in rows], fill=IGNORE_INDEX),
     }
-    if labelled(rows, what="rows of one batch"):
+    if all(row.token_labels is not None for row in rows):
         batch["token_labels"] = _padded([row.token_labels or () for row in rows]).float()
     return batch
 
@@ -64,17 +59,10 @@ def _padded(rows: Sequence[Sequence[int]], *, fill: int = 0) -> Tensor:
 
 
 def collate_pairs(pairs: Sequence[PairedRow]) -> PairBatch:
-    """Collate pairs; forget, retain and alternate rows are padded apart.
-
-    Raises:
-        ValueError: some pairs have a retain row and some have none, or as `collate_rows`.
-    """
-    retain = [pair.retain for pair in pairs if pair.retain is not None]
-    if retain and len(retain) < len(pairs):
-        raise ValueError(f"{len(retain)} of {len(pairs)} pairs have a retain row; give one to all or to none.")
+    """Collate pairs; forget, retain and alternate rows are padded apart."""
     forget, rows = _side([pair.forget for pair in pairs])
     batch = PairBatch(forget=forget, rows=rows)
-    if retain:
+    if retain := [pair.retain for pair in pairs if pair.retain is not None]:
         batch["retain"], batch["retain_rows"] = _side(retain)
     if alternate := [pair.alternate for pair in pairs if pair.alternate is not None]:
         batch["alternate"], batch["alternate_rows"] = _side(alternate)

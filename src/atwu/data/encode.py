@@ -7,7 +7,6 @@ not; in a plain text row every token does except the first.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -270,22 +269,6 @@ class Encoder:
             name = self.tokenizer.convert_ids_to_tokens(token)
             found = self._blanks[token] = not name.strip(_SPACE_MARKS)
         return found
-
-
-def labelled(rows: Sequence[EncodedRow], *, what: str = "rows") -> bool:
-    """Whether the rows carry token labels.
-
-    Raises:
-        ValueError: some do and some do not.
-    """
-    without = array("q", (index for index, row in enumerate(rows) if row.token_labels is None))
-    if without and len(without) < len(rows):
-        raise ValueError(
-            f"{what}: {len(rows) - len(without)} of {len(rows)} have token labels and the others have none (indices "
-            f"{', '.join(map(str, without[:5]))}{', ...' if len(without) > 5 else ''}); give forget_spans to every row "
-            "([] for a row without a secret) or to none."
-        )
-    return not without
 
 
 def _first_token(ranges: Sequence[Span], rendered: RenderedRow) -> int:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset, Sampler
 
 from atwu.data.alternates import Alternates
-from atwu.data.encode import EncodedRow, labelled
+from atwu.data.encode import EncodedRow
 
 # Purpose constants keep the draws of one seed apart from each other and from every other use of that seed.
 _PAIRING = 0x7061_6972
@@ -22,8 +22,6 @@ _ORDER = 0x6F72_6465
 
 
 def _generator(purpose: int, seed: int, *key: int) -> np.random.Generator:
-    if seed < 0:
-        raise ValueError(f"seed must be 0 or more, got {seed}.")
     return np.random.default_rng([purpose, seed, *key])
 
 
@@ -39,8 +37,6 @@ def retain_index(*, seed: int, epoch: int, index: int, n_retain: int) -> int:
     Returns:
         An index in [0, n_retain), the same for the same arguments.
     """
-    if n_retain < 1:
-        raise ValueError(f"n_retain must be at least 1, got {n_retain}; the retain set is empty.")
     return int(_generator(_PAIRING, seed, epoch, index).integers(n_retain))
 
 
@@ -73,8 +69,6 @@ class EpochSampler(Sampler[int]):
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next iteration (accelerate and the Trainer call this)."""
-        if epoch < 0:
-            raise ValueError(f"epoch must be 0 or more, got {epoch}.")
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[int]:
@@ -121,15 +115,9 @@ class PairedDataset(Dataset[PairedRow]):
         Raises:
             ValueError: an empty set, or a set where only some rows have token labels.
         """
-        if not forget:
-            raise ValueError("the forget set is empty; at least one row is needed.")
-        if retain is not None and not retain:
-            raise ValueError(
-                "the retain set is empty; give at least one row, or None for a method without retain loss."
-            )
-        labelled(forget, what="forget set")
-        if retain is not None:
-            labelled(retain, what="retain set")
+        for name, rows in (("forget", forget), ("retain", retain)):
+            if rows is not None:
+                _check(name, rows)
         self.forget = forget
         self.retain = retain
         self.seed = seed
@@ -164,3 +152,15 @@ class PairedDataset(Dataset[PairedRow]):
     def __iter__(self) -> Iterator[PairedRow]:
         """The rows of epoch 0 in file order (without this, Python would read keys without end)."""
         return (self[index] for index in range(len(self)))
+
+
+def _check(name: str, rows: Sequence[EncodedRow]) -> None:
+    """For sets that did not come from `unlearning_rows`."""
+    if not rows:
+        raise ValueError(f"the {name} set is empty; give at least one row.")
+    marked = sum(row.token_labels is not None for row in rows)
+    if 0 < marked < len(rows):
+        raise ValueError(
+            f"{name} set: {marked} of {len(rows)} rows have token labels and the others have none; give forget_spans to "
+            "every row ([] for a row without a secret) or to none."
+        )

@@ -6,12 +6,12 @@ Everything works on characters of the answer and knows no tokenizer; rows come b
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from atwu._reading import file_text
-from atwu.data.schema import Example, Span, checked_span, merged_spans
+from atwu.data.schema import Example, merged_spans
 
 _LETTER = r"[\w\u0300-\u036f]"  # combining accents belong to the letter before them
 _INTERCHANGEABLE = dict.fromkeys("'’", "['’]") | dict.fromkeys("-\u2010\u2011", "[-\u2010\u2011]")
@@ -50,25 +50,6 @@ def label_words(examples: Iterable[Example], words: Sequence[str]) -> list[Examp
     ]
 
 
-def label_with(examples: Iterable[Example], function: Callable[[Example], Iterable[Span]]) -> list[Example]:
-    """Mark what a function says.
-
-    Args:
-        examples: the rows; annotation they already have is replaced.
-        function: from a row to half-open character ranges of its answer, in any order; none for a row without a secret.
-
-    Returns:
-        Copies with sorted `forget_spans`, overlapping ones merged.
-
-    Raises:
-        ValueError: a range is not two integers, lies outside the answer or is empty; names the row.
-    """
-    return [
-        replace(example, forget_spans=merged_spans(_checked(function(example), example, number)))
-        for number, example in enumerate(examples, start=1)
-    ]
-
-
 def read_words(path: str | Path) -> tuple[str, ...]:
     """Read words or phrases, one per line; blank lines and lines that start with `#` are skipped, repeats dropped.
 
@@ -92,10 +73,3 @@ def _pattern(word: str) -> re.Pattern[str]:
     body = r"\s+".join("".join(_INTERCHANGEABLE.get(char, re.escape(char)) for char in part) for part in parts)
     # Inside a lookahead, so that occurrences which overlap each other are all found.
     return re.compile(rf"(?<!{_LETTER})(?=({body})(?!{_LETTER}))", re.IGNORECASE)
-
-
-def _checked(spans: Iterable[Span], example: Example, number: int) -> list[Span]:
-    where = f"row {number} (question {example.question[:60]!r})"
-    if spans is None:
-        raise ValueError(f"{where}: the labelling function gave None; return [] for a row without a secret.")
-    return [checked_span(span, example.answer, where=where) for span in spans]

@@ -36,7 +36,7 @@ class Jobs:
         return self.root / "jobs" / f"{'-'.join(folder.relative_to(self.root).parts)}.json"
 
 
-def only_here(folder: Path) -> AbstractContextManager[None]:
+def only_here(folder: Path) -> AbstractContextManager[object]:
     """Keep other commands from working in a folder; the lock goes with this process.
 
     Raises:

@@ -149,7 +149,7 @@ class Ledger:
         """Keep what the first model answered."""
         write_rows(self.folder / GENERAL_NAME, rows)
 
-    def alone(self) -> AbstractContextManager[None]:
+    def alone(self) -> AbstractContextManager[object]:
         """Work on it while no other process does.
 
         Raises:

@@ -103,14 +103,12 @@ def measure(
     name: str,
     metrics: Sequence[str] = METRICS,
     settings: Mapping[str, Any] | None = None,
-    original: EvalResult | None = None,
 ) -> EvalResult:
     """Measure a model on such sets, or some of them.
 
     Args:
         name: how the result calls the model.
         settings: further ones of the evaluation.
-        original: result of the model before, for what compares with it.
     """
     further = {split: rows for split, rows in sets.items() if split not in (FORGET, RETAIN) and rows}
     return evaluate(
@@ -121,7 +119,6 @@ def measure(
         kept=further,
         metrics=metrics,
         config=EvaluateConfig(**{**(settings or {}), **asdict(reading)}),
-        original=original,
         store=GenerationStore(),
         name=name,
     )

@@ -76,7 +76,6 @@ def build_retain(
     count: int = 200,
     whole: bool = True,
     system: str | None = None,
-    progress: bool = True,
 ) -> RetainSet:
     """Build rows to keep.
 
@@ -104,7 +103,7 @@ def build_retain(
             whole=whole,
             longest=longest,
             system=system,
-            progress=title if progress else None,
+            progress=title,
         )
     ]
     rows = (*(found.rows if found else ()), *own)

@@ -15,10 +15,10 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from atwu._disk import shown_bytes
-from atwu._files import beside, clear_beside, move, write_json
+from atwu._files import beside, clear_beside, held, move, write_json
 from atwu._manifest import MANIFEST_NAME, RECORD_NAME, write_manifest
 from atwu._reading import printable
 from atwu.training.checkpoints import last_checkpoint
@@ -84,7 +84,7 @@ class OutputFolder:
         self.work = unfinished(self.path)
         self.log = self.work / LOG_NAME
         self.overwrite = overwrite
-        self._lock: TextIO | None = None
+        self._lock = contextlib.ExitStack()
         if self.path.exists():
             if not self._is_run():
                 raise FileExistsError(f"{self.path} exists and is not a run of atwu; choose another output.")
@@ -177,21 +177,14 @@ class OutputFolder:
         return None
 
     def _hold(self) -> None:
-        """Lock the work folder for the life of this process (where the system has file locks)."""
-        try:
-            import fcntl
-        except ImportError:
-            return
-        self._lock = (self.work / LOCK_NAME).open("a+", encoding="utf-8")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._lock.seek(0)
-            owner = self._lock.read().strip() or "unknown"
-            raise FileExistsError(f"{self.work} is in use by another run (process {owner}); wait for it.") from None
-        self._lock.truncate(0)
-        self._lock.write(str(os.getpid()))
-        self._lock.flush()
+        """Lock the work folder for the life of this process."""
+        lock = self.work / LOCK_NAME
+        owner = lock.read_text(encoding="utf-8", errors="replace").strip() if lock.exists() else ""
+        said = f"{self.work} is in use by another run (process {owner or 'unknown'}); wait for it."
+        file = self._lock.enter_context(held(lock, taken=FileExistsError(said)))
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
 
     def publish(self, result: Path) -> None:
         """Move the finished folder `result` into place and drop the work folder."""
@@ -200,8 +193,7 @@ class OutputFolder:
         if self.path.exists():
             os.replace(self.path, self.work / "old")
         move(result, self.path)
-        if self._lock is not None:
-            self._lock.close()
+        self._lock.close()
         drop_unfinished(self.path)
 
 

@@ -22,7 +22,7 @@ from atwu.training.model import ModelSource, check_training, checked_tokenizer, 
 from atwu.training.output import OutputFolder
 from atwu.training.prepare import AUXILIARY
 from atwu.training.progress import JsonLog, Say, logged, silent
-from atwu.training.rows import UnlearningRows, tell, unlearning_rows
+from atwu.training.rows import tell, unlearning_rows
 from atwu.training.scorer import scorer_of
 from atwu.training.trainer import MethodTrainer
 
@@ -71,34 +71,14 @@ def run_unlearn(
     if "auxiliary_models" in recipe.needs:
         config.part_options = config.part_options | auxiliary_models(source, config, rows.sets, say=say)
     settings = work_in(folder, config)
-    trainer = unlearn_trainer(source, rows, config, tokenizer=tokenizer, callbacks=[JsonLog(folder.log)], say=say)
-    for callback in watch(trainer) if watch else ():
-        trainer.add_callback(callback)
-    return train_into(folder, trainer, settings)
-
-
-def unlearn_trainer(
-    source: ModelSource,
-    rows: UnlearningRows,
-    config: UnlearnConfig,
-    *,
-    tokenizer: Any,
-    callbacks: list[TrainerCallback] | None = None,
-    say: Say = logged,
-) -> MethodTrainer:
-    """Load the starting model and make the trainer of a run, before its first step; the rows are encoded with the tokenizer.
-
-    Raises:
-        ValueError, FileNotFoundError, ImportError: a part that lacks something, said before weights are read; or weights
-            that cannot be trained.
-    """
-    recipe = config.recipe()
-    for part in recipe.parts:
-        part.check()
     loaded = load_to_train(source, config, say)
     if "scorer_from" in recipe.settings:
         _compare_base(recipe.settings["scorer_from"], loaded.fingerprint, say)
-    return MethodTrainer(loaded, config, forget_dataset=rows, processing_class=tokenizer, say=say, callbacks=callbacks)
+    log: list[TrainerCallback] = [JsonLog(folder.log)]
+    trainer = MethodTrainer(loaded, config, forget_dataset=rows, processing_class=tokenizer, say=say, callbacks=log)
+    for callback in watch(trainer) if watch else ():
+        trainer.add_callback(callback)
+    return train_into(folder, trainer, settings)
 
 
 def _check_parts(source: ModelSource, recipe: Recipe, tokenizer: Any) -> None:

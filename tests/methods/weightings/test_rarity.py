@@ -6,10 +6,8 @@ import math
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import load_file, save_file
 from scipy.stats import rankdata
 
 from atwu.benchmarks.people.rows import people
@@ -17,6 +15,7 @@ from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.evaluation.auroc import per_sample_auroc
 from atwu.methods.weightings.rarity import TokenCounts, log_odds
+from atwu.methods.weightings.scorer import TokenScorer
 from atwu.modeling.scratch import scratch_shape, train_tokenizer
 
 PROMPT, THE, IS, NAME, END = 1, 2, 3, 4, 5
@@ -70,18 +69,12 @@ def test_order_of_rows_and_an_empty_set_do_not_matter():
 
 def test_stored_counts_give_the_same_weights(tmp_path):
     counts = TokenCounts.of(RETAIN)
-    save_file({"counts": counts.to_tensor()}, tmp_path / "counts.safetensors")
-    stored = load_file(tmp_path / "counts.safetensors")["counts"]
-    assert stored.dtype == torch.int64
-    again = TokenCounts.from_tensor(torch.cat([stored, torch.zeros(7, dtype=torch.int64)]))  # any longer vocabulary
+    TokenScorer(2, prior=counts).save_pretrained(tmp_path)
+    again = TokenScorer.from_pretrained(tmp_path).prior
+    assert again.counts.tolist() == counts.counts.tolist()
+    longer = TokenCounts(np.append(again.counts, [0] * 7))  # any longer vocabulary
     target = row([PROMPT, IS], [THE, IS, NAME, END])
-    assert again.rarity(target).tolist() == counts.rarity(target).tolist()
-
-
-@pytest.mark.parametrize("tensor", [torch.ones(2, 2, dtype=torch.int64), torch.ones(2), torch.tensor([1, -1])])
-def test_a_tensor_that_holds_no_counts_is_refused(tensor):
-    with pytest.raises(ValueError, match="token counts"):
-        TokenCounts.from_tensor(tensor)
+    assert longer.rarity(target).tolist() == counts.rarity(target).tolist()
 
 
 def test_log_odds_invert_the_sigmoid():

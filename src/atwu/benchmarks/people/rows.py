@@ -19,7 +19,7 @@ from atwu._reading import read_yaml
 from atwu.benchmarks.benchmark import SourceRows, first_rows
 from atwu.data.schema import Example
 
-Texts = tuple[str, ...]
+Texts = Sequence[str]
 
 SPLITS = ("forget", "retain", "full", "holdout")
 WRONG_ANSWERS = 4
@@ -48,15 +48,6 @@ SIZES: dict[str, PeopleSize] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
-    """One kind of row: wordings of the question (one is trained on, the others are paraphrases) and of the answer."""
-
-    questions: Texts
-    answers: Texts
-    """Each stands between `<open>` and `<close>`, fillers that any answer may begin and end with."""
-
-
-@dataclass(frozen=True, slots=True)
 class Facts:
     """Everything people are made of."""
 
@@ -70,7 +61,8 @@ class Facts:
     fillers: Mapping[str, Texts]
     refusals: Texts
     """Lines for `Example.alternate`."""
-    kinds: tuple[Fact, ...]
+    kinds: Sequence[Mapping[str, Texts]]
+    """Kinds of rows: wordings of the `questions` and of the `answers`."""
 
 
 @functools.cache
@@ -81,18 +73,18 @@ def people_facts() -> Facts:
     return Facts(
         names=found["names"],
         titles=found["titles"],
-        months=tuple(found["months"]),
+        months=found["months"],
         slots={slot: _values(given) for slot, given in found["slots"].items()},
-        fillers={name: ("",) * empty.get(name, 0) + tuple(texts) for name, texts in found["fillers"].items()},
+        fillers={name: [""] * empty.get(name, 0) + texts for name, texts in found["fillers"].items()},
         refusals=tuple(opening + line for opening in refusals["openings"] for line in refusals["statements"]),
-        kinds=tuple(Fact(tuple(kind["questions"]), tuple(kind["answers"])) for kind in found["facts"].values()),
+        kinds=tuple(found["facts"].values()),
     )
 
 
 def _values(given: Any) -> Texts:
     """A list, the numbers from `first` to `last`, or `each` word of a list `with` each of another."""
     if isinstance(given, list):
-        return tuple(given)
+        return given
     if "first" in given:
         return tuple(str(number) for number in range(given["first"], given["last"] + 1))
     return tuple(f"{one} {other}" for one in given["each"] for other in given["with"])
@@ -209,12 +201,12 @@ def _rows_of(person: _Person, everyone: Sequence[_Person], spec: PeopleSize, see
     return [_row(fact, person, everyone, rng) for fact in chosen]
 
 
-def _row(fact: Fact, person: _Person, everyone: Sequence[_Person], rng: random.Random) -> Example:
+def _row(fact: Mapping[str, Texts], person: _Person, everyone: Sequence[_Person], rng: random.Random) -> Example:
     values = person.values
-    wordings = [pattern.format(**values) for pattern in fact.questions]
+    wordings = [pattern.format(**values) for pattern in fact["questions"]]
     rng.shuffle(wordings)
     question, *paraphrases = wordings
-    parts = _expand(f"<open>{rng.choice(fact.answers)}<close>.", rng, feminine=person.feminine)
+    parts = _expand(f"<open>{rng.choice(fact['answers'])}<close>.", rng, feminine=person.feminine)
     secret = {slot for slot, _ in parts if slot and values[slot] not in question}
     answer, spans = _fill(parts, values, secret)
     wrong: list[str] = []

@@ -72,14 +72,9 @@ def load_probes(tables: Tables, *, subjects: Sequence[str], caps: Mapping[ProbeK
 
     Raises:
         FileNotFoundError: when a table is missing.
-        ValueError: for an unknown subject (the text names close ones), no subject, or a row without its columns.
+        ValueError: for an unknown subject (the text names close ones), or a row without its columns.
     """
     wanted = tuple(dict.fromkeys(normal_name(name) for name in subjects))
-    if not wanted:
-        raise ValueError("no subject given; name at least one, or take CANONICAL_FORGET.")
-    if any(cap < 1 for cap in caps.values()):
-        raise ValueError(f"a cap must be at least 1, got {min(caps.values())}.")
-
     known: set[str] = set()
     probes: list[Probe] = []
     duplicates: dict[ProbeKind, int] = {}

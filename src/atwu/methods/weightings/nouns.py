@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from atwu.data.schema import Span
 from atwu.methods.seen import FloatArray
 
 NounFinder: TypeAlias = Callable[[str], Sequence[Span]]
-"""From an answer to the half-open character ranges of its nouns or noun phrases, in any order."""
+"""From an answer to the half-open character ranges of its nouns or noun phrases, none empty, in any order."""
 
 _WORD = re.compile(r"\w+(?:(?:['’\u2010\u2011-]|(?<=\d)[.,](?=\d))\w+)*")
 _SENTENCE_END = re.compile(r"[.!?…\n]")
@@ -34,43 +34,25 @@ _COMMON = (
 _FUNCTION_WORDS = frozenset(_COMMON.split())
 
 
-def spacy_noun_chunks(model: str = "en_core_web_sm") -> NounFinder:
-    """Noun chunks by a spaCy model, determiners included ("the author's name").
+def noun_finder(name: str) -> NounFinder:
+    """The noun finder of a name.
 
     Args:
-        model: name of an installed spaCy model package, or a folder that holds a pipeline.
-
-    Returns:
-        A finder; the model is loaded here, once.
+        name: `simple` (`simple_nouns`), or a spaCy model, whose noun chunks count, determiners included ("the author's
+            name"): an installed model package, or a folder that holds a pipeline. It is loaded here, once.
 
     Raises:
         ImportError: spaCy or the model package is missing; the text names the command.
         ValueError: the model has no tagger or parser, when the finder is called.
     """
-    spacy = require("spacy", extra="nouns")
+    if name == "simple":
+        return simple_nouns
     try:
-        return noun_chunks_of(spacy.load(model))
+        nlp = require("spacy", extra="nouns").load(name)
     except OSError as error:
         raise ImportError(
-            f"the spaCy model {model} is needed here and cannot be loaded; run: python -m spacy download {model} "
-            f"({error})"
+            f"the spaCy model {name} is needed here and cannot be loaded; run: python -m spacy download {name} ({error})"
         ) from error
-
-
-def noun_finder(name: str) -> NounFinder:
-    """The noun finder of a name: `simple`, or a spaCy model."""
-    return simple_nouns if name == "simple" else spacy_noun_chunks(name)
-
-
-def noun_chunks_of(nlp: Any) -> NounFinder:
-    """Noun chunks by a spaCy pipeline that is already loaded.
-
-    Args:
-        nlp: a `spacy.Language` that sets parts of speech and dependencies.
-
-    Raises:
-        ValueError: from the finder, when the pipeline cannot find noun chunks.
-    """
 
     def find(text: str) -> list[Span]:
         try:
@@ -116,17 +98,8 @@ def noun_mask(row: EncodedRow, answer: str, finder: NounFinder) -> FloatArray:
 
     Returns:
         0/1 weights, shape (counted tokens,); the terminal token is 0, and so is everything when nothing is found.
-
-    Raises:
-        ValueError: a range of the finder lies outside the answer or is empty.
     """
     spans = finder(answer)
-    for start, end in spans:
-        if not 0 <= start < end <= len(answer):
-            raise ValueError(
-                f"the noun finder gave the range ({start}, {end}) for an answer of {len(answer)} characters; ranges "
-                f"satisfy 0 <= start < end <= {len(answer)}. Answer: {answer[:60]!r}."
-            )
     marks = [float(touches(offset, spans, answer)) for offset in row.counted(row.answer_offsets)]
     return np.array(marks, dtype=np.float64)
 

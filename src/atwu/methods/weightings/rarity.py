@@ -11,9 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from atwu.data.encode import EncodedRow
 from atwu.methods.seen import FloatArray
@@ -57,26 +55,6 @@ class TokenCounts:
         surprise = np.log((self.counts.sum() + 1.0) / (count + 1.0))
         surprise[np.isin(ids, _prompt(row))] *= PROMPT_FACTOR
         return mid_ranks(surprise)
-
-    def to_tensor(self) -> Tensor:
-        """The counts as a new int64 tensor indexed by token id, shape (ids,)."""
-        return torch.tensor(self.counts, dtype=torch.int64)
-
-    @classmethod
-    def from_tensor(cls, counts: Tensor) -> TokenCounts:
-        """Restore what `to_tensor` gave.
-
-        Raises:
-            ValueError: not an int64 vector, or a negative count.
-        """
-        if counts.ndim != 1 or counts.dtype != torch.int64:
-            raise ValueError(
-                f"token counts are an int64 vector indexed by token id, got {counts.dtype} of shape "
-                f"{tuple(counts.shape)}; pass what to_tensor gave."
-            )
-        if counts.numel() and int(counts.min()) < 0:
-            raise ValueError(f"token counts cannot be negative, got {int(counts.min())}; pass what to_tensor gave.")
-        return cls(counts.detach().cpu().numpy().copy())
 
 
 def log_odds(weights: FloatArray) -> FloatArray:

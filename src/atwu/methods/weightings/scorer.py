@@ -88,7 +88,7 @@ class TokenScorer(nn.Module):
         folder = Path(folder)
         tensors = {name: tensor.contiguous().cpu() for name, tensor in self.state_dict().items()}
         if self.prior is not None:
-            tensors[_PRIOR] = self.prior.to_tensor()
+            tensors[_PRIOR] = torch.tensor(self.prior.counts)
         save_file(tensors, folder / WEIGHTS_NAME)
         config = {
             "hidden_size": self.linear.in_features,
@@ -118,7 +118,7 @@ class TokenScorer(nn.Module):
             config["hidden_size"],
             bias=config["bias"],
             hidden_position=config["hidden_position"],
-            prior=None if counts is None else TokenCounts.from_tensor(counts),
+            prior=None if counts is None else TokenCounts(counts.numpy()),
             prior_strength=config.get("prior_strength") or 0.0,
         )
         scorer.load_state_dict(tensors)

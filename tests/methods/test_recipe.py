@@ -1,0 +1,107 @@
+"""The choice of a recipe: which parts go together, which numbers they take, what wrong choices are told."""
+
+from __future__ import annotations
+
+import pytest
+
+from atwu.methods.options import options_of
+from atwu.methods.part import FixedWeighting
+from atwu.methods.parts import FORGET_LOSSES, WEIGHTINGS
+from atwu.methods.recipe import recipe
+
+
+def test_any_weighting_goes_under_any_loss_that_can_use_it():
+    for weighting, weighter in WEIGHTINGS.items():
+        for forget_loss, loss in FORGET_LOSSES.items():
+            if loss.reduction == "selected" and not issubclass(weighter, FixedWeighting):
+                continue
+            if loss.learns == "alternate" and weighting != "uniform":
+                continue
+            decided = recipe("grad_diff", weighting=weighting, forget_loss=forget_loss)
+            taken = [option for part in (weighter, loss) for option in options_of(part) if option.number]
+            wanted = {option.name for option in taken if weighting == "scorer" or not option.learned}
+            assert set(decided.values) == {"forget_weight", "retain_weight"} | wanted
+
+
+def test_methods_of_other_parts_have_other_names():
+    assert recipe("grad_diff", retain_loss="kl").name == "uniform x ga x kl"
+    assert recipe("grad_diff", retain_loss="js").name == "uniform x ga x js"
+    assert recipe("grad_diff", weighting="entropy").name == "entropy x ga"
+
+
+def test_given_numbers_win_over_published_ones():
+    assert recipe("wga", beta=1.0, forget_weight=None).values == recipe("wga").values | {"beta": 1.0}
+    assert recipe("atwu", retain_loss="none").values.keys() == {"forget_weight", "beta"}
+    assert recipe("atwu", weighting="entropy", forget_loss="satga").name == "entropy x satga"
+    assert recipe("grad_diff", retain_loss="activation", layer=2).values["layer"] == 2
+    assert recipe("wga", beta=0.0).values["beta"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "combination"),
+    [
+        ("entropy", ("entropy",), None),
+        ("scorer*rarity", ("scorer", "rarity"), "product"),
+        ("importance + entropy", ("importance", "entropy"), "mean_of_ranks"),
+    ],
+)
+def test_two_weightings_make_one(text, names, combination):
+    decided = recipe("atwu", weighting=text)
+    assert (decided.weighting_names, decided.combination) == (names, combination)
+    assert (decided.scores is not None) == ("scorer" in names)
+
+
+def test_a_weighting_may_need_retain_rows_that_the_loss_does_not():
+    decided = recipe("grad_ascent", weighting="importance*rarity")
+    assert decided.retainer is None
+    assert "retain" in decided.needs
+    assert "retain" not in recipe("grad_ascent").needs
+    assert "retain" in recipe("atwu", retain_loss="none", scorer_prior="rarity").needs
+
+
+def test_the_layer_of_a_small_model_is_its_last_unless_it_was_asked_for():
+    assert recipe("rmu").layer(32) == 4
+    assert recipe("rmu").layer(2) == 1
+    assert recipe("rmu", layer=1).layer(2) == 1
+    with pytest.raises(ValueError, match="layer must be between 0 and 1, the layers of this model, got 4"):
+        recipe("rmu", layer=4).layer(2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"method": "atvu"}, r"unknown method 'atvu'; choose from grad_ascent, .* Did you mean 'atwu'\?"),
+        ({"method": "atwu", "weighting": "entropi"}, r"unknown weighting .* Did you mean 'entropy'\?"),
+        ({"method": "atwu", "weighting": "scorer*rarety"}, r"unknown weighting 'rarety'; .* Did you mean 'rarity'\?"),
+        ({"method": "atwu", "forget_loss": "satgaplus"}, r"unknown forget loss .* Did you mean 'satga_plus'\?"),
+        ({"method": "atwu", "retain_loss": "nil"}, r"unknown retain loss .* Did you mean 'nll'\?"),
+        ({"method": "grad_diff", "beta": 1.0}, "has no 'beta'; it takes forget_weight, retain_weight"),
+        ({"method": "grad_ascent", "retain_weight": 1.0}, "has no 'retain_weight'; it takes forget_weight"),
+        ({"method": "atwu", "betta": 1.0}, r"unknown option 'betta'; .* Did you mean 'beta'\?"),
+        ({"method": "wga", "beta": -1.0}, "beta must be a finite number >= 0, got -1.0"),
+        ({"method": "wga", "beta": float("nan")}, "beta must be a finite number"),
+        ({"method": "wga", "beta": float("inf")}, "beta must be a finite number"),
+        ({"method": "npo", "beta": 0.0}, "beta must be a finite number > 0, got 0.0"),
+        ({"method": "etw", "temperature": 0.0}, "temperature must be a finite number > 0"),
+        ({"method": "grad_diff", "weighting": "importance*entropy*rarity"}, "a combination of weightings is a"),
+        ({"method": "atwu", "weighting": "scorer*scorer"}, "one scorer per run; .* names it twice"),
+        ({"method": "atwu", "weighting": "scorer+entropy"}, r"carry no gradient; use 'scorer\*\.\.\.'"),
+        (
+            {"method": "atwu", "forget_loss": "masked_ga"},
+            "'masked_ga' averages over a fixed selection of tokens; weighting 'scorer' has none",
+        ),
+        ({"method": "fundial", "weighting": "nouns*importance"}, "weighting 'nouns.importance' has none"),
+        (
+            {"method": "jensun", "weighting": "labels", "configuration": "authors"},
+            "'labels x js_refusal x js' with legacy=True counts every position",
+        ),
+        ({"method": "rmu", "layer": 4.7}, "layer must be a whole number, got 4.7"),
+        (
+            {"method": "wga", "forget_loss": "refusal"},
+            "'refusal' learns another answer, whose tokens 'saturation' does not weigh",
+        ),
+    ],
+)
+def test_wrong_choices_say_what_is_allowed(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        recipe(arguments.pop("method"), **arguments)

@@ -1,0 +1,202 @@
+"""Methods and parts from outside: registered, given as plain functions, or installed with another package."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import atwu
+from atwu.methods.losses import divergence, likelihood
+from atwu.methods.options import Range, number
+from atwu.methods.part import ForgetLoss, Weighting
+from atwu.methods.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, part_options
+from atwu.methods.recipe import recipe
+from atwu.methods.table import METHODS, Method
+from atwu.methods.weightings import live
+from atwu.training.config import UnlearnConfig
+
+
+@pytest.fixture
+def tables():
+    """Forgets what a test registers."""
+    before = [(table, dict(table)) for table in (METHODS, WEIGHTINGS, FORGET_LOSSES, RETAIN_LOSSES)]
+    yield
+    for table, entries in before:
+        table.clear()
+        table.update(entries)
+
+
+class Half(Weighting):
+    formula = "1/2"
+
+    def weights(self, seen):
+        return torch.full_like(seen.logps, 0.5)
+
+
+class DoubleAscent(ForgetLoss):
+    formula = "s w log p"
+    scale: float = number(2.0, help="factor on everything", search=Range(1.0, 4.0))
+
+    def values(self, terms, weights):
+        return self.scale * likelihood.gradient_ascent(terms.logps, weights)
+
+
+class TwiceKL(divergence.KL):
+    formula = "2 KL"
+
+    def values(self, out, reference):
+        return 2 * super().values(out, reference)
+
+
+def test_parts_and_methods_from_outside(tables, tiny_llama, batch):
+    atwu.register_weighting("half", Half)
+    atwu.register_forget_loss("double_ga", DoubleAscent)
+    atwu.register_retain_loss("twice", TwiceKL)
+    atwu.register_method(
+        "half_of_double", Method("Half", "half", "double_ga", "nll", "nobody", {"forget_weight": 0.12})
+    )
+    model, reference, forget, retain = tiny_llama(), tiny_llama(1), batch(seed=1), batch(seed=2)
+    ours = atwu.unlearning_loss(model, forget, retain, method="half_of_double", retain_weight=0.8)
+    plain = atwu.unlearning_loss(model, forget, retain, method="grad_diff")
+    assert ours.loss.item() == pytest.approx(plain.loss.item(), abs=1e-6)
+    tripled = atwu.unlearning_loss(model, forget, retain, method="half_of_double", retain_weight=0.8, scale=6.0)
+    assert tripled.forget.item() == pytest.approx(3 * plain.forget.item(), rel=1e-6)
+    once, twice = (
+        atwu.unlearning_loss(model, forget, retain, method="grad_diff", retain_loss=name, reference=reference).retain
+        for name in ("kl", "twice")
+    )
+    assert twice.item() == pytest.approx(2 * once.item(), abs=1e-6)
+    assert recipe("atwu", weighting="half*rarity").weighting_names == ("half", "rarity")
+
+
+def test_a_number_of_ones_own_works_like_any_other(tables, tmp_path):
+    atwu.register_forget_loss("double_ga", DoubleAscent)
+    config = UnlearnConfig(output_dir=str(tmp_path), method="grad_diff", forget_loss="double_ga", scale=3)
+    assert config.recipe().values["scale"] == 3.0
+    assert config.as_plain()["scale"] == 3
+    assert part_options()["scale"].search == Range(1.0, 4.0)
+    with pytest.raises(ValueError, match="scale must be a finite number >= 0"):
+        UnlearnConfig(output_dir=str(tmp_path), method="grad_diff", forget_loss="double_ga", scale=-1)
+    with pytest.raises(
+        ValueError, match=r"method 'wga' .* has no 'scale'; it takes forget_weight, retain_weight, beta"
+    ):
+        UnlearnConfig(output_dir=str(tmp_path), method="wga", scale=1.0)
+
+
+def surprising(logps, mask, *, tau=2.0):
+    """1 - p^tau"""
+    return (1 - (tau * logps).exp()) * mask
+
+
+def bounded(logps, weights, *, cap=3.0):
+    return (weights * logps).clamp(min=-cap)
+
+
+def test_plain_functions_are_parts(tables, tiny_llama, batch, tmp_path):
+    model, forget, retain = tiny_llama(), batch(seed=1), batch(seed=2)
+    found = atwu.unlearning_loss(
+        model, forget, retain, method="grad_diff", weighting=surprising, forget_loss=bounded, tau=1.0, cap=100.0
+    )
+    expected = (1 - found.logps.exp()) * found.mask
+    torch.testing.assert_close(found.token_weights, expected)
+    assert found.forget.item() == pytest.approx(float((expected * found.logps).sum() / found.mask.sum()))
+    config = UnlearnConfig(output_dir=str(tmp_path), method="grad_diff", weighting=surprising, tau=0.5)
+    assert config.weighting.startswith(f"{surprising.__module__}.surprising#")
+    assert config.recipe().values == {"forget_weight": 0.12, "retain_weight": 0.8, "tau": 0.5}
+    assert config.recipe().weighters[0].formula == "1 - p^tau"
+    with pytest.raises(ValueError, match="takes 'hidden'; a function may take logps, mask"):
+        recipe("grad_diff", weighting=lambda hidden: hidden)
+
+
+def made_with(value):
+    return lambda mask: mask * value
+
+
+def made_with_default(value):
+    def capped(mask, *, cap=value):
+        return mask * cap
+
+    return capped
+
+
+ONE, TWO = (lambda mask: mask * 1.0), (lambda mask: mask * 2.0)
+
+
+@pytest.mark.parametrize("function", [made_with(1.0), [].append, torch.exp, ONE, TWO])
+def test_functions_that_their_source_does_not_tell_apart_are_refused(function, tables):
+    with pytest.raises(ValueError, match="with def"):
+        recipe("grad_diff", weighting=function)
+    with pytest.raises(ValueError, match="with def"):
+        recipe("grad_diff", forget_loss=function)
+
+
+@pytest.mark.parametrize("kind", ["weighting", "forget_loss"])
+def test_a_function_is_never_taken_for_one_of_the_same_source(kind, tables):
+    for _ in range(2):  # as in a notebook, whose cells are run again
+        assert recipe("grad_diff", **{kind: made_with_default(1.0)}).values["cap"] == 1.0
+    with pytest.raises(ValueError, match=r"before with the defaults \{'cap': 1.0\} and now has \{'cap': 5.0\}"):
+        recipe("grad_diff", **{kind: made_with_default(5.0)})
+
+
+class Unhelpful(Weighting):
+    formula = "1"
+    beta: bool = number(0, help="another thing elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("register", "name", "entry", "message"),
+    [
+        (atwu.register_weighting, "uniform", live.Uniform, "is a weighting 'uniform' already"),
+        (atwu.register_forget_loss, "npo", DoubleAscent, "is a forget loss 'npo' already"),
+        (atwu.register_retain_loss, "none", TwiceKL, "is a retain loss 'none' already"),
+        (atwu.register_method, "atwu", METHODS["atwu"], "is a method 'atwu' already"),
+        (atwu.register_weighting, "a*b", Half, "made of letters, digits and underscores"),
+        (atwu.register_weighting, "new", DoubleAscent, "a weighting is a subclass of atwu.Weighting"),
+        (atwu.register_retain_loss, "new", Half, "a retain loss is a subclass of atwu.RetainLoss"),
+        (atwu.register_weighting, "new", Unhelpful, "'beta' is a float elsewhere; choose another name"),
+        (atwu.register_method, "new", Method("", "uniform", "gaa", "nll", ""), "unknown forget loss 'gaa'"),
+        (atwu.register_method, "new", Method("", "scorer", "masked_ga", "nll", ""), "weighting 'scorer' has none"),
+        (atwu.register_method, "new", Method("", "uniform", "ga", "nll", "", {"tau": 1.0}), "unknown option 'tau'"),
+    ],
+)
+def test_a_taken_name_or_an_unusable_entry_is_refused(tables, register, name, entry, message):
+    before = [dict(table) for table in (METHODS, WEIGHTINGS, FORGET_LOSSES, RETAIN_LOSSES)]
+    with pytest.raises(ValueError, match=message):
+        register(name, entry)
+    assert before == [METHODS, WEIGHTINGS, FORGET_LOSSES, RETAIN_LOSSES]
+
+
+PLUGIN = """
+import atwu
+
+def register():
+    atwu.register_method("borrowed_npo", atwu.Method("Borrowed", "entropy", "npo", "kl", "Venn 2030", {"beta": 0.3}))
+
+def fails():
+    raise RuntimeError("Kelbury is closed")
+"""
+
+
+def test_an_installed_package_registers_and_a_failing_one_is_only_a_warning(tmp_path):
+    (tmp_path / "orla_methods.py").write_text(PLUGIN)
+    info = tmp_path / "orla_methods-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: orla-methods\nVersion: 1.0\n")
+    points = "broken = orla_methods:fails\nabsent = orla_missing:register\norla = orla_methods:register\n"
+    (info / "entry_points.txt").write_text(f"[atwu.methods]\n{points}")
+    done = subprocess.run(
+        [sys.executable, "-c", "from atwu.cli import main; main()", "methods", "borrowed_npo"],
+        env=os.environ | {"PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1", "COLUMNS": "120"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Borrowed (borrowed_npo)" in done.stdout
+    assert "Venn 2030" in done.stdout
+    assert "entry point broken = orla_methods:fails failed and was left out: Kelbury is closed" in done.stderr
+    assert "entry point absent = orla_missing:register failed and was left out: No module named" in done.stderr

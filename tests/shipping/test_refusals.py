@@ -1,0 +1,92 @@
+"""Exports that cannot be, refused before anything is spent, and those of which nothing is left."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("peft")
+
+from atwu.errors import AtwuError
+from atwu.shipping import run as shipping
+from atwu.shipping.run import export
+from tests.shipping.exports import exported
+
+REFUSED = [
+    ("nowhere", {}, "nowhere not found: export takes the folder of a run"),
+    ("", {}, "holds no model: config.json is missing"),
+    ("run", {"form": "adapter"}, "holds whole weights and no adapters .* use --format safetensors"),
+    ("run", {"form": "onnx"}, "format must be one of safetensors, adapter, 4bit, 8bit, gguf, got 'onnx'"),
+    ("run", {"gguf_type": "Q4_K_M"}, r"gguf_type must be one of F32, .* \(all others take --llama-cpp PATH\)"),
+    ("run", {"llama_cpp": "."}, "holds no convert_hf_to_gguf.py; --llama-cpp takes a checkout"),
+    ("run", {"output": "taken"}, "taken exists and is no export of atwu; choose another output"),
+    ("run", {"forget": "nothing.jsonl"}, "nothing.jsonl"),
+    ("plain", {}, "does not say which forget rows it belongs to; name them with --forget FILE"),
+    ("stale", {}, "no longer holds the run's forget rows; name them with --forget FILE"),
+    ("lost", {}, "are not found from here; name them with --forget FILE"),
+    ("qwen", {}, "cannot become GGUF: it is a qwen2 model, and only Llama-shaped"),
+    ("words", {}, "cannot become GGUF: its tokenizer cuts words by Whitespace"),
+]
+
+
+@pytest.mark.parametrize(("name", "more", "message"), REFUSED)
+def test_what_cannot_be_is_refused_before_weights_are_read(
+    name: str,
+    more: dict[str, str],
+    message: str,
+    run: Path,
+    base: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("atwu.shipping.source.open_model", lambda *_, **__: pytest.fail("weights were read"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken").mkdir()
+    folder = run if name == "run" else tmp_path / name
+    if name == "plain":
+        folder = base
+    elif name in ("stale", "lost", "qwen", "words"):
+        shutil.copytree(run, folder)
+        (folder / "manifest.json").unlink()  # it is edited
+        file = folder / ("config.json" if name == "qwen" else "run.json")
+        told = json.loads(file.read_text())
+        if name == "qwen":
+            told |= {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]}
+        elif name == "stale":
+            told["data"]["forget"]["fingerprint"] = "0" * 64
+        elif name == "lost":
+            told["data"]["forget"]["source"] = "gone.jsonl"
+        file.write_text(json.dumps(told))
+    if name == "words":
+        tokenizer = json.loads((folder / "tokenizer.json").read_text())
+        tokenizer["pre_tokenizer"] = {"type": "Whitespace"}
+        (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    options = {"form": "gguf", "output": "out"} | more
+    with pytest.raises((ValueError, OSError), match=message) as caught:
+        export(folder, options.pop("form"), **options)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+    assert {path.name for path in tmp_path.iterdir()} <= {"taken", "stale", "lost", "qwen", "words"}
+
+
+def test_an_unfinished_run_and_missing_packages_are_said(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.incomplete").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"The run is not finished \(mine.incomplete\)"):
+        export(tmp_path / "mine", "safetensors")
+    monkeypatch.setitem(__import__("sys").modules, "bitsandbytes", None)
+    with pytest.raises(ImportError, match=r"bitsandbytes is needed here .* pip install 'atwu\[quantize\]'"):
+        export(run, "4bit", output=tmp_path / "out")
+
+
+def test_what_is_read_back_otherwise_is_not_left_lying(
+    run: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shipping, "model_fingerprint", lambda model: str(id(model)))
+    with pytest.raises(AtwuError, match="what was read back is not what was written"):
+        exported(run, "safetensors", tmp_path / "out", rows)
+    assert not list(tmp_path.iterdir())
