@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from atwu.benchmarks.rwku.probes import Probe, RwkuProbes
 from atwu.evaluation.config import EvaluateConfig
-from atwu.evaluation.panel import all_metrics, check_measured, chosen
+from atwu.evaluation.panel import all_metrics, check_installed, check_measured, chosen
 from atwu.evaluation.result import read_result
 from atwu.evaluation.run import evaluate
+from atwu.experiments.queue import Here
+from atwu.experiments.scales import find_scale
+from atwu.experiments.study import conduct
+from atwu.experiments.study.plan import plan
+from atwu.experiments.study.spec import read_study
+from atwu.judge.opening import JudgeOptions
 
 CONFIG = EvaluateConfig(paraphrases=1, demonstrations=1, samples=2)
 BOTH = ("forget", "retain")
@@ -183,3 +191,15 @@ def test_rwku_probes_are_scored_by_kind(stage, rows):
     }
     assert found.overall["N_delta_port"].value == pytest.approx(2 / 3 - 7 / 9)
     assert found.overall["N_delta_port"].low is None
+
+
+def test_what_is_not_installed_is_said_before_anything_is_spent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rouge", None)
+    with pytest.raises(ImportError, match=r"rouge is .* 'atwu\[rwku\]"):
+        check_installed(["memorization", "rwku"], EvaluateConfig())
+    check_installed(["rwku"], EvaluateConfig(rwku_flavours=("port",)))  # which does without
+    scale = replace(find_scale("people-tiny"), metrics=("rwku",))
+    monkeypatch.setattr(conduct, "prepare_models", lambda *_, **__: pytest.fail("a model was taught"))
+    planned = plan(read_study("headline"), scale, Path("out"))
+    with Here() as queue, pytest.raises(ImportError, match="rouge"):
+        conduct.run_study(planned, queue, judging=JudgeOptions(), command="")

@@ -98,7 +98,7 @@ class Evaluate:
             return
         from atwu.evaluation.config import EvaluateConfig
         from atwu.evaluation.measuring import Measuring, check_names
-        from atwu.evaluation.panel import check_measured, chosen, find_metric
+        from atwu.evaluation.panel import check_installed, check_measured, chosen, find_metric
         from atwu.judge.opening import open_judge
         from atwu.modeling.opening import other_system
         from atwu.report.terminal import panel_table
@@ -113,6 +113,7 @@ class Evaluate:
         )
         names = chosen(wanted, sets=present, weights=self.model_url is None)
         check_measured(names, sets=present, weights=self.model_url is None)
+        check_installed(names, config)
         if self.judging.estimate and not any(find_metric(name).judged for name in names):
             raise UsageError(f"--estimate is about the judge, which none of {', '.join(names)} asks.")
         compared = {"original": self.original, "retain-only": self.retain_only}

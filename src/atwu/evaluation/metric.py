@@ -15,6 +15,7 @@ from atwu.evaluation.settings import Setting
 
 if TYPE_CHECKING:
     from atwu.data.schema import Example
+    from atwu.evaluation.config import EvaluateConfig
     from atwu.evaluation.generations import Prompt
     from atwu.evaluation.numbers import Derivation, Sides
     from atwu.evaluation.result import EvalResult
@@ -66,6 +67,14 @@ class Metric:
     def own_rows(cls) -> Mapping[str, Sequence[Example]]:
         """Sets of rows that the metric brings itself, by name."""
         return {}
+
+    @classmethod
+    def check(cls, config: EvaluateConfig) -> None:
+        """Whether what it takes is installed; asked before anything is spent.
+
+        Raises:
+            ImportError: it is not; names how to install it.
+        """
 
     def read(self) -> None:
         """Teacher-forced passes, before anything is generated: what is wrong with rows or weights shows early."""

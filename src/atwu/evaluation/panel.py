@@ -6,15 +6,18 @@ import importlib
 import importlib.metadata
 import logging
 import pkgutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from atwu._names import did_you_mean
 from atwu.evaluation import metrics as folder
 from atwu.evaluation.columns import APART, ROWS, RWKU, TASKS, Column
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.settings import SHARED, Setting
+
+if TYPE_CHECKING:
+    from atwu.evaluation.config import EvaluateConfig
 
 logger = logging.getLogger(__name__)
 
@@ -177,6 +180,16 @@ def check_measured(names: Collection[str], *, sets: Collection[str], weights: bo
                 f"{given} is given, and the metrics {', '.join(names) or 'chosen'} do not measure it; choose {given} too, or "
                 "leave it out."
             )
+
+
+def check_installed(names: Iterable[str], config: EvaluateConfig) -> None:
+    """Refuse metrics that need a package which is not there, before anything is spent.
+
+    Raises:
+        ImportError: names how to install it.
+    """
+    for name in names:
+        find_metric(name).check(config)
 
 
 def find_metric(name: str) -> type[Metric]:

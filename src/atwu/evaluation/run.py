@@ -19,7 +19,7 @@ from atwu.evaluation.derive import overall
 from atwu.evaluation.generations import GenerationStore, Generator
 from atwu.evaluation.metric import Metric
 from atwu.evaluation.numbers import Numbers, Sides, set_values
-from atwu.evaluation.panel import check_measured, chosen, find_metric
+from atwu.evaluation.panel import check_installed, check_measured, chosen, find_metric
 from atwu.evaluation.result import EvalResult, RowValues
 from atwu.evaluation.session import Session
 from atwu.evaluation.sets import measured_rows
@@ -93,6 +93,7 @@ def evaluate(
     Raises:
         ValueError: no rows, unknown metrics, metrics whose rows are missing, probes or tasks that no metric measures, or a
             reference result made with other rows or settings.
+        ImportError: a metric needs a package that is not installed.
     """
     config = EvaluateConfig(**config.values) if config else EvaluateConfig()  # with all that is registered by now
     judge = judge.afresh() if isinstance(judge, PromptedJudge) else judge or OfflineJudge()
@@ -106,6 +107,7 @@ def evaluate(
     given = [*rows.sets, *([TASKS] if config.tasks else [])]
     names = chosen(metrics, sets=given, weights=model is not None, plain=_plain(model), references=reference)
     check_measured(names, sets=given if model is None else rows.sets, weights=model is not None)
+    check_installed(names, config)
     if config.tasks and TASKS not in names:
         rows.warnings.append(
             f"tasks {', '.join(config.tasks)} were not run: the metrics {', '.join(names)} leave them out."

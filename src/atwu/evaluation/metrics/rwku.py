@@ -24,6 +24,7 @@ from atwu.evaluation.settings import Setting
 if TYPE_CHECKING:
     from atwu.benchmarks.rwku.probes import Probe
     from atwu.benchmarks.rwku.tables import ProbeKind
+    from atwu.evaluation.config import EvaluateConfig
     from atwu.evaluation.numbers import Derivation, Sides
     from atwu.evaluation.result import Direction
 
@@ -145,9 +146,10 @@ class Rwku(Metric):
     )
     columns = tuple(column for flavour in get_args(Flavour) for column in _columns(flavour))
 
-    def read(self) -> None:
-        """Check that the official ROUGE is there."""
-        if "official" in self.session.config.rwku_flavours:
+    @classmethod
+    def check(cls, config: EvaluateConfig) -> None:
+        """The official ROUGE."""
+        if "official" in config.rwku_flavours:
             require("rouge", extra="rwku")
 
     def prepare(self) -> None:

@@ -25,6 +25,7 @@ from atwu.evaluation.settings import Setting
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from atwu.evaluation.config import EvaluateConfig
     from atwu.evaluation.result import MetricValue
 
 _LOGGER = logging.getLogger(__name__)
@@ -122,6 +123,12 @@ class Tasks(Metric):
             lost=_worse,
         ),
     )
+
+    @classmethod
+    def check(cls, config: EvaluateConfig) -> None:
+        """The harness, where there is a task for it."""
+        if config.tasks:
+            require("lm_eval", extra=_EXTRA)
 
     def read(self) -> None:
         """Run the harness on the model as it is; unknown tasks are refused before anything is generated."""

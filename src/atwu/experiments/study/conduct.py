@@ -9,6 +9,8 @@ from pathlib import Path
 
 from atwu._files import write_json, write_text
 from atwu._reading import blamed
+from atwu.evaluation.config import EvaluateConfig
+from atwu.evaluation.panel import check_installed
 from atwu.experiments.jobs import only_here
 from atwu.experiments.queue import Queue
 from atwu.experiments.run import Setup, check_workers
@@ -130,10 +132,12 @@ def run_study(
     Raises:
         ValueError: runs with other settings lie in the folder, another command is at work there, or those who do the work do
             not know a method.
+        ImportError: a metric needs a package that is not installed.
     """
     folder, runs = whole.folder, whole.now.runs
     if begun := [run for run in runs if not run.finished]:
         check_workers(queue, (run.method for run in begun), (run.options for run in begun), whole.metrics)
+        check_installed(whole.metrics, EvaluateConfig(**whole.scale.evaluation))
     setup = Setup(
         prepare_models(whole.scale, say=say),
         whole.scale,

@@ -18,6 +18,8 @@ from typing import Any
 from atwu._cache import short_hash
 from atwu._extras import require
 from atwu._names import lookup
+from atwu.evaluation.config import EvaluateConfig
+from atwu.evaluation.panel import check_installed
 from atwu.experiments.queue import Queue
 from atwu.experiments.run import check_workers, run_config
 from atwu.experiments.scales import Scale, find_scale
@@ -26,7 +28,15 @@ from atwu.experiments.study.spec import Variant, read_study
 from atwu.experiments.targets import Models, prepare_models
 from atwu.experiments.tuning.opening import prepared
 from atwu.experiments.tuning.results import check_preset, write_results
-from atwu.experiments.tuning.search import AllPrunedError, NotPossibleError, Prepared, Search, SearchResult
+from atwu.experiments.tuning.search import (
+    OBJECTIVES,
+    AllPrunedError,
+    NotPossibleError,
+    Prepared,
+    Search,
+    SearchResult,
+    objective_name,
+)
 from atwu.experiments.tuning.storage import check_storage, storage_url
 from atwu.experiments.tuning.together import Searches, search_all
 from atwu.experiments.tuning.trials import open_trials
@@ -215,12 +225,15 @@ def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say
     Raises:
         ValueError: a method that was named cannot be tuned with these rows, or is unknown to those who do the work, or settings
             cannot run.
-        ImportError: Optuna is not installed (extra `tune`).
+        ImportError: Optuna (extra `tune`), or what the objective is measured with, is not installed.
     """
     require("optuna", extra="tune")  # before a starting model is taught
     check_storage(tuning.storage)
     check_workers(queue, (line.method for line in tuning.lines), (line.options for line in tuning.lines), ())
     here, there = tuning.here, tuning.there
+    for scale in (here, there):
+        groups = OBJECTIVES[objective_name(tuning.objective, scale)].groups
+        check_installed(groups, EvaluateConfig(**scale.evaluation))
     models: dict[str, Models] = {}
     found: dict[str, list[SearchResult]] = {}
     left_out: dict[str, str] = {}
