@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import glob
 import hashlib
 import json
@@ -68,12 +69,10 @@ def _hidden(path: Path) -> str:
 
 @contextlib.contextmanager
 def _locked(path: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Hold a file or folder; yields whether it is held, which it never is where the system cannot."""
+    """Hold a file or folder; yields whether it is held, which it never is where the file system cannot."""
     with contextlib.ExitStack() as opened:
         locked = False
-        with contextlib.suppress(ImportError, OSError):
-            import fcntl
-
+        with contextlib.suppress(OSError):
             file = os.open(path, os.O_RDONLY)
             opened.callback(os.close, file)
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -143,8 +142,6 @@ def held(
         taken: raised where another process holds it; None waits for it.
         waiting: called before that.
     """
-    import fcntl
-
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("a+", encoding="utf-8") as file:
         try:

@@ -237,3 +237,8 @@ def test_estimate_counts_every_model_and_is_refused_where_nothing_is_judged(atwu
     assert server.count() == before
     plain = ("evaluate", "--model", models.unlearned, *ROWS, *SMALL, "--metrics", "rouge", "--estimate")
     assert "--estimate is about the judge" in " ".join(atwu(*plain, code=2).replace("│", " ").split())
+
+
+def test_what_only_goes_with_rwku_is_refused_without_it(atwu, models):
+    printed = atwu("evaluate", "--model", models.unlearned, *ROWS, "--rwku-flavour", "port", code=2)
+    assert "--rwku-subjects and --rwku-flavour go with --rwku FOLDER." in printed

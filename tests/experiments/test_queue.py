@@ -108,12 +108,12 @@ def test_deaths_at_a_task_that_was_done_in_the_end_are_not_held_against_the_next
     assert all("; people-tiny/wga, trial 3 is done again" in line for line in said)
 
 
-@pytest.mark.slow
 def test_devices_of_this_machine_are_none_of_a_clusters(tmp_path):
     with pytest.raises(ValueError, match="--devices is about the GPUs of this machine, and --cluster does the work on"):
         open_queue(None, folder=tmp_path, devices="0", cluster="auto", say=print)
 
 
+@pytest.mark.slow
 def test_workers_with_a_gpu_are_not_forked_from_what_has_looked_at_it(tmp_path):
     tasks, found = [Task(how_it_began)], {}
     with Processes(1, folder=tmp_path, threads=1, devices=("7",), say=print) as queue:

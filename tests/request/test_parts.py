@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 from atwu.benchmarks.general import common_questions, general_questions, general_texts
+from atwu.benchmarks.sources import LoadedRows
 from atwu.cli.train import CHOSEN
 from atwu.data.schema import Example
 from atwu.evaluation.generations import Generation
@@ -20,12 +22,13 @@ from atwu.evaluation.metrics.telling import telling_said, telling_spans
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.methods.recipe import recipe
 from atwu.request import retain
+from atwu.request.asked import Asked
 from atwu.request.choose import Place, choose
 from atwu.request.fit import WAYS, Fitted, first_fitting, ways
 from atwu.request.measure import check_unseen
 from atwu.request.neighbours import closeness, names, names_any, neighbours
 from atwu.request.retain import ANSWER_TOKENS, FACT_TOKENS, WHOLE_TOKENS
-from atwu.request.run import Outcome
+from atwu.request.run import Outcome, _then
 from atwu.request.verdict import (
     COSTLY,
     DAMAGED,
@@ -42,6 +45,7 @@ from atwu.request.verdict import (
 )
 from atwu.training.config import UnlearnConfig
 from atwu.training.memory import Memory
+from atwu.training.model import ModelSource
 
 LAPTOP = Place(torch.device("cpu"), memory=16 * 10**9, bfloat16=False)
 
@@ -372,6 +376,16 @@ def test_unseen_rows_have_to_be_of_the_kind_of_those_to_forget() -> None:
     ):
         with pytest.raises(ValueError, match=f"mine: of the rows that no model saw none is {kind}"):
             check_unseen(unseen, forget, source="mine")
+
+
+def test_suggested_commands_can_be_pasted(tmp_path: Path) -> None:
+    asked = Asked(
+        source=ModelSource(model="my model"), removed=LoadedRows((), "my rows.jsonl", ()), output=tmp_path / "my out"
+    )
+    chat, evaluate, evidence = (shlex.split(each) for each in _then(asked.output, asked, None, None))
+    assert chat == ["atwu", "chat", str(asked.output), "--beside", "my model"]
+    assert evaluate[2:6] == ["--model", str(asked.output), "--forget", "my rows.jsonl"]
+    assert evidence == ["atwu", "evidence", str(asked.output)]
 
 
 def test_rows_that_are_not_known_leave_nothing_to_do() -> None:

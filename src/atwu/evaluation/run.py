@@ -235,7 +235,7 @@ def _row_values(session: Session, split: str) -> RowValues:
         ids=ids,
         subjects=tuple(row.subject or name for row, name in zip(session.sets[split], ids, strict=True)),
         metrics={metric: kept.values for metric, kept in recorded.items()},
-        texts=session.texts.get(split, {}),
+        texts={name: tuple(texts) for name, texts in session.texts.get(split, {}).items()},
         unscored={metric: kept.unscored for metric, kept in recorded.items() if kept.unscored},
     )
 

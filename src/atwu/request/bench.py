@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +21,7 @@ from atwu.evaluation.panel import find_metric
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.opening import Loading, open_model
-from atwu.request.ledger import Ledger
+from atwu.request.ledger import rows_file
 from atwu.request.measure import METRICS, Reading, measure, sets_of
 from atwu.request.record import RequestFolder, without_texts
 from atwu.request.thresholds import OF_THE_RUN, parse_thresholds, read_thresholds
@@ -141,7 +142,8 @@ class Bench:
         """The rows of the run, as they were; those that a ledger keeps are looked for where it is now."""
         source = self.run["data"][name]["source"]
         if name == FORGET and self.request.ledger is not None:
-            source = str(Ledger(self.folder.output / self.request.ledger).file_of(self.request.forget.fingerprint))
+            ledger = Path(os.path.normpath(self.folder.output / self.request.ledger))
+            source = str(rows_file(ledger, self.request.forget.fingerprint))
         wanted = self.request.forget if name == FORGET else self.request.retain
         try:
             rows = load_rows(source).rows

@@ -78,6 +78,11 @@ class Entry:
         return tuple(each.number for each in self.again if each.came_back)
 
 
+def rows_file(ledger: Path, hashed: str) -> Path:
+    """Where a ledger keeps the rows of a request: under their hash (`fingerprint`)."""
+    return ledger / "rows" / f"{hashed}.jsonl"
+
+
 class Ledger:
     """The folder of a ledger; it may be empty, or not there yet."""
 
@@ -131,7 +136,7 @@ class Ledger:
 
     def file_of(self, hashed: str) -> Path:
         """Where the rows of a request are kept: under their hash (`fingerprint`)."""
-        return self.folder / "rows" / f"{hashed}.jsonl"
+        return rows_file(self.folder, hashed)
 
     def keep_rows(self, rows: Sequence[Example]) -> None:
         """Keep the rows of a request; only the user may read them."""

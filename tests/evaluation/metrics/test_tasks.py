@@ -19,7 +19,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 pytest.importorskip("lm_eval", reason="the extra lm-eval is not installed")
 
-from atwu.evaluation.metrics.tasks import harness
+from atwu.evaluation.metrics.tasks import _score, harness
 from atwu.evaluation.result import MetricValue
 
 TOWNS = ["Kelbury", "Sel", "Norland", "Marrow Quay", "Ost"]
@@ -202,3 +202,19 @@ def test_groups_tags_and_unknown_names(
 def test_a_folder_that_is_none_is_refused(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
     with pytest.raises(ValueError, match="'nowhere' is not a folder"):
         harness(model, tokenizer, ["towns"], task_folder="nowhere")
+
+
+@pytest.mark.parametrize(
+    ("better", "direction"),
+    [((True, True), "up"), ((False, False), "down"), ((True, False), "up"), ((None, None), "up")],
+)
+def test_a_group_is_better_low_only_where_all_its_tasks_are(better: tuple[bool | None, ...], direction: str) -> None:
+    tasks = {f"task{place}": {} if each is None else {"acc": each} for place, each in enumerate(better)}
+    results = {
+        "results": {"group": {"acc,none": 0.25, "acc_stderr,none": 0.1, "sample_len": 8}},
+        "higher_is_better": tasks,
+        "group_subtasks": {"group": list(tasks)},
+    }
+    found = _score("group", results)
+    assert (found.direction, found.value, found.n) == (direction, 25.0, 8)
+    assert found.low == pytest.approx(25 - 19.6)

@@ -191,10 +191,17 @@ def test_any_other_error_ends_all(searches, monkeypatch, error):
 def test_method_without_a_learning_rate_to_transfer_fails_after_the_others(searches, monkeypatch):
     monkeypatch.setattr("atwu.experiments.tuning.tune.METHODS", dict.fromkeys(["grad_ascent", "grad_diff"]))
     searches.pruned.add("grad_ascent")
+    Path("out").mkdir()
+    Path("out/grad_ascent.yaml").write_text("method: grad_ascent\n")  # of an earlier search
     done = run("--method", "all", "--transfer-to", "people-small", "--output", "out")
     assert done.exit_code == 1
     assert "not tuned: grad_ascent: all trials of people-tiny/grad_ascent were pruned" in done.output
     assert Path("out/grad_diff.yaml").is_file()
+    assert not Path("out/grad_ascent.yaml").exists()
+    assert run("--method", "grad_diff", "--output", "out").exit_code == 0
+    searches.pruned.add("grad_diff")
+    assert run("--method", "grad_diff", "--output", "out").exit_code == 0
+    assert not Path("out/grad_diff.yaml").exists()
 
 
 def test_method_that_was_named_and_that_the_rows_do_not_allow_is_an_error(searches, rows):

@@ -91,6 +91,8 @@ def min_k_plus_plus(logps: ArrayLike, mu: ArrayLike, sigma2: ArrayLike, *, k: fl
         The score; None without tokens.
     """
     values, means, variances = (np.asarray(given, dtype=np.float64) for given in (logps, mu, sigma2))
+    if not values.shape == means.shape == variances.shape:
+        raise ValueError(f"one mu and sigma2 per token, got {len(means)} and {len(variances)} for {len(values)}.")
     return min_k((values - means) / np.sqrt(np.maximum(variances, _LEAST_VARIANCE)), k=k)
 
 

@@ -41,11 +41,15 @@ def write_results(results: Sequence[SearchResult], folder: Path, *, name: str, c
             "versions": versions(),
         },
     )
-    preset = folder / f"{name}.yaml"
     if last.best is not None:
-        write_preset(preset, preset_options(last, last.best), _about(results, last.best, command))
+        write_preset(folder / f"{name}.yaml", preset_options(last, last.best), _about(results, last.best, command))
     else:
-        preset.unlink(missing_ok=True)  # of an earlier search: it would pass for this one's
+        drop_preset(folder, name)
+
+
+def drop_preset(folder: Path, name: str) -> None:
+    """Remove the preset of an earlier search, which would pass for that of one that found none."""
+    (folder / f"{name}.yaml").unlink(missing_ok=True)
 
 
 def check_preset(scale: Scale, options: Mapping[str, Any]) -> None:

@@ -27,7 +27,7 @@ from atwu.experiments.study.plan import line_name
 from atwu.experiments.study.spec import Variant, read_study
 from atwu.experiments.targets import Models, prepare_models
 from atwu.experiments.tuning.opening import prepared
-from atwu.experiments.tuning.results import check_preset, write_results
+from atwu.experiments.tuning.results import check_preset, drop_preset, write_results
 from atwu.experiments.tuning.search import (
     OBJECTIVES,
     AllPrunedError,
@@ -266,6 +266,7 @@ def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say
                 second = second_stage(results[0], there, trials=count, objective=goal)
             except AllPrunedError as error:  # its budget is spent; the other methods still have theirs
                 failed[line.label] = str(error)
+                drop_preset(tuning.folder, line_name(line.label))
                 return
             # The queue is at work; what trials compare with was measured above.
             with opened(prepared(second, models_of(there), None, folder=tuning.folder)) as trials:

@@ -104,6 +104,7 @@ class TokenScorer(nn.Module):
 
         Raises:
             FileNotFoundError: the folder holds no scorer.
+            ValueError: its counts of tokens are none.
         """
         from safetensors.torch import load_file
 
@@ -114,6 +115,10 @@ class TokenScorer(nn.Module):
         config = json.loads((folder / CONFIG_NAME).read_text(encoding="utf-8"))
         tensors = load_file(folder / WEIGHTS_NAME)
         counts = tensors.pop(_PRIOR, None)
+        if counts is not None and (counts.dtype != torch.int64 or counts.ndim != 1 or (counts < 0).any()):
+            raise ValueError(
+                f"{folder / WEIGHTS_NAME}: {_PRIOR} must be an int64 vector of counts; it is damaged or not ours."
+            )
         scorer = cls(
             config["hidden_size"],
             bias=config["bias"],
