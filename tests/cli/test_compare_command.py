@@ -152,7 +152,9 @@ def test_a_folder_of_results_is_compared_like_a_study(atwu, studies):
     printed = atwu("compare", studies[0], "--to", "npo", "--metrics", "forget:J_W")
     assert "metric original atwu" in printed
     assert "forget J_W ↓ +50.0 [" in printed
-    assert "forget J_W ↓ +50.0 [" in atwu("compare", studies[0], "--to", "npo", "--metrics", "extraction_strength, forget:J_W")
+    assert "forget J_W ↓ +50.0 [" in atwu(
+        "compare", studies[0], "--to", "npo", "--metrics", "extraction_strength, forget:J_W"
+    )
 
 
 def test_several_studies_and_their_mean(atwu, studies):
