@@ -283,3 +283,14 @@ def test_different_rows_are_refused(compared) -> None:
     rows = {split: dataclasses.replace(found, ids=found.ids[::-1]) for split, found in other.rows.items()}
     with pytest.raises(ValueError, match="were measured on different forget rows"):
         differences_table({"npo": compared["npo"], "atwu": dataclasses.replace(other, rows=rows)}, to="npo")
+
+
+def test_intervals_of_tasks_are_called_what_they_are() -> None:
+    task = MetricValue(27.0, 855, "up", low=24.0, high=30.0, digits=1)
+    alone = EvalResult("a", short_hash("a"), {"tasks": {"mmlu": task}}, {}, {}, {}, {})
+    both = dataclasses.replace(alone, sets={**alone.sets, "forget": {"J_W": down(30.0, 20.0, 41.2)}})
+    said = "Of tasks: 95 % intervals from the harness's standard errors"
+    drawn = "In brackets: 95 % bootstrap intervals, subjects drawn with replacement"
+    assert table_of({"a": alone}).caption({}) == [said]
+    assert table_of({"a": both}).caption({}) == [drawn, said]
+    assert table_of({"npo": RESULTS["npo"]}).caption({}) == [drawn]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from atwu.evaluation.columns import OVERALL
+from atwu.evaluation.columns import OVERALL, TASKS
 from atwu.evaluation.result import Direction, EvalResult
 from atwu.evaluation.shown import ARROWS, measured, shown_interval, shown_number
 from atwu.evaluation.warn import degraded
@@ -183,8 +183,11 @@ class Table:
         said = []
         if (self.frame.spread != "").any():
             said.append("Numbers are means over seeds" + (", ± their standard deviation" if spreads else ""))
-        if intervals and (self.frame.interval != "").any():
+        bracketed = self.frame.set[self.frame.interval != ""] if intervals else ()
+        if any(split != TASKS for split in bracketed):
             said.append("In brackets: 95 % bootstrap intervals, subjects drawn with replacement")
+        if TASKS in set(bracketed):
+            said.append("Of tasks: 95 % intervals from the harness's standard errors")
         shown = [text for mark, text in marks.items() if (self.frame.mark == mark).any()]
         return said + ([", ".join(shown).capitalize()] if shown else []) + standing_told(self.out)
 
