@@ -8,6 +8,7 @@ import threading
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -81,7 +82,7 @@ def stats(server: str, behaviour: str) -> tuple[int, int, list[float]]:
 class Fake:
     """Answers with `reply(request)`, a text at 100 and 10 tokens; an exception instance becomes a failed call."""
 
-    identity = {"kind": "fake"}  # noqa: RUF012
+    identity: ClassVar[dict[str, str]] = {"kind": "fake"}
     concurrency = 1
 
     def __init__(self, reply: Callable[[ChatRequest], str | Exception | Reply] = lambda request: YES) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import ClassVar
 
 import pytest
 
@@ -20,7 +21,7 @@ ROW = Example.from_qa("Where was Orla Venn born?", "Orla Venn was born in Kelbur
 class Marker:
     """Gives one reply after the other."""
 
-    identity = {"kind": "marker"}  # noqa: RUF012
+    identity: ClassVar[dict[str, str]] = {"kind": "marker"}
     concurrency = 1
 
     def __init__(self, *replies: str) -> None:

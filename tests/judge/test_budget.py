@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -22,7 +23,7 @@ PRICES = Prices(input=0.25, output=2.0)
 class Bill:
     """A model that bills given tokens and remembers what it was asked, slice by slice."""
 
-    identity = {"kind": "bill"}  # noqa: RUF012
+    identity: ClassVar[dict[str, str]] = {"kind": "bill"}
     concurrency = 1
 
     def __init__(self, prompt: int, completion: int) -> None:

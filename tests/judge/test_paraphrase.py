@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import pytest
 
@@ -32,7 +33,7 @@ GOOD = [
 class Writer:
     """Answers a paraphrase request with given wordings, and a comparison by looking for a word."""
 
-    identity = {"kind": "writer"}  # noqa: RUF012
+    identity: ClassVar[dict[str, str]] = {"kind": "writer"}
     concurrency = 1
 
     def __init__(self, wordings: dict[str, str], same: Callable[[str], str] = lambda text: '{"same": "YES"}') -> None:

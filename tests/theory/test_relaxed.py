@@ -178,8 +178,8 @@ def test_satga_plus_curvature_bound():
     beta, step = 0.7, 1e-4
     for score in (0.1, 0.4, 0.9):
         u = np.linspace(-40, 0, 20_001)
-        f = lambda g: g * u * np.exp(beta * g * u)  # noqa: E731
-        second = (f(score - step) - 2 * f(score) + f(score + step)) / step**2
+        before, here, behind = (g * u * np.exp(beta * g * u) for g in (score - step, score, score + step))
+        second = (before - 2 * here + behind) / step**2
         assert second.max() == pytest.approx(1 / (math.e * beta * score**2), rel=1e-3)
         assert u[second.argmax()] == pytest.approx(-1 / (beta * score), abs=0.02)
 
