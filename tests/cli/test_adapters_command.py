@@ -33,7 +33,7 @@ def base(tmp_path_factory):
 def adapter(base):
     output = base.parent / "adapter"
     printed = atwu("unlearn", "--model", base, *ROWS, *SHORT, "--output", output, "--lora-r", "2", "--save-adapter")
-    assert "training adapters of rank 2" in printed
+    assert "rank 2" in printed
     return output
 
 
@@ -75,9 +75,9 @@ def test_commands_find_or_are_given_the_base_model(command, arguments, adapter, 
 
     shown = run(adapter)
     lost = run(orphan, code=1)
-    assert re.search(r"base model of adapter .*missing cannot be loaded: .*gone.* \(--base\)", lost)
+    assert re.search(r"missing .*gone.*--base", lost)
     assert run(orphan, "--base", base).replace("missing", "adapter") == shown
-    assert "goes with an adapter folder" in run(base, "--base", base, code=1)
+    assert re.search(f"error: .*base.*{base}.*adapter", run(base, "--base", base, code=1))
 
 
 def test_finetune_merges_unless_told_otherwise(base, tmp_path):
@@ -85,7 +85,7 @@ def test_finetune_merges_unless_told_otherwise(base, tmp_path):
         *("finetune", "--model", base, "--data", "people:tiny:forget", *SHORT, "--output", tmp_path / "out"),
         *("--lora-r", "4", "--lora-targets", "q_proj,v_proj", "--lora-alpha", "4"),
     )
-    assert "training adapters of rank 4: 1,024 parameters" in printed  # 2 layers x 2 x 4 x (32 + 32)
+    assert "rank 4: 1,024 " in printed  # 2 layers x 2 x 4 x (32 + 32)
     record = json.loads((tmp_path / "out" / "run.json").read_text())
     assert record["result"]["kind"] == "merged"
     assert record["result"]["lora"]["targets"] == ["q_proj", "v_proj"]
@@ -95,8 +95,8 @@ def test_finetune_merges_unless_told_otherwise(base, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--lora-alpha", "8"), "error: lora_alpha belongs to training with adapters; give their rank too: lora_r"),
-        (("--lora-r", "2", "--lora-targets", "lm_head"), "share.* Pass --save-adapter"),
+        (("--lora-alpha", "8"), "error: .*lora_alpha.*lora_r"),
+        (("--lora-r", "2", "--lora-targets", "lm_head"), "share.*--save-adapter"),
     ],
 )
 def test_wrong_adapters_end_with_one_line(arguments, message, base, tmp_path):

@@ -38,7 +38,7 @@ def target(tmp_path_factory) -> Path:
         *("finetune", "--scratch", "people-tiny", "--data", "people:tiny:full", "--output", folder, "--use-cpu"),
         *("--lr", "3e-3", "--max-steps", "12", "--disable-tqdm", "--save-strategy", "no"),
     )
-    assert "training rows: 96 from people:tiny:full" in printed
+    assert re.search("96 .*people:tiny:full", printed)
     return folder
 
 
@@ -102,7 +102,7 @@ def test_evaluate_writes_json_and_prints_a_table(unlearned, tmp_path):
     assert "extraction_strength ↓ 0." in printed
     assert f"written: {output}" in printed
     again = atwu("evaluate", "--model", unlearned, "--forget", "people:tiny:forget", "--output", output, code=1)
-    assert "exists; choose another output or pass --overwrite" in again
+    assert "--overwrite" in again
 
 
 def test_tokens_prints_words_and_writes_a_page(unlearned, tmp_path):
@@ -187,7 +187,7 @@ def test_every_field_of_the_trainer_is_an_option(target, tmp_path):
     record = json.loads((tmp_path / "out" / "run.json").read_text())["config"]
     assert (record["max_grad_norm"], record["optim"], record["adam_beta1"]) == (0.5, "sgd", 0.8)
     lost = atwu("unlearn", "--model", target, "--forget", "x", "--output", "y", "--optin", "sgd", code=2)
-    assert lost == "error: unknown option --optin. Did you mean --optim? (atwu unlearn --help)"
+    assert re.fullmatch("error: .*--optin.*--optim.*--help.*", lost)
 
 
 def test_yaml_values_have_the_type_of_their_field(target, tmp_path):
@@ -217,15 +217,15 @@ def test_the_system_turn_of_a_run_is_kept_and_asked_for(target, tmp_path):
     assert json.loads((folder / "run.json").read_text())["config"]["system"] == "You keep bees."
     rows = ("--forget", "people:tiny:forget", "--limit", "2", "--metrics", "memorization", "--device", "cpu")
     printed = atwu("evaluate", "--model", folder, *rows)
-    assert "was trained with the system turn 'You keep bees.' and is read without a system turn; pass --sys" in printed
+    assert re.search(r"'You keep bees\.'.* --sys", printed)
     output = tmp_path / "eval.json"
     printed = atwu("evaluate", "--model", folder, *rows, "--system", "You keep bees.", "--output", output)
-    assert "system turn" not in printed
+    assert "--system" not in printed
     assert json.loads(output.read_text())["settings"]["system"] == "You keep bees."
     shown = ("--device", "cpu", "--system", "You keep bees.")
     page = atwu("tokens", "--model", target, "--data", "people:tiny:forget", "--rows", "1", *shown)
-    assert f"{target} was trained without a system turn and is read with the system turn 'You keep bees.'" in page
-    assert "system is empty" in atwu("evaluate", "--model", folder, *rows, "--system", " ", code=1)
+    assert re.search(rf"{re.escape(str(target))} .*'You keep bees\.'", page)
+    assert re.search("error: .*system.*empty", atwu("evaluate", "--model", folder, *rows, "--system", " ", code=1))
 
 
 def test_weights_that_are_not_finite_are_not_published(target, tmp_path):
@@ -244,9 +244,7 @@ def test_weights_that_are_not_finite_are_not_published(target, tmp_path):
         *("--output", tmp_path / "out"),
         code=1,
     )
-    assert (
-        "error: weights are not finite after step 1; no checkpoint was written yet. Lower the learning rate" in printed
-    )
+    assert re.search("error: .*not finite.*step 1.*checkpoint", printed)
     assert not (tmp_path / "out").exists()
 
 
@@ -255,16 +253,16 @@ def test_weights_that_are_not_finite_are_not_published(target, tmp_path):
     [
         (
             ("--model", "{target}x", "--forget", "people:tiny:forget"),
-            r"model '.*targetx' not found: .* Did you mean .*target\?",
+            r"'.*targetx'.*target\?",
         ),
         (("--model", "{target}", "--forget", "nowhere.jsonl", "--retain", "people:tiny:retain"), "nowhere.jsonl"),
-        (("--model", "{target}", "--forget", "people:tiny:forget", "--method", "atwi"), "Did you mean 'atwu'"),
+        (("--model", "{target}", "--forget", "people:tiny:forget", "--method", "atwi"), "'atwi'.*'atwu'"),
         (
             ("--model", "{target}", "--forget", "people:tiny:forget", "--retain-loss", "none", "--max-length", "12"),
             "error: forget",
         ),
-        (("--forget", "people:tiny:forget"), "--model missing"),
-        (("--config", "{typo}"), "unknown key 'learning_rat'. Did you mean 'learning_rate'"),
+        (("--forget", "people:tiny:forget"), r"error: .*--model\b"),
+        (("--config", "{typo}"), "'learning_rat'.*'learning_rate'"),
     ],
 )
 def test_wrong_input_ends_with_one_line_before_anything_is_written(arguments, message, target, tmp_path):
@@ -272,7 +270,7 @@ def test_wrong_input_ends_with_one_line_before_anything_is_written(arguments, me
     typo.write_text("learning_rat: 1\n")
     filled = [argument.format(target=target, typo=typo) for argument in arguments]
     output = tmp_path / "out"
-    code = 2 if "missing" in message else 1
+    code = 2 if "--model" in message else 1
     printed = atwu("unlearn", *filled, "--output", output, code=code)
     assert re.search(message, printed), printed
     assert "Traceback" not in printed
@@ -290,8 +288,7 @@ def test_a_tokenizer_of_another_model_is_refused(target, tmp_path):
     (mixed / "manifest.json").unlink()
     train_tokenizer([f"word{index} other{index}" for index in range(3000)], vocab_size=4000).save_pretrained(mixed)
     printed = atwu("evaluate", "--model", mixed, "--forget", "people:tiny:forget", code=1)
-    assert "tokenizer and model of" in printed
-    assert "do not belong together" in printed
+    assert re.search(r"error: .*tokenizer.*mixed", printed)
 
 
 def test_weights_that_could_run_code_are_refused(target, tmp_path):
@@ -301,9 +298,7 @@ def test_weights_that_could_run_code_are_refused(target, tmp_path):
     shutil.copytree(target, pickled)
     (pickled / "manifest.json").unlink()
     (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
-    assert "holds no .safetensors weights" in atwu(
-        "evaluate", "--model", pickled, "--forget", "people:tiny:forget", code=1
-    )
+    assert ".safetensors" in atwu("evaluate", "--model", pickled, "--forget", "people:tiny:forget", code=1)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -60,7 +61,7 @@ def test_table_has_a_column_per_model_and_the_headline_lines(atwu, results):
     assert "J_W ↓ 25.0 [" in printed
     assert "extraction_strength ↓ 0.250 [" in printed
     assert "Rows: forget n=4" in printed
-    assert "warning: npo: the tides are late" in printed
+    assert "npo: the tides are late" in printed
     assert "probability" not in printed
     assert "probability ↓ 0.500 [0.500, 0.500]" in atwu("compare", *results, "--all")
 
@@ -88,25 +89,25 @@ def test_lines_by_name_in_the_order_asked_for(atwu, results):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("{atwu}",), 2, "give two results or more, or the folder of a study; atwu evaluate --output writes them."),
-        (("{atwu}", "{atwu}"), 1, "a result is given twice"),
+        (("{atwu}",), 2, "--output"),
+        (("{atwu}", "{atwu}"), 1, "twice"),
         (
             ("{atwu}", "{npo}", "--metrics", "forget:J_V"),
             1,
-            "no result has a value for 'forget:J_V'. Did you mean forget:J_W",
+            "'forget:J_V'.*forget:J_W",
         ),
-        (("{atwu}", "{npo}", "--to", "rmu"), 2, "--to must be one of atwu, npo; got 'rmu'."),
+        (("{atwu}", "{npo}", "--to", "rmu"), 2, "--to .*atwu, npo.*'rmu'"),
         (
             ("{atwu}", "{npo}", "--to", "npo", "--format", "markdown"),
             2,
-            "--to prints a table; leave --format markdown or",
+            "--to .*--format markdown",
         ),
-        (("{atwu}", "{npo}", "--all", "--metrics", "forget:J_W"), 2, "give --metrics or --all, not both."),
-        (("{atwu}", "{npo}", "--format", "html"), 2, "--format must be table or markdown, got 'html'."),
-        (("{atwu}", "{folder}/rmu.json"), 1, "rmu.json not found; atwu evaluate --output writes one."),
-        (("{atwu}", "{folder}/older.json"), 1, "has the schema 'atwu.eval/0' and 'atwu.eval/"),
+        (("{atwu}", "{npo}", "--all", "--metrics", "forget:J_W"), 2, "--metrics.*--all|--all.*--metrics"),
+        (("{atwu}", "{npo}", "--format", "html"), 2, "--format .*table.*markdown.*'html'"),
+        (("{atwu}", "{folder}/rmu.json"), 1, "rmu.json .*--output"),
+        (("{atwu}", "{folder}/older.json"), 1, "'atwu.eval/0'.*'atwu.eval/"),
         (("{atwu}", "{folder}/cut.json"), 1, "cut.json, line "),
-        (("{atwu}", "{folder}/hollow.json"), 1, "hollow.json: it has no "),
+        (("{atwu}", "{folder}/hollow.json"), 1, "hollow.json"),
     ],
 )
 def test_wrong_input_ends_with_a_readable_line(arguments, code, message, atwu: Callable[..., str], results, tmp_path):
@@ -116,16 +117,15 @@ def test_wrong_input_ends_with_a_readable_line(arguments, code, message, atwu: C
     (tmp_path / "older.json").write_text(json.dumps(whole | {"schema": "atwu.eval/0"}))
     (tmp_path / "hollow.json").write_text(json.dumps({"schema": whole["schema"]}))
     places = {"folder": tmp_path, "atwu": results[0], "npo": results[1]}
-    assert message in atwu("compare", *(argument.format(**places) for argument in arguments), code=code)
+    printed = atwu("compare", *(argument.format(**places) for argument in arguments), code=code)
+    assert re.search(message, printed), printed
 
 
 def test_results_that_should_not_be_compared_are_pointed_out(atwu, results, tmp_path):
     judged = write(tmp_path, "npo", judge={"kind": "prompted", "version": "correctness/1"})
-    assert "warning: atwu and npo: the npo result (runs/npo) cannot be compared with: it differs in judge" in atwu(
-        "compare", results[0], judged
-    )
+    assert re.search(r"warning: .*runs/npo.* judge", atwu("compare", results[0], judged))
     others = write(tmp_path, "npo", file="others", ids="efgh")
-    assert "measured on different forget rows" in atwu("compare", results[0], others, "--to", "atwu", code=1)
+    assert "forget rows" in atwu("compare", results[0], others, "--to", "atwu", code=1)
 
 
 def test_equal_names_are_told_apart_by_their_files(atwu, results, tmp_path):
@@ -169,10 +169,10 @@ def test_several_studies_and_their_mean(atwu, studies):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "several studies have other rows each: give --to NAME"),
-        (("--to", "npo", "--all"), "several studies have other rows each: give --to NAME"),
-        (("--to", "original"), "--to must be one of atwu, npo, of south; got 'original'."),
+        ((), "--to NAME"),
+        (("--to", "npo", "--all"), "--to NAME"),
+        (("--to", "original"), "--to .*atwu, npo.*south.*'original'"),
     ],
 )
 def test_several_studies_need_a_model_that_all_have(arguments, message, atwu, studies):
-    assert message in atwu("compare", *studies, *arguments, code=2)
+    assert re.search(message, atwu("compare", *studies, *arguments, code=2))

@@ -73,7 +73,7 @@ def test_all_groups_with_both_references(panel):
     assert "win_rate" in result["sets"]["instructions"]
     assert "metric unlearned original" in panel.printed  # what was asked about comes first
     assert "forget (n = 6)" in panel.printed
-    assert "intervals rest on 4 subjects only" in panel.printed
+    assert re.search(r"\b4 subjects", panel.printed)
 
 
 def test_the_same_command_again_gives_the_same_bytes(atwu, models, panel):
@@ -89,7 +89,7 @@ def test_results_stand_for_the_models_they_measured(atwu, models, panel, tmp_pat
     assert (tmp_path / "eval.json").read_bytes() == panel.files["eval.json"]
     assert not (tmp_path / "eval.original.json").exists()
     printed = atwu(*whole_panel(models), *files, "--limit", 5, code=1)
-    assert "the original result (original) cannot be compared with: it differs in the forget rows" in printed
+    assert re.search(r"original result \(original\).*forget rows", printed)
 
 
 def judged(models, server, *more: object) -> tuple[object, ...]:
@@ -98,7 +98,7 @@ def judged(models, server, *more: object) -> tuple[object, ...]:
 
 
 def calls_of(printed: str) -> int:
-    found = re.search(r"judge: ([\d,]+) calls, about ([\d,]+) prompt tokens", printed)
+    found = re.search(r"judge: ([\d,]+) calls\D*([\d,]+) ", printed)
     assert found, printed
     return int(found[1].replace(",", ""))
 
@@ -111,15 +111,15 @@ def test_estimate_then_limit_then_the_rest_pays_for_each_claim_once(atwu, models
     assert claims > 10
     assert "price unknown" in printed
     priced = atwu(*judged(models, server, "--estimate", "--judge-price", "1,1"), **cache)
-    dollars = float(re.search(r"about USD ([\d.]+) if", priced)[1])
+    dollars = float(re.search(r"USD ([\d.]+)", priced)[1])
     assert server.count() == 0
     assert not (tmp_path / "eval.json").exists()
 
     stopped = atwu(*judged(models, server, "--judge-price", "1,1", "--max-cost", dollars / 2, *output), code=1, **cache)
     paid = server.count()
     assert 0 < paid < claims
-    assert re.search(r"error: stopped before the limit of USD [\d.]+ could be passed: USD [\d.]+ spent", stopped)
-    assert f"{claims - paid} answers still unjudged; everything paid for is stored; run again with a higher" in stopped
+    assert re.search(r"error: .*USD [\d.]+.*USD [\d.]+ spent", stopped)
+    assert re.search(rf"\b{claims - paid} answers", stopped)
     assert not (tmp_path / "eval.json").exists()
 
     atwu(*judged(models, server, "--judge-price", "1,1", "--max-cost", 2 * dollars, *output), **cache)
@@ -130,7 +130,7 @@ def test_estimate_then_limit_then_the_rest_pays_for_each_claim_once(atwu, models
     jsonschema.validate(result, EVAL_SCHEMA)
     assert result["sets"]["forget"]["J_W"]["value"] == 100  # this server believes every answer
     assert result["cost"]["judge_calls"] == claims
-    assert "nothing to send: every reply is stored" in atwu(*judged(models, server, "--estimate"), **cache)
+    assert "nothing to send" in atwu(*judged(models, server, "--estimate"), **cache)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert {"eval.json", "judge.sqlite"} <= {path.name for path in files}
     assert not [path for path in files if CANARY.encode() in path.read_bytes()]
@@ -138,7 +138,7 @@ def test_estimate_then_limit_then_the_rest_pays_for_each_claim_once(atwu, models
 
 def test_a_key_that_is_refused_is_not_shown(atwu, models, server, environment):
     printed = atwu(*judged(models, server, "--judge-url", server.url("unauthorized")), code=1)  # the reply repeats it
-    assert "does not accept the key in OPENAI_API_KEY (401)" in printed
+    assert "OPENAI_API_KEY (401)" in printed
     assert not [
         path
         for path in Path(environment["ATWU_CACHE"]).rglob("*")
@@ -149,7 +149,7 @@ def test_a_key_that_is_refused_is_not_shown(atwu, models, server, environment):
 @pytest.mark.slow
 def test_a_judge_that_is_down_ends_with_one_line(atwu, models, server):
     printed = atwu(*judged(models, server, "--judge-url", "http://127.0.0.1:9/v1"), code=1)
-    assert printed.endswith("error: no connection to http://127.0.0.1:9/v1; is the server running? (tried 6 times)")
+    assert re.search(r"error: .*http://127\.0\.0\.1:9/v1.*\b6 times", printed)
 
 
 def test_a_model_behind_an_address(atwu, server, tmp_path):
@@ -165,9 +165,8 @@ def test_a_model_behind_an_address(atwu, server, tmp_path):
     sent = server.log("a-model")
     assert {body["model"] for body in sent} == {"tiny"}
     assert {body["temperature"] for body in sent} == {0.0}
-    assert "the metrics 'memorization' need the model's weights; an endpoint only generates." in atwu(
-        *where, "--metrics", "memorization", code=1
-    )
+    refused = atwu(*where, "--metrics", "memorization", code=1)
+    assert re.search("'memorization'.*weights.*endpoint", refused)
 
 
 def test_a_served_model_is_asked_anew_by_every_evaluation(atwu, server):
@@ -194,24 +193,24 @@ def test_list_names_every_group(atwu):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("--metrics", "rouge,memorisation"), 1, "unknown metrics 'memorisation'; .* Did you mean 'memorization'?"),
-        (("--metrics", "rouge", "--all"), 2, "give --all or --metrics, not both."),
-        (("--metrics", "rouge", "--task", "mmlu"), 1, "tasks is given, and the metrics rouge do not measure it"),
-        (("--all", "--task", "mmlu", "--model-url", "http://127.0.0.1:9/v1"), 1, "'tasks' need the model's weights"),
-        (("--metrics", "membership"), 1, "the metrics 'membership' need holdout rows, which are not given."),
-        (("--output", "{there}"), 1, "there.json exists; choose another output or pass --overwrite."),
-        (("--output", "{folder}/no/eval.json"), 1, "cannot write .*eval.json: folder .* does not exist."),
-        (("--original", "{folder}/no.json"), 1, "no.json not found"),
-        (("--keep", "people:tiny:holdout"), 2, "--keep must be NAME=SOURCE"),
-        (("--backend", "llama.cpp"), 2, "--backend must be transformers or vllm, got 'llama.cpp'."),
-        (("--judge", "oracle"), 1, "'oracle' is no judge; use offline, openai:MODEL or local:FOLDER."),
-        (("--judge-url", "http://127.0.0.1:9/v1"), 1, "--judge-url, .* go with --judge openai:MODEL"),
+        (("--metrics", "rouge,memorisation"), 1, "'memorisation'.*'memorization'"),
+        (("--metrics", "rouge", "--all"), 2, "--all.*--metrics"),
+        (("--metrics", "rouge", "--task", "mmlu"), 1, "tasks .*rouge"),
+        (("--all", "--task", "mmlu", "--model-url", "http://127.0.0.1:9/v1"), 1, "'tasks'.*weights"),
+        (("--metrics", "membership"), 1, "'membership'.*holdout"),
+        (("--output", "{there}"), 1, "there.json .*--overwrite"),
+        (("--output", "{folder}/no/eval.json"), 1, "eval.json.*folder"),
+        (("--original", "{folder}/no.json"), 1, "no.json"),
+        (("--keep", "people:tiny:holdout"), 2, "--keep .*NAME=SOURCE"),
+        (("--backend", "llama.cpp"), 2, "--backend .*transformers.*vllm.*'llama.cpp'"),
+        (("--judge", "oracle"), 1, "'oracle'.*offline, openai:MODEL.*local:FOLDER"),
+        (("--judge-url", "http://127.0.0.1:9/v1"), 1, "--judge-url, .*--judge openai:MODEL"),
         (
             ("--judge", "openai:m", "--judge-url", "http://127.0.0.1:9/v1", "--max-cost", "1"),
             1,
-            "max_cost needs prices",
+            "max_cost.*price",
         ),
-        (("--judge", "openai:m", "--judge-price", "cheap"), 1, "--judge-price must be INPUT,OUTPUT in USD per million"),
+        (("--judge", "openai:m", "--judge-price", "cheap"), 1, "--judge-price .*INPUT,OUTPUT"),
     ],
 )
 def test_wrong_input_ends_with_a_readable_line(
@@ -225,20 +224,20 @@ def test_wrong_input_ends_with_a_readable_line(
 
 
 def test_rows_are_needed(atwu, models):
-    assert "give --forget, --retain or both" in atwu("evaluate", "--model", models.unlearned, code=2)
+    assert re.search("--forget.*--retain", atwu("evaluate", "--model", models.unlearned, code=2))
 
 
 def test_estimate_counts_every_model_and_is_refused_where_nothing_is_judged(atwu, models, server):
     names = ("--original", models.original, "--retain-only", models.retain_only)
     before = server.count()
     printed = atwu(*judged(models, server, *names, "--estimate"))
-    assert printed.count("calls, about") == 4  # three models and the total
-    assert "(all models" in printed
+    assert len(re.findall(r"\d calls", printed)) == 4  # three models and the total
+    assert "all models" in printed
     assert server.count() == before
     plain = ("evaluate", "--model", models.unlearned, *ROWS, *SMALL, "--metrics", "rouge", "--estimate")
-    assert "--estimate is about the judge" in " ".join(atwu(*plain, code=2).replace("│", " ").split())
+    assert "--estimate " in " ".join(atwu(*plain, code=2).replace("│", " ").split())
 
 
 def test_what_only_goes_with_rwku_is_refused_without_it(atwu, models):
     printed = atwu("evaluate", "--model", models.unlearned, *ROWS, "--rwku-flavour", "port", code=2)
-    assert "--rwku-subjects and --rwku-flavour go with --rwku FOLDER." in printed
+    assert re.search("--rwku-subjects.*--rwku-flavour.*--rwku FOLDER", printed)

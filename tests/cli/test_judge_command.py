@@ -29,7 +29,7 @@ def write(path: Path, *, changes: dict[str, object] | None = None) -> Path:
 def test_shipped_cases_give_accuracy_with_its_interval_and_kinds(atwu, tmp_path):
     output = tmp_path / "agreement.json"
     printed = atwu("judge", "agreement", "--output", output)  # the held-out half
-    assert "offline against labels" in printed
+    assert re.search("offline .*labels", printed)
     found = json.loads(output.read_text())
     assert found["schema"] == "atwu.agreement/1"
     assert found["judge"]["kind"] == "offline"
@@ -40,9 +40,7 @@ def test_shipped_cases_give_accuracy_with_its_interval_and_kinds(atwu, tmp_path)
     assert f"│ all │ {found['n']} │ 0 │ {found['accuracy']:.3f} [" in printed
     wrong = found["false_positives"] + found["false_negatives"]
     assert found["n"] * (1 - found["accuracy"]) == pytest.approx(wrong)
-    assert "exists; choose another output or pass --overwrite." in atwu(
-        "judge", "agreement", "--output", output, code=1
-    )
+    assert "--overwrite" in atwu("judge", "agreement", "--output", output, code=1)
     atwu("judge", "agreement", "--split", "dev", "--output", output, "--overwrite")
     assert json.loads(output.read_text())["n"] > found["n"]
 
@@ -58,8 +56,8 @@ def test_disagreements_are_shown(atwu, tmp_path):
     own = write(tmp_path / "own.jsonl", changes={"label": True})
     printed = atwu("judge", "agreement", "--data", own)
     assert "│ all │ 4 │ 0 │ 0.750 [" in printed
-    assert "reference: Tavi Brook keeps bees. answer: No idea. offline says no (" in printed
-    assert "... and 1 more disagreements" in atwu("judge", "agreement", "--data", own, "--show-errors", "0")
+    assert re.search(r"Tavi Brook keeps bees\. answer: No idea\. offline .*\bno\b", printed)
+    assert "1 more" in atwu("judge", "agreement", "--data", own, "--show-errors", "0")
 
 
 def test_against_a_second_judge(atwu, server, tmp_path):
@@ -67,21 +65,21 @@ def test_against_a_second_judge(atwu, server, tmp_path):
     # The server says yes to everything: two of four times where the rules say no.
     arguments = ("judge", "agreement", "--data", own, "--judge", "openai:m", "--judge-url", server.url())
     printed = atwu(*arguments, "--against", "offline")
-    assert "openai:m against offline" in printed
+    assert re.search("openai:m .*offline", printed)
     assert "│ all │ 4 │ 0 │ 0.500 [0.150, 0.850] │ 0.000 │ 2 │ 0 │" in printed
-    assert "openai:m says yes (stated)" in printed
+    assert re.search("openai:m .*yes", printed)
     asked = server.count()
     assert asked == 4
-    assert "openai:m: nothing to send: every reply is stored" in atwu(*arguments, "--estimate")
+    assert re.search("openai:m: .*nothing to send", atwu(*arguments, "--estimate"))
     assert server.count() == asked
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"label": "yes"}, r"own\.jsonl, line 4, column 'label': expected true or false, got 'yes'"),
-        ({"answer": None}, r"own\.jsonl, line 4: expected text in answer"),
-        ({"facts": "bees"}, r"own\.jsonl, line 4, column 'facts': expected a list of texts"),
+        ({"label": "yes"}, r"own\.jsonl, line 4, column 'label'.*'yes'"),
+        ({"answer": None}, r"own\.jsonl, line 4.*answer"),
+        ({"facts": "bees"}, r"own\.jsonl, line 4, column 'facts'"),
     ],
 )
 def test_a_malformed_case_is_named(changes, message, atwu, tmp_path):
@@ -94,8 +92,8 @@ def test_wrong_input_ends_with_a_readable_line(atwu, tmp_path):
     own.write_text(own.read_text() + '{"question": "Where')
     assert re.search(r"own\.jsonl.* line 5", atwu("judge", "agreement", "--data", own, code=1))
     assert "nowhere.jsonl" in atwu("judge", "agreement", "--data", tmp_path / "nowhere.jsonl", code=1)
-    assert "--split must be dev or test, got 'tset'." in atwu("judge", "agreement", "--split", "tset", code=2)
-    assert "'oracle' is no judge" in atwu("judge", "agreement", "--judge", "oracle", code=1)
+    assert re.search("--split .*dev.*test.*'tset'", atwu("judge", "agreement", "--split", "tset", code=2))
+    assert "'oracle'" in atwu("judge", "agreement", "--judge", "oracle", code=1)
 
 
 def test_paraphrases_are_checked_written_and_read_back(atwu, server, tmp_path):
@@ -111,9 +109,8 @@ def test_paraphrases_are_checked_written_and_read_back(atwu, server, tmp_path):
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     arguments = ("paraphrase", "--data", data, "--judge", "openai:m", "--judge-url", server.url("paraphrases"))
     printed = atwu(*arguments, "--output", output, "--count", "2")
-    assert "4 paraphrases kept" in printed
-    assert "2 rejected: repeats the question or another wording" in printed
-    assert "2 rejected: asks for something else" in printed
+    assert "4 paraphrases" in printed
+    assert len(re.findall(r"\b2 rejected: ", printed)) == 2
     before, after = load_rows(data).rows, load_rows(output)
     assert not after.warnings
     assert [row.paraphrases for row in after.rows] == [
@@ -129,7 +126,7 @@ def test_paraphrases_are_checked_written_and_read_back(atwu, server, tmp_path):
         )
     asked = server.count("paraphrases")
     assert asked == 2 + 6  # one call per row, one per wording that passed the other checks
-    assert "exists; choose another output or pass --overwrite." in atwu(*arguments, "--output", output, code=1)
+    assert "--overwrite" in atwu(*arguments, "--output", output, code=1)
     content = output.read_bytes()
     atwu(*arguments, "--output", output, "--count", "2", "--overwrite")
     assert server.count("paraphrases") == asked
@@ -140,9 +137,9 @@ def test_paraphrase_writes_nothing_without_a_model(atwu, server, tmp_path):
     arguments = ("paraphrase", "--data", "people:tiny:forget", "--limit", "2", "--judge")
     output = tmp_path / "out.jsonl"
     refused = ("openai:m", "--judge-url", server.url("unauthorized"))
-    assert "does not accept the key in OPENAI_API_KEY" in atwu(*arguments, *refused, "--output", output, code=1)
-    assert "--output must end in .jsonl" in atwu(*arguments, "openai:m", "--output", tmp_path / "out.csv", code=1)
-    assert "'offline' is no model" in atwu(*arguments, "offline", "--output", output, code=1)
+    assert "OPENAI_API_KEY" in atwu(*arguments, *refused, "--output", output, code=1)
+    assert re.search(r"--output .*\.jsonl", atwu(*arguments, "openai:m", "--output", tmp_path / "out.csv", code=1))
+    assert "'offline'" in atwu(*arguments, "offline", "--output", output, code=1)
     assert not list(tmp_path.iterdir())
 
 
@@ -176,30 +173,31 @@ def test_a_model_names_the_secret_words(atwu, server, tmp_path):
     assert (server.count("secrets"), output.exists()) == (0, False)
     printed = atwu(*arguments)
     assert "Where was Orla Venn born? Orla Venn was born in [Kelbury]." in printed
-    assert "2 of 3 rows marked; 1 had labels and keep them; 2 pieces that no answer says were left out." in printed
+    assert re.search(r"\b2 of 3 rows .*\b1 .*\b2 ", printed)
     assert [row.forget_spans for row in load_rows(output).rows] == [((22, 29),), ((11, 16),), ((19, 25),)]
     asked = server.count("secrets")
     assert asked == 2
-    assert "exists; choose another output or pass --overwrite." in atwu(*arguments, code=1)
+    assert "--overwrite" in atwu(*arguments, code=1)
     atwu(*arguments, "--overwrite")
     assert server.count("secrets") == asked  # replies are stored
 
 
 def test_the_rule_marks_without_a_model(atwu, tmp_path):
     data, output = rows_file(tmp_path), tmp_path / "labelled.jsonl"
-    assert "offline: nothing to send" in atwu("annotate", "--data", data, "--output", output, "--estimate")
+    nothing = atwu("annotate", "--data", data, "--output", output, "--estimate")
+    assert re.search("offline: .*nothing to send", nothing)
     assert not output.exists()
     printed = atwu("annotate", "--data", data, "--output", output)
     assert "Where was Orla Venn born? Orla Venn was born in [Kelbury]." in printed
-    assert "2 of 3 rows marked; 1 had labels and keep them." in printed
+    assert re.search(r"\b2 of 3 rows .*\b1 ", printed)
     assert load_rows(output).rows[1].forget_spans == ((11, 16),)
 
 
 def test_annotate_refuses_before_anything_is_sent(atwu, tmp_path):
     data = rows_file(tmp_path)
     arguments = ("annotate", "--data", data, "--output")
-    assert "--output must end in .jsonl" in atwu(*arguments, tmp_path / "out.csv", code=1)
+    assert re.search(r"--output .*\.jsonl", atwu(*arguments, tmp_path / "out.csv", code=1))
     out = tmp_path / "out.jsonl"
-    assert "'oracle' is no annotator; use offline, openai:MODEL" in atwu(*arguments, out, "--judge", "oracle", code=1)
-    assert "go with --judge openai:MODEL" in atwu(*arguments, out, "--max-cost", "1", code=1)
+    assert re.search("'oracle'.*offline, openai:MODEL", atwu(*arguments, out, "--judge", "oracle", code=1))
+    assert re.search("--max-cost.*--judge openai:MODEL", atwu(*arguments, out, "--max-cost", "1", code=1))
     assert not out.exists()

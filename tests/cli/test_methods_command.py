@@ -136,4 +136,4 @@ def test_an_unknown_name_is_one_line_with_the_closest_one(capsys, monkeypatch):
         run()
     assert stopped.value.code == 1
     error = capsys.readouterr().err
-    assert re.fullmatch(r"error: unknown method 'simpno'; choose from .* Did you mean 'simnpo'\?\n", error)
+    assert re.fullmatch(r"error: .*'simpno'.*'simnpo'.*\n", error)

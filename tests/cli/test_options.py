@@ -88,14 +88,14 @@ def test_flags_win_over_yaml(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("boxs: 2", r"keep.yaml: unknown key 'boxs'. Did you mean 'boxes'\?"),
-        ("eval_step: 2", "unknown key 'eval_step'. Did you mean 'eval_steps'"),
-        ("seed: 1.5", "keep.yaml: seed must be a whole number, got 1.5"),
-        ("seed: true", "seed must be a whole number, got True"),
-        ("name: [Tavi]", r"name must be text, got \['Tavi'\]"),
-        ("bf16: maybe", "bf16 must be true or false, got 'maybe'"),
-        ("wood: ivy", "wood must be pine, oak or ash, got 'ivy'"),
-        ("- name", "must hold one 'key: value' per line, got list"),
+        ("boxs: 2", "keep.yaml.*'boxs'.*'boxes'"),
+        ("eval_step: 2", "'eval_step'.*'eval_steps'"),
+        ("seed: 1.5", "keep.yaml.*seed.* 1.5"),
+        ("seed: true", "seed.* True"),
+        ("name: [Tavi]", r"name.*\['Tavi'\]"),
+        ("bf16: maybe", "bf16.*'maybe'"),
+        ("wood: ivy", "wood.*pine, oak.*ash.*'ivy'"),
+        ("- name", "'key: value'.*list"),
     ],
 )
 def test_a_wrong_yaml_is_named(text, message, tmp_path):
@@ -109,19 +109,19 @@ def test_a_wrong_yaml_is_named(text, message, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["a"], "--name missing; give as flags or in the --config file."),
-        (["--name", "Orla"], "ROWS missing"),
-        (["a", "--name"], "--name needs a value."),
-        (["a", "--name", "Orla", "--boxes", "0"], "--boxes must be at least 1, got 0."),
-        (["a", "--name", "Orla", "--boxes", "two"], "--boxes must be a whole number, got 'two'."),
-        (["a", "--name", "Orla", "--wood", "ivy"], "--wood must be pine, oak or ash, got 'ivy'."),
+        (["a"], "--name .*--config"),
+        (["--name", "Orla"], "ROWS"),
+        (["a", "--name"], "--name "),
+        (["a", "--name", "Orla", "--boxes", "0"], "--boxes .* 0"),
+        (["a", "--name", "Orla", "--boxes", "two"], "--boxes .*'two'"),
+        (["a", "--name", "Orla", "--wood", "ivy"], "--wood .*pine, oak.*ash.*'ivy'"),
         (
             ["a", "--name", "Orla", "--learning-rat", "1", "--lernin-rate", "1"],
-            r"unknown option --lernin-rate. Did you mean --learning-rate\?",
+            "--lernin-rate.*--learning-rate",
         ),
-        (["a", "--name", "Orla", "--optin", "1"], r"unknown option --optin. Did you mean --optim\?"),
-        (["a", "--name", "Orla", "-x"], "unknown option -x."),
-        (["a", "--name", "Orla", "--s", "1", "--b", "2"], "ambiguous option: --b could match --b"),
+        (["a", "--name", "Orla", "--optin", "1"], "--optin.*--optim"),
+        (["a", "--name", "Orla", "-x"], "-x"),
+        (["a", "--name", "Orla", "--s", "1", "--b", "2"], "--b .*--b"),
     ],
 )
 def test_wrong_words_are_named(words, message):

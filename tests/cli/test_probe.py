@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -51,7 +52,7 @@ def test_prints_a_table_and_writes_what_it_shows(folder, tmp_path):
         assert result["rows"] == result["auroc"]["n"] == 12
         assert f"{result['auroc']['mean']:.3f} ± {result['auroc']['std']:.3f}" in printed
     assert "How to read it" in printed
-    assert "1 of 13 rows have no forget_spans and are left out" in printed
+    assert re.search(r"\b1 of 13 rows .*forget_spans", printed)
     assert [path.name for path in tmp_path.iterdir()] == ["probe.json"]
     assert "--overwrite" in run(folder, "--output", output, code=1)
     run(folder, "--layers", "last", "--output", output, "--overwrite")
@@ -79,7 +80,7 @@ def test_layers_on_the_command_line():
     assert parse_layers("all") is None
     assert parse_layers("last") == [-1]
     assert parse_layers("0, 2,4") == [0, 2, 4]
-    with pytest.raises(ValueError, match=r"--layers must be all, last, or numbers such as 0,2,4; got 'top'"):
+    with pytest.raises(ValueError, match=r"--layers .*all, last.*'top'"):
         parse_layers("top")
 
 

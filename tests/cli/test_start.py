@@ -58,5 +58,5 @@ def test_help_of_every_command_is_short_and_imports_nothing_heavy():
 @pytest.mark.parametrize("name", sorted(COMMANDS.keys() - TOGETHER))
 def test_what_several_processes_would_each_do_in_full_is_refused(name, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(UsageError, match=f"{name} works in one process and was started in 2"):
+    with pytest.raises(UsageError, match=f"{name} .*process.* 2"):
         execute(name.split())
