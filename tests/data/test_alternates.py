@@ -159,7 +159,7 @@ def test_workers_and_processes_see_the_same_alternates(build, tokenizer_of):
 
 def test_a_plain_text_row_needs_an_alternate_of_its_own(build):
     plain = Example((), "Pella Oduya keeps bees near the harbour.")
-    with pytest.raises(ValueError, match="forget set, row 2: a plain text row has no question to refuse"):
+    with pytest.raises(ValueError, match=r"forget.*row 2.*plain text"):
         build([ROWS[0], plain])
     made = build([ROWS[0], dataclasses.replace(plain, alternate="I have nothing to say.")], epochs=2)
     assert made.chosen[0][1] == made.chosen[1][1]

@@ -181,18 +181,18 @@ def test_template_errors_are_explained(tokenizer_of):
     refusing = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system turn') }}{% endif %}" + CHATML
     example = Example(messages=(Message("system", "Hi."), Message("user", "Who?")), answer="Tova.")
     encoder = Encoder(chat(tokenizer_of, "byte", refusing))
-    with pytest.raises(ValueError, match=r"forget, row 1: the chat template refuses .*no system turn.*plain"):
+    with pytest.raises(ValueError, match=r"forget, row 1.*template.*system.*plain"):
         encoder.encode_rows([example], what="forget")
     dropping = "{% for m in messages if m['role'] != 'system' %}{{ m['content'] }}<|im_end|>{% endfor %}"
     for encoder, row in (
         (Encoder(chat(tokenizer_of, "byte", dropping)), example),
         (Encoder(chat(tokenizer_of, "byte", dropping), system="Hi."), ROW),
     ):
-        with pytest.raises(ValueError, match="leaves the system turn out"):
+        with pytest.raises(ValueError, match=r"template.*system"):
             encoder.encode(row)
     rewriting = CHATML.replace("m['content']", "m['content'] | replace('Renn', 'R.')")
-    with pytest.raises(ValueError, match=r"changes the answer 'It was Tova Renn\.'"):
+    with pytest.raises(ValueError, match=r"'It was Tova Renn\.'"):
         Encoder(chat(tokenizer_of, "byte", rewriting)).encode(ROW)
     silent = "{% for m in messages %}{% if m['role'] == 'user' %}{{ m['content'] }}{% endif %}{% endfor %}"
-    with pytest.raises(ValueError, match="0 times"):
+    with pytest.raises(ValueError, match=r"\b0 "):
         Encoder(chat(tokenizer_of, "byte", silent)).encode(ROW)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -101,7 +103,7 @@ class TestEveryTokenizer:
 WORDS = ["Ilmo", "Varde", "was", "born", "in", "1961", "Karsund", "café", "日本", "🎉", "The", "Ferry", "zq", "Å"]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_flagged_tokens_cover_exactly_the_span_characters(tokenizer_store, data):
     words = data.draw(st.lists(st.sampled_from(WORDS), min_size=1, max_size=8))
@@ -158,8 +160,7 @@ def test_long_answer_is_cut_at_the_right_and_counted(tokenizer_of):
     assert out.rows[0].has_terminal
     assert not out.rows[1].has_terminal
     assert out.rows[1].input_ids == full.input_ids[:40]
-    assert "forget: 1 of 2 answers are longer than max_length=40" in out.warnings[0]
-    assert "first: row 2" in out.warnings[0]
+    assert re.search(r"forget: 1 of 2 .*max_length=40.*row 2", out.warnings[0])
     assert "forget_spans" in out.warnings[1]
 
 
@@ -172,19 +173,19 @@ def test_an_answer_that_fits_exactly_is_not_cut(tokenizer_of):
 def test_a_prompt_that_reaches_max_length_is_an_error_naming_the_row(tokenizer_of):
     encoder = Encoder(tokenizer_of("byte"), max_length=20)
     rows = [Example.from_qa("Who?", "Tova."), Example.from_qa("Who " * 40, "Tova.")]
-    with pytest.raises(ValueError, match=r"retain, row 2: the prompt alone takes \d+ tokens and max_length is 20"):
+    with pytest.raises(ValueError, match=r"retain, row 2.*\d+ tokens.*max_length.*\b20"):
         encoder.encode_rows(rows, what="retain")
 
 
 def test_errors_say_what_to_do(tokenizer_of):
-    with pytest.raises(ValueError, match="fast tokenizer is required"):
+    with pytest.raises(ValueError, match="fast tokenizer"):
         Encoder(object())
-    with pytest.raises(ValueError, match="at least 2"):
+    with pytest.raises(ValueError, match=r"max_length.* 2"):
         Encoder(tokenizer_of("byte"), max_length=1)
     encoder = Encoder(tokenizer_of("byte"))
-    with pytest.raises(ValueError, match="answer is empty"):
+    with pytest.raises(ValueError, match=r"answer.*empty"):
         encoder.encode(Example.from_qa("Who?", "  "))
     endless = tokenizer_of("byte")
     endless.eos_token = None
-    with pytest.raises(ValueError, match=r"set tokenizer\.eos_token"):
+    with pytest.raises(ValueError, match=r"tokenizer\.eos_token"):
         Encoder(endless).encode(ROW)

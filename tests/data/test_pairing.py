@@ -114,14 +114,14 @@ def test_two_processes_get_disjoint_rows_and_the_same_pairs():
 
 
 def test_errors():
-    with pytest.raises(ValueError, match="n must be at least 1"):
+    with pytest.raises(ValueError, match=r"\bn\b.* 1"):
         EpochSampler(0, seed=0)
-    with pytest.raises(ValueError, match="forget set is empty"):
+    with pytest.raises(ValueError, match=r"forget.*empty"):
         PairedDataset([], None, seed=0)
-    with pytest.raises(ValueError, match="retain set is empty"):
+    with pytest.raises(ValueError, match=r"retain.*empty"):
         PairedDataset(FORGET, [], seed=0)
-    with pytest.raises(IndexError, match="got -1"):
+    with pytest.raises(IndexError, match="-1"):
         DATA[-1]
     marked = EncodedRow((1, 5, 2), (-100, 5, 2), (0, 1, 0), (None, (0, 1), None), has_terminal=True)
-    with pytest.raises(ValueError, match="forget set: 1 of 13 rows have token labels"):
+    with pytest.raises(ValueError, match=r"forget.*1 of 13 rows"):
         PairedDataset([*FORGET, marked], None, seed=0)

@@ -49,9 +49,7 @@ def test_copies_keep_everything_else():
     assert label_words([example], ["Tavi"])[0].forget_spans == ()
 
 
-@pytest.mark.parametrize(
-    ("words", "message"), [([], "no words"), (["Orla", " "], "blank word"), ("Orla", r"give \['Orla'\]")]
-)
+@pytest.mark.parametrize(("words", "message"), [([], "no words"), (["Orla", " "], "blank"), ("Orla", r"\['Orla'\]")])
 def test_words_that_mark_nothing_are_refused(words, message):
     with pytest.raises(ValueError, match=message):
         label_words([Example.from_qa("Who?", "Orla.")], words)
@@ -70,11 +68,11 @@ def test_word_file(tmp_path):
 
 
 def test_word_file_errors(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no such file; give a text file"):
+    with pytest.raises(FileNotFoundError, match=r"absent\.txt"):
         read_words(tmp_path / "absent.txt")
     (tmp_path / "empty.txt").write_text("# only a comment\n\n")
-    with pytest.raises(ValueError, match="holds no words"):
+    with pytest.raises(ValueError, match=r"empty\.txt.*words"):
         read_words(tmp_path / "empty.txt")
     (tmp_path / "latin.txt").write_bytes(b"\xc9mile\n")
-    with pytest.raises(ValueError, match=r"latin\.txt, line 1: not valid UTF-8"):
+    with pytest.raises(ValueError, match=r"latin\.txt, line 1.*UTF-8"):
         read_words(tmp_path / "latin.txt")

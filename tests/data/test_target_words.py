@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from itertools import pairwise
 
@@ -71,17 +72,17 @@ def test_overlaps_are_merged_and_neighbours_are_not():
 @pytest.mark.parametrize(
     ("bad", "match"),
     [
-        (mark("Tavi", 0), r"has 'Orla' at \[0, 4\] and does not hold 'Tavi' anywhere"),
-        (mark("orla", 0), "does not hold 'orla'"),
-        (mark("Orla", 0, 99), r"range \[0, 99\] of 'Orla' breaks .* 44 characters"),
-        (mark("Orla", -1, 4), "breaks 0 <= start"),
-        (mark("Orla", 4, 4), "breaks 0 <= start"),
-        ({"word": "Orla", "start": 0.0, "end": 4}, "is not a mark"),
-        ({"word": "Orla", "start": "0", "end": 4}, "is not a mark"),
-        ({"word": "Orla", "start": False, "end": 4}, "is not a mark"),
-        ({"word": " ", "start": 0, "end": 4}, "is not a mark"),
-        ({"word": "Orla", "start": 0}, "is not a mark"),
-        ([0, 4], "is not a mark"),
+        (mark("Tavi", 0), r"'Orla'.*\[0, 4\].*'Tavi'"),
+        (mark("orla", 0), "'orla'"),
+        (mark("Orla", 0, 99), r"\[0, 99\].*'Orla'.*\b44 "),
+        (mark("Orla", -1, 4), "0 <= start"),
+        (mark("Orla", 4, 4), "0 <= start"),
+        ({"word": "Orla", "start": 0.0, "end": 4}, r"\b0\.0"),
+        ({"word": "Orla", "start": "0", "end": 4}, "'start': '0'"),
+        ({"word": "Orla", "start": False, "end": 4}, "False"),
+        ({"word": " ", "start": 0, "end": 4}, "'word': ' '"),
+        ({"word": "Orla", "start": 0}, "'start': 0}"),
+        ([0, 4], r"\[0, 4\]"),
     ],
 )
 def test_malformed_marks(bad, match):
@@ -118,9 +119,9 @@ def test_column_as_list_and_as_json_text():
 @pytest.mark.parametrize(
     ("columns", "match"),
     [
-        ({"target_words": [], "forget_spans": []}, "forget_spans and target_words both label the answer"),
-        ({"target_words": "[{"}, "column 'target_words': expected a list of .* as JSON"),
-        ({"target_words": {"word": "Orla"}}, "column 'target_words': expected a list of .* got an object"),
+        ({"target_words": [], "forget_spans": []}, "forget_spans.*target_words"),
+        ({"target_words": "[{"}, "'target_words'.*JSON"),
+        ({"target_words": {"word": "Orla"}}, "'target_words'.*object"),
     ],
 )
 def test_bad_columns(columns, match):
@@ -139,9 +140,7 @@ def test_what_was_mended_is_counted_over_the_source(tmp_path):
     path.write_text("".join(json.dumps(entry) + "\n" for entry in rows))
     loaded = load_rows(path)
     assert [row.forget_spans for row in loaded.rows] == [((15, 22), (24, 31)), ((0, 9), (39, 43)), ()]
-    assert loaded.warnings == (
-        "ignored columns: common_words",
-        "target_words: marks that do not stand as given: 2 moved to the next free place of their word, "
-        "1 merged with one that they overlap",
-    )
-    assert load_rows(path, limit=1).warnings[1].endswith("given: 1 moved to the next free place of their word")
+    assert len(loaded.warnings) == 2
+    assert "common_words" in loaded.warnings[0]
+    assert re.search(r"target_words: .*\b2 .*\b1 ", loaded.warnings[1])
+    assert re.search(r"target_words: .*\b1 [^\d]*$", load_rows(path, limit=1).warnings[1])
