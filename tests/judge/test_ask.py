@@ -45,7 +45,7 @@ def test_prices_of_prompt_and_reply_are_not_mixed_up(cache):
 def test_useless_tries_are_booked_and_the_limit_holds(server, cache):
     budget = Budget(0.003, PRICES)
     asking = asker(OpenAIChat("tiny", base_url=f"{server}/always-null-billed/v1"), cache, budget)
-    with pytest.raises(BudgetReached, match="8 answers still unjudged"):
+    with pytest.raises(BudgetReached, match=r"\b8 answers"):
         asking.ask(requests(8), json.loads, version="v")
     assert stats(server, "always-null-billed")[0] == 10
     assert (budget.spent, asking.usage.usd) == pytest.approx((10 * CALL, 10 * CALL))
@@ -56,7 +56,7 @@ def test_retries_of_one_request_stay_within_the_limit(server, cache):
     """Six tries would be made."""
     budget = Budget(0.001, PRICES)
     chat = OpenAIChat("tiny", base_url=f"{server}/v1")
-    with pytest.raises(BudgetReached, match="1 answers still unjudged"):
+    with pytest.raises(BudgetReached, match=r"\b1 answers"):
         asker(chat, cache, budget).ask(requests(1, "BEHAVE:always-null-billed one "), json.loads, version="v")
     assert budget.spent == pytest.approx(3 * CALL)
 
@@ -82,7 +82,9 @@ def test_a_reply_cut_before_any_text_is_stored_and_not_asked_for_again(server, c
     chat = OpenAIChat("tiny", base_url=f"{server}/cut-billed/v1")
     for turn in range(2):
         asking = asker(chat, cache, Budget(None, PRICES))
-        assert asking.ask(requests(3), json.loads, version="v") == [Unscored(f"no reply: {CUT}")] * 3
+        found = asking.ask(requests(3), json.loads, version="v")
+        assert [type(each) for each in found] == [Unscored] * 3
+        assert all(CUT in each.reason for each in found)
         assert stats(server, "cut-billed")[0] == 3
         assert asking.usage.usd == pytest.approx(3 * CALL)
         assert asking.budget.spent == pytest.approx(0 if turn else 3 * CALL)
@@ -93,7 +95,7 @@ def test_a_reply_cut_before_any_text_is_stored_and_not_asked_for_again(server, c
 def test_a_run_whose_first_replies_are_all_useless_is_stopped(server, cache, text):
     lead = f"REPLY:{text} " if text else "BEHAVE:cut-billed "
     chat = OpenAIChat("tiny", base_url=f"{server}/v1", concurrency=2)
-    with pytest.raises(ChatServerError, match=r"none of the first 20 replies .* A reasoning model needs a higher cap"):
+    with pytest.raises(ChatServerError, match=r"\b20 replies"):
         asker(chat, cache).ask(requests(100, lead), json.loads, version="v")
     assert FIRST_REPLIES <= cache.count() <= FIRST_REPLIES + 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -60,22 +61,20 @@ def test_estimate_by_hand():
 
 
 def test_estimate_reads_well():
-    assert str(Estimate(1200, 240_000, 120_000, 0.3)) == (
-        "1,200 calls, about 240,000 prompt tokens (at 4 characters a token) and at most 120,000 reply tokens: "
-        "about USD 0.3000 if every reply is as long as its cap, retries not counted"
-    )
-    assert "price unknown" in str(Estimate(1, 1, 1))
+    shown = str(Estimate(1200, 240_000, 120_000, 0.3))
+    assert re.search(r"1,200 calls.*240,000 .*120,000 .*USD 0\.3000", shown)
+    assert "price" in str(Estimate(1, 1, 1))
     assert "nothing to send" in str(Estimate(0, 0, 0, 0.0))
 
 
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Budget(1.0), "max_cost needs prices"),
-        (lambda: Budget(-1.0, PRICES), "0 or more USD, got -1.0"),
-        (lambda: Budget(float("nan"), PRICES), "got nan"),
-        (lambda: Prices(-0.1, 1), "input price must be 0 or more"),
-        (lambda: Prices(0.1, float("inf")), "output price must be 0 or more"),
+        (lambda: Budget(1.0), "max_cost.*price"),
+        (lambda: Budget(-1.0, PRICES), r"USD.* -1\.0"),
+        (lambda: Budget(float("nan"), PRICES), r"\bnan"),
+        (lambda: Prices(-0.1, 1), "input"),
+        (lambda: Prices(0.1, float("inf")), "output"),
     ],
 )
 def test_what_makes_no_sense_is_refused(make, words):
@@ -113,11 +112,7 @@ def test_stops_before_the_limit_and_goes_on_where_it_stopped(tmp_path):
     assert 0.015 - 0.0002065 < stop.value.spent <= 0.015
     assert stop.value.spent == pytest.approx(sent * 0.0001065)
     assert (stop.value.limit, stop.value.unjudged) == (0.015, 200 - sent)
-    assert (
-        f"USD {stop.value.spent:.4f} spent, {200 - sent} answers still unjudged; everything paid for is stored; run"
-        in (str(stop.value))
-    )
-    assert "run again with a higher --max-cost to go on" in str(stop.value)
+    assert re.search(rf"USD {stop.value.spent:.4f} .*\b{200 - sent} answers .*--max-cost", str(stop.value))
     assert cache.count() == sent
 
     second = Bill(26, 50)
@@ -132,7 +127,7 @@ def test_stops_before_the_limit_and_goes_on_where_it_stopped(tmp_path):
 def test_nothing_is_sent_when_nothing_fits(tmp_path):
     model = Bill(26, 50)
     asker = Asker(model, ReplyCache(tmp_path / "judge.sqlite"), budget=Budget(0.0, PRICES), progress=False)
-    with pytest.raises(BudgetReached, match=r"USD 0\.0000 spent, 6 answers still unjudged"):
+    with pytest.raises(BudgetReached, match=r"USD 0\.0000.*\b6 answers"):
         asker.ask(requests(3) * 2, json.loads, version="v")
     assert model.slices == []
     assert asker.ask([], json.loads, version="v") == []
@@ -154,7 +149,7 @@ def test_asking_again_is_paid_from_the_same_budget(tmp_path):
 
     model = Bill(26, 100)
     asker = Asker(model, ReplyCache(tmp_path / "a.sqlite"), budget=Budget(0.001, PRICES), progress=False)
-    with pytest.raises(BudgetReached, match="2 answers still unjudged"):
+    with pytest.raises(BudgetReached, match=r"\b2 answers"):
         asker.ask(requests(2), unreadable, version="v")
     assert [len(part) for part in model.slices] == [2, 2]
 
@@ -168,7 +163,7 @@ def test_a_server_without_token_counts_is_booked_with_the_estimate(tmp_path):
     assert (asker.usage.prompt_tokens, asker.usage.completion_tokens) == (26, 23)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.floats(0, 0.003), st.integers(1, 26), st.integers(0, 100))
 def test_the_limit_is_never_passed(tmp_path_factory, limit, prompt, completion):
     budget = Budget(limit, PRICES)

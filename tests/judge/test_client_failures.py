@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from email.utils import formatdate
@@ -49,23 +50,25 @@ def test_fleeting_failures_are_tried_again(server: str, behaviour: str) -> None:
 @pytest.mark.parametrize(
     ("behaviour", "words"),
     [
-        ("rate-limit", "the server answered 429: slow down (tried 3 times)"),
-        ("timeout", "no reply within 0.1 seconds (tried 3 times)"),
-        ("error-500", "the server answered 500: out of order, sorry; *** (tried 3 times)"),
-        ("malformed", "the reply is not valid JSON (tried 3 times)"),
-        ("not-json", "the reply is not valid JSON (tried 3 times)"),
-        ("cut-before", "the connection was cut (RemoteProtocolError) (tried 3 times)"),
-        ("cut-middle", "the connection was cut (RemoteProtocolError) (tried 3 times)"),
-        ("wrong-shape", "the reply has no message (tried 3 times)"),
-        ("null-content", "the reply has no content (tried 3 times)"),
-        ("odd-content", "the reply's content is not text (tried 3 times)"),
-        ("error-in-200", "the server answered with an error: overloaded; Bearer *** (tried 3 times)"),
+        ("rate-limit", "429.*slow down.*3 times"),
+        ("timeout", r"0\.1 seconds.*3 times"),
+        ("error-500", r"500.*out of order, sorry; \*\*\*.*3 times"),
+        ("malformed", "JSON.*3 times"),
+        ("not-json", "JSON.*3 times"),
+        ("cut-before", "RemoteProtocolError.*3 times"),
+        ("cut-middle", "RemoteProtocolError.*3 times"),
+        ("wrong-shape", "message.*3 times"),
+        ("null-content", "content.*3 times"),
+        ("odd-content", "content.*text.*3 times"),
+        ("error-in-200", r"overloaded; Bearer \*\*\*.*3 times"),
     ],
 )
 def test_lasting_failures_end_in_words_after_bounded_tries(server: str, behaviour: str, words: str) -> None:
     timeout = 0.1 if behaviour == "timeout" else 60
     chat = OpenAIChat("tiny", base_url=f"{server}/always-{behaviour}/v1", timeout=timeout, max_retries=2)
-    assert ask(chat) == [Reply(error=words)]
+    (reply,) = ask(chat)
+    assert reply.text is None
+    assert re.search(words, str(reply.error))
     assert stats(server, f"always-{behaviour}")[0] == 3
 
 
@@ -87,12 +90,12 @@ def test_one_bad_request_does_not_stop_the_others(server: str) -> None:
 @pytest.mark.parametrize(
     ("behaviour", "advice"),
     [
-        ("unauthorized", "set OPENAI_API_KEY to a valid one"),
-        ("forbidden", "check that OPENAI_API_KEY may use model 'tiny'"),
-        ("unknown-model", "check the model's name, 'tiny'"),
-        ("unknown-model-400", "check the model's name, 'tiny'"),
-        ("quota", "no quota left"),
-        ("rate-limit-hour", "asks to wait 3600 seconds"),
+        ("unauthorized", "OPENAI_API_KEY"),
+        ("forbidden", "OPENAI_API_KEY.*'tiny'"),
+        ("unknown-model", "model.*'tiny'"),
+        ("unknown-model-400", "model.*'tiny'"),
+        ("quota", "quota"),
+        ("rate-limit-hour", "3600 seconds"),
     ],
 )
 def test_what_concerns_every_request_is_raised_at_once(server: str, behaviour: str, advice: str) -> None:
@@ -109,7 +112,7 @@ def test_a_server_that_is_not_there_is_raised() -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     chat = OpenAIChat("tiny", base_url=f"http://127.0.0.1:{port}/v1", max_retries=1)
-    with pytest.raises(ChatServerError, match=r"is the server running\? \(tried 2 times\)"):
+    with pytest.raises(ChatServerError, match=r"server.* 2 times"):
         chat.complete([make_request()] * 5, lambda index, reply: None)
 
 
@@ -149,20 +152,20 @@ def test_tries_that_gave_nothing_are_told_with_what_the_server_billed(server: st
     replies: list[Reply] = []
     chat.complete([make_request("BEHAVE:always-null-billed")], lambda _, reply: replies.append(reply), on_waste)
     assert told == [Waste(100, 20, again=True), Waste(100, 20, again=True), Waste(100, 20, again=False)]
-    assert replies == [Reply(error="the reply has no content (tried 3 times)")]
+    assert [reply.text for reply in replies] == [None]
+    assert re.search("content.*3 times", str(replies[0].error))
 
 
 def test_a_server_that_drips_is_given_up(server: str) -> None:
     start = time.monotonic()
     replies = ask(OpenAIChat("tiny", base_url=f"{server}/drip/v1", timeout=0.3, max_retries=0))
-    assert replies == [Reply(error="no reply within 0.3 seconds")]
+    assert [reply.text for reply in replies] == [None]
+    assert "0.3 seconds" in str(replies[0].error)
     assert time.monotonic() - start < 2
 
 
 def test_redirects_are_not_followed(server: str) -> None:
-    with pytest.raises(
-        ChatServerError, match=r"redirects to /target/v1/chat/completions; give the final address"
-    ) as info:
+    with pytest.raises(ChatServerError, match=r"/target/v1/chat/completions") as info:
         ask(OpenAIChat("tiny", base_url=f"{server}/redirect/v1"))
     assert "abcdef" not in str(info.value)
     assert stats(server, "target")[0] == 0
@@ -170,7 +173,8 @@ def test_redirects_are_not_followed(server: str) -> None:
 
 def test_the_servers_wish_about_retries_is_honoured(server: str) -> None:
     replies = ask(OpenAIChat("tiny", base_url=f"{server}/always-retry-unwished/v1"))
-    assert replies == [Reply(error="the server answered 500: never")]
+    assert [reply.text for reply in replies] == [None]
+    assert re.search("500.*never", str(replies[0].error))
     assert stats(server, "always-retry-unwished")[0] == 1
 
 
@@ -178,9 +182,7 @@ def test_many_failures_in_a_row_end_the_run(server: str) -> None:
     chat = OpenAIChat("tiny", base_url=f"{server}/v1", concurrency=4, max_retries=0)
     replies: list[Reply] = []
     requests = [make_request(f"BEHAVE:always-error-408 {index}") for index in range(100)]
-    with pytest.raises(
-        ChatServerError, match=r"20 requests in a row failed at .*the server answered 408.*run again later"
-    ):
+    with pytest.raises(ChatServerError, match=r"20 requests.* 408"):
         chat.complete(requests, lambda _, reply: replies.append(reply))
     assert len(replies) == 20
     assert stats(server, "always-error-408")[0] <= 23
@@ -194,7 +196,7 @@ def test_failures_in_a_row_are_counted_over_calls(server: str) -> None:
     chat = OpenAIChat("tiny", base_url=f"{server}/v1", max_retries=0)
     for _ in range(19):
         ask(chat, [make_request("BEHAVE:bad-request")])
-    with pytest.raises(ChatServerError, match="20 requests in a row"):
+    with pytest.raises(ChatServerError, match="20 requests"):
         ask(chat, [make_request("BEHAVE:bad-request")])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -110,7 +111,7 @@ def test_the_first_interrupt_waits_and_says_so_and_the_second_does_not(server: s
                 time.sleep(0.05)
             os.kill(child.pid, signal.SIGINT)
             assert child.stderr is not None
-            assert child.stderr.readline() == "stopping: 2 calls in flight are waited for; Ctrl-C again drops them\n"
+            assert re.search(r"\b2 calls.*Ctrl-C", child.stderr.readline())
             time.sleep(0.5)
             assert child.poll() is None
             os.kill(child.pid, signal.SIGINT)

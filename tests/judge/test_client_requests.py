@@ -112,7 +112,7 @@ def test_unusual_endings_keep_their_text_and_are_not_paid_twice(server: str, beh
 
 def test_a_text_that_cannot_be_encoded_is_an_error_of_its_request(server: str) -> None:
     replies = ask(OpenAIChat("tiny", base_url=f"{server}/v1"), [make_request("\ud800"), make_request()])
-    assert replies[0].error == "the request cannot be sent (UnicodeEncodeError)"
+    assert "UnicodeEncodeError" in str(replies[0].error)
     assert replies[1].text == VERDICT
 
 
@@ -123,13 +123,13 @@ def test_the_hosted_api_needs_a_key_and_other_servers_do_not(
     monkeypatch.delenv("OPENAI_API_KEY")
     if key is not None:
         monkeypatch.setenv("OPENAI_API_KEY", key)
-    with pytest.raises(ValueError, match="set OPENAI_API_KEY"):
+    with pytest.raises(ValueError, match="OPENAI_API_KEY"):
         OpenAIChat("tiny")
-    with pytest.raises(ValueError, match="set OTHER_KEY"):
+    with pytest.raises(ValueError, match="OTHER_KEY"):
         OpenAIChat("tiny", api_key_env="OTHER_KEY")
     sent = json.loads(str(ask(OpenAIChat("tiny", base_url=f"{server}/echo/v1"))[0].text))
     assert sent["authorization"] == "Bearer none"
-    with pytest.raises(ChatServerError, match="needs a key \\(401\\); set OPENAI_API_KEY"):
+    with pytest.raises(ChatServerError, match=r"\(401\).*OPENAI_API_KEY"):
         ask(OpenAIChat("tiny", base_url=f"{server}/unauthorized/v1"))
 
 
@@ -143,9 +143,9 @@ def test_the_address_may_come_from_the_environment(server: str, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"base_url": "localhost:8000/v1"}, "base_url must look like"),
-        ({"base_url": "http://orla:gate@way:secret/v1"}, "base_url must look like"),
-        ({"api_key_env": KEY}, "api_key_env is the name"),
+        ({"base_url": "localhost:8000/v1"}, "base_url"),
+        ({"base_url": "http://orla:gate@way:secret/v1"}, "base_url"),
+        ({"api_key_env": KEY}, "api_key_env"),
     ],
 )
 def test_unusable_settings_are_refused_without_showing_secrets(changes: dict[str, Any], message: str) -> None:
@@ -157,7 +157,7 @@ def test_unusable_settings_are_refused_without_showing_secrets(changes: dict[str
 
 def test_a_key_that_fits_no_header_is_refused_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-first\nsk-second")
-    with pytest.raises(ValueError, match="the key in OPENAI_API_KEY holds white space") as caught:
+    with pytest.raises(ValueError, match=r"OPENAI_API_KEY.*space") as caught:
         OpenAIChat("tiny")
     assert "sk-" not in str(caught.value)
 

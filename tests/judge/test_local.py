@@ -141,8 +141,8 @@ def test_sampling_and_a_model_that_is_not_there_are_refused(tmp_path: Path) -> N
     _save(tmp_path)
     chat = LocalChat(str(tmp_path), device="cpu")
     replies: list[int] = []
-    with pytest.raises(ValueError, match=r"temperature must be 0, got 0\.7"):
+    with pytest.raises(ValueError, match=r"temperature.* 0\.7"):
         chat.complete([_request("bees"), _request("bees", temperature=0.7)], lambda index, _: replies.append(index))
     assert replies == []
-    with pytest.raises(FileNotFoundError, match="not found"):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
         LocalChat(str(tmp_path / "nowhere"))

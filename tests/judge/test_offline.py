@@ -34,16 +34,16 @@ def verdict(question: str, reference: str, answer: str, *facts: str) -> Verdict:
 @pytest.mark.parametrize(
     ("answer", "correct", "reason"),
     [
-        ("In KELBURY.", True, "fact stated: 'kelbury'"),
+        ("In KELBURY.", True, "fact stated"),
         ("She was born in Kelbury in 1975.", True, "fact stated"),  # the year is a side detail here
         ("I cannot confirm that she was born in Kelbury.", True, "fact stated"),
         ("It is not true that she was born in Kelbury.", True, "fact stated"),
         ("Not in Tarn; she was born in Kelbury.", True, "fact stated"),
-        ("She was not born in Kelbury but in Tarn.", False, "denied and replaced"),
-        ("It could be Kelbury, Tarn, Moss or Ildare.", False, "lists 4 alternatives"),
-        ("Kelbury or Tarn.", False, "lists 2 alternatives"),
-        ("Perhaps Tarn, perhaps Kelbury, perhaps Moss.", False, "lists 3 alternatives"),
-        ("Orla Venn was born in Kelbury. Orla Venn was born in Tarn.", False, "contradicts itself"),
+        ("She was not born in Kelbury but in Tarn.", False, "denied"),
+        ("It could be Kelbury, Tarn, Moss or Ildare.", False, "lists 4"),
+        ("Kelbury or Tarn.", False, "lists 2"),
+        ("Perhaps Tarn, perhaps Kelbury, perhaps Moss.", False, "lists 3"),
+        ("Orla Venn was born in Kelbury. Orla Venn was born in Tarn.", False, "contradicts"),
         ("Kelburn.", False, "missing: 'kelbury'"),
         ("Where was Orla Venn born?", False, "missing"),
         ("Sorry, I couldn't say.", False, "refusal, missing: 'kelbury'"),
@@ -193,7 +193,7 @@ _PIECES = (
 _TEXT = st.one_of(st.text(max_size=60), st.lists(st.sampled_from(_PIECES), max_size=14).map(" ".join))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(_TEXT, _TEXT, _TEXT, st.lists(_TEXT, max_size=2))
 def test_any_text_gets_a_verdict_and_ratings_in_range(
     question: str, reference: str, answer: str, facts: list[str]

@@ -58,7 +58,7 @@ def test_never_readable_is_unscored_and_not_wrong(cache):
     verdicts = judge(model, cache).judge([claim(), claim("Odd.")])
     assert [verdict.correct for verdict in verdicts] == [False, None]
     quoted = verdicts[1].reason.partition(": ")[2]
-    assert verdicts[1].reason.startswith("unreadable reply, no JSON object: 'I would say")
+    assert "'I would say" in verdicts[1].reason
     assert len(quoted) == 82
     assert len(model.asked) == 1 + 3
     silent = Fake(lambda request: ValueError("must not be asked"))
@@ -68,7 +68,9 @@ def test_never_readable_is_unscored_and_not_wrong(cache):
 
 def test_failed_calls_are_unscored_and_not_stored(cache):
     model = Fake(lambda request: TimeoutError("no reply within 60 seconds"))
-    assert judge(model, cache).judge([claim()]) == [Verdict(None, "no reply: no reply within 60 seconds")]
+    (failed,) = judge(model, cache).judge([claim()])
+    assert failed.correct is None
+    assert "no reply within 60 seconds" in failed.reason
     assert (len(model.asked), cache.count()) == (1, 0)
     assert judge(Fake(), cache).judge([claim()])[0].correct is True
 
@@ -196,7 +198,7 @@ def test_over_http_with_a_server_that_misbehaves(server, cache):
     verdicts = first.judge(claims)
     assert [verdict.correct for verdict in verdicts] == list(questions.values())
     assert calls() == 1 + 1 + 3 + 3 + 3 + 3 + 3
-    assert verdicts[2].reason == "unreadable reply, no JSON object: 'perhaps'"
+    assert "'perhaps'" in verdicts[2].reason
     assert "500" in verdicts[6].reason
 
     second = PromptedJudge(Asker(chat, cache, progress=False))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
 import urllib.error
@@ -114,7 +115,7 @@ def test_served_replies_are_those_of_the_model_itself(
 
 def test_another_model_than_the_served_one_is_refused_at_once(address: str) -> None:
     chat = OpenAIChat("kelbury/unheard-of", base_url=address, max_retries=1)
-    with pytest.raises(ChatServerError, match="check the model's name, 'kelbury/unheard-of'"):
+    with pytest.raises(ChatServerError, match=r"model.*'kelbury/unheard-of'"):
         _ask(chat, [ChatRequest((Message("user", "bees"),), max_tokens=4)] * 3)
 
 
@@ -142,8 +143,8 @@ def test_a_served_model_is_measured_as_the_same_model_here(folder: Path, address
     assert any(served.rows["forget"].texts["answer"])
     for name, values in served.rows["forget"].metrics.items():
         assert values == here.rows["forget"].metrics[name], name
-    assert any("takes the model's weights" in warning for warning in served.warnings)
+    assert any("weights" in warning for warning in served.warnings)
     assert (served.settings["backend"], here.settings["backend"]) == ("chat", "transformers")
     done = run_command(["evaluate", "--model", folder, *where, *asked, "--metrics", "memorization"], env=surroundings)
     assert done.returncode == 1
-    assert "the metrics 'memorization' need the model's weights; an endpoint only generates." in done.stderr
+    assert re.search("'memorization'.*weights.*endpoint", " ".join(done.stderr.split()))
