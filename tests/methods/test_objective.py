@@ -120,18 +120,18 @@ def test_entropy_weights_sum_to_the_row_length(tiny_llama, batch):
 def test_missing_inputs_are_named(tiny_llama, batch):
     model, forget = tiny_llama(), batch()
     unlabelled = {k: v for k, v in forget.items() if k != "token_labels"}
-    with pytest.raises(ValueError, match="'grad_diff' needs a retain batch"):
+    with pytest.raises(ValueError, match=r"'grad_diff'.*retain"):
         atwu.unlearning_loss(model, forget, method="grad_diff")
-    with pytest.raises(ValueError, match="'labels' needs `token_labels`"):
+    with pytest.raises(ValueError, match=r"'labels'.*token_labels"):
         atwu.unlearning_loss(model, unlabelled, batch(), method="gt_ga")
-    with pytest.raises(ValueError, match=r"labels' shape \(4, 12\), got \(4, 11\)"):
+    with pytest.raises(ValueError, match=r"labels.*\(4, 12\).*\(4, 11\)"):
         atwu.unlearning_loss(model, forget, batch(), method="atwu", token_weights=torch.ones(4, 11))
 
 
 def test_a_scorer_with_a_prior_asks_for_its_offsets(tiny_llama, batch):
     model, forget, retain = tiny_llama(), batch(seed=1), batch(seed=2)
     scorer = TokenScorer(32, prior=TokenCounts(np.arange(64)))
-    with pytest.raises(ValueError, match="starts from a prior; give the offset"):
+    with pytest.raises(ValueError, match=r"prior.*offset"):
         atwu.unlearning_loss(model, forget, retain, method="atwu", scorer=scorer)
     mask = TokenBatch.of(forget).mask
     offset = torch.linspace(-1, 1, int(mask.sum()))

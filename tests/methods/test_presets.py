@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -109,9 +110,9 @@ def test_defaults_of_methods_are_those_of_their_preset():
 def test_what_is_not_there():
     assert find_preset("tofu-1b", "rmu") is None
     assert presets("kelbury") == {}
-    with pytest.raises(ValueError, match=r"tofu-1b has atwu, dpo, .*wga\. Did you mean 'tofu-1b/atwu'"):
+    with pytest.raises(ValueError, match=r"tofu-1b.* atwu, dpo, .*'tofu-1b/atwu'"):
         named_preset("tofu-1b/atvu")
-    with pytest.raises(ValueError, match=r"there are presets for .*rwku-phi3, .*tofu-1b, tofu-8b"):
+    with pytest.raises(ValueError, match=r"rwku-phi3, .*tofu-1b, tofu-8b"):
         named_preset("kelbury/atwu")
 
 
@@ -132,14 +133,14 @@ def test_written_and_read_again(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("method: wga\nbetta: 1", r"unknown option 'betta'\. Did you mean 'beta'\?"),
-        ("method: wga\nmodel: target", "unknown option 'model'"),
-        ("method: wga\nkelbury: 3", "Say what is no option under 'about'"),
-        ("beta: 1", "names its method"),
-        ("method: wga\nabout: 3", "about must be a mapping, got 3"),
-        ("method: wga\nbeta: [1]", r"beta must be a number, text, true or false, got \[1\]"),
-        ("- wga", "must hold one 'key: value' per line, got list"),
-        ("method: 'wga", "not valid YAML"),
+        ("method: wga\nbetta: 1", "'betta'.*'beta'"),
+        ("method: wga\nmodel: target", "'model'"),
+        ("method: wga\nkelbury: 3", "'kelbury'.*'about'"),
+        ("beta: 1", "method"),
+        ("method: wga\nabout: 3", "about.* 3"),
+        ("method: wga\nbeta: [1]", r"beta.*\[1\]"),
+        ("- wga", "'key: value'.*list"),
+        ("method: 'wga", "YAML"),
     ],
 )
 def test_an_unusable_preset_says_why(text, message, tmp_path):
@@ -150,9 +151,9 @@ def test_an_unusable_preset_says_why(text, message, tmp_path):
 
 
 def test_an_unusable_preset_is_not_written(tmp_path):
-    with pytest.raises(ValueError, match=r"unknown option 'betta'\. Did you mean 'beta'\?"):
+    with pytest.raises(ValueError, match=r"'betta'.*'beta'"):
         write_preset(tmp_path / "wga.yaml", {"method": "wga", "betta": 1.0}, {})
-    with pytest.raises(FileNotFoundError, match="not found"):
+    with pytest.raises(FileNotFoundError, match=r"wga\.yaml"):
         read_preset(tmp_path / "wga.yaml")
 
 
@@ -169,16 +170,16 @@ def test_a_run_takes_a_preset_by_name_and_flags_win(tmp_path, monkeypatch):
     (tmp_path / "rwku-phi3").mkdir()
     (tmp_path / "rwku-phi3" / "atwu").write_text("beta: 3\nabout: {source: Tavi Brook}\n")
     assert read_options(preset_file(Path("rwku-phi3/atwu")), Unlearn) == {"beta": 3.0}
-    with pytest.raises(FileNotFoundError, match=r"config tofu-1b/atwu not found\.$"):
+    with pytest.raises(FileNotFoundError, match=r"^(?!.*preset).*tofu-1b/atwu"):
         existing(Path("tofu-1b/atwu"))
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("tofu-1b/atvu", "config tofu-1b/atvu not found. There is no preset 'tofu-1b/atvu'; tofu-1b has atwu, "),
-        ("tofu-1b", "config tofu-1b not found. A preset is named like tofu-1b/atwu."),
-        ("kelbury.yaml", "config kelbury.yaml not found.\n"),
+        ("tofu-1b/atvu", "config tofu-1b/atvu .*atwu, "),
+        ("tofu-1b", "config tofu-1b .*tofu-1b/atwu"),
+        ("kelbury.yaml", r"^(?!.*preset).*kelbury\.yaml"),
     ],
 )
 def test_a_config_that_is_neither_file_nor_preset_is_one_line(name, message, capsys, monkeypatch, tmp_path):
@@ -186,7 +187,7 @@ def test_a_config_that_is_neither_file_nor_preset_is_one_line(name, message, cap
     monkeypatch.setattr(sys, "argv", ["atwu", "unlearn", "--config", name])
     with pytest.raises(SystemExit):
         run()
-    assert message in capsys.readouterr().err
+    assert re.search(message, capsys.readouterr().err)
 
 
 def test_reading_presets_loads_no_trainer():

@@ -63,42 +63,42 @@ def test_the_layer_of_a_small_model_is_its_last_unless_it_was_asked_for():
     assert recipe("rmu").layer(32) == 4
     assert recipe("rmu").layer(2) == 1
     assert recipe("rmu", layer=1).layer(2) == 1
-    with pytest.raises(ValueError, match="layer must be between 0 and 1, the layers of this model, got 4"):
+    with pytest.raises(ValueError, match=r"layer.* 0 .* 1.* 4"):
         recipe("rmu", layer=4).layer(2)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"method": "atvu"}, r"unknown method 'atvu'; choose from grad_ascent, .* Did you mean 'atwu'\?"),
-        ({"method": "atwu", "weighting": "entropi"}, r"unknown weighting .* Did you mean 'entropy'\?"),
-        ({"method": "atwu", "weighting": "scorer*rarety"}, r"unknown weighting 'rarety'; .* Did you mean 'rarity'\?"),
-        ({"method": "atwu", "forget_loss": "satgaplus"}, r"unknown forget loss .* Did you mean 'satga_plus'\?"),
-        ({"method": "atwu", "retain_loss": "nil"}, r"unknown retain loss .* Did you mean 'nll'\?"),
-        ({"method": "grad_diff", "beta": 1.0}, "has no 'beta'; it takes forget_weight, retain_weight"),
-        ({"method": "grad_ascent", "retain_weight": 1.0}, "has no 'retain_weight'; it takes forget_weight"),
-        ({"method": "atwu", "betta": 1.0}, r"unknown option 'betta'; .* Did you mean 'beta'\?"),
-        ({"method": "wga", "beta": -1.0}, "beta must be a finite number >= 0, got -1.0"),
-        ({"method": "wga", "beta": float("nan")}, "beta must be a finite number"),
-        ({"method": "wga", "beta": float("inf")}, "beta must be a finite number"),
-        ({"method": "npo", "beta": 0.0}, "beta must be a finite number > 0, got 0.0"),
-        ({"method": "etw", "temperature": 0.0}, "temperature must be a finite number > 0"),
-        ({"method": "grad_diff", "weighting": "importance*entropy*rarity"}, "a combination of weightings is a"),
-        ({"method": "atwu", "weighting": "scorer*scorer"}, "one scorer per run; .* names it twice"),
-        ({"method": "atwu", "weighting": "scorer+entropy"}, r"carry no gradient; use 'scorer\*\.\.\.'"),
+        ({"method": "atvu"}, "'atvu'.*grad_ascent, .*'atwu'"),
+        ({"method": "atwu", "weighting": "entropi"}, "weighting.*'entropi'.*'entropy'"),
+        ({"method": "atwu", "weighting": "scorer*rarety"}, "weighting.*'rarety'.*'rarity'"),
+        ({"method": "atwu", "forget_loss": "satgaplus"}, "forget.loss.*'satgaplus'.*'satga_plus'"),
+        ({"method": "atwu", "retain_loss": "nil"}, "retain.loss.*'nil'.*'nll'"),
+        ({"method": "grad_diff", "beta": 1.0}, "'beta'.*forget_weight, retain_weight"),
+        ({"method": "grad_ascent", "retain_weight": 1.0}, "'retain_weight'.*forget_weight"),
+        ({"method": "atwu", "betta": 1.0}, "'betta'.*'beta'"),
+        ({"method": "wga", "beta": -1.0}, r"beta.*>= 0.* -1\.0"),
+        ({"method": "wga", "beta": float("nan")}, "beta.*>= 0.* nan"),
+        ({"method": "wga", "beta": float("inf")}, "beta.*>= 0.* inf"),
+        ({"method": "npo", "beta": 0.0}, r"beta.*> 0.* 0\.0"),
+        ({"method": "etw", "temperature": 0.0}, r"temperature.*> 0.* 0\.0"),
+        ({"method": "grad_diff", "weighting": "importance*entropy*rarity"}, "combination"),
+        ({"method": "atwu", "weighting": "scorer*scorer"}, "scorer.*twice"),
+        ({"method": "atwu", "weighting": "scorer+entropy"}, r"gradient.*'scorer\*"),
         (
             {"method": "atwu", "forget_loss": "masked_ga"},
-            "'masked_ga' averages over a fixed selection of tokens; weighting 'scorer' has none",
+            "'masked_ga'.*'scorer'",
         ),
-        ({"method": "fundial", "weighting": "nouns*importance"}, "weighting 'nouns.importance' has none"),
+        ({"method": "fundial", "weighting": "nouns*importance"}, "'nouns.importance'"),
         (
             {"method": "jensun", "weighting": "labels", "configuration": "authors"},
-            "'labels x js_refusal x js' with legacy=True counts every position",
+            "'labels x js_refusal x js'.*legacy",
         ),
-        ({"method": "rmu", "layer": 4.7}, "layer must be a whole number, got 4.7"),
+        ({"method": "rmu", "layer": 4.7}, r"layer.* 4\.7"),
         (
             {"method": "wga", "forget_loss": "refusal"},
-            "'refusal' learns another answer, whose tokens 'saturation' does not weigh",
+            "'refusal'.*'saturation'",
         ),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -79,11 +80,9 @@ def test_a_number_of_ones_own_works_like_any_other(tables, tmp_path):
     assert config.recipe().values["scale"] == 3.0
     assert config.as_plain()["scale"] == 3
     assert part_options()["scale"].search == Range(1.0, 4.0)
-    with pytest.raises(ValueError, match="scale must be a finite number >= 0"):
+    with pytest.raises(ValueError, match=r"scale.*>= 0"):
         UnlearnConfig(output_dir=str(tmp_path), method="grad_diff", forget_loss="double_ga", scale=-1)
-    with pytest.raises(
-        ValueError, match=r"method 'wga' .* has no 'scale'; it takes forget_weight, retain_weight, beta"
-    ):
+    with pytest.raises(ValueError, match=r"'wga'.*'scale'.*forget_weight, retain_weight, beta"):
         UnlearnConfig(output_dir=str(tmp_path), method="wga", scale=1.0)
 
 
@@ -108,7 +107,7 @@ def test_plain_functions_are_parts(tables, tiny_llama, batch, tmp_path):
     assert config.weighting.startswith(f"{surprising.__module__}.surprising#")
     assert config.recipe().values == {"forget_weight": 0.12, "retain_weight": 0.8, "tau": 0.5}
     assert config.recipe().weighters[0].formula == "1 - p^tau"
-    with pytest.raises(ValueError, match="takes 'hidden'; a function may take logps, mask"):
+    with pytest.raises(ValueError, match=r"'hidden'.*logps, mask"):
         recipe("grad_diff", weighting=lambda hidden: hidden)
 
 
@@ -128,9 +127,9 @@ ONE, TWO = (lambda mask: mask * 1.0), (lambda mask: mask * 2.0)
 
 @pytest.mark.parametrize("function", [made_with(1.0), [].append, torch.exp, ONE, TWO])
 def test_functions_that_their_source_does_not_tell_apart_are_refused(function, tables):
-    with pytest.raises(ValueError, match="with def"):
+    with pytest.raises(ValueError, match=r"\bdef\b"):
         recipe("grad_diff", weighting=function)
-    with pytest.raises(ValueError, match="with def"):
+    with pytest.raises(ValueError, match=r"\bdef\b"):
         recipe("grad_diff", forget_loss=function)
 
 
@@ -138,7 +137,7 @@ def test_functions_that_their_source_does_not_tell_apart_are_refused(function, t
 def test_a_function_is_never_taken_for_one_of_the_same_source(kind, tables):
     for _ in range(2):  # as in a notebook, whose cells are run again
         assert recipe("grad_diff", **{kind: made_with_default(1.0)}).values["cap"] == 1.0
-    with pytest.raises(ValueError, match=r"before with the defaults \{'cap': 1.0\} and now has \{'cap': 5.0\}"):
+    with pytest.raises(ValueError, match=r"\{'cap': 1.0\}.*\{'cap': 5.0\}"):
         recipe("grad_diff", **{kind: made_with_default(5.0)})
 
 
@@ -150,17 +149,17 @@ class Unhelpful(Weighting):
 @pytest.mark.parametrize(
     ("register", "name", "entry", "message"),
     [
-        (atwu.register_weighting, "uniform", live.Uniform, "is a weighting 'uniform' already"),
-        (atwu.register_forget_loss, "npo", DoubleAscent, "is a forget loss 'npo' already"),
-        (atwu.register_retain_loss, "none", TwiceKL, "is a retain loss 'none' already"),
-        (atwu.register_method, "atwu", METHODS["atwu"], "is a method 'atwu' already"),
-        (atwu.register_weighting, "a*b", Half, "made of letters, digits and underscores"),
-        (atwu.register_weighting, "new", DoubleAscent, "a weighting is a subclass of atwu.Weighting"),
-        (atwu.register_retain_loss, "new", Half, "a retain loss is a subclass of atwu.RetainLoss"),
-        (atwu.register_weighting, "new", Unhelpful, "'beta' is a float elsewhere; choose another name"),
-        (atwu.register_method, "new", Method("", "uniform", "gaa", "nll", ""), "unknown forget loss 'gaa'"),
-        (atwu.register_method, "new", Method("", "scorer", "masked_ga", "nll", ""), "weighting 'scorer' has none"),
-        (atwu.register_method, "new", Method("", "uniform", "ga", "nll", "", {"tau": 1.0}), "unknown option 'tau'"),
+        (atwu.register_weighting, "uniform", live.Uniform, "weighting.*'uniform'"),
+        (atwu.register_forget_loss, "npo", DoubleAscent, "forget.loss.*'npo'"),
+        (atwu.register_retain_loss, "none", TwiceKL, "retain.loss.*'none'"),
+        (atwu.register_method, "atwu", METHODS["atwu"], "method.*'atwu'"),
+        (atwu.register_weighting, "a*b", Half, "letters, digits.*underscores"),
+        (atwu.register_weighting, "new", DoubleAscent, "atwu.Weighting"),
+        (atwu.register_retain_loss, "new", Half, "atwu.RetainLoss"),
+        (atwu.register_weighting, "new", Unhelpful, "'beta'.*float"),
+        (atwu.register_method, "new", Method("", "uniform", "gaa", "nll", ""), "'gaa'"),
+        (atwu.register_method, "new", Method("", "scorer", "masked_ga", "nll", ""), "weighting.*'scorer'"),
+        (atwu.register_method, "new", Method("", "uniform", "ga", "nll", "", {"tau": 1.0}), "'tau'"),
     ],
 )
 def test_a_taken_name_or_an_unusable_entry_is_refused(tables, register, name, entry, message):
@@ -198,5 +197,5 @@ def test_an_installed_package_registers_and_a_failing_one_is_only_a_warning(tmp_
     assert done.returncode == 0, done.stderr
     assert "Borrowed (borrowed_npo)" in done.stdout
     assert "Venn 2030" in done.stdout
-    assert "entry point broken = orla_methods:fails failed and was left out: Kelbury is closed" in done.stderr
-    assert "entry point absent = orla_missing:register failed and was left out: No module named" in done.stderr
+    assert re.search("broken = orla_methods:fails .*Kelbury is closed", done.stderr)
+    assert re.search("absent = orla_missing:register .*No module named", done.stderr)

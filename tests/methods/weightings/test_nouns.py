@@ -75,7 +75,7 @@ def test_missing_spacy_names_the_extra(monkeypatch):
 
 def test_missing_model_names_the_command():
     pytest.importorskip("spacy")
-    with pytest.raises(ImportError, match="run: python -m spacy download no_such_model_web"):
+    with pytest.raises(ImportError, match="python -m spacy download no_such_model_web"):
         noun_finder("no_such_model_web")
 
 
@@ -112,5 +112,5 @@ def test_spacy_noun_chunks_meet_the_tokens(parser, tmp_path):
 def test_a_pipeline_without_a_parser_is_explained(tmp_path):
     spacy = pytest.importorskip("spacy")
     spacy.blank("en").to_disk(tmp_path)
-    with pytest.raises(ValueError, match="needs a tagger and a dependency parser"):
+    with pytest.raises(ValueError, match=r"tagger.*parser"):
         noun_finder(str(tmp_path))("Orla Venn bakes.")

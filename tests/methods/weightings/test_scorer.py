@@ -172,10 +172,10 @@ def test_saved_scorer_comes_back_exactly(tmp_path, bias):
 
 
 def test_a_folder_without_a_scorer_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"holds no token scorer: scorer_config\.json and scorer\.safetensors"):
+    with pytest.raises(FileNotFoundError, match=r"scorer_config\.json.*scorer\.safetensors"):
         TokenScorer.from_pretrained(tmp_path)
 
 
 def test_unknown_hidden_position():
-    with pytest.raises(ValueError, match="must be 'own' or 'pred', got 'next'"):
+    with pytest.raises(ValueError, match=r"'own'.*'pred'.*'next'"):
         TokenScorer(3, hidden_position="next")
