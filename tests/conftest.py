@@ -17,12 +17,15 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # one thread a worker, also in the proc
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
     from transformers import LlamaForCausalLM
 
+settings.register_profile("untimed", deadline=None)  # no test depends on how fast the machine is
+settings.load_profile("untimed")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell's background jobs; interrupts are tested all the same
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -114,7 +114,7 @@ def test_a_safetensors_file_of_somebody_else_is_not_believed(tmp_path):
     assert cached_tensors(tmp_path, KEY, lambda: {"x": torch.zeros(2)})["x"].tolist() == [0, 0]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255))
 def test_no_changed_byte_anywhere_is_believed(place, flip, tmp_path):
     cached_tensors(tmp_path, KEY, some_tensors)

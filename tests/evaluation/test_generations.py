@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from atwu._cache import short_hash
@@ -76,7 +76,6 @@ PROMPTS = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(
     st.lists(PROMPTS, max_size=12),
     st.lists(PROMPTS, max_size=12),

@@ -86,7 +86,7 @@ def test_kl_by_hand():
     assert value.item() == pytest.approx(0.1308120, abs=1e-6)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(tokens=st.integers(1, 9), block=st.integers(1, 200), name=st.sampled_from(["kl", "js", "self_distillation"]))
 def test_any_block_size_gives_the_same_numbers(tokens, block, name):
     leaves, head, teacher = problem(tokens=tokens)

@@ -137,7 +137,7 @@ def test_a_labelled_first_token_is_read_like_any_other_row(tiny_llama):
     assert read_rows(tiny_llama().eval(), rows, EVERYTHING)["logps"].shape[0] == sum(map(counted_tokens, rows))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(data=st.data(), lengths=st.lists(st.integers(0, 4), min_size=1, max_size=6))
 def test_table_rows_in_any_order_and_repeated(data, lengths):
     values = torch.arange(2.0 * sum(lengths)).view(-1, 2)

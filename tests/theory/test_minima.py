@@ -66,7 +66,7 @@ def test_gradients_equal_differences():
 
 
 @given(st.floats(-6, -0.01), st.floats(0.05, 1), st.floats(0.2, 3))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_slopes_of_the_saturated_losses(logp, score, beta):
     u, g = np.array([logp]), np.array([score])
     for loss in (saturated, modulated):
@@ -88,7 +88,6 @@ def test_bound_of_the_losses():
 
 
 @given(st.floats(-2, 0), st.floats(-30, 0))
-@settings(deadline=None)
 def test_tangents_lie_below_the_loss(touch, elsewhere):
     one = np.ones(1)
     value, slope = saturated(np.array([touch]), one, beta=0.5)

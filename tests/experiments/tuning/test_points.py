@@ -52,7 +52,7 @@ HISTORY = history(40)
 POINTS = [trial.point for trial in HISTORY.values()]
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 2**31), place=st.integers(0, 16))
 def test_points_lie_in_their_ranges(seed, place):
     point = propose(SPACE, seed=seed, points=POINTS[:place], found=HISTORY)
