@@ -83,11 +83,11 @@ def test_a_single_class_has_neither_area_nor_curve(label) -> None:
 
 
 def test_bad_input_is_refused() -> None:
-    with pytest.raises(ValueError, match="1 of 2 scores are NaN"):
+    with pytest.raises(ValueError, match=r"1 of 2 .*NaN"):
         auroc([0.1, float("nan")], [0, 1])
-    with pytest.raises(ValueError, match="answer 1: 1 of 2 scores are NaN"):
+    with pytest.raises(ValueError, match=r"answer 1: 1 of 2 .*NaN"):
         per_sample_auroc([[0.1, 0.2], [0.1, float("nan")]], [[0, 1], [0, 1]])
-    with pytest.raises(ValueError, match="must be 0 or 1, got -100"):
+    with pytest.raises(ValueError, match="-100"):
         auroc([0.1, 0.2], [0, -100])
-    with pytest.raises(ValueError, match="3 scores for 2 labels"):
+    with pytest.raises(ValueError, match=r"3 .* 2 labels"):
         auroc([0.1, 0.2, 0.3], [0, 1])

@@ -112,7 +112,7 @@ def test_a_text_can_be_continued_without_any_question(small: TransformersGenerat
     text = "Pella Oduya keeps bees"
     generate_all(small, [Prompt((), prefill=text)], Decoding(max_new_tokens=1))
     assert given_ids == [[encoder.encode(Example((), text)).input_ids[:-1]]]
-    with pytest.raises(ValueError, match="prompt 2 of this call is empty"):
+    with pytest.raises(ValueError, match=r"prompt 2 .*empty"):
         generate_all(small, [ask("a"), Prompt(())], Decoding())
 
 
@@ -124,10 +124,10 @@ def test_prompt_and_text_keep_to_the_limit(small: TransformersGenerator) -> None
         (said,) = generate_all(tight, [ask(question)], Decoding(max_new_tokens=5))
         assert said.tokens == expected
     tight = TransformersGenerator(small.model, tokenizer, max_length=size)
-    with pytest.raises(ValueError, match=rf"prompt 2 of this call.*Where is Kelbury.*takes {size} tokens"):
+    with pytest.raises(ValueError, match=rf"prompt 2 .*Where is Kelbury.*\b{size} tokens"):
         generate_all(tight, [ask("a"), ask(question)], Decoding())
     tight = TransformersGenerator(small.model, tokenizer, max_length=size + 4)
-    with pytest.raises(ValueError, match=r"prompt 1 of this call.*prompt and prefill leave no room"):
+    with pytest.raises(ValueError, match=r"prompt 1 .*prefill"):
         generate_all(tight, [ask(question, prefill="in the south of Karsund")], Decoding())
     assert small.identity.endswith(f"/{MAX_POSITIONS}")
 
@@ -272,7 +272,7 @@ def test_draws_of_a_server_have_their_own_seeds() -> None:
 def test_replies_are_kept_when_others_fail(tmp_path: Path) -> None:
     store = GenerationStore(tmp_path)
     prompts = [ask(letter) for letter in "abcde"]
-    with pytest.raises(RuntimeError, match=r"2 of 5 prompts got no reply.*429 for [bd]"):
+    with pytest.raises(RuntimeError, match=r"2 of 5 prompts.*429 for [bd]"):
         generate_all(EndpointGenerator(Echo(refused="bd")), prompts, Decoding(), store=store)
     chat = Echo()
     said = generate_all(EndpointGenerator(chat), prompts, Decoding(), store=store)

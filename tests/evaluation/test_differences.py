@@ -56,7 +56,7 @@ def test_metrics_of_one_model_only_are_left_out(stage):
 
 def test_other_rows_are_refused(stage):
     one, other = stage.result(rows(stage), name="atwu"), stage.result(rows(stage, ids="other"), name="npo")
-    with pytest.raises(ValueError, match=r"atwu and npo were measured on different (forget|retain) rows"):
+    with pytest.raises(ValueError, match=r"atwu.*npo.*\b(forget|retain)\b"):
         differences(one, other)
 
 
@@ -108,5 +108,5 @@ def test_every_study_counts_alike():
 
 
 def test_no_study_has_no_mean():
-    with pytest.raises(ValueError, match="one estimate per study"):
+    with pytest.raises(ValueError, match="per study"):
         over_studies([])

@@ -32,26 +32,26 @@ def test_metrics_and_settings_are_listed_without_torch():
 
 
 def test_unknown_groups_come_with_a_suggestion():
-    with pytest.raises(ValueError, match=r"unknown metrics 'membershp'; choose from all, memorization, .*Did you mean"):
+    with pytest.raises(ValueError, match=r"'membershp'.* all, memorization, .*'membership'"):
         chosen(["membershp"], sets=BOTH, weights=True)
-    with pytest.raises(ValueError, match=r"unknown metrics 'xyzzy'; choose from all, memorization, [^?]*$"):
+    with pytest.raises(ValueError, match=r"'xyzzy'.* all, memorization, [^?]*$"):
         chosen("xyzzy", sets=BOTH, weights=True)
 
 
 def test_missing_sets_and_weights_are_named():
-    with pytest.raises(ValueError, match="'membership' need holdout rows, which are not given"):
+    with pytest.raises(ValueError, match=r"'membership'.*holdout"):
         chosen(["membership"], sets=BOTH, weights=True)
-    with pytest.raises(ValueError, match="'gradient_norm' need forget and holdout rows"):
+    with pytest.raises(ValueError, match=r"'gradient_norm'.*forget.*holdout"):
         chosen(["gradient_norm"], sets=["retain"], weights=True)
-    with pytest.raises(ValueError, match="'memorization' need the model's weights; an endpoint only generates"):
+    with pytest.raises(ValueError, match=r"'memorization'.*weights.*endpoint"):
         chosen(["memorization"], sets=BOTH, weights=False)
-    with pytest.raises(ValueError, match="'quantisation' need plain weights; those of this model are rounded"):
+    with pytest.raises(ValueError, match=r"'quantisation'.*weights"):
         chosen(["quantisation"], sets=BOTH, weights=True, plain=False)
 
 
 @pytest.mark.parametrize("value", [None, 3, "mmlu"])
 def test_a_setting_of_several_values_takes_a_list(value):
-    with pytest.raises(ValueError, match=f"tasks takes several values; give a list, not {value!r}"):
+    with pytest.raises(ValueError, match=f"tasks.*list.*{value!r}"):
         EvaluateConfig(tasks=value)
 
 
@@ -83,12 +83,10 @@ def test_groups_run_in_the_order_of_the_table_and_references_are_not_attacked():
 
 def test_tasks_and_probes_that_nothing_measures_are_refused():
     for given in ("tasks", "rwku"):
-        with pytest.raises(
-            ValueError, match=f"{given} is given, and the metrics rouge do not measure it; choose {given}"
-        ):
+        with pytest.raises(ValueError, match=f"{given}.*rouge.*{given}"):
             check_measured(["rouge"], sets=[*BOTH, given], weights=True)
         check_measured(["rouge", given], sets=[*BOTH, given], weights=True)
-    with pytest.raises(ValueError, match="'tasks' need the model's weights; an endpoint only generates"):
+    with pytest.raises(ValueError, match=r"'tasks'.*weights.*endpoint"):
         check_measured(["rouge"], sets=[*BOTH, "tasks"], weights=False)
     check_measured(["rouge"], sets=BOTH, weights=False)
 
@@ -108,17 +106,17 @@ def test_an_endpoint_has_the_groups_that_generate_and_no_others(stage, rows):
     assert found.settings["metrics"] == ["rouge", "telling", "judge", "open_ended", "families", "sampling"]
     assert (found.settings["rep_tokenizer"], found.settings["wordings"]["forget"]) == ("words", [2])
     assert len(found.fingerprint) == 32
-    with pytest.raises(ValueError, match="need the model's weights"):
+    with pytest.raises(ValueError, match="weights"):
         run(stage, rows, metrics=["judge", "quantisation"])
-    with pytest.raises(ValueError, match="give a model or a generator"):
+    with pytest.raises(ValueError, match=r"model.*generator"):
         run(stage, rows, generator=None)
-    with pytest.raises(ValueError, match="give forget rows, retain rows or both"):
+    with pytest.raises(ValueError, match=r"forget.*retain"):
         run(stage, {})
 
 
 @pytest.mark.parametrize("metrics", [None, "all", "judge"])
 def test_an_endpoint_is_not_asked_for_tasks(stage, rows, metrics):
-    with pytest.raises(ValueError, match="'tasks' need the model's weights"):
+    with pytest.raises(ValueError, match=r"'tasks'.*weights"):
         run(stage, rows, metrics=metrics, config=EvaluateConfig(tasks=["mmlu"]))
 
 
@@ -130,9 +128,9 @@ def test_references_must_be_measured_alike(stage, rows):
         ({"config": EvaluateConfig(**{**CONFIG.values, "max_new_tokens": 7})}, r"max_new_tokens \(64 there, 7 here\)"),
         ({"pool": stage.people(9, "R")}, "the pool rows"),
     ):
-        with pytest.raises(ValueError, match=rf"original result \(original\) cannot be compared with: .*{named}"):
+        with pytest.raises(ValueError, match=rf"original result \(original\).*{named}"):
             run(stage, rows, original=original, **options)
-    with pytest.raises(ValueError, match=r"retain-only result .* differs in the forget rows"):
+    with pytest.raises(ValueError, match=r"retain-only result.*\bforget rows"):
         run(stage, rows | {"forget": stage.people(5, "F")}, retain_only=original)
 
 
@@ -179,7 +177,7 @@ def test_rwku_probes_are_scored_by_kind(stage, rows):
         metrics="rwku",
         config=EvaluateConfig(**{**CONFIG.values, "rwku_flavours": ("port",)}),
     )
-    with pytest.raises(ValueError, match="rwku is given, and the metrics judge do not measure it"):
+    with pytest.raises(ValueError, match=r"rwku.*\bjudge\b"):
         run(stage, rows, probes=probes)
     recalls = {name: (value.value, value.n, value.direction) for name, value in found.sets["rwku"].items()}
     assert recalls == {
@@ -195,7 +193,7 @@ def test_rwku_probes_are_scored_by_kind(stage, rows):
 
 def test_what_is_not_installed_is_said_before_anything_is_spent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rouge", None)
-    with pytest.raises(ImportError, match=r"rouge is .* 'atwu\[rwku\]"):
+    with pytest.raises(ImportError, match=r"rouge.* 'atwu\[rwku\]"):
         check_installed(["memorization", "rwku"], EvaluateConfig())
     check_installed(["rwku"], EvaluateConfig(rwku_flavours=("port",)))  # which does without
     scale = replace(find_scale("people-tiny"), metrics=("rwku",))

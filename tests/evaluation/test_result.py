@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import jsonschema
 import pytest
@@ -43,23 +44,23 @@ def changed(plain, place, value):
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
-        ("sets.forget.J_W.n", -1, "sets.forget.J_W.n is '-1'; input should be greater than or equal to 0"),
+        ("sets.forget.J_W.n", -1, r"sets\.forget\.J_W\.n.*'-1'.*\b0\b"),
         (
             "sets.forget.J_W.direction",
             "sideways",
-            "J_W.direction is 'sideways'; input should be 'up', 'down' or 'none'",
+            r"J_W\.direction.*'sideways'.*'up', 'down'.*'none'",
         ),
-        ("rows.forget.ids", 3, "rows.forget.ids is '3'; input should be a valid"),
-        ("overall.FQ.value", "0.5", "overall.FQ.value is '0.5'; input should be a valid number"),
-        ("overall.FQ.mean", 0.5, "overall.FQ.mean is not known"),
-        ("fingerprint", "xyz", "fingerprint is 'xyz'; string should match"),
-        ("rows", KeyError, "it has no rows. Make it again with atwu evaluate --output."),
+        ("rows.forget.ids", 3, r"rows\.forget\.ids.*'3'"),
+        ("overall.FQ.value", "0.5", r"overall\.FQ\.value.*'0\.5'.*number"),
+        ("overall.FQ.mean", 0.5, r"overall\.FQ\.mean"),
+        ("fingerprint", "xyz", "fingerprint.*'xyz'"),
+        ("rows", KeyError, "rows.*--output"),
         (
             "schema",
             "atwu.eval/1",
-            "has the schema 'atwu.eval/1' and 'atwu.eval/2' is read. Files of atwu.eval/1 hold no values of single rows",
+            r"'atwu\.eval/1'.*'atwu\.eval/2'",
         ),
-        ("schema", KeyError, "is no result: it names no schema"),
+        ("schema", KeyError, "schema"),
     ],
 )
 def test_a_wrong_file_is_refused_with_the_place(written, place, value, message):
@@ -70,18 +71,18 @@ def test_a_wrong_file_is_refused_with_the_place(written, place, value, message):
     with pytest.raises(ValueError) as raised:
         read_result(path)
     assert str(raised.value).startswith(str(path))
-    assert message in str(raised.value)
+    assert re.search(message, str(raised.value).removeprefix(str(path)))
 
 
 def test_other_files(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no\.json not found; atwu evaluate --output writes one"):
+    with pytest.raises(FileNotFoundError, match=r"no\.json .*--output"):
         read_result(tmp_path / "no.json")
     for content, message in (
-        (b"", "invalid JSON"),
-        (b"[1, 2]", "is no result: it names no schema"),
-        (b"\xff", "not valid UTF-8"),
-        (b'{"schema": ', "invalid JSON"),
+        (b"", "JSON"),
+        (b"[1, 2]", "schema"),
+        (b"\xff", "UTF-8"),
+        (b'{"schema": ', "JSON"),
     ):
         (tmp_path / "x.json").write_bytes(content)
-        with pytest.raises(ValueError, match=rf"x\.json.* {message}"):
+        with pytest.raises(ValueError, match=rf"x\.json.*{message}"):
             read_result(tmp_path / "x.json")

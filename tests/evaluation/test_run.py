@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 
 import jsonschema
@@ -183,9 +184,9 @@ def test_every_prompt_and_row_is_read_with_the_system_turn(world, tmp_path):
     encoded = Encoder(tokenizer, system=system.content).encode_rows(rows["forget"], what="rows").rows
     wanted = [float(np.exp(np.mean(row.logps))) for row in read_tokens(model, encoded)]
     assert results[1].rows["forget"].metrics["probability"] == pytest.approx(wanted)
-    with pytest.raises(ValueError, match=r"differs in system \(None there, 'You keep bees\.' here\)"):
+    with pytest.raises(ValueError, match=r"system.*None.*'You keep bees\.'"):
         evaluate(*(model, tokenizer), **rows, metrics=["rouge"], config=config, original=results[0], progress=False)
-    with pytest.raises(ValueError, match="system is empty"):
+    with pytest.raises(ValueError, match=r"system.*empty"):
         EvaluateConfig(system="")
 
 
@@ -254,7 +255,7 @@ def test_plain_text_rows(world):
     assert found.sets["retain"]["rouge_l_recall"].skipped == 1
     assert found.sets["retain"]["probability"].n == 1
     assert found.sets["retain"]["probability"].low is None
-    assert any(said.startswith("retain: all rows are about one subject") for said in found.warnings)
+    assert any(re.search("^retain: .*one subject", said) for said in found.warnings)
 
 
 def test_retain_rows_alone_can_be_measured_with_the_defaults(world):
@@ -293,9 +294,9 @@ def test_modules_keep_their_own_train_state(world):
 
 def test_nothing_to_evaluate(world):
     model, tokenizer, rows = world
-    with pytest.raises(ValueError, match="give forget rows, retain rows or both"):
+    with pytest.raises(ValueError, match=r"forget.*retain"):
         evaluate(model, tokenizer)
-    with pytest.raises(ValueError, match="give a model or a generator"):
+    with pytest.raises(ValueError, match=r"model.*generator"):
         evaluate(None, None, **rows, metrics="rouge")
 
 
@@ -303,7 +304,7 @@ def test_tasks_that_metrics_leave_out_are_named(world):
     model, tokenizer, rows = world
     config = EvaluateConfig(tasks=["mmlu"])
     found = evaluate(model, tokenizer, **rows, metrics="rouge", config=config, progress=False)
-    assert "tasks mmlu were not run: the metrics rouge leave them out." in found.warnings
+    assert any(re.search("tasks mmlu .*rouge", said) for said in found.warnings)
 
 
 def test_a_named_model_in_four_bits_is_not_attacked(world, tiny_llama, tmp_path):
@@ -316,7 +317,7 @@ def test_a_named_model_in_four_bits_is_not_attacked(world, tiny_llama, tmp_path)
     found = evaluate(str(tmp_path), **few, metrics="all", progress=False)
     assert not {"relearning", "quantisation", "gradient_norm"} & set(found.settings["metrics"])
     assert "memorization" in found.settings["metrics"]
-    with pytest.raises(ValueError, match="'quantisation' need plain weights"):
+    with pytest.raises(ValueError, match=r"'quantisation'.*weights"):
         evaluate(str(tmp_path), **few, metrics="quantisation", progress=False)
 
 
@@ -324,9 +325,7 @@ def test_forget_rows_alone_give_no_relearning_in_context_and_that_is_said(world)
     model, tokenizer, rows = world
     found = evaluate(model, tokenizer, forget=rows["forget"], metrics="judge", config=CONFIG, progress=False)
     assert set(found.sets["forget"]) == {"J_P"}
-    assert any(
-        said.startswith("no in-context relearning, so no J_ICR, J_W, FQ and UQ: 0 of 0") for said in found.warnings
-    )
+    assert any(re.search("J_ICR, J_W, FQ.*UQ.*0 of 0", said) for said in found.warnings)
 
 
 def test_ordinary_rows_bring_one_warning_and_no_noise(world):
@@ -335,4 +334,4 @@ def test_ordinary_rows_bring_one_warning_and_no_noise(world):
     found = evaluate(model, tokenizer, forget=rows, retain=rows, config=CONFIG, progress=False)
     assert [warning.partition(":")[0] for warning in found.warnings] == ["forget and retain"]
     asked = evaluate(model, tokenizer, forget=rows, metrics=["memorization", "scores"], progress=False)
-    assert "scores: these rows have nothing that it could be measured on." in asked.warnings
+    assert any(said.startswith("scores: ") for said in asked.warnings)

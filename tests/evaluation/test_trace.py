@@ -122,5 +122,5 @@ def test_what_cannot_be_looked_at_is_said():
 
 def test_another_file_is_refused(tmp_path):
     (tmp_path / "x.json").write_text(json.dumps({"schema": "other"}))
-    with pytest.raises(ValueError, match=r"x\.json has the schema 'other' and 'atwu.trace/1' is read"):
+    with pytest.raises(ValueError, match=r"x\.json .*'other'.*'atwu\.trace/1'"):
         read_trace(tmp_path / "x.json")

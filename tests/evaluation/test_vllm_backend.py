@@ -214,11 +214,11 @@ def test_a_folder_without_weights_is_refused_before_anything_starts(
     started: list[LLM], folder: str, tmp_path: Path
 ) -> None:
     Path(folder, "model.safetensors").rename(Path(folder, "pytorch_model.bin"))
-    with pytest.raises(FileNotFoundError, match=r"holds no \.safetensors weights"):
+    with pytest.raises(FileNotFoundError, match=r"\.safetensors"):
         VllmGenerator(folder)
 
 
 @pytest.mark.parametrize("share", [0, 1.2])
 def test_a_share_of_memory_is_a_share(share: float, started: list[LLM], folder: str) -> None:
-    with pytest.raises(ValueError, match="above 0 and at most 1"):
+    with pytest.raises(ValueError, match=r"\b0 .*\b1\b"):
         VllmGenerator(folder, memory_share=share)

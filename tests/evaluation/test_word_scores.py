@@ -46,7 +46,7 @@ def test_words_without_tokens_have_no_score() -> None:
 
 
 def test_word_scores_refuses_bad_input() -> None:
-    with pytest.raises(ValueError, match="2 scores for 1 token offsets"):
+    with pytest.raises(ValueError, match=r"2 .* 1 token"):
         word_scores("a", [(0, 1)], [0.1, 0.2])
     with pytest.raises(ValueError, match="NaN"):
         word_scores("a", [(0, 1)], [float("nan")])

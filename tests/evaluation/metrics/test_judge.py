@@ -150,7 +150,7 @@ def test_no_demonstrations_leave_the_in_context_scores_out(stage, rows):
 def test_uneven_numbers_of_wordings_are_named(stage, rows):
     uneven = [dataclasses.replace(rows["forget"][0], paraphrases=()), *rows["forget"][1:]]
     result = run(stage.Speaker(), stage.Dice(), {"forget": uneven})
-    assert any("rows have 1, 3 wordings of their question, not 3" in warning for warning in result.warnings)
+    assert any("1, 3" in warning for warning in result.warnings)
     assert not any("wordings" in warning for warning in run(stage.Speaker(), stage.Dice(), rows).warnings)
 
 

@@ -149,7 +149,7 @@ def test_variance_of_the_output_layer_equals_a_plain_computation(block, temperat
     np.testing.assert_allclose(out.variance, sigma2, atol=1e-10)
     np.testing.assert_allclose(out.entropy, -mu, atol=1e-10)
     assert target_logps(states, OutputHead(weight), targets, entropy_temperature=1.0).variance is None
-    with pytest.raises(ValueError, match="needs entropy_temperature"):
+    with pytest.raises(ValueError, match="entropy_temperature"):
         target_logps(states, OutputHead(weight), targets, variance=True)
 
 

@@ -184,9 +184,7 @@ def test_adapters_on_adapters_are_refused_before_anything_is_generated(world, st
     _, tokenizer, rows = world
     adapted = attach(scratch_model("micro").eval(), Lora(4), seed=0)
     config, speaker = EvaluateConfig(relearn_lora_r=4), stage.Speaker()
-    with pytest.raises(
-        ValueError, match="relearn_lora_r=4 trains adapters, and the model has some that are not merged"
-    ):
+    with pytest.raises(ValueError, match=r"relearn_lora_r=4.*merged"):
         evaluate(
             adapted, tokenizer, forget=rows, metrics="relearning", config=config, generator=speaker, progress=False
         )

@@ -27,5 +27,5 @@ def test_edges() -> None:
 
 @pytest.mark.parametrize(("logps", "shown"), [([float("nan"), -1.0], "nan"), ([2.0], "2"), ([-9.0, 0.5], "0.5")])
 def test_what_is_no_log_probability_is_refused(logps: list[float], shown: str) -> None:
-    with pytest.raises(ValueError, match=f"up to 0, got {shown}"):
+    with pytest.raises(ValueError, match=rf"\b0\b.* {shown}"):
         answer_probability(logps)

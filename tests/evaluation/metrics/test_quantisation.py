@@ -106,5 +106,5 @@ def test_adapters_keep_their_precision(tiny_llama):
 
 
 def test_what_cannot_be_rounded_is_refused():
-    with pytest.raises(ValueError, match="no linear layer"), quantised(nn.LayerNorm(3), 8):
+    with pytest.raises(ValueError, match="linear layer"), quantised(nn.LayerNorm(3), 8):
         pass

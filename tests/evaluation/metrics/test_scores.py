@@ -85,7 +85,7 @@ def test_labels_are_a_score_only_on_request():
     context = context_of([[0.1, 0.9, 0.2]], [[0, 1, 0]])
     assert "labels" not in score_aurocs(context)
     assert score_aurocs(context, ["labels"])["labels"].values == (1.0,)
-    with pytest.raises(ValueError, match="give retain rows"):
+    with pytest.raises(ValueError, match="retain"):
         score_aurocs(context, ["rarity"])
 
 

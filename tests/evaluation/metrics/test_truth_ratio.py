@@ -54,10 +54,10 @@ def test_probability_with_options() -> None:
 @pytest.mark.parametrize(
     ("correct", "wrong", "mean", "message"),
     [
-        (0.5, [], "geometric", "at least one false answer"),
+        (0.5, [], "geometric", "false answer"),
         (0.5, [math.nan], "geometric", "NaN"),
         (math.nan, [1.0], "geometric", "NaN"),
-        (0.5, [1.0], "harmonic", "'geometric' or 'arithmetic'"),
+        (0.5, [1.0], "harmonic", "'geometric'.*'arithmetic'"),
     ],
 )
 def test_bad_input_is_refused(correct, wrong, mean, message) -> None:
@@ -66,5 +66,5 @@ def test_bad_input_is_refused(correct, wrong, mean, message) -> None:
 
 
 def test_losses_are_no_probabilities() -> None:
-    with pytest.raises(ValueError, match="must lie in"):
+    with pytest.raises(ValueError, match=r"\[0, 1\]|1\.2"):
         probability_with_options(0.6, [1.2])

@@ -63,7 +63,7 @@ def test_what_is_left_out():
     ]
     shown = demonstrations([*bad, *good], forget, row=row, variant=0, count=2)
     assert {turn.content for turn in shown} == {"Where is Kelburytown?", "Up north.", "Who sells honey?", "Ines Mar."}
-    with pytest.raises(ValueError, match=r"2 of 12 retain rows can be shown .* and 3 demonstrations"):
+    with pytest.raises(ValueError, match=r"2 of 12 .*3"):
         demonstrations([*bad, *good], forget, row=row, variant=0)
 
 
