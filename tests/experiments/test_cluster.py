@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -214,9 +215,9 @@ def test_files_travel_with_a_task(tmp_path, monkeypatch):
     assert (tmp_path / "there" / "rows.jsonl").read_text() == "rows"
     bring(tmp_path / "there" / "rows.jsonl", carried)
     done, left = do_there(*given, {"": b"other rows"})
-    assert "is not what lies there on the machine of the command" in str(done.error)
+    assert "rows.jsonl" in str(done.error)
     done, left = do_there(*given[:-1], versions() | {"torch": "1.0"}, carried)
-    assert "instead of 1.0; install the same versions on every node" in str(done.error)
+    assert re.search(r"torch.* 1\.0\b", str(done.error))
     assert not left
     monkeypatch.setenv("HOME", str(tmp_path))  # every machine has its own
     assert do_there(*given[:3], (Path("~/rows.jsonl"),), versions(), {"": b"at home"})[0].error is None

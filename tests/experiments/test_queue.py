@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -85,14 +86,14 @@ def test_two_processes_share_the_work_and_one_that_dies_has_it_done_again(tmp_pa
     with open_queue(2, folder=tmp_path / "logs", say=said.append) as queue:
         work_off(queue, lambda: waiting.popitem() if waiting else None, found.__setitem__)
         waiting["the last one"] = Task(die)
-        with pytest.raises(WorkerError, match=r"(?s)died .*at the last one, .*ends with:.*what it said last"):
+        with pytest.raises(WorkerError, match=r"(?s)died .*the last one.*what it said last"):
             work_off(queue, lambda: waiting.popitem() if waiting else None, found.__setitem__)
     assert [found[number].get()[0] for number in range(4)] == [0, 1, 2, 3]
     assert os.getpid() not in {found[number].get()[1] for number in range(4)}
     assert {found[number].get()[2] for number in range(4)} == {str(max(1, (os.cpu_count() or 1) // 2))}
     assert found[4].get() == "done"
     assert isinstance(found[5].error, FileNotFoundError)
-    assert "died (exit code -9); 4 is done again" in said[0]
+    assert re.search(r"exit code -9.*\b4\b", said[0])
     assert os.environ["OMP_NUM_THREADS"] == "17"
 
 
@@ -105,11 +106,11 @@ def test_deaths_at_a_task_that_was_done_in_the_end_are_not_held_against_the_next
             queue.submit("people-tiny/wga, trial 3", Task(die_twice, (tmp_path / name,)))
             assert queue.result()[1].get() == "done"
     assert len(said) == 4
-    assert all("; people-tiny/wga, trial 3 is done again" in line for line in said)
+    assert all("people-tiny/wga, trial 3" in line for line in said)
 
 
 def test_devices_of_this_machine_are_none_of_a_clusters(tmp_path):
-    with pytest.raises(ValueError, match="--devices is about the GPUs of this machine, and --cluster does the work on"):
+    with pytest.raises(ValueError, match=r"--devices .*--cluster"):
         open_queue(None, folder=tmp_path, devices="0", cluster="auto", say=print)
 
 
@@ -130,8 +131,7 @@ def test_what_only_this_process_has_registered_is_refused_by_others(tmp_path, mo
     Path("mine.yaml").write_text("methods: [wga, mine]\nmetrics: [memorization]\n")
     done = run_here(*command, "--scale", "tiny", "--processes", 2, "--output", "out")
     assert isinstance(done.exception, ValueError)
-    assert "other processes do not know mine, which a script registered: " in str(done.exception)
-    assert "with --processes 1" in str(done.exception)
+    assert re.search(r"\bmine\b.*--processes 1", str(done.exception))
     assert not Path("cache").exists()  # nothing was trained
     with Here() as queue:
         check_workers(queue, ["mine"], [{"weighting": "saturation*rarity", "beta": 2.0}], ["memorization"])

@@ -74,7 +74,7 @@ def values(folder: Path) -> dict[str, object]:
 def finished(folder, environment) -> Path:
     """The study, run without interruption by two workers."""
     printed = run(environment, "run", folder / "mine.yaml", "--output", folder / "whole", "--processes", 2)
-    assert "6 of 6 runs to do, 2 at once" in printed
+    assert re.search("6 of 6 runs.*2 at once", printed)
     assert "tuning: published values" in printed
     return folder / "whole"
 
@@ -112,7 +112,7 @@ def test_the_frozen_scorer_is_that_of_the_run_it_names(finished):
 def test_what_is_finished_is_skipped(finished, folder, environment):
     before = {path: path.stat().st_mtime_ns for path in finished.glob("runs/*/*")}
     printed = run(environment, "run", folder / "mine.yaml", "--output", finished)
-    assert "0 of 6 runs to do" in printed
+    assert "0 of 6 runs" in printed
     assert {path: path.stat().st_mtime_ns for path in finished.glob("runs/*/*")} == before
 
 
@@ -155,7 +155,7 @@ def test_other_settings_are_refused_and_done_again_on_request(continued, folder,
     arguments = ("run", changed, "--output", continued, "--only", "wga", "--seeds", 1)
     before = (continued / "runs" / "wga-s1" / "run.json").read_bytes()
     printed = run(environment, *arguments, code=1)
-    assert "was made with other settings (training" in printed
+    assert re.search(r"settings.*training", printed)
     assert (continued / "runs" / "wga-s1" / "run.json").read_bytes() == before
     run(environment, *arguments, "--overwrite")
     assert json.loads((continued / "runs" / "wga-s1" / "run.json").read_text())["steps"] == 2
@@ -179,8 +179,8 @@ def test_methods_that_the_rows_do_not_allow_are_named(folder, environment, tmp_p
     study = f"methods: [gt_ga, dpo, wga]\nseeds: 1\nmetrics: [memorization]\nscale: {scale}\n"
     (tmp_path / "own.yaml").write_text(study)
     printed = run(environment, "run", tmp_path / "own.yaml", "--output", tmp_path / "own")
-    assert "gt_ga is left out: it needs rows with forget_spans" in printed
-    assert "dpo is left out" in printed
+    assert re.search("gt_ga .*forget_spans", printed)
+    assert re.search(r"\bdpo .*left out", printed)
     assert [path.name for path in (tmp_path / "own" / "runs").iterdir()] == ["wga-s1"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -92,7 +93,7 @@ def test_seeds_may_differ_by_scale(tmp_path):
 @pytest.mark.parametrize("text", ["seeds: {peopel-tiny: 1}", "published: {peopel-tiny: tofu-forget10-1b}"])
 def test_a_scale_that_there_is_not_is_refused_where_a_study_names_it(tmp_path, text):
     study = read_study(written(tmp_path, f"methods: [wga]\n{text}"))
-    with pytest.raises(ValueError, match=r"unknown scale in .* 'peopel-tiny'.*Did you mean 'people-tiny'"):
+    with pytest.raises(ValueError, match=r"'peopel-tiny'.*'people-tiny'"):
         plan(study, find_scale("people-small"), tmp_path)
     plan(study, replace(find_scale("people-small"), name="peopel-tiny"), tmp_path)  # of that name after all
 
@@ -122,27 +123,27 @@ def test_one_method_is_named_by_what_is_varied(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("metods: [atwu]", "unknown key of a study 'metods'.*Did you mean 'methods'"),
-        ("methods: [atwuu]", "unknown method 'atwuu'.*Did you mean 'atwu'"),
-        ("methods: []", "methods is 'all' or a list"),
-        ("methods: [atwu, atwu]", "two lines are called 'atwu'"),
-        ("methods: [{label: x}]", "a mapping with method"),
-        ("methods: [{label: x, method: atwu, start: wga}]", "start is retain-only, or left out"),
-        ("methods: [{label: x, method: atwu, scorer_from: y}]", "takes the scorer of 'y'"),
-        ("methods: [{label: x, method: atwu, scorer_from: x}]", "name a line that trains its own"),
-        ("metrics: memorization", "metrics is a list"),
-        ("seeds: 0", "seeds is a count"),
-        ("seeds: [1, 1]", "list of different ones"),
-        ("seeds: [-1]", "seeds is a count"),
-        ("presets: 'false'", "presets is true or false, got 'false'"),
-        ("published: nosuch", "unknown published table 'nosuch'"),
-        ("methods: [wga]\nvary: [rho]", "vary gives a list of values per option"),
-        ("methods: [{label: original, method: wga}]", "no line can be called 'original'"),
-        ("vary: {beta: 3}", "beta needs a list"),
-        ("scale: people-smal", "Did you mean 'people-small'"),
-        ("scale: {like: people-tiny, trainin: {}}", "unknown key of a scale 'trainin'"),
-        ("scale: {name: x}", "a scale needs benchmark, target"),
-        ("- atwu", "a study is a mapping"),
+        ("metods: [atwu]", "'metods'.*'methods'"),
+        ("methods: [atwuu]", "'atwuu'.*'atwu'"),
+        ("methods: []", "methods.*'all'.*list"),
+        ("methods: [atwu, atwu]", "'atwu'"),
+        ("methods: [{label: x}]", "mapping.*method"),
+        ("methods: [{label: x, method: atwu, start: wga}]", "start.*retain-only"),
+        ("methods: [{label: x, method: atwu, scorer_from: y}]", "scorer.*'y'"),
+        ("methods: [{label: x, method: atwu, scorer_from: x}]", "scorer_from|'x'"),
+        ("metrics: memorization", "metrics.*list"),
+        ("seeds: 0", "seeds.*count"),
+        ("seeds: [1, 1]", "seeds.*list"),
+        ("seeds: [-1]", "seeds.*count"),
+        ("presets: 'false'", "presets.*'false'"),
+        ("published: nosuch", "'nosuch'"),
+        ("methods: [wga]\nvary: [rho]", "vary.*list"),
+        ("methods: [{label: original, method: wga}]", "'original'"),
+        ("vary: {beta: 3}", "beta.*list"),
+        ("scale: people-smal", "'people-smal'.*'people-small'"),
+        ("scale: {like: people-tiny, trainin: {}}", "scale.*'trainin'"),
+        ("scale: {name: x}", "benchmark, target"),
+        ("- atwu", "study.*mapping"),
     ],
 )
 def test_mistakes_are_named(tmp_path, text, said):
@@ -192,10 +193,10 @@ def test_every_line_runs_under_a_configuration_or_under_several_side_by_side(tmp
     assert runs["atwu, paper"].config(scale).recipe().scores.hidden_position == "own"
     assert runs["atwu, ours"].config(scale).recipe().scores.hidden_position == "pred"
     assert runs["trained_frozen, paper"].scorer_from == runs["atwu, paper"].folder
-    with pytest.raises(ValueError, match="unknown configuration 'theirs'"):
+    with pytest.raises(ValueError, match="'theirs'"):
         read_study("headline").under(["theirs"])
     (path := tmp_path / "mine.yaml").write_text("methods: [{method: atwu, configuration: paper}]")
-    with pytest.raises(ValueError, match="'atwu' sets its configuration itself"):
+    with pytest.raises(ValueError, match=r"'atwu'.*configuration"):
         read_study(path).under(["ours"])
 
 
@@ -210,9 +211,7 @@ def test_other_wordings_are_attached_to_the_rows_of_a_benchmark(tmp_path):
     assert worded.retain == plain.retain
     assert (worded.forget_source, worded.pool) == (plain.forget_source, plain.pool)
     write_rows(tmp_path / "few.jsonl", plain.forget[:3])
-    with pytest.raises(
-        ValueError, match=r"few\.jsonl: 21 of the 24 measured forget rows of people:tiny .* atwu paraphrase"
-    ):
+    with pytest.raises(ValueError, match=r"few\.jsonl: 21 of the 24 .*people:tiny .* atwu paraphrase"):
         scale_rows(replace(find_scale("people-tiny"), wordings=(str(tmp_path / "few.jsonl"),)))
 
 
@@ -235,7 +234,7 @@ def test_another_split_written_by_hand_keeps_what_belongs_to_the_model():
     other = scale_from({"like": "tofu-8b", "benchmark": "people:small"})
     assert (other.presets, other.surrogate, other.retain_only) == (None, None, None)
     assert "system" not in other.training
-    with pytest.raises(ValueError, match="unknown scale with tuned values 'tofu-9b'"):
+    with pytest.raises(ValueError, match="'tofu-9b'"):
         scale_from({"like": "tofu-8b", "presets": "tofu-9b"})
 
 
@@ -267,25 +266,25 @@ def test_presets_of_ones_own_come_from_a_folder(tmp_path):
     study = read_study(written(tmp_path, "methods: [npo, wga]\nseeds: 1"))
     found = plan(study, find_scale("tiny"), tmp_path / "out", presets=tmp_path)
     assert found.runs[0].options == {"learning_rate": 0.001}
-    assert found.budget.startswith("3 trials; not so: wga (")
+    assert re.search(r"^3 trials; .*wga \(", found.budget)
 
 
 def test_presets_are_refused_by_a_study_that_takes_none(tmp_path):
     (tmp_path / "npo.yaml").write_text("method: npo\nlearning_rate: 0.001\n")
     study = read_study(written(tmp_path, "methods: [npo]\npresets: false"))
-    with pytest.raises(ValueError, match=r"the study says `presets: false`; leave --presets .* out"):
+    with pytest.raises(ValueError, match=r"`presets: false`.*--presets"):
         plan(study, find_scale("tiny"), tmp_path / "out", presets=tmp_path)
 
 
 def test_impossible_settings_are_named_before_anything_runs(tmp_path):
     study = read_study(written(tmp_path, "methods: [{label: odd, method: npo, temperature: 2.0}]"))
-    with pytest.raises(ValueError, match=r"odd: .*has no 'temperature'"):
+    with pytest.raises(ValueError, match=r"odd: .*'temperature'"):
         plan(study, find_scale("tiny"), tmp_path)
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("metrics: [rogue]", "unknown metrics 'rogue'"), ("scale: {like: tiny, evaluation: {smples: 3}}", "smples")],
+    [("metrics: [rogue]", "'rogue'"), ("scale: {like: tiny, evaluation: {smples: 3}}", "smples")],
 )
 def test_what_cannot_be_measured_is_named_before_anything_runs(tmp_path, text, said):
     study = read_study(written(tmp_path, text))
@@ -301,9 +300,9 @@ def test_what_is_not_asked_for_stops_nothing_and_is_named(tmp_path):
     given = {"output": tmp_path / "out", "presets": tmp_path}
     found = settled_plan(plan_study(path, "tiny", **given, only=["npo"]))
     assert [run.label for run in found.now.runs] == ["npo"] == [run.label for run in found.runs]
-    assert [line.partition(" is left out: ")[0] for line in found.left_out] == ["bad", "odd", "worse", "after"]
-    assert found.left_out[0].startswith("bad is left out: it cannot run: unknown weighting 'nosuch'")
-    assert found.left_out[3] == "after is left out: it takes the scorer of worse, which is left out"
+    assert [line.partition(" ")[0] for line in found.left_out] == ["bad", "odd", "worse", "after"]
+    assert re.search("^bad .*weighting 'nosuch'", found.left_out[0])
+    assert re.search(r"^after .*scorer.*\bworse\b", found.left_out[3])
     for only, line in (("bad", "bad"), ("odd", "odd"), ("after", "worse")):
         with pytest.raises(ValueError, match=f"{line}: "):
             plan_study(path, "tiny", **given, only=[only])
@@ -319,12 +318,12 @@ def test_a_preset_of_another_scale_does_not_change_what_methods_share(tmp_path):
     study = read_study(written(tmp_path, "methods: [npo]"))
     (run, *_) = plan(study, find_scale("tiny"), tmp_path / "out", presets=tmp_path).runs
     assert run.options == {"learning_rate": 0.001}
-    with pytest.raises(ValueError, match="holds no preset"):
+    with pytest.raises(ValueError, match="preset"):
         plan(study, find_scale("tiny"), tmp_path / "out", presets=tmp_path / "nowhere")
 
 
 def test_an_unknown_label_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="no line 'nope'; it has"):
+    with pytest.raises(ValueError, match="'nope'"):
         plan(read_study("scorer-state"), find_scale("tiny"), tmp_path, only=["nope"])
 
 
@@ -358,11 +357,11 @@ def test_a_scale_of_ones_own_takes_rows_and_a_model(tmp_path):
     assert "system" not in changed.evaluation
     other = scale_from({"like": "tofu-8b", "target": "mine", "evaluation": {"system": "Answer."}})
     assert (other.surrogate, other.evaluation["system"]) == (None, "Answer.")
-    with pytest.raises(ValueError, match=r"lie within its learning_rates, 0\.0001 to 0\.01; got 1e-05"):
+    with pytest.raises(ValueError, match=r"learning_rates.*0\.0001 .*0\.01.*1e-05"):
         scale_from({"like": "people-tiny", "learning_rates": [1e-4, 1e-2], "first_rates": [1e-5, 1e-3]})
-    with pytest.raises(ValueError, match="people-small is a built-in scale"):
+    with pytest.raises(ValueError, match=r"people-small .*built-in"):
         scale_from({"like": "people-small", "name": "people-small", "training": {"num_train_epochs": 2}})
-    with pytest.raises(ValueError, match="benchmark of a scale is a name or has forget, retain, holdout"):
+    with pytest.raises(ValueError, match=r"benchmark.*forget, retain, holdout"):
         scale_from({"like": "people-tiny", "benchmark": {"rows": "f.jsonl"}})
 
 
@@ -371,7 +370,7 @@ def test_estimates_follow_the_speed_of_the_machine(tmp_path, monkeypatch):
     monkeypatch.setattr("atwu.experiments.study.plan.product_speed", lambda: scale.product_speed / 4)
     there = plan(read_study("pretrained"), scale, tmp_path)
     assert there.seconds_per_run()[0] == 4 * scale.seconds
-    assert there.seconds_per_run()[1].endswith("which is 4.0 times as fast")
+    assert re.search(r"\b4\.0 times", there.seconds_per_run()[1])
     assert there.seconds_of_models() == 4 * scale.taught_seconds
     small = plan(read_study("pretrained"), find_scale("tiny"), tmp_path)
     assert (small.seconds_per_run()[0], small.seconds_of_models()) == (small.scale.seconds, 0)

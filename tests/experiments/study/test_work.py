@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -157,7 +158,7 @@ def test_a_run_whose_source_of_a_scorer_failed_is_done_again_when_that_is(error,
     work.error = error
     again(tmp_path, models, lines)
     failure = json.loads((tmp_path / "out" / "runs" / "after-s1" / FAILED_NAME).read_text())
-    assert "atwu-s1, whose scorer it starts from, failed" in failure["error"]
+    assert re.search("atwu-s1.*scorer", failure["error"])
     assert failure["final"] == final
     work.error = None
     found = again(tmp_path, models, lines)
@@ -233,11 +234,10 @@ def test_metrics_that_the_rows_do_not_allow_are_left_out_of_a_scales_and_refused
     found = plan(read_study(path), find_scale("small"), tmp_path).possible_with(bare)
     assert "membership" in find_scale("small").metrics
     assert "membership" not in found.metrics
-    assert found.left_out == (
-        "the group membership is left out: the metrics 'membership' need holdout rows, which are not given.",
-    )
+    assert len(found.left_out) == 1
+    assert re.search("membership.*holdout", found.left_out[0])
     path.write_text("methods: [wga]\nmetrics: [membership]")
-    with pytest.raises(ValueError, match="need holdout rows"):
+    with pytest.raises(ValueError, match="holdout"):
         plan(read_study(path), find_scale("small"), tmp_path).possible_with(bare)
 
 
@@ -251,9 +251,8 @@ def test_a_list_of_secret_words_stands_in_for_labels(tmp_path, benchmark):
     path.write_text(f"methods: [gt_ga, {{label: mine, method: gt_ga, forget_words: {words}}}]")
     found = plan(read_study(path), find_scale("tiny"), tmp_path).possible_with(rows)
     assert {run.label for run in found.runs} == {"mine"}
-    assert found.left_out == (
-        "gt_ga is left out: it needs rows with forget_spans, or a list of secret words (forget_words)",
-    )
+    assert len(found.left_out) == 1
+    assert re.search("^gt_ga .*forget_spans.*forget_words", found.left_out[0])
 
 
 def test_a_line_may_start_from_the_model_that_never_saw_the_rows(tmp_path, models, work, benchmark):
@@ -265,7 +264,8 @@ def test_a_line_may_start_from_the_model_that_never_saw_the_rows(tmp_path, model
     lacking = dataclasses.replace(find_scale("tiny"), train_retain_only=False)
     found = plan(done.plan.study, lacking, tmp_path).possible_with(benchmark)
     assert [run.label for run in found.runs] == ["atwu"]
-    assert found.left_out == ("clean is left out: it starts from the retain-only model, and people-tiny has none",)
+    assert len(found.left_out) == 1
+    assert re.search("^clean .*retain-only.*people-tiny", found.left_out[0])
 
 
 def test_methods_that_prefer_an_answer_remove_the_rows_that_bring_one(tmp_path, models, work):
@@ -303,9 +303,7 @@ def test_methods_whose_preferred_answers_are_not_there_are_left_out(tmp_path, be
     rows = dataclasses.replace(benchmark, paired_source=str(tmp_path / "pairs.jsonl"))
     found = plan(read_study(path), find_scale("tiny"), tmp_path).possible_with(rows)
     assert [run.label for run in found.runs] == ["wga"]
-    assert found.left_out[0].startswith(
-        f"dpo is left out: it takes rows of {tmp_path / 'pairs.jsonl'}, which are not there: "
-    )
+    assert re.search(f"^dpo .*{tmp_path / 'pairs.jsonl'}", found.left_out[0])
 
 
 def test_a_line_that_replaces_a_part_leaves_the_parts_numbers_behind(tmp_path):
@@ -315,7 +313,7 @@ def test_a_line_that_replaces_a_part_leaves_the_parts_numbers_behind(tmp_path):
     assert "beta" in wga.options
     assert "beta" not in plain.options
     assert plain.options["learning_rate"] == wga.options["learning_rate"]
-    assert plain.budget.endswith("tuned before a part was replaced")
+    assert re.search("replaced$", plain.budget)
     plain.config(find_scale("small"))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections import deque
 from pathlib import Path
 
@@ -119,24 +120,24 @@ def test_best_is_the_earliest_of_equal_ones_and_none_where_all_were_pruned():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"seed": 7}, "seed is 0 there and 7 here"),
-        ({"objective": "UQ"}, "objective is 'ES_delta' there and 'UQ' here"),
-        ({"options": {"rho": 0.3}}, "options.rho is None there and 0.3 here"),
+        ({"seed": 7}, r"\bseed .*\b0 .*\b7\b"),
+        ({"objective": "UQ"}, "objective .*'ES_delta' .*'UQ'"),
+        ({"options": {"rho": 0.3}}, r"options\.rho .*None .*0\.3"),
         (
             {"space": {**search_for().space, "beta": Range(1.0, 9.0, log=False)}, "options": {"rho": 0.3}},
-            "space.beta.high is 10.0 there and 9.0 here",
+            r"space\.beta\.high .*10\.0 .*9\.0",
         ),
         (
             {"scale": dataclasses.replace(SCALE, training={"num_train_epochs": 2})},
-            f"num_train_epochs is {SCALE.training['num_train_epochs']} there and 2",
+            f"num_train_epochs .*{SCALE.training['num_train_epochs']} .*2",
         ),
     ],
 )
 def test_another_search_of_the_same_name_is_refused_with_what_differs(tmp_path, change, said):
     run(search_for(trials=1), Objective(), tmp_path)
-    with pytest.raises(ValueError, match="holds another search named 'people-tiny/atwu'") as refused:
+    with pytest.raises(ValueError, match="'people-tiny/atwu'") as refused:
         run(dataclasses.replace(search_for(trials=1), **change).decided(), Objective(), tmp_path)
-    assert said in str(refused.value)
+    assert re.search(said, str(refused.value))
 
 
 def test_other_versions_of_what_decides_the_numbers_are_refused(tmp_path):
@@ -144,10 +145,10 @@ def test_other_versions_of_what_decides_the_numbers_are_refused(tmp_path):
     what = definition(search, MODELS)
     run_trials(search, Objective(), Here(), folder=tmp_path, what=what)
     before = {name: value for name, value in what.items() if name != "points"}  # begun when points were drawn otherwise
-    with pytest.raises(ValueError, match=r"points is .* there"):
+    with pytest.raises(ValueError, match="points "):
         run_trials(search, Objective(), Here(), folder=tmp_path, what=before)
     other = what | {"versions": what["versions"] | {"torch": "1.0"}}
-    with pytest.raises(ValueError, match=r"versions.torch is .* here"):
+    with pytest.raises(ValueError, match=r"versions\.torch .*'1\.0'"):
         run_trials(search, Objective(), Here(), folder=tmp_path, what=other)
 
 
@@ -230,9 +231,9 @@ def test_what_is_given_is_not_searched():
         {"learning_rate": SCALE.learning_rate, "forget_weight": 5.0, "scorer_learning_rate": 0.05},
         {"learning_rate": SCALE.learning_rate, "forget_weight": 3.0, "scorer_learning_rate": 0.05},
     ]
-    with pytest.raises(ValueError, match="nothing is left to search for grad_ascent"):
+    with pytest.raises(ValueError, match="grad_ascent"):
         search_for("grad_ascent", options={"learning_rate": 1e-5, "forget_weight": 1.0})
-    with pytest.raises(ValueError, match="Did you mean 'ES_delta'"):
+    with pytest.raises(ValueError, match=r"'ES_deta'.*'ES_delta'"):
         search_for(objective="ES_deta")
-    with pytest.raises(ValueError, match="at least 1 trial"):
+    with pytest.raises(ValueError, match=r"\b1 trial"):
         search_for(trials=0)

@@ -117,7 +117,7 @@ def test_every_point_lies_in_the_space_and_makes_a_run(method):
 
 
 def test_unknown_names_say_what_is_known():
-    with pytest.raises(ValueError, match=r"unknown method 'atvu'.*Did you mean 'atwu'"):
+    with pytest.raises(ValueError, match=r"'atvu'.*'atwu'"):
         search_space("atvu", learning_rate=RATES)
-    with pytest.raises(ValueError, match=r"unknown method 'atvu'.*Did you mean 'atwu'"):
+    with pytest.raises(ValueError, match=r"'atvu'.*'atwu'"):
         first_points("atvu", learning_rate=1e-5)

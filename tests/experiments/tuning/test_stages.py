@@ -52,8 +52,8 @@ def test_layers_stay_whole_numbers():
 
 def test_nothing_is_transferred_from_a_search_without_a_best_trial_or_a_learning_rate():
     search = Search("grad_diff", TINY).decided()
-    with pytest.raises(ValueError, match="all trials of people-tiny/grad_diff were pruned"):
+    with pytest.raises(ValueError, match=r"people-tiny/grad_diff.*pruned"):
         second_stage(SearchResult(search, (FinishedTrial(0, {"learning_rate": 1e-3}, None, 1.0),)), SMALL)
     fixed = dataclasses.replace(search, options={"learning_rate": 1e-3}).decided()
-    with pytest.raises(ValueError, match="did not search the learning rate"):
+    with pytest.raises(ValueError, match="learning rate"):
         second_stage(SearchResult(fixed, (FinishedTrial(0, {"forget_weight": 1.0}, 0.5, 1.0),)), SMALL)

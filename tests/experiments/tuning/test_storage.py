@@ -30,7 +30,7 @@ def test_storages_are_told_apart_by_their_names(tmp_path):
     for scheme in ("postgres", "postgresql", "postgresql+psycopg"):
         assert storage_url(f"{scheme}://orla@host/db", tmp_path) == "postgresql+psycopg://orla@host/db"
     assert storage_url("mysql+pymysql://orla@host/db", tmp_path) == "mysql+pymysql://orla@host/db"
-    with pytest.raises(ValueError, match=r"NAME.db \(SQLite\) or NAME.journal, or a URL"):
+    with pytest.raises(ValueError, match=r"NAME\.db.*NAME\.journal.*URL"):
         storage_url("mine.txt", tmp_path)
 
 
@@ -67,9 +67,7 @@ def test_storage_that_cannot_be_opened_is_named_without_its_password(tmp_path):
     url = f"postgresql://orla:{SECRET}@127.0.0.1:1/db?connect_timeout=2"
     search = Search("grad_diff", find_scale("people-tiny"), trials=1, storage=url).decided()
     assert SECRET not in repr(search)
-    with pytest.raises(
-        ValueError, match=r"cannot open the storage postgresql\+psycopg://orla:\*\*\*@127.0.0.1:1"
-    ) as error:
+    with pytest.raises(ValueError, match=r"postgresql\+psycopg://orla:\*\*\*@127.0.0.1:1") as error:
         run_trials(search, evaluate, Here(), folder=tmp_path, what={})
     assert SECRET not in str(error.value)
 
@@ -83,5 +81,5 @@ def test_a_damaged_file_is_told_before_anything_is_computed(how, tmp_path):
         neighbour.unlink()
     damage(tmp_path / "search.db", how)
     tuning = decide(["grad_diff"], output=tmp_path, trials=1)
-    with pytest.raises(ValueError, match=r"search\.db is damaged and holds no readable search .* begin anew"):
+    with pytest.raises(ValueError, match=r"search\.db .*damaged"):
         tune_methods(tuning, Here())

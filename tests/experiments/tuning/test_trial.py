@@ -110,7 +110,7 @@ def models(tmp_path) -> Models:
 
 def test_the_starting_model_is_measured_once_for_the_searches_of_all_methods(tmp_path, runs, models):
     searches = [Search(method, find_scale("tiny"), objective="UQ") for method in ("grad_diff", "npo", "wga")]
-    with pytest.raises(ValueError, match=r"original-\w+\.json is not there: rows or model of people-tiny changed"):
+    with pytest.raises(ValueError, match=r"original-\w+\.json.*people-tiny"):
         prepared(searches[2], models, None, folder=tmp_path)  # the queue cannot be asked to measure it
     found = [
         prepared(search, models, queue, folder=tmp_path)
@@ -157,7 +157,7 @@ def test_trial_that_was_measured_already_is_not_run_again_unless_it_is_another(t
     mine = tmp_path / "trials" / "people-tiny_grad_diff" / "001"
     mine.mkdir()
     (mine / "notes.txt").write_text("mine")
-    with pytest.raises(FileExistsError, match="is not a trial of atwu"):
+    with pytest.raises(FileExistsError, match="people-tiny_grad_diff/001"):
         search(tmp_path, seed=1)
 
 
@@ -165,17 +165,15 @@ def test_broken_runs_are_pruned_and_impossible_settings_are_errors(tmp_path, run
     run, folder = trial(), tmp_path / "000"
     runs.error = NonFiniteLossError("loss is not finite at step 3 (rows [1]); no checkpoint was written yet. Lower it.")
     for _ in range(2):  # the second time as after a kill
-        with pytest.raises(PrunedError, match=r"^loss is not finite at step 3 \(rows \[1\]\)$"):
+        with pytest.raises(PrunedError, match=r"step 3 \(rows \[1\]\)"):
             run(0, POINT, folder)
         assert [path.name for path in tmp_path.rglob("*")] == ["000", "log.jsonl"]
     runs.error = ValueError("no such layer")
-    with pytest.raises(
-        ValueError, match=r"trial 1 of people-tiny/grad_diff cannot run \(learning_rate 0.001, .*no such layer"
-    ):
+    with pytest.raises(ValueError, match=r"trial 1 of people-tiny/grad_diff.*learning_rate 0\.001, .*no such layer"):
         run(1, POINT, tmp_path / "001")
     for place, unmeasured in ((2, None), (3, math.nan)):
         runs.error, runs.value = None, unmeasured
-        with pytest.raises(PrunedError, match="ES_delta could not be measured"):
+        with pytest.raises(PrunedError, match="ES_delta"):
             run(place, POINT, tmp_path / f"00{place}")
 
 
@@ -185,7 +183,7 @@ def test_run_is_stopped_when_the_last_retain_losses_are_worse_than_guessing():
     for loss in (bound + 3, *[bound - 1] * 4, *[bound] * 3, bound + 0.5):
         callback.on_log(None, state, None, logs={"retain_loss": loss})
         callback.on_log(None, state, None, logs={"train_runtime": 1.0})
-    with pytest.raises(PrunedError, match=r"retain loss 6.7 at step 9, worse than guessing among 100 tokens"):
+    with pytest.raises(PrunedError, match=r"retain loss 6\.7 .*step 9.* 100 tokens"):
         callback.on_log(None, state, None, logs={"retain_loss": bound + 10})
 
 
@@ -200,8 +198,8 @@ def test_only_retain_losses_in_nats_are_compared_with_guessing():
 
 def test_search_that_cannot_be_measured_is_refused_before_it_begins():
     models = SimpleNamespace(benchmark=SimpleNamespace(probes=None))
-    with pytest.raises(ValueError, match="N_delta is measured on RWKU's probes; scale people-tiny has none"):
+    with pytest.raises(ValueError, match=r"N_delta .*RWKU.*people-tiny"):
         check_search(dataclasses.replace(SEARCH, objective="N_delta"), models)
     atwu = Search("atwu", SEARCH.scale).decided()
-    with pytest.raises(ValueError, match="rho is a share of tokens"):
+    with pytest.raises(ValueError, match="rho"):
         check_search(dataclasses.replace(atwu, options={"rho": 3.0}), models)

@@ -68,7 +68,7 @@ def test_lines_of_a_study_are_tuned_apart_and_run_with_their_own_values(micro, t
     study.write_text(yaml.safe_dump({"methods": lines, "seeds": 1, "metrics": ["memorization"]}))
     at = ("--scale", str(micro / "micro.yaml"))
     said = run("--study", str(study), *at, "--trials", "1", "--output", str(tmp_path / "tuned"))
-    assert "2 lines x 1 trials at micro" in said
+    assert re.search("2 lines .*1 trials .*micro", said)
     assert f"atwu study run {study} --scale {micro}/micro.yaml --presets {tmp_path}/tuned" in said
     presets = (tmp_path / "tuned").glob("*.yaml")
     found = {path.stem.rpartition("-")[0] or path.stem: read_preset(path) for path in presets}
@@ -90,20 +90,18 @@ def test_lines_of_a_study_are_tuned_apart_and_run_with_their_own_values(micro, t
 
 def test_without_optuna_nothing_is_taught(micro, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(
-        ImportError, match=r"optuna is needed here and is not installed; run: pip install 'atwu\[tune\]'"
-    ):
+    with pytest.raises(ImportError, match=r"optuna.*pip install 'atwu\[tune\]'"):
         run("--method", "atwu", "--trials", "1", "--output", str(tmp_path / "out"))
     assert not (tmp_path / "cache").exists()
 
 
 def test_what_is_tuned_is_named_once(micro, tmp_path):
     for given in ((), ("--method", "atwu", "--study", "headline")):
-        with pytest.raises(ValueError, match="give --method, or --study with a study whose lines are tuned"):
+        with pytest.raises(ValueError, match=r"--method.*--study"):
             run(*given, "--output", str(tmp_path))
     study = tmp_path / "mine.yaml"
     study.write_text("methods: [atwu, {label: again, method: atwu, scorer_from: atwu, scorer_procedure: frozen}]")
-    with pytest.raises(ValueError, match="'again' starts from another model or run of its study"):
+    with pytest.raises(ValueError, match="'again'"):
         run("--study", str(study), "--output", str(tmp_path))
 
 
@@ -120,8 +118,8 @@ def test_searches_continue_and_leave_presets_with_equal_budgets(micro, tmp_path)
         str(tmp_path),
     )
     said = run(*given, "--trials", "2", "--set", "weight_decay=0.02")
-    assert "2 methods x 2 trials at micro" in said
-    assert said.count("2 trials, 0 pruned, ") == 2
+    assert re.search("2 methods .*2 trials .*micro", said)
+    assert len(re.findall(r"\b2 trials, 0 pruned", said)) == 2
     assert f"atwu unlearn --config {tmp_path}/grad_diff.yaml --model {micro}/model" in said
     assert not list(tmp_path.rglob("model.safetensors"))
     preset = read_preset(tmp_path / "atwu.yaml")
@@ -137,10 +135,10 @@ def test_searches_continue_and_leave_presets_with_equal_budgets(micro, tmp_path)
     assert preset.values["forget_weight"] == pytest.approx(best["point"]["forget_weight"])
     assert preset.options["learning_rate"] == pytest.approx(best["point"]["learning_rate"])
     again = run(*given, "--trials", "3", "--set", "weight_decay=0.02")
-    assert "micro/atwu: 2 of 3 trials are there already" in again
+    assert "micro/atwu: 2 of 3 trials" in again
     more = json.loads((tmp_path / "atwu.trials.json").read_text())["searches"][0]
     assert more["trials"][:2] == search["trials"]
-    with pytest.raises(ValueError, match=r"options.weight_decay is 0.02 there and None here"):
+    with pytest.raises(ValueError, match=r"options\.weight_decay .*0\.02 .*None"):
         run(*given, "--trials", "3")
 
 
@@ -152,7 +150,7 @@ def test_second_stage_and_what_cannot_be_tuned_of_all(micro, tmp_path, monkeypat
         *("--method", "all", "--scale", scale, "--trials", "1", "--transfer-to", scale, "--transfer-trials", "1"),
         *("--output", str(tmp_path)),
     )
-    assert "not tuned: gt_ga: " in said
+    assert re.search("not tuned: gt_ga", said)
     assert "forget_spans" in said
     assert "micro/grad_diff/to-micro-" in said
     about = read_preset(tmp_path / "grad_diff.yaml").about

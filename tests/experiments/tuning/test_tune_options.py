@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -132,7 +133,7 @@ def test_two_scales_of_one_name_are_refused(searches, tmp_path):
         (tmp_path / name / "mine.yaml").write_text(f"like: people-tiny\nabout: {name}\n")
     given = ("--scale", str(tmp_path / "a" / "mine.yaml"), "--transfer-to", str(tmp_path / "b" / "mine.yaml"))
     result = run("--method", "grad_diff", *given)
-    assert "are both named 'mine', as trials go by names; rename one file" in str(result.exception)
+    assert "'mine'" in str(result.exception)
     assert not searches.scales
 
 
@@ -154,7 +155,7 @@ def test_the_study_is_run_next_at_the_scale_that_it_was_tuned_for(searches, own,
 def test_what_a_line_sets_itself_cannot_be_set_for_all(searches):
     Path("mine.yaml").write_text("methods: [wga, {label: sharp, method: wga, beta: 2.5}]")
     done = run("--study", "mine.yaml", "--set", "weight_decay=0.1", "--set", "beta=0.1", "--output", "out")
-    assert "'sharp' sets beta itself; leave --set beta out, or beta out of the line." in str(done.exception)
+    assert re.search("'sharp' .*--set beta", str(done.exception))
 
 
 def test_preset_says_which_files_the_scales_were_read_from(searches):
@@ -170,8 +171,8 @@ def test_only_what_the_rows_do_not_allow_is_left_out_of_all(searches, rows, monk
     rows["people-small"] = rows["plain"]
     done = run("--method", "all", "--transfer-to", "people-small", "--output", "out")
     assert done.exit_code == 0
-    assert "not tuned: gt_ga: at people-small it needs rows with forget_spans" in done.output
-    assert "not tuned: dpo: at people-small it answers a question in another way" in done.output
+    assert re.search("gt_ga: .*people-small .*forget_spans", done.output)
+    assert re.search("dpo: .*people-small", done.output)
     # Not even the first stage was paid for.
     assert {search.method for search in searches.seen} == {"grad_diff"}
 
@@ -195,7 +196,7 @@ def test_method_without_a_learning_rate_to_transfer_fails_after_the_others(searc
     Path("out/grad_ascent.yaml").write_text("method: grad_ascent\n")  # of an earlier search
     done = run("--method", "all", "--transfer-to", "people-small", "--output", "out")
     assert done.exit_code == 1
-    assert "not tuned: grad_ascent: all trials of people-tiny/grad_ascent were pruned" in done.output
+    assert re.search("grad_ascent: .*people-tiny/grad_ascent .*pruned", done.output)
     assert Path("out/grad_diff.yaml").is_file()
     assert not Path("out/grad_ascent.yaml").exists()
     assert run("--method", "grad_diff", "--output", "out").exit_code == 0
@@ -208,14 +209,14 @@ def test_method_that_was_named_and_that_the_rows_do_not_allow_is_an_error(search
     rows["people-small"] = rows["plain"]
     done = run("--method", "gt_ga", "--transfer-to", "people-small")
     assert done.exit_code == 1
-    assert "gt_ga cannot be tuned: at " in str(done.exception)
+    assert "gt_ga" in str(done.exception)
     assert not searches.seen
 
 
 def test_list_of_secret_words_does_as_well_as_labels(rows):
     models = SimpleNamespace(benchmark=Benchmark("own", rows["plain"], "retain.jsonl", None, None, (), (), ()))
     search = Search("gt_ga", find_scale("people-tiny")).decided()
-    with pytest.raises(NotPossibleError, match="needs rows with forget_spans"):
+    with pytest.raises(NotPossibleError, match="forget_spans"):
         check_search(search, models)
     words = Path(rows["plain"]).with_name("words.txt")
     words.write_text("Kelbury\n")
@@ -225,15 +226,15 @@ def test_list_of_secret_words_does_as_well_as_labels(rows):
 @pytest.mark.parametrize(
     ("training", "fixed", "said"),
     [
-        ({"lr_scheduler_kwargs": {"num_cycles": 2}}, (), "lr_scheduler_kwargs is {'num_cycles': 2} at odd"),
-        ({"max_grad_norm": None}, (), "max_grad_norm is None at odd"),
-        ({}, ("--set", "max_grad_norm=null"), "max_grad_norm is None at odd"),
+        ({"lr_scheduler_kwargs": {"num_cycles": 2}}, (), r"lr_scheduler_kwargs .*\{'num_cycles': 2\} .*odd"),
+        ({"max_grad_norm": None}, (), "max_grad_norm .*None .*odd"),
+        ({}, ("--set", "max_grad_norm=null"), "max_grad_norm .*None .*odd"),
     ],
 )
 def test_what_no_preset_can_hold_is_refused_before_the_first_trial(searches, training, fixed, said):
     done = run("--method", "grad_diff", "--transfer-to", scale_file("odd", training=training), *fixed)
     assert done.exit_code == 1
-    assert said in str(done.exception)
+    assert re.search(said, str(done.exception))
     assert not searches.seen
 
 
