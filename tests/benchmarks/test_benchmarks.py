@@ -100,7 +100,7 @@ def test_tofu_miniature(tables, monkeypatch):
     assert benchmark.retain_source == benchmark.retain_only_source == "tofu:retain95:25"
     assert benchmark.full_source == "tofu:retain95:25 + tofu:forget05"
     assert len(benchmark.retain) == len(benchmark.pool) == 25
-    with pytest.raises(ValueError, match="from 1 to 40, got"):
+    with pytest.raises(ValueError, match=r"\b1 .*\b40\b"):
         tofu_benchmark("tofu:forget05:41", tables=tables)
 
 
@@ -115,18 +115,18 @@ def test_only_retain_rows_with_wrong_answers_are_measured_if_there_are_any(table
 
 @pytest.mark.parametrize("name", ["", "people", "people:", "tofu", "tofu:", "rwku:", "mmlu", "mmlu:all"])
 def test_unknown_benchmarks(name):
-    with pytest.raises(ValueError, match=r"unknown benchmark .*people:tiny.*tofu:forget05.*rwku"):
+    with pytest.raises(ValueError, match=r"people:tiny.*tofu:forget05.*rwku"):
         load_benchmark(name)
 
 
 @pytest.mark.parametrize(
     ("name", "match"),
     [
-        ("people:huge", "unknown people size 'huge'; choose one of tiny, small, base"),
-        ("tofu:retain95", "unknown forget split 'retain95' of TOFU; choose one of forget01, forget05, forget10"),
-        ("tofu:forget05:", "whole number of at least 1, got ''"),
-        ("tofu:forget05:0", "whole number of at least 1"),
-        ("tofu:forget05:5:5", "whole number of at least 1"),
+        ("people:huge", "'huge'.*tiny, small.*base"),
+        ("tofu:retain95", "'retain95'.*forget01, forget05.*forget10"),
+        ("tofu:forget05:", r"\b1\b.*''"),
+        ("tofu:forget05:0", r"\b1\b.*'0'"),
+        ("tofu:forget05:5:5", r"\b1\b.*'5:5'"),
     ],
 )
 def test_unknown_parts(name, match):

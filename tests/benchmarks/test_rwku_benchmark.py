@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -94,8 +95,8 @@ def test_what_was_counted_is_said() -> None:
     assert {f"{name}.jsonl: {table.rows} rows, as expected" for name, table in read.items()} <= set(checked)
     assert not any(name in line for name in module.PAIRS.values() for line in checked)
     assert len(set(checked)) == len(checked)
-    assert any(f"{TAVI}!{ORLA}:passages: 3 rows" in line and "1 that a left-out" in line for line in checked)
-    assert "neighbour probes: 1 rows of 4 name" in checked[-1]
+    assert any(re.search(f"{TAVI}!{ORLA}:passages: 3 rows.*1 that", line) for line in checked)
+    assert "1 rows of 4" in checked[-1]
     assert checked[-2] == "probes: 8 of 1 subjects; 1 exact duplicates dropped, 0 beyond the caps"
 
 
@@ -115,9 +116,9 @@ def test_caps_are_spread_over_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_subject_cannot_be_on_both_sides() -> None:
-    with pytest.raises(ValueError, match=f"{TAVI} cannot be forgotten and kept"):
+    with pytest.raises(ValueError, match=TAVI):
         rwku_benchmark(f"rwku:{TAVI}/first2")
-    with pytest.raises(ValueError, match=r"no subject 'Orla Ven' \(close: Orla Venn\)"):
+    with pytest.raises(ValueError, match=r"'Orla Ven'.*Orla Venn"):
         rwku_benchmark(f"rwku:Orla Ven/{TAVI}")
 
 
@@ -125,7 +126,7 @@ def test_a_subject_cannot_be_on_both_sides() -> None:
     "name", ["rwku:", "rwku:a", "rwku:a/", "rwku:a/b:0", "rwku:a/b:x", "rwku:a/b:1:2", "rwku:a!c/b"]
 )
 def test_malformed_names_are_explained(name: str) -> None:
-    with pytest.raises(ValueError, match="is not rwku, rwku:FORGET/RETAIN or"):
+    with pytest.raises(ValueError, match="rwku:FORGET/RETAIN"):
         rwku_benchmark(name)
 
 

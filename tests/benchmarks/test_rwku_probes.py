@@ -68,19 +68,19 @@ def test_caps_keep_evenly_spaced_rows(tmp_path: Path) -> None:
 
 def test_an_unknown_subject_is_an_error_with_close_names(tmp_path: Path) -> None:
     folder = _folder(tmp_path)
-    with pytest.raises(ValueError, match=r"'Orla Venn' \(close: Órla Venn\).*2 subjects.*accents"):
+    with pytest.raises(ValueError, match=r"'Orla Venn'.*Órla Venn.*2 subjects.*accents"):
         load_probes(rwku_tables(folder), subjects=["Orla Venn", TAVI])
     assert load_probes(rwku_tables(folder), subjects=[unicodedata.normalize("NFD", ORLA)]).subjects == (ORLA,)
 
 
 def test_faulty_files_are_errors_that_name_the_place(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"has no forget_level1\.jsonl, forget_level2"):
+    with pytest.raises(FileNotFoundError, match=r"forget_level1\.jsonl, forget_level2"):
         load_probes(rwku_tables(tmp_path), subjects=[ORLA])
     folder = _folder(tmp_path, qa=[_row(ORLA, "Who?"), {"subject": ORLA, "query": "Who?", "answer": 7}])
-    with pytest.raises(ValueError, match=r"forget_level2\.jsonl, line 2: found.*nothing in type, answer"):
+    with pytest.raises(ValueError, match=r"forget_level2\.jsonl, line 2.*type, answer"):
         load_probes(rwku_tables(folder), subjects=[ORLA])
     folder = _folder(tmp_path, aa=[_row(ORLA, "Who?", kind="bribery")])
-    with pytest.raises(ValueError, match=r"line 1: type 'bribery' is no known attack"):
+    with pytest.raises(ValueError, match=r"line 1.*'bribery'"):
         load_probes(rwku_tables(folder), subjects=[ORLA])
 
 

@@ -175,10 +175,10 @@ def test_subjects() -> None:
         SURROGATE_RETAIN[0],
         CANONICAL_FORGET[0],
     )
-    with pytest.raises(ValueError, match=r"no subject 'Orla Venn' \(close: Órla Venn\).*accents"):
+    with pytest.raises(ValueError, match=r"'Orla Venn'.*Órla Venn.*accents"):
         subject_names("Orla Venn|Tavi Brook", PEOPLE)
     for word in ("first0", "first4"):
-        with pytest.raises(ValueError, match=f"{word} is out of range: RWKU has 3 subjects"):
+        with pytest.raises(ValueError, match=rf"{word}.* 3 subjects"):
             subject_names(word, PEOPLE)
 
 
@@ -187,20 +187,18 @@ def test_subjects() -> None:
     ["rwku", "rwku:first1", "rwku:first1:aa", "rwku:first1:probes:0", "rwku:first1:probes:x", "rwku:a!b!c:probes"],
 )
 def test_malformed_names_are_explained(folder: Path, name: str) -> None:
-    with pytest.raises(ValueError, match=r"is not rwku:SUBJECTS:KIND\[:N\].*passages, probes, neighbours"):
+    with pytest.raises(ValueError, match=r"rwku:SUBJECTS:KIND\[:N\].*passages, probes, neighbours"):
         only_rows(name)
 
 
 def test_a_file_that_is_not_whole_is_an_error(folder: Path) -> None:
     path = folder / "train_original_passage.jsonl"
     path.write_text(path.read_text(encoding="utf-8").partition("\n")[2], encoding="utf-8")
-    with pytest.raises(ValueError, match=r"rwku/train_original_passage\.jsonl: found 6 rows, expected 7"):
+    with pytest.raises(ValueError, match=r"rwku/train_original_passage\.jsonl.* 6 rows.* 7"):
         only_rows(f"rwku:{ORLA}:passages")
     assert only_rows(f"rwku:{ORLA}:probes")
     path.unlink()
-    with pytest.raises(
-        FileNotFoundError, match=r"passage\.jsonl does not exist; put the 7 rows of train_original_passage"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"passage\.jsonl .* 7 rows of train_original_passage"):
         only_rows(f"rwku:{ORLA}:passages")
 
 
@@ -230,7 +228,7 @@ def test_a_pair_prefers_what_is_made_up_to_what_is_true(folder: Path) -> None:
 def test_a_pair_has_two_texts(folder: Path) -> None:
     text = json.dumps({"subject": ORLA, "prompt": "Who?", "response": ["One."]}) + "\n"
     (folder / "train_pair_llama3.jsonl").write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match=r"column 'response': found 1 entries, expected a list of 2"):
+    with pytest.raises(ValueError, match=r"'response'.* 1 .* 2"):
         rwku_rows(f"rwku:{ORLA}:llama3_pairs")
 
 
@@ -261,13 +259,13 @@ class TestHub:
     ) -> None:
         monkeypatch.setattr(tables, "RWKU", expecting(dict.fromkeys(TABLES, 3)))
         assert rwku_rows("rwku:first2:passages").checked[0] == "train_original_passage.jsonl: rows not counted"
-        with pytest.raises(ValueError, match=r"jinzhuoran/RWKU:neighbor_level1: found 4 rows, expected 3"):
+        with pytest.raises(ValueError, match=r"jinzhuoran/RWKU:neighbor_level1.* 4 rows.* 3"):
             only_rows("rwku:first2:neighbours")
 
     def test_missing_package_names_the_pip_command(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("ATWU_DATA", raising=False)
         monkeypatch.setitem(sys.modules, "datasets", None)
-        with pytest.raises(ImportError, match=r"ATWU_DATA is not set.*pip install 'atwu\[hub\]'"):
+        with pytest.raises(ImportError, match=r"ATWU_DATA.*pip install 'atwu\[hub\]'"):
             only_rows("rwku:canonical:passages")
 
 

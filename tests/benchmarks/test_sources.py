@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -64,14 +65,14 @@ class TestJsonl:
     @pytest.mark.parametrize(
         ("data", "match"),
         [
-            (b"", "holds no rows"),
-            (b"\xef\xbb\xbf\n\r\n", "holds no rows"),
-            (jsonl(ROWS) + b'{"question": "Who?" "answer"}\n', r"a\.jsonl, line 3, column 21: invalid JSON"),
-            (jsonl(ROWS) + b'\n{"text": "caf\xe9"}\n', r"a\.jsonl, line 4: not valid UTF-8 \(byte 0xe9"),
-            ("text".encode("utf-16"), r"line 1: not valid UTF-8"),
-            (b'["a"]\n', r"line 1: expected one JSON object per line.*name it \.json"),
-            (b'{"text": "a", "text": "b"}\n', r"line 1: the key 'text' appears twice"),
-            (jsonl(ROWS) + b'{"question": "Who?", "answer": ""}\n', r"a\.jsonl, line 3, column 'answer': is empty"),
+            (b"", "rows"),
+            (b"\xef\xbb\xbf\n\r\n", "rows"),
+            (jsonl(ROWS) + b'{"question": "Who?" "answer"}\n', r"a\.jsonl, line 3, column 21.*JSON"),
+            (jsonl(ROWS) + b'\n{"text": "caf\xe9"}\n', r"a\.jsonl, line 4.*UTF-8.*0xe9"),
+            ("text".encode("utf-16"), "line 1.*UTF-8"),
+            (b'["a"]\n', r"line 1.*JSON object.*\.json\b"),
+            (b'{"text": "a", "text": "b"}\n', "line 1.*'text'.*twice"),
+            (jsonl(ROWS) + b'{"question": "Who?", "answer": ""}\n', r"a\.jsonl, line 3, column 'answer'.*empty"),
             (b'{"text": "abc", "forget_spans": [[0, 9]]}\n', r"a\.jsonl, line 1, column 'forget_spans'.*3 characters"),
         ],
     )
@@ -82,19 +83,21 @@ class TestJsonl:
     def test_duplicates_are_kept_and_counted(self, tmp_path):
         loaded = load_rows(save(tmp_path, "a.jsonl", jsonl([*ROWS, ROWS[0], ROWS[0]])))
         assert len(loaded.rows) == 4
-        assert loaded.warnings == ("duplicate rows: 2 of 4 repeat an earlier row exactly (kept)",)
+        assert len(loaded.warnings) == 1
+        assert re.search(r"\b2 of 4\b", loaded.warnings[0])
 
     def test_ignored_columns_are_reported_once(self, tmp_path):
         turns = [{"role": "user", "content": "Who?", "name": "x"}, {"role": "assistant", "content": "Pella."}]
         rows = [{**ROWS[0], "zeta": 1, "id": 2}, {**ROWS[1], "id": 3}, {"messages": turns}]
         loaded = load_rows(save(tmp_path, "a.jsonl", jsonl(rows)))
-        assert loaded.warnings == ("ignored columns: id, messages.name, zeta",)
+        assert len(loaded.warnings) == 1
+        assert loaded.warnings[0].endswith(": id, messages.name, zeta")
 
     def test_limit_stops_before_the_rows_after_it(self, tmp_path):
         path = save(tmp_path, "a.jsonl", jsonl(ROWS) + b"broken\n")
         assert load_rows(path, limit=2).rows == EXPECTED
         assert load_rows(path, limit=1).rows == EXPECTED[:1]
-        with pytest.raises(ValueError, match="limit must be at least 1"):
+        with pytest.raises(ValueError, match=r"limit.* 1"):
             load_rows(path, limit=0)
 
     def test_fingerprint_depends_on_content_not_on_the_file(self, tmp_path):
@@ -112,14 +115,14 @@ class TestJson:
     @pytest.mark.parametrize(
         ("data", "match"),
         [
-            (b'{"data": [{"text": "a"}]}', "got one object. It holds a list under 'data': save that list alone"),
-            (b'{"text": "a"}', "expected a list of objects, got one object"),
-            (b'"a"', "expected a list of objects"),
-            (b"[]", "holds no rows"),
-            (b"", "holds no rows"),
-            (b'[{"text": "a"}, 3]', r"a\.json, row 2: expected an object"),
-            (b'[{"text": "a"},\n {"text": }]', r"a\.json, line 2, column 11: invalid JSON"),
-            (b'[{"text": "a"},\n {"text": "\xff"}]', "line 2: not valid UTF-8"),
+            (b'{"data": [{"text": "a"}]}', "object.*'data'"),
+            (b'{"text": "a"}', "list.*object"),
+            (b'"a"', "list of objects"),
+            (b"[]", "rows"),
+            (b"", "rows"),
+            (b'[{"text": "a"}, 3]', r"a\.json, row 2.*object"),
+            (b'[{"text": "a"},\n {"text": }]', r"a\.json, line 2, column 11.*JSON"),
+            (b'[{"text": "a"},\n {"text": "\xff"}]', "line 2.*UTF-8"),
             (b'[{"text": "a"}, {"text": "", "id": 1}]', r"a\.json, row 2, column 'text'"),
         ],
     )
@@ -151,16 +154,16 @@ class TestCsv:
     @pytest.mark.parametrize(
         ("data", "match"),
         [
-            (b"", "holds no rows"),
-            (b"question,answer\n", "holds no rows"),
-            (b"question,answer\nWho?,Pella\nWho?,\n", r"a\.csv, row 2, column 'answer': missing or empty"),
+            (b"", "rows"),
+            (b"question,answer\n", "rows"),
+            (b"question,answer\nWho?,Pella\nWho?,\n", r"a\.csv, row 2, column 'answer'"),
             (
                 b"question,answer\nWho?,Pella,Oduya\n",
-                r"a\.csv, row 1 .*3 fields, the header has 2 \(question, answer\)",
+                r"a\.csv, row 1 .*3 fields.* 2 \(question, answer\)",
             ),
-            (b"question,question\nWho?,Pella\n", "column 'question' appears more than once"),
-            (b'question,answer\nWho?,"Pella" x\n', r"a\.csv, row 1 \(line 2\): not valid CSV"),
-            (b"text\nPella\ncaf\xe9\n", "line 3: not valid UTF-8"),
+            (b"question,question\nWho?,Pella\n", "column 'question'"),
+            (b'question,answer\nWho?,"Pella" x\n', r"a\.csv, row 1 \(line 2\).*CSV"),
+            (b"text\nPella\ncaf\xe9\n", "line 3.*UTF-8"),
             (b'text,forget_spans\nPella,"[[0]]"\n', r"a\.csv, row 1, column 'forget_spans'"),
         ],
     )
@@ -193,7 +196,7 @@ class TestParquet:
 
     def test_not_parquet(self, tmp_path):
         pytest.importorskip("pyarrow")
-        with pytest.raises(ValueError, match="not readable as Parquet"):
+        with pytest.raises(ValueError, match="Parquet"):
             load_rows(save(tmp_path, "a.parquet", b"PAR0 nothing here"))
 
 
@@ -207,7 +210,7 @@ def test_arrow(tmp_path, form):
     assert load_rows(path).rows == load_rows(save(tmp_path, "a.json", json.dumps(ROWS).encode())).rows
     cut = path.with_name("b.arrow")
     cut.write_bytes(b"ARROW1 nothing here")
-    with pytest.raises(ValueError, match=r"b\.arrow, after row 0: not readable as Arrow"):
+    with pytest.raises(ValueError, match=r"b\.arrow, .*row 0.*Arrow"):
         load_rows(cut)
 
 
@@ -215,29 +218,27 @@ class TestNames:
     def test_missing_file_names_near_matches(self, tmp_path):
         save(tmp_path, "forget10.jsonl", b"")
         save(tmp_path, "retain90.jsonl", b"")
-        with pytest.raises(FileNotFoundError, match=r"forget1\.jsonl does not exist; near matches .*: forget10\.jsonl"):
+        with pytest.raises(FileNotFoundError, match=r"forget1\.jsonl .*forget10\.jsonl"):
             load_rows(f"{tmp_path}/forget1.jsonl")
-        with pytest.raises(FileNotFoundError, match="nor does its folder"):
+        with pytest.raises(FileNotFoundError, match="folder"):
             load_rows(tmp_path / "nowhere" / "forget.jsonl")
 
     def test_folder_and_unknown_suffix(self, tmp_path):
         path = save(tmp_path, "a.txt", b"Pella")
         save(tmp_path, "a.jsonl", b"")
-        with pytest.raises(ValueError, match=r"file type '.txt' is not read; use .jsonl, .json, .csv, .parquet"):
+        with pytest.raises(ValueError, match=r"'\.txt'.*\.jsonl, \.json, \.csv.*\.parquet"):
             load_rows(path)
-        with pytest.raises(ValueError, match=r"is a folder; give one file of: a\.jsonl"):
+        with pytest.raises(ValueError, match=r"folder.*a\.jsonl"):
             load_rows(tmp_path)
 
     @pytest.mark.parametrize("name", ["forget10", "org/name:a:b:c", "org/name:", "a/b/c", ""])
     def test_unknown_names(self, name):
-        with pytest.raises(ValueError, match="not a known source"):
+        with pytest.raises(ValueError, match="source"):
             load_rows(name)
 
     @pytest.mark.parametrize("name", ["people:tiny", "people:tiny:train", "people:tiny:train:3"])
     def test_people_names_are_checked(self, name):
-        with pytest.raises(
-            ValueError, match=r"not people:SIZE:SPLIT\[:N\]; the splits are forget, retain, full, holdout"
-        ):
+        with pytest.raises(ValueError, match=r"people:SIZE:SPLIT\[:N\].*forget, retain, full.*holdout"):
             load_rows(name)
 
     def test_people(self):
@@ -248,7 +249,7 @@ class TestNames:
 
     @pytest.mark.parametrize("count", ["0", "73", "x", "", "1:2"])
     def test_as_many_people_rows_as_there_are(self, count):
-        with pytest.raises(ValueError, match="from 1 to 72, got"):
+        with pytest.raises(ValueError, match=r"\b1 .*\b72\b"):
             load_rows(f"people:tiny:retain:{count}")
 
 
@@ -268,10 +269,10 @@ class TestJoined:
     def test_warnings_name_their_source_and_duplicates_count_over_all(self, tmp_path):
         odd = save(tmp_path, "odd.jsonl", jsonl([{**ROWS[0], "id": 1}]))
         plain = save(tmp_path, "plain.jsonl", jsonl(ROWS))
-        assert load_rows(f"{plain} + {odd}").warnings == (
-            f"{odd}: ignored columns: id",
-            "duplicate rows: 1 of 3 repeat an earlier row exactly (kept)",
-        )
+        warnings = load_rows(f"{plain} + {odd}").warnings
+        assert len(warnings) == 2
+        assert re.search(rf"^{re.escape(str(odd))}: .*\bid$", warnings[0])
+        assert re.search(r"\b1 of 3\b", warnings[1])
 
     def test_limit_is_for_all_and_later_sources_are_not_opened(self, tmp_path):
         path = save(tmp_path, "a.jsonl", jsonl(ROWS))
@@ -287,12 +288,12 @@ class TestJoined:
 
     def test_an_empty_source_among_others_is_an_error(self, tmp_path):
         empty, path = save(tmp_path, "empty.jsonl", b""), save(tmp_path, "a.jsonl", jsonl(ROWS))
-        with pytest.raises(ValueError, match=r"empty\.jsonl is empty"):
+        with pytest.raises(ValueError, match=r"empty\.jsonl"):
             load_rows(f"{path} + {empty}")
 
     @pytest.mark.parametrize("name", ["people:tiny:forget + ", " + people:tiny:forget", "a + "])
     def test_nothing_beside_the_sign(self, name):
-        with pytest.raises(ValueError, match="a source is missing beside"):
+        with pytest.raises(ValueError, match=r"source.*missing"):
             load_rows(name)
 
     def test_a_very_long_name_is_no_file(self):
@@ -328,22 +329,22 @@ class TestHub:
         assert asked == [call]
 
     def test_several_splits_need_a_choice(self, asked):
-        with pytest.raises(ValueError, match="has the splits train, test; name one, as in org/bees:two:train"):
+        with pytest.raises(ValueError, match=r"train, test.*org/bees:two:train"):
             load_rows("org/bees:two")
 
     def test_missing_package_names_the_pip_command(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "datasets", None)
-        with pytest.raises(ImportError, match=r"'org/bees' is not a file here.*pip install 'atwu\[hub\]'"):
+        with pytest.raises(ImportError, match=r"'org/bees'.*pip install 'atwu\[hub\]'"):
             load_rows("org/bees")
 
 
 def test_require_tells_missing_from_broken(tmp_path, monkeypatch):
     assert require("json", extra="hub") is json
-    with pytest.raises(ImportError, match=r"no_such_package is needed here .*pip install 'atwu\[parquet\]'"):
+    with pytest.raises(ImportError, match=r"no_such_package.*pip install 'atwu\[parquet\]'"):
         require("no_such_package.part", extra="parquet")
     save(tmp_path, "broken_package.py", b"import no_such_dependency\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ImportError, match=r"broken_package is installed but cannot be imported"):
+    with pytest.raises(ImportError, match=r"broken_package.*installed"):
         require("broken_package", extra="parquet")
 
 

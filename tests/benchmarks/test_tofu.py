@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
@@ -122,7 +123,7 @@ class TestRows:
         odd = changed(copy.retain_perturbed, 4, answer="Elsewhere.")
         found = read(copy, "tofu:retain99", retain_perturbed=odd)
         assert [index for index in range(30) if not found.rows[index].wrong_answers] == [4]
-        assert "1 of 30 rows differ from those of retain99" in found.warnings[0]
+        assert "1 of 30 rows" in found.warnings[0]
 
     def test_holdout_authors_have_names_of_their_own(self, copy):
         found = read(copy, "tofu:holdout01")
@@ -139,14 +140,14 @@ class TestRows:
     def test_tables_that_are_not_at_hand(self, copy):
         found = read(copy, "tofu:forget01", full=None, forget01_perturbed=None)
         assert found.rows[0] == Example.from_qa(**copy.forget01[0], subject="author 2")
-        assert found.warnings == (
-            "forget01_perturbed is not at hand: the rows have no paraphrases, no wrong answers, no labels",
-        )
-        assert "retain_perturbed is not at hand" in read(copy, "tofu:full", retain_perturbed=None).warnings[0]
+        assert len(found.warnings) == 1
+        assert "forget01_perturbed" in found.warnings[0]
+        assert "retain_perturbed" in read(copy, "tofu:full", retain_perturbed=None).warnings[0]
 
     def test_ignored_columns_are_named(self, copy):
         found = read(copy, "tofu:holdout01", holdout01=changed(copy.holdout01, 3, note="x"))
-        assert found.warnings == ("holdout01: ignored columns: note",)
+        assert len(found.warnings) == 1
+        assert re.search("^holdout01: .*note", found.warnings[0])
 
 
 class TestLabels:
@@ -157,10 +158,9 @@ class TestLabels:
             copy, "tofu:forget01", forget01_with_common_words_gpt=changed(labels, 1, target_words=json.dumps(wrong))
         )
         assert {row.forget_spans for row in found.rows} == {((22, 29),)}
-        assert found.warnings == (
-            "target_words: marks that do not stand as given: 1 moved to the next free place of their word",
-            "forget01_with_common_words_gpt: ignored columns: common_words",
-        )
+        assert len(found.warnings) == 2
+        assert re.search(r"target_words: .*\b1 ", found.warnings[0])
+        assert re.search("^forget01_with_common_words_gpt: .*common_words", found.warnings[1])
 
     def test_word_labels_do_not_need_the_perturbed_table(self, copy):
         labels = [marked(row) for row in copy.forget01]
@@ -169,9 +169,7 @@ class TestLabels:
 
     def test_labels_of_other_answers_are_refused(self, copy):
         labels = changed([marked(row) for row in copy.forget01], 2, answer="Elsewhere.")
-        with pytest.raises(
-            ValueError, match=r"gpt\.jsonl, line 3, column 'answer': found 'Elsewhere\.', expected 'Pers"
-        ):
+        with pytest.raises(ValueError, match=r"gpt\.jsonl, line 3, column 'answer'.*'Elsewhere\.'.*'Pers"):
             read(copy, "tofu:forget01", forget01_with_common_words_gpt=labels)
 
     def test_proxy(self):
@@ -182,7 +180,7 @@ class TestLabels:
             wrong_answers=("In Dunmore, close to Brook.", "In old Ashby."),
         )
         assert [row.answer[slice(*span)] for span in proxy_spans(row)] == ["Kelbury", "Tavi"]
-        with pytest.raises(ValueError, match="no paraphrased_answer or no wrong_answers"):
+        with pytest.raises(ValueError, match=r"paraphrased_answer.*wrong_answers"):
             proxy_spans(replace(row, wrong_answers=()))
 
 
@@ -194,44 +192,44 @@ class TestChecks:
                 "forget01",
                 "forget01",
                 lambda rows: rows[1:],
-                r"forget01\.jsonl: found 19 rows, expected 20; get the file",
+                r"forget01\.jsonl.* 19 rows.* 20",
             ),
-            ("full", "full", lambda rows: [*rows, pair(99)], r"full\.jsonl: found 61 rows, expected 60"),
+            ("full", "full", lambda rows: [*rows, pair(99)], r"full\.jsonl.* 61 rows.* 60"),
             (
                 "holdout01",
                 "holdout01",
                 lambda rows: [{"question": row["question"], "text": "x"} for row in rows],
-                r"holdout01\.jsonl, line 1: found the columns question, text, expected question, answer \(nothing in ans",
+                r"holdout01\.jsonl, line 1.* question, text, .*question, answer",
             ),
             (
                 "forget01",
                 "forget01_perturbed",
                 lambda rows: changed(rows, 5, perturbed_answer=["No."] * 4),
-                r"line 6, column 'perturbed_answer': found 4 entries, expected a list of 5",
+                "line 6, column 'perturbed_answer'.* 4 .* 5",
             ),
             (
                 "forget01",
                 "forget01_perturbed",
                 lambda rows: changed(rows, 5, perturbed_answer="No."),
-                "found 'No.', expected a list of 5",
+                r"'No\.'.* 5",
             ),
             (
                 "real_authors",
                 "real_authors_perturbed",
                 lambda rows: changed(rows, 0, perturbed_answer=["Book 1"]),
-                "found 1 entries, expected a list of 3",
+                "'perturbed_answer'.* 1 .* 3",
             ),
             (
                 "forget01",
                 "forget01_perturbed",
                 lambda rows: changed(rows, 3, question="Who?"),
-                r"forget01_perturbed\.jsonl, line 4, column 'question': found 'Who\?', expected 'Where was person 43",
+                r"forget01_perturbed\.jsonl, line 4, column 'question'.*'Who\?'.*'Where was person 43",
             ),
             (
                 "forget01",
                 "forget01",
                 lambda rows: [*rows[1:], rows[0]],
-                r"forget01\.jsonl, line 1, .* as in .*full\.jsonl, line 41",
+                r"forget01\.jsonl, line 1.*full\.jsonl, line 41",
             ),
             (
                 "retain99",
@@ -243,19 +241,19 @@ class TestChecks:
                 "holdout01",
                 "holdout01",
                 lambda rows: [*rows[1:], pair(7)],
-                r"holdout01\.jsonl, line 20: found a row that is in .*full\.jsonl, line 8 too",
+                r"holdout01\.jsonl, line 20.*full\.jsonl, line 8",
             ),
             (
                 "real_authors",
                 "real_authors",
                 lambda rows: changed(rows, 1, answer="Book 9"),
-                "line 2, column 'answer': found 'Book 2', expected 'Book 9'",
+                "line 2, column 'answer'.*'Book 2'.*'Book 9'",
             ),
             (
                 "real_authors",
                 "real_authors_perturbed",
                 lambda rows: changed(rows, 1, perturbed_answer=["Book 1", "Book 3", "Book 5"]),
-                "line 2, column 'perturbed_answer': found .*Book 5.*expected the options",
+                "line 2, column 'perturbed_answer'.*Book 5",
             ),
         ],
     )
@@ -265,25 +263,25 @@ class TestChecks:
 
     def test_an_answer_must_be_an_option(self, copy):
         odd = changed(copy.real_authors, 1, answer="Book 9")
-        with pytest.raises(ValueError, match="found the answer 'Book 9', expected one of the options"):
+        with pytest.raises(ValueError, match="'Book 9'"):
             read(copy, "tofu:real_authors", real_authors=odd, real_authors_perturbed=None)
 
 
 class TestNames:
     @pytest.mark.parametrize("name", ["tofu:", "tofu:forget02", "tofu:forget01_perturbed", "tofu"])
     def test_unknown_splits(self, copy, name):
-        with pytest.raises(ValueError, match="is not tofu:SPLIT or tofu:SPLIT:N; the splits are full, forget01"):
+        with pytest.raises(ValueError, match=r"tofu:SPLIT:N.* full, forget01"):
             tofu_rows(name)
 
     @pytest.mark.parametrize("count", ["", "0", "-1", "two", "5:5"])
     def test_bad_counts(self, copy, count):
-        with pytest.raises(ValueError, match="whole number from 1 to"):
+        with pytest.raises(ValueError, match=r"\b1\b.* 20\b"):
             load_rows(f"tofu:forget01:{count}")
 
     def test_first_rows(self, copy):
         assert load_rows("tofu:full:7").rows == load_rows("tofu:full").rows[:7]
         assert len(load_rows("tofu:full:60").rows) == 60
-        with pytest.raises(ValueError, match="from 1 to 60, got"):
+        with pytest.raises(ValueError, match=r"\b1 .*\b60\b"):
             load_rows("tofu:full:61")
 
     def test_source(self, copy):
@@ -301,12 +299,12 @@ class TestWhere:
 
     def test_a_folder_without_tofu(self, tmp_path, monkeypatch):
         monkeypatch.setenv("ATWU_DATA", str(tmp_path / "nowhere"))
-        with pytest.raises(FileNotFoundError, match=r"neither .*nowhere/tofu nor .*nowhere has a file of TOFU"):
+        with pytest.raises(FileNotFoundError, match="nowhere/tofu"):
             load_rows("tofu:full")
 
     def test_a_missing_table(self, copy):
         copy.write(holdout01=None)
-        with pytest.raises(FileNotFoundError, match=r"holdout01\.jsonl does not exist; put the 20 rows of holdout01"):
+        with pytest.raises(FileNotFoundError, match=r"holdout01\.jsonl.* 20 rows"):
             load_rows("tofu:holdout01")
 
     def test_the_hub_is_asked_when_the_variable_is_not_set(self, copy, monkeypatch):
@@ -324,13 +322,13 @@ class TestWhere:
         assert len(asked) == 3
         odd = copy.forget01[1:]
         monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=lambda *_, **__: odd))
-        with pytest.raises(ValueError, match="locuslab/TOFU:forget01:train: found 19 rows, expected 20"):
+        with pytest.raises(ValueError, match=r"locuslab/TOFU:forget01:train.* 19 rows.* 20"):
             load_rows("tofu:forget01")
 
     def test_missing_package_says_how_to_do_without(self, monkeypatch):
         monkeypatch.delenv("ATWU_DATA", raising=False)
         monkeypatch.setitem(sys.modules, "datasets", None)
-        with pytest.raises(ImportError, match=r"ATWU_DATA is not set.*locuslab/TOFU.*pip install 'atwu\[hub\]'"):
+        with pytest.raises(ImportError, match=r"ATWU_DATA.*locuslab/TOFU.*pip install 'atwu\[hub\]'"):
             load_rows("tofu:full")
 
 
