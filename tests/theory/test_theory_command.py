@@ -67,7 +67,7 @@ def test_existing_result_is_kept(done, capsys):
     _, folder = done
     with pytest.raises(SystemExit):
         main(["--output", str(folder)])
-    assert "exists; choose another folder" in capsys.readouterr().err
+    assert "--overwrite" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
