@@ -114,12 +114,12 @@ def test_tokenizer_comes_from_the_adapter_else_from_the_base(adapter_folder, bas
 def test_base_may_be_named_instead(adapter_folder, base_folder, tmp_path):
     moved = shutil.copytree(base_folder, tmp_path / "moved")
     name = edited(adapter_folder, base_model_name_or_path=str(tmp_path / "gone"))
-    with pytest.raises(FileNotFoundError, match=r"base model of adapter .*adapter .*gone.*base="):
+    with pytest.raises(FileNotFoundError, match=r"adapter .*gone.*base="):
         load_model(name)
     assert type(load_model(name, base=str(moved))).__name__ == "LlamaForCausalLM"
     assert len(load_tokenizer(name, base=str(moved))) == 300
     assert weight_bytes(name, base=str(moved)) == weight_bytes(name, base=str(base_folder))
-    with pytest.raises(ValueError, match="goes with an adapter folder"):
+    with pytest.raises(ValueError, match=r"base model.*adapter"):
         load_model(str(base_folder), base=str(moved))
 
 
@@ -127,13 +127,13 @@ def test_an_unusable_base_is_named_with_its_adapter(adapter_folder, base_folder,
     monkeypatch.chdir(base_folder.parent)
     for relative in (f"./{base_folder.name}", base_folder.name, "../elsewhere"):
         name = edited(adapter_folder, base_model_name_or_path=relative)
-        with pytest.raises(ValueError, match=rf"adapter {name} .*relative path '{relative}'"):
+        with pytest.raises(ValueError, match=rf"adapter {name} .*'{relative}'"):
             check_model_name(name)
     name = edited(adapter_folder, base_model_name_or_path=None)
-    with pytest.raises(ValueError, match="does not say which base model"):
+    with pytest.raises(ValueError, match="base model"):
         check_model_name(name)
     other = shutil.copytree(adapter_folder, tmp_path / "other")
-    with pytest.raises(ValueError, match="an adapter itself"):
+    with pytest.raises(ValueError, match="adapter"):
         check_model_name(name, base=str(other))
     name = edited(adapter_folder, base_model_name_or_path="kelbury/base-1b")
     check_model_name(name)
@@ -145,13 +145,13 @@ def test_pickled_and_foreign_adapters_are_refused(adapter_folder):
     name, weights = str(adapter_folder), adapter_folder / "adapter_model.safetensors"
     torch.save(load_file(weights), adapter_folder / "adapter_model.bin")
     weights.unlink()
-    with pytest.raises(FileNotFoundError, match=r"no adapter_model\.safetensors; other formats .* can run code"):
+    with pytest.raises(FileNotFoundError, match=r"adapter_model\.safetensors"):
         load_model(name)
     edited(adapter_folder, peft_type="PROMPT_TUNING")
-    with pytest.raises(ValueError, match="type PROMPT_TUNING; only LoRA"):
+    with pytest.raises(ValueError, match=r"PROMPT_TUNING.*LoRA"):
         check_model_name(name)
     (adapter_folder / "adapter_config.json").write_text("{")
-    with pytest.raises(ValueError, match="invalid JSON"):
+    with pytest.raises(ValueError, match="JSON"):
         check_model_name(name)
 
 
@@ -169,7 +169,7 @@ def test_adapter_of_another_model_is_refused(adapter_folder):
     ]
     for changed, message in broken:
         save_file(changed, weights)
-        with pytest.raises(ValueError, match=rf"adapter {name} does not fit [\s\S]*{message}"):
+        with pytest.raises(ValueError, match=rf"(?s)adapter {name} .*{message}"):
             load_model(name)
 
 
@@ -184,9 +184,9 @@ def test_quantised_loading_needs_a_gpu(base_folder, adapter_folder, monkeypatch)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", lambda *_, **__: pytest.fail("loaded"))
     for folder in (base_folder, adapter_folder):
-        with pytest.raises(ValueError, match="'4bit' needs a CUDA device"):
+        with pytest.raises(ValueError, match=r"'4bit'.*CUDA"):
             load_model(str(folder), quantize="4bit")
-    with pytest.raises(ValueError, match="4bit, 8bit, got '3bit'"):
+    with pytest.raises(ValueError, match=r"4bit, 8bit.*'3bit'"):
         load_model(str(base_folder), quantize="3bit")
 
 
@@ -207,7 +207,7 @@ def test_quantised_model_with_adapters(quantize, base_folder, tmp_path, batch, p
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters() if parameter.requires_grad)
     with starting_model(model):
         torch.testing.assert_close(logps(model, rows), before, atol=0.05, rtol=0.05)
-    with pytest.raises(ValueError, match="base model is quantised"):
+    with pytest.raises(ValueError, match="quantised"):
         merged(model)
     model.save_pretrained(tmp_path)
     again = load_model(str(tmp_path), quantize=quantize)

@@ -144,13 +144,13 @@ def test_scale_is_alpha_over_r(tiny_llama, batch):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"r": 0}, "whole number >= 1, got 0"),
-        ({"r": True}, "whole number >= 1"),
-        ({"r": 2, "alpha": 0.0}, "finite number > 0"),
-        ({"r": 2, "dropout": 1.0}, "below 1, got 1.0"),
-        ({"r": 2, "targets": "q_proj"}, r"such as \('q_proj', 'v_proj'\), got 'q_proj'"),
-        ({"r": 2, "targets": ()}, "not empty"),
-        ({"r": 2, "layers": (-1,)}, "counted from 0"),
+        ({"r": 0}, r"\br\b.*>= 1.* 0"),
+        ({"r": True}, r"\br\b.*>= 1.*True"),
+        ({"r": 2, "alpha": 0.0}, r"alpha.*> 0.* 0\.0"),
+        ({"r": 2, "dropout": 1.0}, r"dropout.* 1\.0"),
+        ({"r": 2, "targets": "q_proj"}, "'q_proj', 'v_proj'.* 'q_proj'"),
+        ({"r": 2, "targets": ()}, "targets.*empty"),
+        ({"r": 2, "layers": (-1,)}, "layers.* 0"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings, message):
@@ -163,11 +163,11 @@ def test_settings_that_cannot_work_are_refused(settings, message):
     [
         (
             {"targets": ("q_prj",)},
-            r"called 'q_prj'; .* has down_proj, .*, lm_head, .*up_proj, v_proj\. Did you mean q_proj",
+            "'q_prj'.* down_proj, .*, lm_head, .*up_proj, v_proj.* q_proj",
         ),
-        ({"targets": ("embed_tokens",)}, "no linear layer is called 'embed_tokens'"),
-        ({"layers": (0, 2)}, "decoder layers 0 to 1"),
-        ({"targets": ("q_proj", "lm_head"), "layers": (0,)}, "'lm_head' is in none of the LoRA layers"),
+        ({"targets": ("embed_tokens",)}, "'embed_tokens'"),
+        ({"layers": (0, 2)}, "layers 0 to 1"),
+        ({"targets": ("q_proj", "lm_head"), "layers": (0,)}, "'lm_head'.*layers"),
     ],
 )
 def test_targets_the_model_lacks_are_named(settings, message, tiny_llama):
@@ -253,19 +253,19 @@ def test_merged_is_a_plain_model_with_the_same_numbers(lora, tiny_llama, batch):
 
 @pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings")
 def test_merging_what_cannot_be_merged_is_refused(tiny_llama):
-    with pytest.raises(ValueError, match="LlamaForCausalLM has no adapters to merge"):
+    with pytest.raises(ValueError, match=r"LlamaForCausalLM.*adapters.*merge"):
         merged(tiny_llama())
     tied = attach(tiny_llama(tie_word_embeddings=True), Lora(r=2, targets=("lm_head",)), seed=0)
-    with pytest.raises(ValueError, match=r"shares its weights with the embeddings.*Save the adapter"):
+    with pytest.raises(ValueError, match=r"embeddings.*adapter"):
         merged(tied)
     quantised = attach(tiny_llama(), Lora(r=2), seed=0)
     quantised.get_base_model().is_quantized = True
-    with pytest.raises(ValueError, match=r"base model is quantised.*Save the adapter"):
+    with pytest.raises(ValueError, match=r"quantised.*adapter"):
         merged(quantised)
     broken = attach(tiny_llama(), Lora(r=2), seed=0)
     with torch.no_grad():
         next(p for p in broken.parameters() if p.requires_grad).fill_(torch.nan)
-    with pytest.raises(ValueError, match="weights are not finite"):
+    with pytest.raises(ValueError, match="finite"):
         merged(broken)
 
 

@@ -31,7 +31,7 @@ def test_models_that_count_positions_themselves_do_so() -> None:
 
 def test_a_model_that_computes_otherwise_is_refused() -> None:
     found = find("cpmant", "forward")["forward"]  # it puts a prompt of its own before every row
-    assert (found.kind, found.detail[:50]) == ("refused", "CpmAntForCausalLM gives other log-probabilities he")
+    assert (found.kind, found.detail.split()[0]) == ("refused", "CpmAntForCausalLM")
 
 
 def test_what_is_rounding_alone_is_the_same_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -217,7 +217,7 @@ def test_a_packed_model_saves_a_plain_config(tiny_llama, batch, tmp_path):
 
 def test_missing_and_mismatched_tensors_are_named(batch):
     rows = batch()
-    with pytest.raises(ValueError, match="forget lacks labels; it has attention_mask, input_ids"):
+    with pytest.raises(ValueError, match=r"forget.*\blabels\b.*attention_mask, input_ids"):
         TokenBatch.of({k: rows[k] for k in ("input_ids", "attention_mask")}, name="forget")
     with pytest.raises(ValueError, match="must share one"):
         TokenBatch.of(rows | {"labels": rows["labels"][:, 1:]})
@@ -246,5 +246,5 @@ def test_attention_on_a_cpu_is_computed_in_float32_where_the_model_is_not(autoca
 def test_flex_attention_is_refused_on_a_cpu(tiny_llama):
     model = tiny_llama()
     model.config._attn_implementation = "flex_attention"
-    with pytest.raises(ValueError, match=r"FlexAttention has no backward pass on a CPU.*sdpa"):
+    with pytest.raises(ValueError, match=r"FlexAttention.*CPU.*sdpa"):
         abilities_of(model, torch.device("cpu"))

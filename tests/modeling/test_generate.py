@@ -315,17 +315,17 @@ def test_progress_counts_rows(model: LlamaForCausalLM, capsys: pytest.CaptureFix
 
 
 def test_bad_input_is_refused(model: LlamaForCausalLM) -> None:
-    with pytest.raises(ValueError, match="prompt 1 has no tokens"):
+    with pytest.raises(ValueError, match=r"prompt 1 .*tokens"):
         generate(model, _tokenizer(None), [[3], []], max_new_tokens=3)
-    with pytest.raises(ValueError, match="2 values for 1 prompts"):
+    with pytest.raises(ValueError, match=r"2 .* 1 prompts"):
         generate(model, _tokenizer(None), [[3]], max_new_tokens=[1, 2])
-    with pytest.raises(ValueError, match="0 or more, got -1"):
+    with pytest.raises(ValueError, match=r"\b0\b.* -1"):
         generate(model, _tokenizer(None), [[3]], max_new_tokens=-1)
-    with pytest.raises(ValueError, match="batch_tokens must be at least 1"):
+    with pytest.raises(ValueError, match=r"batch_tokens.* 1"):
         generate(model, _tokenizer(None), [[3]], max_new_tokens=1, batch_tokens=0)
-    with pytest.raises(ValueError, match="temperature must be 0"):
+    with pytest.raises(ValueError, match=r"temperature.* 0"):
         generate(model, _tokenizer(None), [[3]], max_new_tokens=1, temperature=-0.5)
-    with pytest.raises(ValueError, match="one noise seed per prompt: none for 1"):
+    with pytest.raises(ValueError, match=r"noise seed.* 1"):
         generate(model, _tokenizer(None), [[3]], max_new_tokens=1, temperature=0.5)
-    with pytest.raises(ValueError, match="one noise seed per prompt: 2 for 1"):
+    with pytest.raises(ValueError, match=r"noise seed.* 2 .*1"):
         generate(model, _tokenizer(None), [[3]], max_new_tokens=1, temperature=0.5, noise_seeds=[1, 2])

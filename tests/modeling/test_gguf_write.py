@@ -148,11 +148,11 @@ def test_the_pieces_of_llama_2_come_back(model: LlamaForCausalLM) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_type": "qwen2"}, "it is a qwen2 model, and only Llama-shaped"),
-        ({"attention_bias": True}, "biases in its attention"),
-        ({"mlp_bias": True}, "biases in its feed-forward"),
-        ({"hidden_act": "gelu"}, r"other than silu \(gelu\)"),
-        ({"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}}, r"rotary positions .*\(llama3\)"),
+        ({"model_type": "qwen2"}, "qwen2.*Llama"),
+        ({"attention_bias": True}, "biases.*attention"),
+        ({"mlp_bias": True}, "biases.*feed-forward"),
+        ({"hidden_act": "gelu"}, r"silu.*\(gelu\)"),
+        ({"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}}, r"rotary.*\(llama3\)"),
     ],
 )
 def test_models_of_another_shape_are_refused_by_what_is_different(
@@ -166,15 +166,15 @@ def test_models_of_another_shape_are_refused_by_what_is_different(
 
 def test_tokenizers_of_another_kind_are_refused_by_what_is_different(tokenizer: PreTrainedTokenizerFast) -> None:
     words = Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
-    with pytest.raises(ValueError, match="its tokenizer is WordLevel"):
+    with pytest.raises(ValueError, match=r"tokenizer.*WordLevel"):
         gguf_vocabulary(PreTrainedTokenizerFast(tokenizer_object=words), 1)
     odd = pieces()
     odd.backend_tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    with pytest.raises(ValueError, match="treats spaces by Whitespace"):
+    with pytest.raises(ValueError, match="Whitespace"):
         gguf_vocabulary(odd, 600)
     for attribute, value, message in (
-        ("normalizer", normalizers.NFC(), r"changes texts beforehand \(NFC\)"),
-        ("pre_tokenizer", pre_tokenizers.Whitespace(), "cuts words by Whitespace"),
+        ("normalizer", normalizers.NFC(), r"\(NFC\)"),
+        ("pre_tokenizer", pre_tokenizers.Whitespace(), "Whitespace"),
     ):
         core = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
         setattr(core, attribute, value)
@@ -186,7 +186,7 @@ def test_numbers_that_float16_cannot_hold_are_refused(
     model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
     model.model.layers[0].mlp.up_proj.weight.data[0, 0] = 1e6
-    with pytest.raises(ValueError, match=r"up_proj.weight holds numbers that F16 cannot"):
+    with pytest.raises(ValueError, match=r"up_proj\.weight.*F16"):
         list(write_gguf(model, tokenizer, tmp_path / "big.gguf", "F16", name="big", progress=False))
 
 

@@ -118,5 +118,5 @@ def test_half_precision_products_follow_autocast():
 
 
 def test_temperature_must_be_positive():
-    with pytest.raises(ValueError, match="temperature must be > 0"):
+    with pytest.raises(ValueError, match=r"temperature.*> 0"):
         target_logps(torch.zeros(1, 2), OutputHead(torch.zeros(3, 2)), torch.tensor([0]), entropy_temperature=0.0)

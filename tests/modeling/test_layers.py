@@ -167,15 +167,15 @@ def test_layers_that_return_tuples_are_passed_on_as_tuples():
 
 @pytest.mark.parametrize("layer", [-1, LAYERS])
 def test_a_layer_the_model_does_not_have_is_refused(layer, model, batch):
-    with pytest.raises(ValueError, match=rf"between 0 and 3, the layers of this model, got {layer}"):
+    with pytest.raises(ValueError, match=rf"\b0 .*\b3\b.* {layer}\b"):
         forward_tokens(model, [batch()], layer=layer)
-    with pytest.raises(ValueError, match=rf"between 0 and 3, the layers of this model, got {layer}"):
+    with pytest.raises(ValueError, match=rf"\b0 .*\b3\b.* {layer}\b"):
         train_only_down_projections(model, [0, layer])
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
 def test_a_model_without_decoder_layers_is_named():
-    with pytest.raises(ValueError, match="Linear has no list of decoder layers"):
+    with pytest.raises(ValueError, match=r"Linear.*layers"):
         decoder_layers(torch.nn.Linear(2, 2))
 
 
@@ -183,7 +183,7 @@ def test_only_down_projections_of_the_layers_stay_trainable(model):
     train_only_down_projections(model, range(1, 3))
     trainable = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     assert trainable == {f"model.layers.{layer}.mlp.down_proj.weight" for layer in (1, 2)}
-    with pytest.raises(ValueError, match=r"decoder layer 0 of LlamaForCausalLM has no trainable mlp\.down_proj"):
+    with pytest.raises(ValueError, match=r"layer 0 of LlamaForCausalLM.*mlp\.down_proj"):
         train_only_down_projections(model, [0, 1])
     assert {name for name, parameter in model.named_parameters() if parameter.requires_grad} == trainable
 

@@ -152,7 +152,7 @@ def test_table_rows_in_any_order_and_repeated(data, lengths):
 
 
 def test_a_table_of_the_wrong_size_is_refused():
-    with pytest.raises(ValueError, match="5 values do not fit rows of 4 tokens"):
+    with pytest.raises(ValueError, match=r"5 .* 4 tokens"):
         TokenTable(torch.zeros(5), [1, 3])
 
 

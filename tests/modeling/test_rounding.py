@@ -27,9 +27,9 @@ def test_moved_is_the_distance_relative_to_the_size(tiny_llama: Callable[..., Ll
     same = dict(model.named_parameters())
     assert moved(model, same.items()) == 0
     assert moved(model, ((name, 1.1 * weight) for name, weight in same.items())) == pytest.approx(0.1, abs=1e-6)
-    with pytest.raises(ValueError, match=r"embed_tokens\.weight is not in both"):
+    with pytest.raises(ValueError, match=r"embed_tokens\.weight"):
         moved(model, list(same.items())[1:])
-    with pytest.raises(ValueError, match="other of shape"):
+    with pytest.raises(ValueError, match=r"\bother\b.*shape"):
         moved(model, [("other", torch.ones(2))])
 
 
@@ -78,11 +78,11 @@ def test_rounded_weights_without_bitsandbytes_are_refused_before_they_are_read(
         check_model_name(str(tmp_path))
     with pytest.raises(ImportError, match=r"pip install 'atwu\[quantize\]'"):
         rounded(tiny_llama(), "8bit")
-    with pytest.raises(ValueError, match="4bit, 8bit, got '2bit'"):
+    with pytest.raises(ValueError, match=r"4bit, 8bit.*'2bit'"):
         rounded(tiny_llama(), "2bit")
 
 
 def test_rows_that_some_processors_read_wrongly_are_refused(tiny_llama: Callable[..., LlamaForCausalLM]) -> None:
     pytest.importorskip("bitsandbytes")
-    with pytest.raises(ValueError, match=r"4bit: model\.layers\.0\.mlp\.down_proj has 96 inputs, no multiple of 64"):
+    with pytest.raises(ValueError, match=r"4bit.*model\.layers\.0\.mlp\.down_proj.* 96 .* 64"):
         rounded(tiny_llama(hidden_size=64, intermediate_size=96), "4bit")
