@@ -281,7 +281,7 @@ def test_a_difference_of_nothing_has_no_sign_of_its_own() -> None:
 def test_different_rows_are_refused(compared) -> None:
     other = compared["atwu"]
     rows = {split: dataclasses.replace(found, ids=found.ids[::-1]) for split, found in other.rows.items()}
-    with pytest.raises(ValueError, match="were measured on different forget rows"):
+    with pytest.raises(ValueError, match="forget rows"):
         differences_table({"npo": compared["npo"], "atwu": dataclasses.replace(other, rows=rows)}, to="npo")
 
 

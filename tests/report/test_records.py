@@ -128,7 +128,7 @@ def test_studies_with_other_references_make_no_report(build_records: Build, tmp_
     records = build_records(["atwu"])
     original = dataclasses.replace(records.references["original"], fingerprint="0" * 32)
     other = dataclasses.replace(records, references={"original": original})
-    with pytest.raises(ValueError, match="compares with another original model"):
+    with pytest.raises(ValueError, match="original model"):
         read_records([save(records, tmp_path / "a"), save(other, tmp_path / "b")])
 
 
@@ -136,7 +136,7 @@ def test_single_runs_of_one_name_are_refused(build_records: Build, tmp_path: Pat
     first = save(build_records(["atwu"]), tmp_path / "a")
     second = save(unlike(build_records(["atwu"])), tmp_path / "b")
     for paths in ([first / "runs" / "atwu-s0", second / "runs" / "atwu-s0"], [first, second / "runs" / "atwu-s0"]):
-        with pytest.raises(ValueError, match="two runs are called 'atwu' with seed 0"):
+        with pytest.raises(ValueError, match=r"'atwu'.*seed 0"):
             read_records(paths)
 
 
@@ -147,7 +147,7 @@ def test_what_is_not_as_it_was_written_is_named(name: str, build_records: Build,
     (run / "model.safetensors").touch()
     read_records([run])
     damage(run / name, "flipped")
-    with pytest.raises(ValueError, match=rf"^{run} is damaged \({name} is not what was written\)"):
+    with pytest.raises(ValueError, match=rf"{run} .*{name}"):
         read_records([run])
 
 
@@ -181,7 +181,7 @@ def test_a_run_that_failed_is_not_still_going_on(build_records: Build, tmp_path:
 def test_a_study_without_a_finished_run_is_an_error(build_records: Build, tmp_path: Path) -> None:
     begun = save(build_records(["atwu"]), tmp_path / "begun")
     shutil.rmtree(begun / "runs")
-    with pytest.raises(FileNotFoundError, match="holds no finished run: none of the study's 2 runs"):
+    with pytest.raises(FileNotFoundError, match=r"\b2 runs"):
         read_records([begun])
 
 
