@@ -113,8 +113,8 @@ def test_a_checkout_of_llama_cpp_writes_what_is_measured(run: Path, rows: Path, 
     found = record(tmp_path / "out")
     assert found["written_by"] == "llama.cpp"
     assert 1e-4 < found["matrices_moved"]["by_rounding"] < 6e-3
-    with pytest.raises(ValueError, match=r"convert_hf_to_gguf.py failed: BPE pre-tokenizer was not recognized"):
+    with pytest.raises(ValueError, match=r"convert_hf_to_gguf\.py.*BPE pre-tokenizer was not recognized"):
         exported(run, "gguf", tmp_path / "failed", rows, llama_cpp=checkout, gguf_type="BF16")
-    with pytest.raises(FileNotFoundError, match="Q4_K_M takes llama-quantize, which is not built in"):
+    with pytest.raises(FileNotFoundError, match=r"Q4_K_M.*llama-quantize"):
         exported(run, "gguf", tmp_path / "failed", rows, llama_cpp=checkout, gguf_type="Q4_K_M")
     assert {path.name for path in tmp_path.iterdir()} == {"llama.cpp", "out"}

@@ -16,19 +16,19 @@ from atwu.shipping.run import export
 from tests.shipping.exports import exported
 
 REFUSED = [
-    ("nowhere", {}, "nowhere not found: export takes the folder of a run"),
-    ("", {}, "holds no model: config.json is missing"),
-    ("run", {"form": "adapter"}, "holds whole weights and no adapters .* use --format safetensors"),
-    ("run", {"form": "onnx"}, "format must be one of safetensors, adapter, 4bit, 8bit, gguf, got 'onnx'"),
-    ("run", {"gguf_type": "Q4_K_M"}, r"gguf_type must be one of F32, .* \(all others take --llama-cpp PATH\)"),
-    ("run", {"llama_cpp": "."}, "holds no convert_hf_to_gguf.py; --llama-cpp takes a checkout"),
-    ("run", {"output": "taken"}, "taken exists and is no export of atwu; choose another output"),
+    ("nowhere", {}, "nowhere"),
+    ("", {}, r"config\.json"),
+    ("run", {"form": "adapter"}, "adapter.*--format safetensors"),
+    ("run", {"form": "onnx"}, "format.*safetensors, adapter, 4bit, 8bit.*gguf.*'onnx'"),
+    ("run", {"gguf_type": "Q4_K_M"}, "gguf_type.* F32, .*--llama-cpp PATH"),
+    ("run", {"llama_cpp": "."}, r"convert_hf_to_gguf\.py.*--llama-cpp"),
+    ("run", {"output": "taken"}, "taken .*output"),
     ("run", {"forget": "nothing.jsonl"}, "nothing.jsonl"),
-    ("plain", {}, "does not say which forget rows it belongs to; name them with --forget FILE"),
-    ("stale", {}, "no longer holds the run's forget rows; name them with --forget FILE"),
-    ("lost", {}, "are not found from here; name them with --forget FILE"),
-    ("qwen", {}, "cannot become GGUF: it is a qwen2 model, and only Llama-shaped"),
-    ("words", {}, "cannot become GGUF: its tokenizer cuts words by Whitespace"),
+    ("plain", {}, "--forget FILE"),
+    ("stale", {}, "rows.*--forget FILE"),
+    ("lost", {}, "--forget FILE"),
+    ("qwen", {}, "GGUF.*qwen2.*Llama"),
+    ("words", {}, "GGUF.*Whitespace"),
 ]
 
 
@@ -76,10 +76,10 @@ def test_an_unfinished_run_and_missing_packages_are_said(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mine.incomplete").mkdir()
-    with pytest.raises(FileNotFoundError, match=r"The run is not finished \(mine.incomplete\)"):
+    with pytest.raises(FileNotFoundError, match=r"mine\.incomplete"):
         export(tmp_path / "mine", "safetensors")
     monkeypatch.setitem(__import__("sys").modules, "bitsandbytes", None)
-    with pytest.raises(ImportError, match=r"bitsandbytes is needed here .* pip install 'atwu\[quantize\]'"):
+    with pytest.raises(ImportError, match=r"bitsandbytes.*pip install 'atwu\[quantize\]'"):
         export(run, "4bit", output=tmp_path / "out")
 
 
@@ -87,6 +87,6 @@ def test_what_is_read_back_otherwise_is_not_left_lying(
     run: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shipping, "model_fingerprint", lambda model: str(id(model)))
-    with pytest.raises(AtwuError, match="what was read back is not what was written"):
+    with pytest.raises(AtwuError, match="read back"):
         exported(run, "safetensors", tmp_path / "out", rows)
     assert not list(tmp_path.iterdir())
