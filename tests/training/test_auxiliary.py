@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -45,16 +46,17 @@ def test_a_damaged_auxiliary_model_is_named_and_trained_again(model_folder, data
     weights = folder() / "model.safetensors"
     whole = weights.read_bytes()
     assert folder() == weights.parent
-    assert said[-1] == f"auxiliary model of the forget set: found in {weights.parent}"
+    assert str(weights.parent) in said[-1]
     for name, how in (("model.safetensors", "flipped"), ("run.json", "missing")):
         damage(weights.parent / name, how)
         assert folder() == weights.parent
         assert weights.read_bytes() == whole
     warned = [message for message in caplog.messages if message.startswith("warning: ")]
-    assert warned == [
-        f"warning: {weights.parent} is damaged (model.safetensors is not what was written); it is made again",
-        f"warning: {weights.parent} is damaged (run.json is missing); it is made again",
-    ]
+    assert len(warned) == 2
+    assert f"{weights.parent} " in warned[0]
+    assert "model.safetensors" in warned[0]
+    assert f"{weights.parent} " in warned[1]
+    assert "run.json" in warned[1]
 
 
 def test_they_are_trained_with_the_adapters_of_the_run_or_refused(model_folder, data_files, tmp_path):
@@ -63,7 +65,7 @@ def test_they_are_trained_with_the_adapters_of_the_run_or_refused(model_folder, 
     assert {name.rpartition(".self_attn.")[2] for name in before if not torch.equal(before[name], after[name])} == {
         "q_proj.weight"
     }
-    with pytest.raises(ValueError, match=r"quantize='4bit' does not go for auxiliary models.* give auxiliary_forget"):
+    with pytest.raises(ValueError, match=r"quantize='4bit'.*auxiliary_forget"):
         made_in(tmp_path, model_folder, data_files, [], lora_r=2, quantize="4bit")
 
 
@@ -92,5 +94,5 @@ def test_where_the_cache_is_read_only_it_is_trained_for_this_process(model_folde
         subprocess.run(["mount", "-o", "remount,ro", cache], check=True)
         folder = made_in(cache, model_folder, data_files, [])
     assert (folder / "model.safetensors").is_file()
-    assert caplog.messages[0].startswith(f"warning: {cache} cannot be written to (Read-only file system)")
+    assert re.search(rf"^warning: {cache} .*Read-only file system", caplog.messages[0])
     shutil.rmtree(folder)

@@ -65,8 +65,8 @@ def test_a_model_without_mlps_is_refused(model_folder, data_files, tmp_path):
     model.resize_token_embeddings(len(tokenizer))
     for part in (model, tokenizer):
         part.save_pretrained(tmp_path / "mamba")
-    with pytest.raises(ValueError, match=r"decoder layer 0 of MambaForCausalLM has no trainable mlp\.down_proj"):
+    with pytest.raises(ValueError, match=r"layer 0 of MambaForCausalLM.*mlp\.down_proj"):
         unlearn(tmp_path / "mamba", data_files, tmp_path / "out", lora_r=0)
-    with pytest.raises(ValueError, match=r"no linear layer is called 'down_proj'; this model has"):
+    with pytest.raises(ValueError, match="'down_proj'"):
         unlearn(tmp_path / "mamba", data_files, tmp_path / "out")
     assert not (tmp_path / "out").exists()

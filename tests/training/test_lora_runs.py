@@ -62,7 +62,7 @@ def results(model_folder, data_files, tmp_path_factory):
             save_adapter=save_adapter,
             say=said.append,
         )
-    assert "training adapters of rank 2: 2,176 parameters" in said  # 2 layers x 2 x (4 x (32 + 32) + 3 x (32 + 64))
+    assert any(re.search("rank 2: 2,176 ", line) for line in said)  # 2 layers x 2 x (4 x (32 + 32) + 3 x (32 + 64))
     return folder
 
 
@@ -149,7 +149,7 @@ def test_a_killed_run_goes_on_to_the_same_adapters(model_folder, data_files, tmp
     names = {path.name for path in (work / "checkpoint-6").iterdir()}
     assert "adapter_model.safetensors" in names
     assert "model.safetensors" not in names
-    with pytest.raises(FileExistsError, match=r"differs in config\.lora_r"):
+    with pytest.raises(FileExistsError, match=r"config\.lora_r"):
         unlearn(model_folder, data_files, tmp_path / "killed", **options | {"lora_r": 3})
     gc.collect()
     finished = unlearn(model_folder, data_files, tmp_path / "killed", **options)
@@ -170,14 +170,14 @@ def test_adapters_on_an_adapter_folder_or_a_new_model_are_merged(results, model_
     unlearn(results / "adapter", data_files, tmp_path / "twice", method="grad_diff", learning_rate=1e-30)
     twice = AutoModelForCausalLM.from_pretrained(tmp_path / "twice")
     assert model_fingerprint(twice) == model_fingerprint(load_model(str(results / "adapter")))
-    with pytest.raises(ValueError, match=r"base model that the adapter can name.*Leave --save-adapter out"):
+    with pytest.raises(ValueError, match=r"base model.*--save-adapter"):
         unlearn(results / "adapter", data_files, tmp_path / "other", save_adapter=True)
     config = FinetuneConfig(**LORA_SETTINGS)
     run_finetune(ModelSource(scratch="micro"), config, data=str(data_files[0]), output=tmp_path / "new")
     record = json.loads((tmp_path / "new" / "run.json").read_text())
     assert (record["result"]["kind"], record["result"]["base_model"]) == ("merged", "micro")
     assert record["result_fingerprint"] != record["starting_model"]["fingerprint"]
-    with pytest.raises(ValueError, match="base model that the adapter can name"):
+    with pytest.raises(ValueError, match="base model"):
         run_finetune(
             ModelSource(scratch="micro"),
             FinetuneConfig(**LORA_SETTINGS | {"save_adapter": True}),
@@ -190,12 +190,12 @@ def test_adapters_on_an_adapter_folder_or_a_new_model_are_merged(results, model_
 @pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings", "ignore:Setting `save_embedding")
 def test_adapters_on_tied_embeddings_are_saved_but_not_started_from(model_folder, data_files, tmp_path):
     changes = {"method": "grad_diff", "lora_targets": "lm_head"}
-    with pytest.raises(ValueError, match=r"shares its weights with the embeddings.* Pass --save-adapter"):
+    with pytest.raises(ValueError, match=r"embeddings.*--save-adapter"):
         unlearn(model_folder, data_files, tmp_path / "out", **changes)
     assert not (tmp_path / "out.incomplete").exists()
     unlearn(model_folder, data_files, tmp_path / "out", save_adapter=True, **changes)
     assert adapters_of(load_model(str(tmp_path / "out"))) is not None
-    with pytest.raises(ValueError, match=r"cannot be merged into its base model \(.*\), so there is no whole model"):
+    with pytest.raises(ValueError, match=r"merged.*base model"):
         unlearn(tmp_path / "out", data_files, tmp_path / "again")
 
 
@@ -215,34 +215,34 @@ def test_half_precision_weights_are_fine_under_adapters(dtype, model_folder, dat
     said = []
     unlearn(model_folder, data_files, tmp_path / "out", method="npo", source={"dtype": dtype}, say=said.append)
     warnings = [line for line in said if line.startswith("warning")]
-    assert [f"merging rounds the adapters to the model's {dtype}" in line for line in warnings][-1:] == [True]
+    assert [dtype in line for line in warnings][-1:] == [True]
     assert len(warnings) == (2 if dtype == "float16" else 1)
     weights = AutoModelForCausalLM.from_pretrained(tmp_path / "out").state_dict().values()
     assert {weight.dtype for weight in weights} == {getattr(torch, dtype)}
-    with pytest.raises(ValueError, match="float16 weights cannot be trained"):
+    with pytest.raises(ValueError, match="float16"):
         unlearn(model_folder, data_files, tmp_path / "other", source={"dtype": "float16"}, lora_r=0)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"lora_alpha": 4.0, "lora_r": 0}, "lora_alpha belongs to training with adapters.*lora_r"),
-        ({"lora_targets": "q_proj", "lora_r": 0}, "lora_targets belongs to .*lora_r"),
-        ({"lora_dropout": 0.1, "lora_r": 0}, "lora_dropout belongs to .*lora_r"),
-        ({"save_adapter": True, "lora_r": 0}, "save_adapter belongs to .*lora_r"),
-        ({"quantize": "4bit", "lora_r": 0}, "quantize belongs to .*lora_r"),
-        ({"reference": "adapters", "lora_r": 0}, "needs a run with LoRA; set lora_r"),
-        ({"lora_r": -1}, "rank r must be a whole number >= 1, got -1"),
-        ({"lora_alpha": 0.0}, "alpha must be a finite number > 0"),
-        ({"lora_dropout": 1.0}, "dropout must be at least 0 and below 1"),
-        ({"lora_targets": "q_proj,,"}, "names separated by commas, such as q_proj,v_proj; got 'q_proj,,'"),
-        ({"lora_targets": "q_prok"}, "no linear layer is called 'q_prok'.*Did you mean q_proj"),
+        ({"lora_alpha": 4.0, "lora_r": 0}, "lora_alpha.*lora_r"),
+        ({"lora_targets": "q_proj", "lora_r": 0}, "lora_targets.*lora_r"),
+        ({"lora_dropout": 0.1, "lora_r": 0}, "lora_dropout.*lora_r"),
+        ({"save_adapter": True, "lora_r": 0}, "save_adapter.*lora_r"),
+        ({"quantize": "4bit", "lora_r": 0}, "quantize.*lora_r"),
+        ({"reference": "adapters", "lora_r": 0}, "LoRA.*lora_r"),
+        ({"lora_r": -1}, r"\br\b.*>= 1.* -1"),
+        ({"lora_alpha": 0.0}, "alpha.*> 0"),
+        ({"lora_dropout": 1.0}, "dropout.* 0 .*1"),
+        ({"lora_targets": "q_proj,,"}, "q_proj,v_proj.*'q_proj,,'"),
+        ({"lora_targets": "q_prok"}, "'q_prok'.*q_proj"),
         (
             {"method": "rmu", "lora_targets": "q_proj, down_proj"},
-            "no use for adapters on q_proj.*Leave lora_targets out",
+            "q_proj.*lora_targets",
         ),
-        ({"quantize": "3bit"}, "quantize must be one of 4bit, 8bit"),
-        ({"quantize": "4bit"}, "needs a CUDA device"),
+        ({"quantize": "3bit"}, "quantize.*4bit.*8bit"),
+        ({"quantize": "4bit"}, "CUDA"),
     ],
 )
 def test_what_cannot_work_is_said_before_weights_are_read(
@@ -265,10 +265,10 @@ def test_quantised_results_are_adapters(model_folder, monkeypatch):
     monkeypatch.setattr("atwu.training.model.check_quantize", lambda quantize: None)
     source = ModelSource(model=str(model_folder))
     settings = LORA_SETTINGS | {"quantize": "4bit", "use_cpu": False}
-    with pytest.raises(ValueError, match=r"base model is quantised.* Pass --save-adapter"):
+    with pytest.raises(ValueError, match=r"quantised.*--save-adapter"):
         check_training(source, UnlearnConfig(**settings))
     assert check_training(source, UnlearnConfig(**settings | {"save_adapter": True})) > 0
-    with pytest.raises(ValueError, match="quantize loads a model in fewer bits"):
+    with pytest.raises(ValueError, match="quantize"):
         check_training(ModelSource(scratch="micro"), FinetuneConfig(**settings))
 
 

@@ -142,7 +142,7 @@ def test_the_longest_batch_knows_what_its_rows_begin_with() -> None:
 
 def test_a_configuration_without_weights_is_enough_to_be_told(tmp_path: Path) -> None:
     SHAPE.save_pretrained(tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"holds no \.safetensors weights"):
+    with pytest.raises(FileNotFoundError, match=r"\.safetensors"):
         ModelSource(model=str(tmp_path))
     there = ModelSource(model=str(tmp_path), weights=False)
     config = UnlearnConfig(use_cpu=True)

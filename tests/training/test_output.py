@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -23,15 +24,15 @@ def test_a_folder_that_is_not_a_run_is_never_replaced(tmp_path):
     mine.mkdir()
     (mine / "chapter.tex").write_text("years of work")
     for overwrite in (False, True):
-        with pytest.raises(FileExistsError, match="is not a run of atwu"):
+        with pytest.raises(FileExistsError, match=r"thesis .*run of atwu"):
             OutputFolder(mine, overwrite=overwrite)
     work = tmp_path / "out.incomplete"
     work.mkdir()
     (work / "notes.txt").write_text("also mine")
-    with pytest.raises(FileExistsError, match="is not a run of atwu"):
+    with pytest.raises(FileExistsError, match=r"out\.incomplete .*run of atwu"):
         OutputFolder(tmp_path / "out", overwrite=True)
     (tmp_path / "other.incomplete").touch()
-    with pytest.raises(FileExistsError, match="is not a run of atwu"):
+    with pytest.raises(FileExistsError, match=r"other\.incomplete .*run of atwu"):
         OutputFolder(tmp_path / "other")
     assert (mine / "chapter.tex").exists()
     assert (work / "notes.txt").exists()
@@ -39,7 +40,7 @@ def test_a_folder_that_is_not_a_run_is_never_replaced(tmp_path):
 
 def test_a_finished_run_is_replaced_only_when_asked_and_in_one_move(tmp_path):
     path = finished(tmp_path / "run")
-    with pytest.raises(FileExistsError, match="already holds a finished run"):
+    with pytest.raises(FileExistsError, match="finished run"):
         OutputFolder(path)
     folder = OutputFolder(path, overwrite=True)
     folder.begin({"a": 1})
@@ -62,11 +63,11 @@ def test_what_a_kill_behind_the_last_move_left_goes_with_the_next_command_and_wh
         folder.publish(finished(folder.work / "final"))
     assert (path / "run.json").is_file()
     assert folder.work.is_dir()
-    with pytest.raises(FileExistsError, match="already holds a finished run"):
+    with pytest.raises(FileExistsError, match="finished run"):
         OutputFolder(path)
     assert list(tmp_path.iterdir()) == [path]
     OutputFolder(path, overwrite=True).begin({"a": 2})
-    with pytest.raises(FileExistsError, match="already holds a finished run"):
+    with pytest.raises(FileExistsError, match="finished run"):
         OutputFolder(path)
     assert folder.work.is_dir()
 
@@ -90,7 +91,7 @@ def test_an_unfinished_run_is_resumed_or_refused_by_its_key(tmp_path):
     again.begin({"config": {"beta": 1}})
     assert (first.work / "checkpoint-7").exists()
     again._lock.close()
-    with pytest.raises(FileExistsError, match=r"differs in config\.beta"):
+    with pytest.raises(FileExistsError, match=r"config\.beta"):
         OutputFolder(tmp_path / "run").begin({"config": {"beta": 2}})
     OutputFolder(tmp_path / "run", overwrite=True).begin({"config": {"beta": 2}})
     assert not (first.work / "checkpoint-7").exists()
@@ -111,12 +112,12 @@ def test_the_same_run_twice_at_once_is_refused(tmp_path):
     answers = context.Queue()
     other = context.Process(target=_try_to_begin, args=(tmp_path / "run", answers))
     other.start()
-    assert f"in use by another run (process {os.getpid()})" in answers.get(timeout=20)
+    assert re.search(rf"\(process {os.getpid()}\)", answers.get(timeout=20))
     other.join()
 
 
 def test_too_little_space_is_said_beforehand(tmp_path):
-    with pytest.raises(OSError, match=r"B free, this run needs about 1000000 TB \(checkpoints .* --save-total-limit 1"):
+    with pytest.raises(OSError, match=r"1000000 TB.*--save-total-limit 1"):
         OutputFolder(tmp_path / "deep" / "run").check_space(10**18)
     assert not (tmp_path / "deep").exists()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 
 import pytest
@@ -27,15 +28,15 @@ def test_odd_names_work(name, model_folder, data_files, tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("n" * 245, "is too long: 245 bytes, at most 244."),
-        ("\u540d" * 90, "is too long: 270 bytes, at most 244."),
-        ("d/" * 2000 + "x", "bytes, at most 1000."),
-        ("file/x", "where no folder can be made"),
-        ("loop", "where no folder can be made"),
-        ("to-file", "exists and is not a run of atwu"),
-        ("to-folder", "exists and is not a run of atwu"),
-        ("not\udcffutf8", "bytes that are no UTF-8"),
-        ("/", "where no folder can be made"),
+        ("n" * 245, "245 bytes.* 244"),
+        ("\u540d" * 90, "270 bytes.* 244"),
+        ("d/" * 2000 + "x", "bytes.* 1000"),
+        ("file/x", "folder"),
+        ("loop", "folder"),
+        ("to-file", "run of atwu"),
+        ("to-folder", "run of atwu"),
+        ("not\udcffutf8", "UTF-8"),
+        ("/", "folder"),
     ],
 )
 @pytest.mark.parametrize("command", ["finetune", "unlearn"])
@@ -48,7 +49,7 @@ def test_what_cannot_be_written_is_refused_before_a_model_is_loaded(command, nam
     rows = ["--data" if command == "finetune" else "--forget", data_files[0]]
     done = run_here(command, "--model", "nowhere/to-be-found", *rows, "--output", tmp_path / name)
     assert isinstance(done.exception, OSError)
-    assert message in str(done.exception)
+    assert re.search(message, str(done.exception))
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -59,7 +60,7 @@ def test_links_are_followed(model_folder, data_files, tmp_path):
         assert run_command([*arguments, *more]).returncode == 0
         assert (tmp_path / "link").is_symlink()
         assert (tmp_path / "there" / "run" / "run.json").is_file()
-    assert "already holds a finished run" in run_command(arguments).stderr
+    assert "finished run" in run_command(arguments).stderr
     result = tmp_path / ("r" * 255)
     (tmp_path / "result").symlink_to(result.name)
     measure = ("evaluate", "--model", model_folder, "--forget", data_files[0], "--metrics", "memorization")

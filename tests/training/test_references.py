@@ -174,7 +174,7 @@ def test_the_source_and_its_size_are_said(mode, model_folder, tmp_path):
 
 def test_adapters_without_lora_are_refused_by_name(model_folder, tmp_path):
     trainer = make_trainer(model_folder, tmp_path, method="npo", reference="adapters")
-    with pytest.raises(ValueError, match="reference='adapters' needs a run with LoRA"):
+    with pytest.raises(ValueError, match=r"reference='adapters'.*LoRA"):
         trainer.train()
 
 
@@ -186,7 +186,7 @@ def test_an_adapted_output_layer_is_not_cached(model_folder, tmp_path, reads):
     untied.save_pretrained(folder)
     AutoTokenizer.from_pretrained(model_folder).save_pretrained(folder)
     lora = Lora(r=2, targets=("lm_head", "q_proj"))
-    with pytest.raises(ValueError, match=r"reference='cache' needs the plain output layer .* use adapters or model"):
+    with pytest.raises(ValueError, match=r"reference='cache'.*output layer.* adapters .*model"):
         make_trainer(folder, tmp_path, lora=lora, method="undial", reference="cache").train()
     losses = []
     for mode in ("auto", "model"):

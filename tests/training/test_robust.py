@@ -176,10 +176,10 @@ def test_computing_activations_again_changes_nothing(how, model_folder, tmp_path
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"sam_radius": 0.1, "weight_noise": 0.1}, "give one of them"),
-        ({"sam_radius": -1.0}, "sam_radius must be at least 0, got -1"),
-        ({"weight_noise": float("inf")}, "weight_noise must be a finite number"),
-        ({"sam_radius": 0.1, "fp16": True}, "do not scale gradients for fp16"),
+        ({"sam_radius": 0.1, "weight_noise": 0.1}, "sam_radius.*weight_noise"),
+        ({"sam_radius": -1.0}, "sam_radius.* 0.* -1"),
+        ({"weight_noise": float("inf")}, "weight_noise.*finite"),
+        ({"sam_radius": 0.1, "fp16": True}, "fp16"),
     ],
 )
 def test_what_cannot_be_is_refused(given, message):

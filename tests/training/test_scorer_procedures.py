@@ -111,7 +111,7 @@ def test_a_scorer_alone_finds_what_it_is_shown(model_folder, tmp_path):
     "options", [{"method": "wga"}, {"method": "atwu", "scorer_procedure": "frozen", "scorer_pretrain": True}]
 )
 def test_a_rate_of_zero_needs_a_scorer_that_learns(tmp_path, options):
-    with pytest.raises(ValueError, match=r"learning_rate must be above 0, got 0\.0: nothing would change"):
+    with pytest.raises(ValueError, match=r"learning_rate.* 0\.0"):
         UnlearnConfig(output_dir=str(tmp_path), learning_rate=0.0, **options)
 
 
@@ -196,7 +196,7 @@ def test_warm_start_takes_everything_but_the_schedule_from_the_earlier_scorer(mo
 
 def test_a_scorer_of_another_width_is_refused(model_folder, tmp_path):
     TokenScorer(48).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="width 48, this model's have 32"):
+    with pytest.raises(ValueError, match=r"width 48.* 32"):
         make_trainer(model_folder, tmp_path, method="atwu", scorer_from=str(tmp_path))
 
 
@@ -278,10 +278,10 @@ def test_a_resumed_run_ends_where_the_whole_one_does(options, model_folder, tmp_
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"scorer_procedure": "frozen"}, "a frozen scorer needs a start"),
-        ({"scorer_procedure": "joint", "scorer_min_updates": 3}, "updates the scorer at every step"),
-        ({"scorer_min_updates": -1}, "scorer_min_updates must be a finite number >= 0"),
-        ({"scorer_prior": "rare"}, "scorer_prior must be one of none, rarity"),
+        ({"scorer_procedure": "frozen"}, "frozen scorer"),
+        ({"scorer_procedure": "joint", "scorer_min_updates": 3}, "joint.*scorer_min_updates"),
+        ({"scorer_min_updates": -1}, "scorer_min_updates.*>= 0"),
+        ({"scorer_prior": "rare"}, "scorer_prior.*none, rarity"),
     ],
 )
 def test_combinations_that_cannot_work_are_refused(options, message, model_folder, tmp_path):

@@ -133,7 +133,7 @@ def test_gradient_checkpointing_and_autocast_train_to_nearly_the_same(bf16, mode
     with caplog.at_level("INFO", "atwu"):
         other.train()
     slow = bf16 and emulates_bfloat16(torch.device("cpu"))
-    assert ("this processor has no bfloat16 instructions" in caplog.text) == slow
+    assert ("bfloat16" in caplog.text) == slow
     start = weights(make_trainer(model_folder, tmp_path))
     assert (weights(other) - weights(plain)).norm() < (0.3 if bf16 else 1e-3) * (weights(plain) - start).norm()
 

@@ -17,8 +17,8 @@ from tests.training.conftest import make_rows, make_trainer, weights
 @pytest.mark.parametrize(
     ("poisoned", "message"),
     [
-        (4, r"weights are not finite after step 4; the last good checkpoint is .*checkpoint-2"),
-        (5, r"loss is not finite at step 6 \(rows \[.*\]\); the last good checkpoint is .*checkpoint-4"),
+        (4, "not finite.*step 4.*checkpoint-2"),
+        (5, r"loss.*step 6 \(rows \[.*\]\).*checkpoint-4"),
     ],
 )
 def test_numbers_that_are_not_finite_stop_the_run(poisoned, message, model_folder, tmp_path):
@@ -62,7 +62,7 @@ def test_runs_that_share_a_folder_keep_their_newest_checkpoints_and_take_no_othe
     make_trainer(model_folder, tmp_path, **saving, save_steps=12).train()
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-12"]
     later = make_trainer(model_folder, tmp_path, **saving, save_steps=6, learning_rate=2e-3)
-    with pytest.raises(ValueError, match=r"checkpoint-12 is of another run, which differs in config\.learning_rate"):
+    with pytest.raises(ValueError, match=r"checkpoint-12 .*config\.learning_rate"):
         later.train(resume_from_checkpoint=True)
 
     class Interrupt(TrainerCallback):
@@ -149,5 +149,5 @@ def test_finetuning_gives_its_own_advice(model_folder, tmp_path):
         train_dataset=make_rows(8),
         processing_class=AutoTokenizer.from_pretrained(model_folder),
     )
-    with pytest.raises(NonFiniteLossError, match=r"no checkpoint was written yet\. Lower the learning rate\.$"):
+    with pytest.raises(NonFiniteLossError, match=r"checkpoint.*learning rate"):
         trainer.train()

@@ -119,19 +119,19 @@ def test_rows_to_keep_are_measured_where_the_method_has_no_use_for_them(build):
 
 
 def test_what_cannot_be_measured_is_refused_before_anything_is_loaded(build, model_folder, tmp_path):
-    with pytest.raises(ValueError, match=r"unknown metrics 'rogue'.*Did you mean 'rouge'"):
+    with pytest.raises(ValueError, match=r"'rogue'.*'rouge'"):
         build(eval_metrics=["rogue"], eval_dataset=make_rows(2))
-    with pytest.raises(ValueError, match="'membership' need holdout rows"):
+    with pytest.raises(ValueError, match=r"'membership'.*holdout"):
         build(eval_metrics=["membership"], eval_dataset={"forget": make_rows(2)})
-    with pytest.raises(ValueError, match="the others set is empty"):
+    with pytest.raises(ValueError, match=r"\bothers\b.*empty"):
         build(eval_dataset={"others": []})
-    with pytest.raises(ValueError, match=r"rows set, row 2.*answer"):
+    with pytest.raises(ValueError, match=r"row 2.*answer"):
         build(eval_dataset=[{"question": "Who?", "answer": "He."}, {"question": "Who?"}])
-    with pytest.raises(TypeError, match="takes eval_metrics instead of compute_metrics"):
+    with pytest.raises(TypeError, match=r"eval_metrics.*compute_metrics"):
         build(eval_dataset=make_rows(2), eval_metrics="all", compute_metrics=print)
     encoded = build().sets["forget"].rows
     config = UnlearnConfig(output_dir=str(tmp_path), use_cpu=True, method="grad_ascent", eval_strategy="epoch")
-    with pytest.raises(ValueError, match="forget set is measured as text"):
+    with pytest.raises(ValueError, match=r"forget.*text"):
         UnlearnTrainer(
             AutoModelForCausalLM.from_pretrained(model_folder),
             config,

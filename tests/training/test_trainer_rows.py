@@ -27,7 +27,7 @@ def test_rows_without_labels_are_refused_only_where_labels_matter(model_folder, 
     tokenizer = AutoTokenizer.from_pretrained(model_folder)
     model = AutoModelForCausalLM.from_pretrained(model_folder)
     settings = {"output_dir": str(tmp_path), "use_cpu": True}
-    with pytest.raises(ValueError, match="needs the column forget_spans; 1 of 4 rows of the forget set have none"):
+    with pytest.raises(ValueError, match=r"forget_spans.*1 of 4 rows"):
         UnlearnTrainer(
             model,
             UnlearnConfig(method="gt_ga", **settings),
@@ -43,7 +43,7 @@ def test_rows_without_labels_are_refused_only_where_labels_matter(model_folder, 
         processing_class=tokenizer,
     )
     assert len(trainer.train_dataset) == 4
-    with pytest.raises(ValueError, match="'wga' needs a retain_dataset"):
+    with pytest.raises(ValueError, match=r"'wga'.*retain_dataset"):
         UnlearnTrainer(model, UnlearnConfig(method="wga", **settings), forget_dataset=rows, processing_class=tokenizer)
 
 
@@ -64,7 +64,7 @@ def test_a_weighting_that_counts_words_wants_rows_as_text(model_folder, tmp_path
     config = UnlearnConfig(output_dir=str(tmp_path), method="satga", weighting="word_rarity")
     encoded = Encoder(tokenizer).encode_rows(make_rows(3), what="rows").rows
     for forget, retain, what in ((encoded, make_rows(3), "forget"), (make_rows(3), encoded, "retain")):
-        with pytest.raises(ValueError, match=f"'word_rarity' reads the text of {what} rows; give them as Examples"):
+        with pytest.raises(ValueError, match=f"'word_rarity'.*{what}.*Examples"):
             unlearning_rows(forget, retain, config, tokenizer=tokenizer)
     assert len(unlearning_rows(make_rows(3), make_rows(3), config, tokenizer=tokenizer).retain.examples) == 3
 
@@ -125,7 +125,7 @@ def test_rows_that_are_less_than_a_step_are_one_step_where_part_steps_are_left_o
 def test_a_run_that_took_no_step_leaves_no_result(model_folder, data_files, tmp_path, monkeypatch):
     monkeypatch.setattr(UnlearnConfig, "rows_per_epoch", lambda config, rows: 0)
     config = UnlearnConfig(method="grad_ascent", max_steps=5, use_cpu=True, disable_tqdm=True, save_strategy="no")
-    with pytest.raises(ValueError, match="no step was taken, so the model is the starting model still"):
+    with pytest.raises(ValueError, match="no step"):
         run_unlearn(
             ModelSource(model=str(model_folder)),
             config,
@@ -160,7 +160,7 @@ def test_rows_of_every_kind_train_alike(model_folder, data_files, tmp_path):
     tokenizer, model = AutoTokenizer.from_pretrained(model_folder), AutoModelForCausalLM.from_pretrained(model_folder)
     made = []
     for forget in (*files, load_rows(data_files[0]), records, make_rows(24)):
-        with pytest.warns(UserWarning, match="forget: .* longer than max_length=44"):
+        with pytest.warns(UserWarning, match="forget: .*max_length=44"):
             trainer = UnlearnTrainer(
                 model, config, forget_dataset=forget, retain_dataset=data_files[1], processing_class=tokenizer
             )
@@ -215,15 +215,15 @@ def test_a_lora_config_is_taken_or_refused_by_name(model_folder, data_files, tmp
 
     adapted = trainer(LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"])).loaded
     assert (adapted.lora.r, adapted.lora.alpha, set(adapted.lora.targets)) == (4, 8, {"q_proj", "v_proj"})
-    with pytest.raises(ValueError, match=r"must be a list of names here, got the pattern '\.\*q_proj'"):
+    with pytest.raises(ValueError, match=r"names.*'\.\*q_proj'"):
         trainer(LoraConfig(r=4, target_modules=".*q_proj"))
-    with pytest.raises(ValueError, match="leaves no use for adapters on q_proj"):
+    with pytest.raises(ValueError, match="q_proj"):
         trainer(LoraConfig(target_modules=["q_proj"]), method="rmu")
-    with pytest.raises(ValueError, match="peft_config sets use_rslora, which adapters here do not have"):
+    with pytest.raises(ValueError, match=r"peft_config.*use_rslora"):
         trainer(LoraConfig(r=4, use_rslora=True))
-    with pytest.raises(ValueError, match="must be a LoraConfig, got dict"):
+    with pytest.raises(ValueError, match=r"LoraConfig.*\bdict\b"):
         trainer({"r": 4})
-    with pytest.raises(ValueError, match="lora_r=2 is set as well"):
+    with pytest.raises(ValueError, match="lora_r=2"):
         trainer(LoraConfig(r=4), lora_r=2)
 
 
@@ -231,16 +231,16 @@ def test_arguments_of_transformers_trainer_are_refused_by_the_right_name(model_f
     from transformers import TrainingArguments
 
     rows = {"forget_dataset": str(data_files[0]), "retain_dataset": str(data_files[1])}
-    with pytest.raises(TypeError, match="args must be an UnlearnConfig, which has every field of TrainingArguments"):
+    with pytest.raises(TypeError, match=r"args .*UnlearnConfig.*TrainingArguments"):
         UnlearnTrainer(str(model_folder), TrainingArguments(output_dir=str(tmp_path), use_cpu=True), **rows)
-    with pytest.raises(TypeError, match="takes forget_dataset and retain_dataset instead of train_dataset"):
+    with pytest.raises(TypeError, match=r"forget_dataset.*retain_dataset.*train_dataset"):
         UnlearnTrainer(str(model_folder), train_dataset=str(data_files[0]), **rows)
-    with pytest.raises(TypeError, match="takes processing_class instead of tokenizer"):
+    with pytest.raises(TypeError, match=r"processing_class.*tokenizer"):
         UnlearnTrainer(str(model_folder), tokenizer=None, **rows)
-    with pytest.raises(TypeError, match="needs forget_dataset: the rows to remove"):
+    with pytest.raises(TypeError, match="forget_dataset"):
         UnlearnTrainer(str(model_folder))
     config = UnlearnConfig(method="wga", output_dir=str(tmp_path), use_cpu=True)
-    with pytest.raises(ValueError, match="scorer is for methods with learned weights, and wga has none"):
+    with pytest.raises(ValueError, match=r"scorer.*wga"):
         UnlearnTrainer(str(model_folder), config, scorer=TokenScorer(64), **rows)
 
 
