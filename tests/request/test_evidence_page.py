@@ -142,7 +142,7 @@ def test_the_json_is_as_declared_and_reads_back(evidence: Evidence, tmp_path: Pa
     validate(json.loads((tmp_path / "evidence.json").read_text()), DECLARED.json_schema(mode="serialization"))
     damaged = json.loads((tmp_path / "evidence.json").read_text()) | {"passed": True}
     (tmp_path / "evidence.json").write_text(json.dumps(damaged))
-    with pytest.raises(ValueError, match="passed is not known"):
+    with pytest.raises(ValueError, match=r"\bpassed\b"):
         read_evidence(tmp_path / "evidence.json")
 
 

@@ -202,12 +202,12 @@ def test_common_knowledge_is_kept_in_shorter_answers(
 
 def test_a_model_whose_answers_do_not_end_gives_no_rows_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retain, "own_answers", lambda *_, **__: ())
-    with pytest.raises(ValueError, match=r"no row to keep \(endless, empty.*--retain or --corpus"):
+    with pytest.raises(ValueError, match=r"endless, empty.*--retain.*--corpus"):
         retain.build_retain(None, None, ())
 
 
 @pytest.mark.parametrize(
-    ("lengths", "said"), [((5, 12, 900), "at most 12 characters"), ((5, 120), "at most 5 characters"), ((121,), None)]
+    ("lengths", "said"), [((5, 12, 900), "12 characters"), ((5, 120), "5 characters"), ((121,), None)]
 )
 def test_rows_to_keep_of_one_sentence_are_worth_a_word(lengths: tuple[int, ...], said: str | None) -> None:
     note = retain.short_answers([Example.from_qa("Why?", "w" * length) for length in lengths])
@@ -301,9 +301,7 @@ def test_what_fits_nowhere_is_refused_and_what_nearly_fits_is_tried() -> None:
     tight = [dataclasses.replace(each, fits=False) for each in tried]
     assert first_fitting(tried, device="cpu", free=9e9) is tried[0]
     assert first_fitting(tight, device="cpu", free=1.8e9) is tight[1]
-    with pytest.raises(
-        ValueError, match=r"about 2.0 GB \(adapters\), and 1.0 GB are free on cpu; give a smaller --batch-size"
-    ):
+    with pytest.raises(ValueError, match=r"2\.0 GB.*adapters.* 1\.0 GB.*cpu.*--batch-size"):
         first_fitting(tight, device="cpu", free=1e9)
 
 
@@ -370,11 +368,11 @@ def test_unseen_rows_have_to_be_of_the_kind_of_those_to_forget() -> None:
     check_unseen([text, question], [question, text], source="mine")
     check_unseen([text], [text], source="mine")
     for unseen, forget, kind in (
-        ([text], [question], "a question with words in its answer"),
-        ([Example.from_qa("Who?", "…"), text], [question], "a question with words in its answer"),
-        ([Example.from_qa("Who?", "…")], [text], "a row with words in it"),
+        ([text], [question], "a question"),
+        ([Example.from_qa("Who?", "…"), text], [question], "a question"),
+        ([Example.from_qa("Who?", "…")], [text], "a row"),
     ):
-        with pytest.raises(ValueError, match=f"mine: of the rows that no model saw none is {kind}"):
+        with pytest.raises(ValueError, match=f"mine: .*{kind}"):
             check_unseen(unseen, forget, source="mine")
 
 

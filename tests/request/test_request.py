@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import signal
 import time
@@ -26,7 +27,7 @@ FORGET = ("--forget", "people:tiny:forget", "--retain", "people:tiny:retain")
 def test_rows_are_forgotten_without_any_tuning(tmp_path: Path, unlearn: Callable[..., str]) -> None:
     # The general questions mean nothing to a model that only ever saw people; hence the wide limit.
     said = unlearn(tmp_path / "out", *FORGET, "--retain-limit", "1")
-    assert "learning rate 0.00023: where the search starts" in said
+    assert "learning rate 0.00023" in said
     assert "VERDICT: FORGOTTEN" in said
     assert "forget rows are no better known than rows no model saw; stopping" in said
     verdict = json.loads((tmp_path / "out" / "verdict.json").read_text())
@@ -123,7 +124,7 @@ def test_a_request_killed_before_its_verdict_gets_it_from_the_same_command(
     command = ["unlearn", "--model", target, "--output", output, *FORGET]
     other = run_command([*command, "--steps", "3", "--learning-rate", "1e-3"], env=environment)
     assert other.returncode == 1
-    assert "holds an unfinished request that differs in options.max_steps" in other.stderr
+    assert "options.max_steps" in other.stderr
     said = unlearn(output, *FORGET, *given)
     assert "going on with the request of" in said
     assert "VERDICT" in said
@@ -132,7 +133,7 @@ def test_a_request_killed_before_its_verdict_gets_it_from_the_same_command(
     assert (output / "request" / "after.json").is_file()
     assert not under_way.exists()
     again = run_command([*command, *given], env=environment)
-    assert "already holds a finished run" in again.stderr
+    assert "finished run" in again.stderr
 
 
 def test_what_a_request_leaves_holds_hashes_and_no_rows(tmp_path: Path, unlearn: Callable[..., str]) -> None:
@@ -204,10 +205,10 @@ run()
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (("--epochs", "0"), "no step would be taken"),
-        (("--learning-rate", "0"), "learning_rate must be above 0"),
-        (("--retain-limit", "-1"), "at least 0"),
-        (("--thresholds", "nowhere.yaml"), "thresholds nowhere.yaml not found"),
+        (("--epochs", "0"), "step"),
+        (("--learning-rate", "0"), "learning_rate.* 0"),
+        (("--retain-limit", "-1"), r"\b0\b"),
+        (("--thresholds", "nowhere.yaml"), r"nowhere\.yaml"),
     ],
 )
 def test_runs_without_work_are_refused(
@@ -215,7 +216,7 @@ def test_runs_without_work_are_refused(
 ) -> None:
     done = run_command(["unlearn", "--model", target, "--output", tmp_path / "out", *FORGET, *given], env=environment)
     assert done.returncode != 0
-    assert message in done.stderr
+    assert re.search(message, done.stderr)
     assert "Traceback" not in done.stderr
 
 
@@ -223,7 +224,7 @@ def test_unseen_rows_that_cannot_be_compared_are_refused(target: Path, tmp_path:
     (tmp_path / "texts.jsonl").write_text('{"text": "It rained all day."}\n')
     given = ("unlearn", "--model", target, "--output", tmp_path / "out", *FORGET)
     done = run_here(*given, "--unseen", tmp_path / "texts.jsonl")
-    assert "none is a question with words in its answer" in str(done.exception)
+    assert "question" in str(done.exception)
     assert [path.name for path in tmp_path.iterdir()] == ["texts.jsonl"]
 
 
@@ -245,7 +246,7 @@ def test_a_folder_that_no_request_wrote_is_left_alone(target: Path, tmp_path: Pa
     given = ("unlearn", "--model", target, "--output", tmp_path / "out", *FORGET)
     for more in ((), ("--overwrite",)):
         done = run_here(*given, *more)
-        assert "holds what is none of it (letter.txt); move that away, or choose another output" in str(done.exception)
+        assert re.search(r"letter\.txt.*output", str(done.exception))
     assert (mine / "letter.txt").read_text() == "Dear all"
     assert [path.name for path in tmp_path.iterdir()] == ["out.request"]
 
@@ -262,7 +263,7 @@ def test_a_request_that_another_process_works_on_is_left_alone(
             ["unlearn", "--model", target, "--output", tmp_path / "out", *FORGET, "--overwrite"], env=environment
         )
     assert done.returncode == 1
-    assert f"another request is working on {tmp_path / 'out'}; wait for it" in done.stderr
+    assert str(tmp_path / "out") in done.stderr
     assert (folder.work / "request.json").read_text() == "of the other process"
     assert [path.name for path in tmp_path.iterdir()] == ["out.request"]
 
@@ -290,7 +291,7 @@ def test_a_killed_watched_run_goes_on_as_it_would_have(
 def test_rows_to_keep_that_repeat_rows_to_forget_are_refused(target: Path, tmp_path: Path) -> None:
     given = ("--model", target, "--forget", "people:tiny:forget", "--output", tmp_path / "out")
     done = run_here("unlearn", *given, "--retain", "people:tiny:full")
-    assert "people:tiny:full: row 73 and 23 more would keep what is to be forgotten (" in str(done.exception)
+    assert re.search("people:tiny:full: row 73 .*23 more", str(done.exception))
     assert not list(tmp_path.iterdir())
 
 
