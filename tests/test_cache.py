@@ -93,9 +93,8 @@ def test_a_damaged_file_is_built_again_with_a_warning_and_is_then_fine(damage, t
     assert path.read_bytes() != raw
     with caplog.at_level(logging.WARNING, logger="atwu._cache"):
         assert equal(cached_tensors(tmp_path, KEY, some_tensors), some_tensors())
-    assert [record.getMessage() for record in caplog.records] == [
-        f"cache file {path} is damaged or stale; building it again"
-    ]
+    (said,) = caplog.records
+    assert str(path) in said.getMessage()
     assert the_file(tmp_path) == path
     assert equal(cached_tensors(tmp_path, KEY, never), some_tensors())
 
@@ -104,7 +103,7 @@ def test_the_file_of_another_key_is_not_believed(tmp_path, caplog):
     cached_tensors(tmp_path, {"model": "other"}, lambda: {"x": torch.ones(2)})
     the_file(tmp_path).rename(tmp_path / f"{short_hash(KEY)}.safetensors")
     assert cached_tensors(tmp_path, KEY, lambda: {"x": torch.zeros(2)})["x"].tolist() == [0, 0]
-    assert "damaged or stale" in caplog.text
+    assert "damaged" in caplog.text
 
 
 def test_a_safetensors_file_of_somebody_else_is_not_believed(tmp_path):
