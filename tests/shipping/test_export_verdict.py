@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -37,19 +38,20 @@ def result(forget: float = 0.05, reworded: float = 0.05, kept: float = 0.9, odd:
 @pytest.mark.parametrize(
     ("after", "word", "why"),
     [
-        (result(), SAME, "no better known than before."),
-        (result(odd=0.3), SAME, "rose from 0.05 to 0.08 on the rows to forget (rows no model saw: 0.2)"),
-        (result(forget=0.1), WITHIN, "telling words p rose from 0.05 to 0.1"),
-        (result(forget=0.1), WITHIN, "(and 2 more rose)"),
-        (result(reworded=0.6), BACK, "telling words p rose from 0.05 to 0.6 on these reworded"),
-        (result(odd=2.0), BACK, "rose from 0.05 to 0.25 on the rows to forget"),
-        (result(kept=0.7), DAMAGED, "lost 0.251 nats per token more (limit 0.15)"),
-        (result(kept=0.7, forget=0.6), BACK, "lost 0.251 nats per token more"),
+        (result(), SAME, "before"),
+        (result(odd=0.3), SAME, r"(?s)0\.05\s+to\s+0\.08\b.*\b0\.2\b"),
+        (result(forget=0.1), WITHIN, r"0\.05\s+to\s+0\.1\b"),
+        (result(forget=0.1), WITHIN, r"\b2\s+more\b"),
+        (result(reworded=0.6), BACK, r"0\.05\s+to\s+0\.6\b"),
+        (result(odd=2.0), BACK, r"0\.05\s+to\s+0\.25\b"),
+        (result(kept=0.7), DAMAGED, r"(?s)\b0\.251\s+nats\b.*\b0\.15\b"),
+        (result(kept=0.7, forget=0.6), BACK, r"\b0\.251\s+nats\b"),
     ],
 )
 def test_words(after: EvalResult, word: str, why: str) -> None:
     verdict = judge_export(result(), after, limits=LIMITS, limit=0.15, answers=())
-    assert (verdict.word, why in verdict.why) == (word, True), verdict.why
+    assert verdict.word == word, verdict.why
+    assert re.search(why, verdict.why), verdict.why
     assert bool(verdict.next) == (word in (BACK, DAMAGED))
     assert all(len(line) <= 80 for line in verdict.text().splitlines())
 
