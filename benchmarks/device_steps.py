@@ -93,9 +93,9 @@ def build(cell: Cell, device: str) -> Any:
         model = LlamaForCausalLM._from_config(LlamaConfig(**settings), dtype=torch.bfloat16)
     model.train()
     if cell.trained == "lora-4bit":
-        from atwu.modeling.rounding import rounded
+        from atwu.modeling.quantization import quantize_model
 
-        model = rounded(model, "4bit")
+        model = quantize_model(model, "4bit")
     if cell.trained.startswith("lora"):
         from atwu.modeling.adapters import Lora, attach
 

@@ -18,7 +18,7 @@ from atwu import load_rows
 from atwu.modeling.device import machine
 from atwu.modeling.generate import end_ids, generate
 from atwu.modeling.load import quiet_transformers
-from atwu.modeling.opening import Loading, open_model
+from atwu.modeling.open_model import ModelLoadArgs, open_model
 
 CAP = 48
 
@@ -51,7 +51,7 @@ def main() -> None:
     given = parser.parse_args()
     quiet_transformers()
     torch.set_num_threads(1)
-    model, tokenizer = open_model("smollm2", Loading())
+    model, tokenizer = open_model("smollm2", ModelLoadArgs())
     model.eval()
     rows = load_rows("people:small:forget").rows[: given.rows]
     shown = [

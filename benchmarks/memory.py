@@ -54,7 +54,7 @@ LARGE: dict[str, dict[str, Any]] = {
 }
 """Shapes of published models; all have eight heads of keys and values."""
 VOCABULARY = {"qwen3": 151_936, "llama": 128_256}
-WAYS: dict[str, dict[str, Any]] = {
+MEMORY_STRATEGIES: dict[str, dict[str, Any]] = {
     "all weights": {},
     "layers computed again": {"activation_checkpointing": True},
     "adapters": {"lora_r": 16},
@@ -85,13 +85,13 @@ def told(shape: str, folder: Path, options: dict[str, Any]) -> Any:
     """What is foretold."""
     from atwu.modeling.load import load_tokenizer
     from atwu.training.config import UnlearnConfig
-    from atwu.training.memory import longest_batch, look, memory
-    from atwu.training.model import ModelSource
-    from atwu.training.rows import unlearning_rows
+    from atwu.training.load_to_train import ModelSource
+    from atwu.training.memory_estimate import longest_batch, measure_footprint, memory
+    from atwu.training.training_rows import unlearning_rows
 
     source, config = ModelSource(model=str(folder / shape)), UnlearnConfig(**options)
     rows = unlearning_rows(*ROWS, config, tokenizer=load_tokenizer(str(folder / shape)))
-    return memory(look(source, config, longest_batch(rows, config), device="cpu"), config, device="cpu")
+    return memory(measure_footprint(source, config, longest_batch(rows, config), device="cpu"), config, device="cpu")
 
 
 def large(sizes: list[float]) -> None:
@@ -99,11 +99,11 @@ def large(sizes: list[float]) -> None:
     from transformers import AutoConfig
 
     from atwu.modeling.load import load_tokenizer
-    from atwu.request.fit import fit
+    from atwu.request.memory_strategy import strategy_estimates
     from atwu.training.config import UnlearnConfig
-    from atwu.training.memory import longest_batch
-    from atwu.training.model import ModelSource
-    from atwu.training.rows import unlearning_rows
+    from atwu.training.load_to_train import ModelSource
+    from atwu.training.memory_estimate import longest_batch
+    from atwu.training.training_rows import unlearning_rows
 
     def shaped(shape: dict[str, Any]) -> ModelSource:
         class Shaped(ModelSource):
@@ -119,7 +119,7 @@ def large(sizes: list[float]) -> None:
         f"bfloat16 weights, {lengths.tokens:,} tokens a batch; fits on: {', '.join(f'{size:g} GB' for size in sizes)}"
     )
     for name, shape in LARGE.items():
-        for each in fit(shaped(shape), {}, lengths, device="cuda", free=max(sizes) * 1e9):
+        for each in strategy_estimates(shaped(shape), {}, lengths, device="cuda", free=max(sizes) * 1e9):
             fits = "  ".join("yes" if each.memory.peak <= 0.9e9 * size else "no " for size in sizes)
             print(f"{name:13} {each.way.words:26} {each.memory.peak / 1e9:6.1f} GB  {fits}")
 
@@ -135,7 +135,7 @@ def measured(shape: str, folder: Path, options: dict[str, Any]) -> int:
     from atwu.modeling.device import peak_memory
     from atwu.modeling.load import quiet_transformers
     from atwu.training.config import UnlearnConfig
-    from atwu.training.run import ModelSource, run_unlearn
+    from atwu.training.unlearn_run import ModelSource, run_unlearn
 
     quiet_transformers()
     with tempfile.TemporaryDirectory() as out:
@@ -167,7 +167,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for shape in [arguments.only] if arguments.only else SHAPES:
             make(shape, Path(folder))
-            for name, options in WAYS.items():
+            for name, options in MEMORY_STRATEGIES.items():
                 settings = common | options
                 foretold = told(shape, Path(folder), settings).peak
                 peak = elsewhere(measured, shape, Path(folder), settings)

@@ -46,12 +46,12 @@ def main() -> None:
 
 def run(path: Path) -> tuple[float, float, float]:
     """One run: seconds of the processor, seconds on the clock, and the peak of memory in MB, with all libraries."""
-    from atwu.experiments.scales import find_scale
-    from atwu.experiments.targets import prepare_models
+    from atwu.experiments.benchmark_settings import find_setting
+    from atwu.experiments.study_models import prepare_models
     from atwu.training.config import UnlearnConfig
-    from atwu.training.run import ModelSource, run_unlearn
+    from atwu.training.unlearn_run import ModelSource, run_unlearn
 
-    target = prepare_models(find_scale("people-tiny")).target
+    target = prepare_models(find_setting("people-tiny")).target
     quiet = {"save_strategy": "no", "disable_tqdm": True, "use_cpu": True}
     config = UnlearnConfig(method="satga", weighting="rarity", learning_rate=1e-5, max_steps=3, **quiet)
     begin = time.time(), time.process_time()

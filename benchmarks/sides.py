@@ -159,10 +159,10 @@ def loss_of_trl(model):
 def our_loss(model, method: str, layout: str, batches):
     """Our loss of the batch of that number, and what a scorer does after the model's step."""
     from atwu.methods.alternation import ScorerAlternation
+    from atwu.methods.component_inputs import LossInputs
     from atwu.methods.objective import recipe_loss
     from atwu.methods.recipe import recipe
-    from atwu.methods.seen import Given
-    from atwu.methods.weightings.scorer import TokenScorer
+    from atwu.methods.weightings.token_scorer import TokenScorer
     from atwu.modeling.batches import TokenBatch
     from atwu.modeling.layers import decoder_layers
     from atwu.modeling.reference import Reference, live_reference
@@ -170,10 +170,10 @@ def our_loss(model, method: str, layout: str, batches):
     decided = recipe(method, **({"retain_loss": "none"} if method == "dpo" else {"scorer_every": SCORER_EVERY}))
     second = "retain" if decided.retainer is not None else "alternate"
     wanted = decided.wanted(len(decoder_layers(model)))
-    given = [Given(Reference())] * len(batches)
+    given = [LossInputs(Reference())] * len(batches)
     if wanted:
         rows = [{"forget": TokenBatch.of(forget), second: TokenBatch.of(other)} for forget, other in batches]
-        given = [Given(live_reference(model, each, wanted)) for each in rows]
+        given = [LossInputs(live_reference(model, each, wanted)) for each in rows]
     alternation = None
     if decided.scores is not None:
         device = next(model.parameters()).device

@@ -9,7 +9,7 @@ import atwu
 from atwu.cli import main
 
 
-class Later(atwu.Weighting):
+class LaterCheck(atwu.Weighting):
     """Weight that grows along the answer, whose secret tends to come late."""
 
     formula = "t / n"
@@ -29,7 +29,7 @@ class Hinge(atwu.ForgetLoss):
 
 
 def register():
-    atwu.register_weighting("later", Later)
+    atwu.register_weighting("later", LaterCheck)
     atwu.register_forget_loss("hinge", Hinge)
     atwu.register_method("hinge", atwu.Method("Hinge", "later", "hinge", "nll", "your paper"))
 

@@ -5,8 +5,8 @@ and `report`. Installed packages name it as an entry point: group `atwu.metrics`
 """
 
 from atwu import Column, Metric, Setting, register_metric
-from atwu.evaluation.columns import ROWS
-from atwu.evaluation.questions.rows import question_prompt
+from atwu.evaluation.columns import FORGET_OR_RETAIN
+from atwu.evaluation.questions.prompts import question_prompt
 
 
 def words(answer):
@@ -17,7 +17,7 @@ def words(answer):
 @register_metric
 class AnswerLength(Metric):
     name, about = "answer_length", "words in the greedy answer"
-    needs, needs_weights = (ROWS,), False
+    needs, needs_weights = (FORGET_OR_RETAIN,), False
     settings = (Setting("most_words", int, 20, "Answers of more words count as too long.", least=1),)
     columns = (
         Column("answer_words", words, "words", "words in the answer", direction="none", range=(0, None), digits=1),
@@ -25,10 +25,10 @@ class AnswerLength(Metric):
     )
 
     def prompts(self):
-        return [question_prompt(row) for rows in self.session.answered.values() for row in rows]
+        return [question_prompt(row) for rows in self.session.answers_before.values() for row in rows]
 
     def record(self):
-        for split, rows in self.session.answered.items():
+        for split, rows in self.session.answers_before.items():
             found = [words(self.session.answer(question_prompt(row))) for row in rows]
             self.keep(split, "answer_words", found)
             self.keep(split, "too_long", [number > self.session.config.most_words for number in found])

@@ -14,11 +14,11 @@ import sys
 from pathlib import Path
 
 from atwu import METHODS, evaluate
-from atwu.benchmarks.people.rows import people
-from atwu.experiments.scales import find_scale
-from atwu.experiments.targets import prepare_models
+from atwu.benchmarks.people.people_rows import people
+from atwu.experiments.benchmark_settings import find_setting
+from atwu.experiments.study_models import prepare_models
 from atwu.methods.recipe import recipe
-from atwu.methods.weightings.scorer import find_scorer
+from atwu.methods.weightings.token_scorer import find_scorer
 from atwu.modeling.load import load_model, load_tokenizer, quiet_transformers
 
 SIZE, RUNS = "tiny", Path("runs/every-method")
@@ -52,7 +52,7 @@ def line(name, values):
 quiet_transformers()
 rows_of, targets = (
     people(SIZE),
-    prepare_models(find_scale(f"people-{SIZE}"), say=lambda text: print(text, file=sys.stderr)),
+    prepare_models(find_setting(f"people-{SIZE}"), say=lambda text: print(text, file=sys.stderr)),
 )
 tokenizer = load_tokenizer(targets.target)
 RUNS.mkdir(parents=True, exist_ok=True)

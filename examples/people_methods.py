@@ -9,10 +9,10 @@ annotated secret words. The target is the demo's, from the cache or trained firs
 import statistics
 
 from atwu import UnlearnConfig, UnlearnTrainer, evaluate
-from atwu.benchmarks.people.rows import people
-from atwu.benchmarks.spread import spread
-from atwu.experiments.scales import find_scale
-from atwu.experiments.targets import prepare_models
+from atwu.benchmarks.people.people_rows import people
+from atwu.benchmarks.subsample import evenly_spaced
+from atwu.experiments.benchmark_settings import find_setting
+from atwu.experiments.study_models import prepare_models
 from atwu.modeling.load import load_model, load_tokenizer, quiet_transformers
 
 SIZE, SEEDS = "small", (0, 1, 2)
@@ -37,7 +37,7 @@ COLUMNS = {
 
 
 def measure(model, scorer=None):
-    rows = {"forget": rows_of.forget, "retain": spread(rows_of.retain, 200)}
+    rows = {"forget": rows_of.forget, "retain": evenly_spaced(rows_of.retain, 200)}
     sets = evaluate(model, tokenizer, **rows, scorer=scorer, metrics=("memorization", "scores"), progress=False).sets
     return [sets[split][key].value if key in sets[split] else None for split, key in COLUMNS.values()]
 
@@ -52,7 +52,7 @@ def line(name, results):
 
 
 quiet_transformers()
-rows_of, targets = people(SIZE), prepare_models(find_scale(f"people-{SIZE}"), say=print)
+rows_of, targets = people(SIZE), prepare_models(find_setting(f"people-{SIZE}"), say=print)
 tokenizer = load_tokenizer(targets.target)
 print(f"\n| method | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 1)}")
 for name, folder in (("original", targets.target), ("retain-only", targets.retain_only)):

@@ -11,10 +11,10 @@ import statistics
 from pathlib import Path
 
 from atwu import UnlearnConfig, UnlearnTrainer, evaluate, load_rows
-from atwu.benchmarks.people.rows import people
-from atwu.benchmarks.spread import spread
-from atwu.experiments.scales import find_scale
-from atwu.experiments.targets import prepare_models
+from atwu.benchmarks.people.people_rows import people
+from atwu.benchmarks.subsample import evenly_spaced
+from atwu.experiments.benchmark_settings import find_setting
+from atwu.experiments.study_models import prepare_models
 from atwu.modeling.load import load_model, load_tokenizer, quiet_transformers
 
 SEEDS = range(3 if "ATWU_DATA" in os.environ else 5)
@@ -77,7 +77,7 @@ def study(title, target, forget, earlier, retain, rate):
                 trainer.model,
                 trainer.processing_class,
                 forget=forget,
-                retain=spread(retain, 200),
+                retain=evenly_spaced(retain, 200),
                 scorer=trainer.scorer,
                 metrics=("memorization", "scores"),
                 progress=False,
@@ -98,5 +98,5 @@ if "ATWU_DATA" in os.environ:
     rows = load_rows(runs / "forget.jsonl").rows
     study("TOFU forget01", runs / "target", rows[-40:], rows[:160], load_rows(runs / "retain.jsonl").rows, 5e-4)
 else:
-    target, rows = prepare_models(find_scale("people-tiny"), say=print).target, people("tiny")
+    target, rows = prepare_models(find_setting("people-tiny"), say=print).target, people("tiny")
     study("people:tiny", target, rows.forget, rows.retain[: len(rows.forget)], rows.retain, 1e-3)

@@ -12,12 +12,12 @@ import re
 from pathlib import Path
 
 from atwu import FinetuneConfig, UnlearnConfig, evaluate, load_rows
-from atwu.methods.weightings.scorer import find_scorer
+from atwu.methods.weightings.token_scorer import find_scorer
 from atwu.modeling.device import pick_device
 from atwu.modeling.load import load_model, load_tokenizer, quiet_transformers
 from atwu.report.markdown import models_markdown
-from atwu.report.table import table_of
-from atwu.training.run import ModelSource, run_finetune, run_unlearn
+from atwu.report.report_table import table_of
+from atwu.training.unlearn_run import ModelSource, run_finetune, run_unlearn
 
 TOFU = Path(os.environ["ATWU_DATA"]) / "tofu"
 RUNS = Path("runs/tofu-small")

@@ -19,11 +19,11 @@ from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
 from atwu import load_rows
-from atwu.methods.weightings.scorer import find_scorer
+from atwu.methods.weightings.token_scorer import find_scorer
 from atwu.modeling.load import quiet_transformers
-from atwu.modeling.opening import Loading, open_model
+from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.report.heatmap import render_terminal
-from atwu.report.score_rows import score_rows
+from atwu.report.score_words import score_rows
 
 WIDTH, ROWS = 84, 3
 ANSI = [(20, 20, 20), (200, 60, 40), (40, 130, 70), (170, 120, 0), (40, 90, 180), (140, 60, 140), (30, 130, 140)]
@@ -55,7 +55,7 @@ def main(run: str, rows: str, output: str) -> None:
     """Read a finished run and draw it twice."""
     quiet_transformers()
     verdict = json.loads((Path(run) / "verdict.json").read_text(encoding="utf-8"))
-    model, tokenizer = open_model(run, Loading())
+    model, tokenizer = open_model(run, ModelLoadArgs())
     shown = load_rows(rows).rows[:ROWS]
     scored = score_rows(model, tokenizer, shown, scorer=find_scorer(run), scores={"scorer": "scorer"})
     for name, dark in (("light", False), ("dark", True)):

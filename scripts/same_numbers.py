@@ -8,7 +8,8 @@ there), and the numbers it prints, whatever the layout ("printed"). What is run,
 purpose, stands in one table: same_numbers.yaml. `different` or `missing` values fail, those `added` or `intended` do not.
 
 Equal bits are within reach because both sides run on one machine, with the same packages and one thread. The base runs
-once; its results stay under --keep, and a case of it runs again when its commands change. One process per side imports the
+once; its results stay under --extra-retain, and a case of it runs again when its commands change. One process per
+side imports the
 libraries once and runs every command in a fork; that process is this file too, called with --inside.
 """
 
@@ -255,7 +256,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--base", default="HEAD", help="commit to compare with")
     parser.add_argument("--tree", type=Path, default=here, help="working tree to check; default: this one")
-    parser.add_argument("--keep", type=Path, default=Path.home() / ".cache/same-numbers", help="folder of all results")
+    parser.add_argument(
+        "--extra-retain", type=Path, default=Path.home() / ".cache/same-numbers", help="folder of all results"
+    )
     parser.add_argument("--only", default="", help="cases, or what stands before their /; and files or printed")
     parser.add_argument("--jobs", type=int, default=2, help="cases at a time")
     parser.add_argument("--show", type=int, default=5, help="differences to print per case and kind")

@@ -94,7 +94,7 @@ def shown(source: str) -> str:
 
 def commands() -> str:
     """Every command with its whole help."""
-    from atwu.cli.app import COMMANDS, execute
+    from atwu.cli.app import COMMANDS, run_cli
 
     lines = [
         "# Commands",
@@ -106,7 +106,7 @@ def commands() -> str:
     for name in sorted(COMMANDS):
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
-            execute([*name.split(), "--help-all"])
+            run_cli([*name.split(), "--help-all"])
         lines += [f"## atwu {name}", "", "```text", re.sub(r"\x1b\[[\d;]*m", "", printed.getvalue()).strip(), "```", ""]
     return "\n".join(lines)
 

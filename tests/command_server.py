@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 IMPORTED = (
-    *("atwu.cli.app", "atwu.evaluation.run", "atwu.experiments.study.conduct", "atwu.report.records"),
-    *("atwu.request.run", "atwu.shipping.run", "openai"),
+    *("atwu.cli.app", "atwu.evaluation.evaluate", "atwu.experiments.study.run_study", "atwu.report.records"),
+    *("atwu.request.unlearn", "atwu.exporting.export_run", "openai"),
     *("rouge_score.rouge_scorer", "transformers.models.llama.modeling_llama"),
 )
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

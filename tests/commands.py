@@ -21,8 +21,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from atwu._files import held
-from atwu.cli.app import QUIET, execute
+from atwu._files import file_lock
+from atwu.cli.app import QUIET, run_cli
 
 COMMAND = "from atwu.cli import main; main()"
 IN_PROCESSES = """
@@ -50,7 +50,7 @@ def _connected(address: str) -> socket.socket:
 def _server() -> tuple[str, socket.socket]:
     """Where commands are started, one place for all workers of a run, and the connection that keeps it there."""
     address = f"{tempfile.gettempdir()}/atwu-{os.environ.get('PYTEST_XDIST_TESTRUNUID', os.getpid())}"
-    with held(Path(__file__), waiting=lambda: None):
+    with file_lock(Path(__file__), waiting=lambda: None):
         if not Path(address).exists():
             server = subprocess.Popen(
                 [sys.executable, "-m", "tests.command_server", address],
@@ -150,7 +150,7 @@ def run_here(*arguments: object) -> Done:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
         try:
-            execute([str(argument) for argument in arguments])
+            run_cli([str(argument) for argument in arguments])
         except SystemExit as end:
             return Done(int(end.code or 0), printed.getvalue())
         except Exception as error:

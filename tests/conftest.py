@@ -57,21 +57,21 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="session")
 def trained_models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
     """Puts the models of `people-tiny`, trained once for all workers, into a cache."""
-    from atwu.experiments.scales import find_scale
-    from atwu.experiments.targets import prepare_models
+    from atwu.experiments.benchmark_settings import find_setting
+    from atwu.experiments.study_models import prepare_models
 
     base = tmp_path_factory.getbasetemp()
     shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "trained"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ATWU_CACHE", str(shared))
-        prepare_models(find_scale("people-tiny"))
+        prepare_models(find_setting("people-tiny"))
     return lambda cache: Path(shutil.copytree(shared, cache))
 
 
 @pytest.fixture(scope="session")
 def smollm2() -> str:
     """Folder or Hub name of SmolLM2-135M-Instruct, in the user's cache; skips where it is not reached."""
-    from atwu.modeling.named import model_source
+    from atwu.modeling.named_models import model_source
 
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("ATWU_CACHE", raising=False)

@@ -38,7 +38,7 @@ SUBSTITUTES = (
     (r"(atwu evaluate .*)--all", r"\1--metrics memorization", "the whole panel: tests/cli/test_evaluate_command.py"),
     (r" --figures \S+", "", "drawn in tests/report/test_figures.py"),
     (r"(atwu study run .*)", r"\1 --plan", "what it would do: tests/experiments/study/test_run_study.py does it"),
-    (r"--scale people-small --plan --plan", "--scale people-small --plan", "asked for already"),
+    (r"--setting people-small --plan --plan", "--setting people-small --plan", "asked for already"),
 )
 """Pattern, what stands in for it, and why. Applied to every command, one after the other."""
 
@@ -63,10 +63,10 @@ ELSEWHERE = {
     r"atwu finetune --scratch": "tests/cli/test_commands.py",
     r"atwu retain build .*general\.jsonl": "tests/request/test_request.py",
     r"atwu unlearn .*--lora-r": "tests/cli/test_adapters_command.py",
-    r"atwu unlearn --continue": "tests/request/test_ledger.py",
+    r"atwu unlearn --ledger": "tests/request/test_ledger.py",
     r"atwu unlearn .*--thresholds": "tests/request/test_evidence.py",
     r"atwu evidence (unlearned|requests)": "tests/request/test_evidence.py",
-    r"atwu export (unlearned|requests)": "tests/shipping/test_export.py",
+    r"atwu export (unlearned|requests)": "tests/exporting/test_export.py",
     r"(transformers|vllm|llama-server) |atwu evaluate .*--model-url": "tests/judge/test_serve.py",
 }
 """Commands that need what a test has not (data, servers, machines, minutes), and the file that covers them."""

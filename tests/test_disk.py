@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from atwu._cache import cached_tensors
-from atwu._disk import cannot_write, room, shown_bytes
+from atwu._disk_errors import cannot_write, format_bytes, room
 from atwu._files import write_json
 from atwu.errors import DiskFullError
 from atwu.evaluation.generations import Generation, GenerationStore
@@ -22,7 +22,7 @@ from tests.damage import disk
     [(0, "0 B"), (999, "999 B"), (1000, "1.0 KB"), (99_949, "99.9 KB"), (999_499, "999 KB"), (999_500, "1.0 MB")],
 )
 def test_sizes_are_shown_in_a_unit_that_fits(count, shown):
-    assert shown_bytes(count) == shown
+    assert format_bytes(count) == shown
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ import nbformat
 import pytest
 
 from atwu.cli.app import _command, _split
-from atwu.cli.options import options_of
+from atwu.cli.cli_options import cli_options_of
 from atwu.cli.parse import _read, _with_rest
-from atwu.evaluation import panel
-from atwu.evaluation.columns import ROWS
-from atwu.evaluation.panel import ORDER, find_metric
-from atwu.methods.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS
-from atwu.methods.table import METHODS
+from atwu.evaluation import registry as panel
+from atwu.evaluation.columns import FORGET_OR_RETAIN
+from atwu.evaluation.registry import ORDER, find_metric
+from atwu.methods.components import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS
+from atwu.methods.method_table import METHODS
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 from tests.commands import run_command
 from tests.snippets import ELSEWHERE, RECORDED, ROOT, elsewhere, furnish, snippets, substituted
@@ -83,7 +83,7 @@ def test_options_of_commands_exist(block):
         if not command.startswith("atwu ") or "atwu evaluate ..." in command:
             continue
         name, words = _split(shlex.split(command)[1:])
-        options = options_of(_command(name))
+        options = cli_options_of(_command(name))
         _, unknown = _read(_with_rest(_command(name), options), words)
         assert not unknown, command
 
@@ -108,7 +108,7 @@ def columns_markdown(name: str) -> str:
         if column.shown:
             low, high = column.range
             between = "" if low is None else f"{low:g} or more" if high is None else f"{low:g} to {high:g}"
-            both = column.direction is None and column.sets == (ROWS,)
+            both = column.direction is None and column.sets == (FORGET_OR_RETAIN,)
             better = "forget ↓, others ↑" if both else arrows[column.direction_on(column.sets[0])]
             facts = (column.meaning, between, better, f"`{column.where.rpartition('/')[2]}`")
             told.setdefault(facts, []).append(f"`{column.name}`")

@@ -9,8 +9,8 @@ import torch
 from torch.nn.functional import logsigmoid
 
 import atwu
-from atwu.methods.table import METHODS
-from atwu.methods.weightings.scorer import TokenScorer
+from atwu.methods.method_table import METHODS
+from atwu.methods.weightings.token_scorer import TokenScorer
 
 REFUSAL = (7, 11, 13)
 LAYER = 1
@@ -97,9 +97,9 @@ def plain_loss(method, forget, retain, alternate, reference, numbers, scorer, gi
             total = total - 2 / beta * logsigmoid(beta * (mean - numbers["delta"])) / len(forget)
         elif method == "jensun":
             for t in range(n):
-                aim = torch.zeros(64, dtype=torch.float64)
-                aim[REFUSAL[t % len(REFUSAL)]] = 1.0
-                total = total + js(row["table"][t].exp(), aim) / tokens
+                target_token_ids = torch.zeros(64, dtype=torch.float64)
+                target_token_ids[REFUSAL[t % len(REFUSAL)]] = 1.0
+                total = total + js(row["table"][t].exp(), target_token_ids) / tokens
         elif method in ("undial", "fundial"):
             for t in range(n):
                 logits = ref["forget"][index]["table"][t].clone()
@@ -244,10 +244,10 @@ def test_legacy_jensun_aims_at_both_tokens_everywhere(setting):
     tables = torch.log_softmax(
         model(batches["forget"]["input_ids"], attention_mask=batches["forget"]["attention_mask"]).logits, -1
     ).exp()
-    aim = torch.zeros(64, dtype=torch.float64)
-    aim[[7, 11]] = 1.0
+    target_token_ids = torch.zeros(64, dtype=torch.float64)
+    target_token_ids[[7, 11]] = 1.0
     values = [
-        float(js(tables[row, t - 1], aim))
+        float(js(tables[row, t - 1], target_token_ids))
         for row in range(3)
         for t in range(1, int(batches["forget"]["attention_mask"][row].sum()) + 1)
     ]

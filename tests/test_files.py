@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from atwu._files import beside, move, write_text
+from atwu._files import atomic_sibling, move, write_text
 from atwu._manifest import damage, write_manifest
 
 FORK = multiprocessing.get_context("fork")
 
 
 def _begin(path: Path, make: object, ready: Connection) -> None:
-    with beside(path, make) as temporary:
+    with atomic_sibling(path, make) as temporary:
         (temporary / "weights" if temporary.is_dir() else temporary).write_text("half")
         ready.send(temporary.name)
         signal.pause()
@@ -59,10 +59,10 @@ def test_processes_that_write_the_same_file_do_not_take_each_others_for_left(tmp
 
 
 def test_an_error_leaves_nothing(tmp_path):
-    with pytest.raises(FileNotFoundError), beside(tmp_path / "model") as folder:
+    with pytest.raises(FileNotFoundError), atomic_sibling(tmp_path / "model") as folder:
         move(folder / "weights", tmp_path / "model")
     assert not list(tmp_path.iterdir())
-    with beside(tmp_path / "model") as folder:
+    with atomic_sibling(tmp_path / "model") as folder:
         (folder / "weights").write_text("whole")
         move(folder, tmp_path / "model")
     assert [path.relative_to(tmp_path).as_posix() for path in sorted(tmp_path.rglob("*"))] == ["model", "model/weights"]

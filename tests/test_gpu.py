@@ -10,13 +10,13 @@ import pytest
 import torch
 
 import atwu
-from atwu.methods.part import FixedWeighting
+from atwu.methods.component import FixedWeighting
 from atwu.methods.recipe import recipe
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.forward import forward_tokens
 from atwu.modeling.load import load_model
 from atwu.modeling.scratch import ScratchShape, scratch_model, train_tokenizer
-from atwu.training.run import ModelSource, run_unlearn
+from atwu.training.unlearn_run import ModelSource, run_unlearn
 
 DEVICE = os.environ.get("ATWU_TEST_DEVICE", "cuda")
 there = DEVICE == "cpu" or torch.cuda.is_available()
@@ -51,9 +51,9 @@ def test_bfloat16_losses_are_close_and_gradients_finite(method, tiny_llama, batc
     assert any(parameter.grad is not None for parameter in model.parameters())
 
 
-@pytest.mark.skipif(DEVICE == "cpu", reason="quantised weights need a CUDA device")
+@pytest.mark.skipif(DEVICE == "cpu", reason="quantized weights need a CUDA device")
 @pytest.mark.parametrize("quantize", ["4bit", "8bit"])
-def test_quantised_weights_train_adapters(quantize, tmp_path):
+def test_quantized_weights_train_adapters(quantize, tmp_path):
     pytest.importorskip("peft")
     pytest.importorskip("bitsandbytes")
     answers = [f"Orla Venn keeps {count} bees in Kelbury." for count in range(8)]
@@ -79,5 +79,5 @@ def test_quantised_weights_train_adapters(quantize, tmp_path):
     again = load_model(str(tmp_path / "out"), quantize=quantize)
     assert model_fingerprint(again) == record["result_fingerprint"]
     base = load_model(str(tmp_path / "base"), quantize=quantize)
-    assert model_fingerprint(base) == record["starting_model"]["fingerprint"]
+    assert model_fingerprint(base) == record["original_model"]["fingerprint"]
     assert any(value.abs().max() > 1e-3 for name, value in again.named_parameters() if "lora_B" in name)

@@ -25,8 +25,8 @@ from atwu import load_rows
 from atwu.data.schema import Message
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.generations import Decoding, GenerationStore, Prompt, generate_all
-from atwu.evaluation.questions.rows import pattern_of, says
-from atwu.modeling.opening import Loading, open_model
+from atwu.evaluation.questions.prompts import pattern_of, says
+from atwu.modeling.open_model import ModelLoadArgs, open_model
 
 SENTENCE = re.compile(r".+?[^\s.][.!?]+[\"')]*(?=\s|$)")
 GROUPS = ("forget", "retain", "others")
@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    model, tokenizer = open_model(given.model, Loading())
+    model, tokenizer = open_model(given.model, ModelLoadArgs())
     generator = TransformersGenerator(model.eval(), tokenizer)
 
     def first_sentences(questions: list[str]) -> list[str]:

@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 
 from atwu import load_rows
-from atwu.data.rows import write_rows
+from atwu.data.row_parsing import write_rows
 
 
 def main() -> None:

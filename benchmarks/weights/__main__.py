@@ -18,7 +18,7 @@ import torch
 from rows import SUBJECTS, load
 from tables import RARITY, TABLES, WORD_RARITY
 
-from atwu.data.rows import row_record
+from atwu.data.row_parsing import row_record
 from atwu.evaluation.auroc import per_sample_auroc
 from atwu.evaluation.intervals import Resampler, combine
 

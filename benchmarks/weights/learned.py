@@ -16,7 +16,7 @@ from scipy.stats import rankdata
 
 from atwu.evaluation.linear_probe import LinearProbe, fit_probe, subject_folds
 from atwu.methods.losses.likelihood import modulated_ascent
-from atwu.methods.weightings.scorer import TokenScorer, scorer_objective
+from atwu.methods.weightings.token_scorer import TokenScorer, scorer_objective
 
 
 def errors(reading, place):

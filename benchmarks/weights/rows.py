@@ -15,18 +15,18 @@ import numpy as np
 import torch
 
 from atwu._cache import cache_folder, cached_tensors
-from atwu.benchmarks.rwku.tables import PROBES, read_targets, rwku_tables
+from atwu.benchmarks.rwku.rwku_tables import PROBES, read_targets, rwku_tables
 from atwu.benchmarks.sources import load_rows
-from atwu.benchmarks.tofu.rows import proxy_spans
+from atwu.benchmarks.tofu.tofu_rows import proxy_spans
 from atwu.data.encode import Encoder
 from atwu.data.schema import IGNORE_INDEX, Example, Message, merged_spans
-from atwu.evaluation.auxiliary import AuxiliaryLogps
+from atwu.evaluation.auxiliary_logps import AuxiliaryLogps
 from atwu.evaluation.teacher_forced import TokenRow
 from atwu.evaluation.token_states import TokenStates, read_states
 from atwu.evaluation.weighting_scores import ScoreContext
 from atwu.methods.weightings.nouns import noun_finder, noun_mask
 from atwu.modeling.fingerprint import model_fingerprint
-from atwu.modeling.opening import Loading, open_model
+from atwu.modeling.open_model import ModelLoadArgs, open_model
 
 LAYERS = (10, 20, 30)
 """Of SmolLM2's 30; the last one is taken after the final norm."""
@@ -167,7 +167,7 @@ class Reading:
     """Hidden states at the counted tokens of some rows, and what follows from the last ones."""
 
     def __init__(self, model, rows):
-        network, _ = open_model(model, Loading(dtype="float32"))
+        network, _ = open_model(model, ModelLoadArgs(dtype="float32"))
         self.head = network.get_output_embeddings().weight.detach()
         self.targets = [torch.tensor(counted(row)) for row in rows]
         self.of = {"model": model_fingerprint(network), "rows": [row.input_ids for row in rows], "layers": LAYERS}
@@ -231,7 +231,7 @@ class Reading:
 
 @functools.cache
 def encoder():
-    return Encoder(open_model("smollm2", Loading())[1])
+    return Encoder(open_model("smollm2", ModelLoadArgs())[1])
 
 
 def encode(examples):

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atwu._disk import cannot_write
-from atwu._files import beside, move
+from atwu._disk_errors import cannot_write
+from atwu._files import atomic_sibling, move
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -84,7 +84,7 @@ def cached_tensors(folder: Path, key: Mapping[str, Any], build: Callable[[], dic
     built = {name: tensor.detach().cpu().contiguous() for name, tensor in build().items()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with beside(path) as staging:
+        with atomic_sibling(path) as staging:
             save_file(built, staging / path.name, metadata={"key": name, "digest": tensor_digest(built)})
             move(staging / path.name, path)
     except Exception as error:  # safetensors has its own

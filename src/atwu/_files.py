@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from atwu._disk import room
+from atwu._disk_errors import room
 
 
 def write_json(path: str | Path, value: Any) -> None:
@@ -26,18 +26,18 @@ def write_text(path: str | Path, text: str) -> None:
     """Write a file in one step, where symbolic links lead to; its folder is made when missing, and on return it is on disk."""
     path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    with room(path), beside(path, Path.touch) as temporary:
+    with room(path), atomic_sibling(path, Path.touch) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
         move(temporary, path)
 
 
 @contextlib.contextmanager
-def beside(path: Path, make: Callable[[Path], object] = Path.mkdir) -> Iterator[Path]:
+def atomic_sibling(path: Path, make: Callable[[Path], object] = Path.mkdir) -> Iterator[Path]:
     """A hidden folder or file beside a path, to be moved there when it is whole; gone in the end.
 
     It is locked, which tells it from those that killed processes left.
     """
-    clear_beside(path)
+    clear_atomic_siblings(path)
     there = False
     while not there:
         temporary = path.with_name(f"{_hidden(path)}{uuid.uuid4().hex[:12]}.tmp")
@@ -50,16 +50,16 @@ def beside(path: Path, make: Callable[[Path], object] = Path.mkdir) -> Iterator[
                     _remove(temporary)
 
 
-def clear_beside(path: Path) -> None:
-    """Remove what killed processes left of `beside`."""
+def clear_atomic_siblings(path: Path) -> None:
+    """Remove what killed processes left of `atomic_sibling`."""
     for left in path.parent.glob(f"{glob.escape(_hidden(path))}*.tmp"):
         with _locked(left) as nobody_is_at_it:
             if nobody_is_at_it:
                 _remove(left)
 
 
-def left_by_a_kill(path: Path) -> bool:
-    """Whether a path is, or lies in, what `beside` hides: no part of what a folder holds."""
+def is_atomic_sibling(path: Path) -> bool:
+    """Whether a path is, or lies in, what `atomic_sibling` hides: no part of what a folder holds."""
     return any(part.startswith(".") and part.endswith(".tmp") for part in path.parts)
 
 
@@ -132,7 +132,7 @@ def check_writable(path: Path | None, *, overwrite: bool) -> None:
 
 
 @contextlib.contextmanager
-def held(
+def file_lock(
     lock: Path, *, taken: Exception | None = None, waiting: Callable[[], object] = lambda: None
 ) -> Iterator[TextIO]:
     """Hold a file's lock, which goes with this process; yields the file.

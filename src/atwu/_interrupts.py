@@ -23,7 +23,7 @@ _SIGNALS = {getattr(signal, name): words for name, words in _WORDS.items() if ha
 
 
 @dataclass(slots=True)
-class Held:
+class DeferredSignal:
     """Signals that are held back."""
 
     first: Callable[[], object]
@@ -43,13 +43,13 @@ class _Command:
     """How it goes on."""
     patient: bool = False
     """A second signal is nothing new: several processes pass on the same one."""
-    held: Held | None = None
+    held: DeferredSignal | None = None
 
 
 _command = _Command()
 
 
-def take_over() -> None:
+def install_handlers() -> None:
     """Take over the signals of this process, but for those that it was told to ignore (`nohup`)."""
     _command.process, _command.patient = os.getpid(), "TORCHELASTIC_RUN_ID" in os.environ
     for number in _SIGNALS:
@@ -57,22 +57,22 @@ def take_over() -> None:
             signal.signal(number, _came)
 
 
-def take_over_worker() -> None:
+def install_worker_handlers() -> None:
     """Take over those of a worker: the process that it works for hears them too, and passes on one."""
     _command.process, _command.patient = os.getpid(), True
     for number in _SIGNALS:
         signal.signal(number, _came if number == signal.SIGTERM else signal.SIG_IGN)
 
 
-def call_it(name: str, *, then: str) -> None:
+def name_command(name: str, *, then: str) -> None:
     """Say which command runs here, and how it goes on when it is given again."""
     _command.name, _command.then = f"atwu {name}", then
 
 
 @contextlib.contextmanager
-def held_back(first: Callable[[], object] = lambda: None) -> Iterator[Held]:
+def deferred(first: Callable[[], object] = lambda: None) -> Iterator[DeferredSignal]:
     """Inside, a first signal calls `first` and nothing else; the command ends when this does."""
-    before, held = _command.held, Held(first)
+    before, held = _command.held, DeferredSignal(first)
     _command.held = held
     try:
         yield held
@@ -82,8 +82,8 @@ def held_back(first: Callable[[], object] = lambda: None) -> Iterator[Held]:
             end(held.number)
 
 
-def give_up() -> None:
-    """For `held_back`: leave it by an exception."""
+def abandon() -> None:
+    """For `deferred`: leave it by an exception."""
     raise KeyboardInterrupt
 
 

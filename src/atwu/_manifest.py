@@ -10,8 +10,8 @@ import logging
 import shutil
 from pathlib import Path
 
-from atwu._files import left_by_a_kill, sha256_of, synced, write_json
-from atwu._reading import read_json
+from atwu._file_reading import read_json
+from atwu._files import is_atomic_sibling, sha256_of, synced, write_json
 
 MANIFEST_NAME = "manifest.json"
 RECORD_NAME = "run.json"
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 def write_manifest(folder: Path) -> None:
     """Write what a folder holds; on return all of it is on disk."""
     (folder / MANIFEST_NAME).unlink(missing_ok=True)
-    inside = [path for path in sorted(folder.rglob("*")) if not left_by_a_kill(path.relative_to(folder))]
+    inside = [path for path in sorted(folder.rglob("*")) if not is_atomic_sibling(path.relative_to(folder))]
     for path in inside:
         synced(path)
     files = {

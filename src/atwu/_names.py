@@ -6,6 +6,8 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from atwu._renamed import OPTIONS
+
 _LISTED = 40
 """Entries of a table that an error lists."""
 
@@ -34,6 +36,10 @@ def place_of(thing: Any) -> str:
 def did_you_mean(
     name: object, known: Iterable[str], otherwise: str = "", *, shown: Callable[[str], str] = repr
 ) -> str:  # fmt: skip
-    """A sentence with the known name that comes closest, after a blank; `otherwise` where none is close."""
-    close = difflib.get_close_matches(str(name), list(known), n=1)
+    """A sentence that names the option's new name or else the closest known name, after a blank; `otherwise` without one."""
+    known = list(known)
+    new = OPTIONS.get(str(name).lstrip("-").replace("-", "_"))
+    if new is not None and (renamed := [each for each in known if each.lstrip("-").replace("-", "_") == new]):
+        return f" It is now called {shown(renamed[0])}."
+    close = difflib.get_close_matches(str(name), known, n=1)
     return f" Did you mean {shown(close[0])}?" if close else otherwise

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
+from atwu.benchmarks.dataset_files import Tables
 from atwu.benchmarks.load import load_benchmark
-from atwu.benchmarks.people.rows import SIZES, SPLITS, people
+from atwu.benchmarks.people.people_rows import PEOPLE_SPLITS, SIZES, people
 from atwu.benchmarks.sources import load_rows
-from atwu.benchmarks.spread import measured
-from atwu.benchmarks.tables import Tables
-from atwu.benchmarks.tofu.benchmark import tofu_benchmark
-from atwu.benchmarks.tofu.rows import TOFU
+from atwu.benchmarks.subsample import rows_to_measure
+from atwu.benchmarks.tofu.tofu_benchmark import tofu_benchmark
+from atwu.benchmarks.tofu.tofu_rows import TOFU
 from atwu.data.schema import Example
 
 ROWS = {"full": 60, "forget05": 20, "retain95": 40, "retain_perturbed": 40, "forget05_perturbed": 20, "holdout05": 20}
@@ -56,7 +56,7 @@ def test_people(size, forget, retain, pool):
     assert (len(benchmark.forget), len(benchmark.retain), len(benchmark.pool)) == (forget, retain, pool)
     data = people(size)
     sources = (benchmark.forget_source, benchmark.retain_source, benchmark.full_source, f"people:{size}:holdout")
-    for source, split in zip(sources, SPLITS, strict=True):
+    for source, split in zip(sources, PEOPLE_SPLITS, strict=True):
         assert load_rows(str(source)).rows == getattr(data, split)
     assert benchmark.retain_only_source == benchmark.retain_source
     assert benchmark.holdout == data.holdout
@@ -73,7 +73,7 @@ def test_at_most_400_rows_are_measured():
     assert (len(benchmark.forget), len(benchmark.retain), len(benchmark.pool)) == (400, 400, 3600)
     assert len({row.subject for row in benchmark.retain}) == 180
     rows = [Example.from_qa("Who?", str(index)) for index in range(1000)]
-    assert [row.answer for row in measured(rows)[:4]] == ["0", "2", "5", "7"]
+    assert [row.answer for row in rows_to_measure(rows)[:4]] == ["0", "2", "5", "7"]
 
 
 def test_tofu(tables):
@@ -84,7 +84,7 @@ def test_tofu(tables):
     assert [row.question for row in benchmark.forget] == [f"Where is Orla {index}?" for index in range(40, 60)]
     assert len(benchmark.retain) == len(benchmark.pool) == 40
     assert len(benchmark.holdout) == 20
-    assert benchmark.kept == {}
+    assert benchmark.extra_retain == {}
     for line in (
         "forget05: equal to the last 20 rows of full",
         "holdout05: none of its rows is in full",
@@ -140,7 +140,10 @@ def test_real_tofu(name, pool):
     benchmark = load_benchmark(name)
     assert len(benchmark.retain) == 400
     assert len(benchmark.pool) == pool
-    assert {split: len(rows) for split, rows in benchmark.kept.items()} == {"real_authors": 100, "world_facts": 117}
+    assert {split: len(rows) for split, rows in benchmark.extra_retain.items()} == {
+        "real_authors": 100,
+        "world_facts": 117,
+    }
     assert load_rows(benchmark.forget_source).rows == benchmark.forget
     assert load_rows(benchmark.retain_source).rows == benchmark.pool
     assert len(benchmark.holdout) == len(benchmark.forget)

@@ -6,8 +6,8 @@ import statistics
 
 import pytest
 
-from atwu.benchmarks.people.rows import SIZES, SPLITS, PeopleRows, people, people_facts, people_rows
-from atwu.data.rows import fingerprint
+from atwu.benchmarks.people.people_rows import PEOPLE_SPLITS, SIZES, PeopleRows, people, people_facts, people_rows
+from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example
 
 
@@ -60,7 +60,7 @@ def test_small_forgets_a_tenth_of_the_people() -> None:
 def test_unknown_names_say_what_is_allowed() -> None:
     with pytest.raises(ValueError, match="tiny, small, base"):
         people("huge")
-    with pytest.raises(ValueError, match=", ".join(SPLITS)):
+    with pytest.raises(ValueError, match=", ".join(PEOPLE_SPLITS)):
         people_rows("people:tiny:forget10")
 
 

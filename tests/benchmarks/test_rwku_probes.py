@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from atwu.benchmarks.rwku.probes import ATTACKS, Probe, load_probes
+from atwu.benchmarks.rwku.rwku_probes import ATTACKS, RwkuProbe, load_probes
+from atwu.benchmarks.rwku.rwku_tables import PROBES, rwku_tables
 from atwu.benchmarks.rwku.subjects import CANONICAL_FORGET, SURROGATE_RETAIN
-from atwu.benchmarks.rwku.tables import PROBES, rwku_tables
 
 ORLA, TAVI = "Órla Venn", "Tavi Brook"
 
@@ -38,7 +38,7 @@ def test_rows_of_the_chosen_subjects_in_the_order_of_the_files(tmp_path: Path) -
     )
     probes = load_probes(rwku_tables(folder), subjects=[ORLA])
     assert [probe.kind for probe in probes.probes] == ["fb", "qa", "aa", "aa", "neighbour_fb", "neighbour_qa"]
-    assert probes.probes[0] == Probe("fb", ORLA, "Orla was born in ___.", "Kelbury")
+    assert probes.probes[0] == RwkuProbe("fb", ORLA, "Orla was born in ___.", "Kelbury")
     assert [probe.attack for probe in probes.probes[2:4]] == ["cross-lingual", "affirmative suffix"]
     assert probes.probes[4].neighbour == "Norland"
     both = load_probes(rwku_tables(folder), subjects=[ORLA, TAVI])

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from atwu.benchmarks.rwku import tables
-from atwu.benchmarks.rwku.probes import load_probes
-from atwu.benchmarks.rwku.rows import KINDS, rwku_rows
+from atwu.benchmarks.dataset_files import DataSet
+from atwu.benchmarks.rwku import rwku_tables as tables
+from atwu.benchmarks.rwku.rwku_probes import load_probes
+from atwu.benchmarks.rwku.rwku_rows import KINDS, rwku_rows
 from atwu.benchmarks.rwku.subjects import CANONICAL_FORGET, SURROGATE_RETAIN, names_one_of, subject_names
-from atwu.benchmarks.tables import DataSet
 from atwu.data.schema import Example
-from atwu.evaluation.metrics.rwku import to_prompt
+from atwu.evaluation.metrics.rwku_scores import to_prompt
 
 ORLA, TAVI, SEL = "Órla Venn", "Tavi Brook", "Sel Marrow"
 PEOPLE = (ORLA, TAVI, SEL)

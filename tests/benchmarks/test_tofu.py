@@ -11,10 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from atwu.benchmarks.dataset_files import Tables, open_tables
 from atwu.benchmarks.sources import load_rows
-from atwu.benchmarks.tables import Tables, open_tables
-from atwu.benchmarks.tofu import rows as module
-from atwu.benchmarks.tofu.rows import PROXY_WARNING, SPLITS, TOFU, proxy_spans, tofu_rows
+from atwu.benchmarks.tofu import tofu_rows as module
+from atwu.benchmarks.tofu.tofu_rows import PROXY_WARNING, TOFU, TOFU_SPLITS, proxy_spans, tofu_rows
 from atwu.data.schema import Example
 
 COUNTS = {
@@ -334,7 +334,7 @@ class TestWhere:
 
 def test_published_counts():
     published = TOFU.tables
-    rows = [published[name].rows for name in SPLITS]
+    rows = [published[name].rows for name in TOFU_SPLITS]
     assert rows == [4000, 40, 200, 400, 3960, 3800, 3600, 40, 200, 400, 400, 100, 117]
     authors = [name for name in published if name.startswith(("forget", "retain")) and name.endswith("_perturbed")]
     assert [published[name].lists for name in authors] == [{"perturbed_answer": 5}] * 4
@@ -345,8 +345,8 @@ def test_published_counts():
 @pytest.mark.skipif("ATWU_DATA" not in os.environ, reason="set ATWU_DATA to the folder that holds tofu/")
 def test_real_copy():
     tables = open_tables(module.TOFU)
-    found = {split: tofu_rows(f"tofu:{split}", tables=tables) for split in SPLITS}
-    assert [len(entry.rows) for entry in found.values()] == [TOFU.tables[split].rows for split in SPLITS]
+    found = {split: tofu_rows(f"tofu:{split}", tables=tables) for split in TOFU_SPLITS}
+    assert [len(entry.rows) for entry in found.values()] == [TOFU.tables[split].rows for split in TOFU_SPLITS]
     forget, full = found["forget10"].rows, found["full"].rows
     assert forget[0].subject == "author 180"
     assert [row.subject for row in forget] == [row.subject for row in full[3600:]]

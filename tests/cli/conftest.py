@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from atwu.benchmarks.people.rows import people
+from atwu.benchmarks.people.people_rows import people
 from atwu.modeling.scratch import train_tokenizer
 from tests.chat_server import ChatServer, serving
 from tests.commands import run_command

@@ -83,7 +83,7 @@ def test_unlearned_folder_is_complete_and_loads(unlearned):
     assert record["recipe"]["values"] == {"forget_weight": 3.0, "retain_weight": 0.5, "beta": 7.0}
     assert record["recipe"]["given"] == ["scorer_every"]
     assert re.fullmatch("[0-9a-f]{32}", record["result_fingerprint"])
-    assert record["starting_model"]["fingerprint"] != record["result_fingerprint"]
+    assert record["original_model"]["fingerprint"] != record["result_fingerprint"]
     assert record["data"]["forget"]["rows"] == 24
     assert "hub_token" not in record["config"]
     assert "Unlearned with atwu" in (unlearned / "README.md").read_text()
@@ -136,7 +136,7 @@ def test_tokens_prints_words_and_writes_a_page(unlearned, tmp_path):
 
 def test_methods_as_json_lists_every_method_with_its_numbers():
     listed = json.loads(atwu("methods", "--json"))
-    from atwu.methods.table import METHODS
+    from atwu.methods.method_table import METHODS
 
     assert list(listed) == list(METHODS)
     assert listed["wga"]["hyperparameters"] == {"forget_weight": 1.16, "retain_weight": 0.79, "beta": 2.14}

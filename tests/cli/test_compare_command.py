@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from atwu.evaluation.numbers import Numbers, Recorded, set_values
 from atwu.evaluation.result import EvalResult, RowValues
+from atwu.evaluation.row_statistics import Recorded, RowMetrics, set_values
 
 FORGOTTEN = {"atwu": (0.0, 0.0, 100.0, 0.0), "npo": (100.0, 0.0, 100.0, 0.0), "original": (100.0,) * 4}
 STRENGTH = {"atwu": (0.25, 0.5, 0.0, 0.25), "npo": (0.5, 0.75, 0.25, 0.5), "original": (1.0,) * 4}
@@ -37,7 +37,7 @@ def write(
     result = EvalResult(
         model=f"runs/{name}",
         fingerprint=f"{len(name):032x}",
-        sets=set_values(Numbers(rows), recorded),
+        sets=set_values(RowMetrics(rows), recorded),
         overall={},
         rows=rows,
         settings={"metrics": ["judge"], "max_new_tokens": 64, "judge": judge, "rows": {"forget": "".join(ids)}},
@@ -67,7 +67,7 @@ def test_table_has_a_column_per_model_and_the_headline_lines(atwu, results):
 
 
 def test_paired_differences(atwu, results):
-    printed = atwu("compare", *results, "--to", "npo")
+    printed = atwu("compare", *results, "--baseline", "npo")
     assert "forget extraction_strength ↓ -0.250 [-0.250, -0.250] +0.500 [" in printed  # every row differs by 0.25
     assert "forget J_W ↓ -25.0 [" in printed
 
@@ -96,11 +96,11 @@ def test_lines_by_name_in_the_order_asked_for(atwu, results):
             1,
             "'forget:J_V'.*forget:J_W",
         ),
-        (("{atwu}", "{npo}", "--to", "rmu"), 2, "--to .*atwu, npo.*'rmu'"),
+        (("{atwu}", "{npo}", "--baseline", "rmu"), 2, "--baseline .*atwu, npo.*'rmu'"),
         (
-            ("{atwu}", "{npo}", "--to", "npo", "--format", "markdown"),
+            ("{atwu}", "{npo}", "--baseline", "npo", "--format", "markdown"),
             2,
-            "--to .*--format markdown",
+            "--baseline .*--format markdown",
         ),
         (("{atwu}", "{npo}", "--all", "--metrics", "forget:J_W"), 2, "--metrics.*--all|--all.*--metrics"),
         (("{atwu}", "{npo}", "--format", "html"), 2, "--format .*table.*markdown.*'html'"),
@@ -125,7 +125,7 @@ def test_results_that_should_not_be_compared_are_pointed_out(atwu, results, tmp_
     judged = write(tmp_path, "npo", judge={"kind": "prompted", "version": "correctness/1"})
     assert re.search(r"warning: .*runs/npo.* judge", atwu("compare", results[0], judged))
     others = write(tmp_path, "npo", file="others", ids="efgh")
-    assert "forget rows" in atwu("compare", results[0], others, "--to", "atwu", code=1)
+    assert "forget rows" in atwu("compare", results[0], others, "--baseline", "atwu", code=1)
 
 
 def test_equal_names_are_told_apart_by_their_files(atwu, results, tmp_path):
@@ -149,18 +149,20 @@ def studies(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def test_a_folder_of_results_is_compared_like_a_study(atwu, studies):
-    printed = atwu("compare", studies[0], "--to", "npo", "--metrics", "forget:J_W")
+    printed = atwu("compare", studies[0], "--baseline", "npo", "--metrics", "forget:J_W")
     assert "metric original atwu" in printed
     assert "forget J_W ↓ +50.0 [" in printed
     assert "forget J_W ↓ +50.0 [" in atwu(
-        "compare", studies[0], "--to", "npo", "--metrics", "extraction_strength, forget:J_W"
+        "compare", studies[0], "--baseline", "npo", "--metrics", "extraction_strength, forget:J_W"
     )
 
 
 def test_several_studies_and_their_mean(atwu, studies):
-    printed = atwu("compare", *studies, "--to", "npo", "--metrics", "extraction_strength")
+    printed = atwu("compare", *studies, "--baseline", "npo", "--metrics", "extraction_strength")
     assert "study original atwu" in printed
-    assert "forget extraction_strength" in atwu("compare", *studies, "--to", "npo")  # the first decisive line there is
+    assert "forget extraction_strength" in atwu(
+        "compare", *studies, "--baseline", "npo"
+    )  # the first decisive line there is
     assert "north +0.500 [" in printed
     assert "south – -0.250 [-0.250, -0.250]" in printed
     assert "mean – -0.250 [-0.250, -0.250]" in printed  # the mean of a model that one study lacks would be of others
@@ -169,9 +171,9 @@ def test_several_studies_and_their_mean(atwu, studies):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "--to NAME"),
-        (("--to", "npo", "--all"), "--to NAME"),
-        (("--to", "original"), "--to .*atwu, npo.*south.*'original'"),
+        ((), "--baseline NAME"),
+        (("--baseline", "npo", "--all"), "--baseline NAME"),
+        (("--baseline", "original"), "--baseline .*atwu, npo.*south.*'original'"),
     ],
 )
 def test_several_studies_need_a_model_that_all_have(arguments, message, atwu, studies):

@@ -11,7 +11,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from atwu.evaluation.panel import all_metrics
+from atwu.evaluation.registry import all_metrics
 from atwu.evaluation.result import EVAL_SCHEMA
 
 CANARY = "sk-canary-Kelbury-0123456789"
@@ -63,7 +63,7 @@ def test_all_groups_with_both_references(panel):
     assert result["references"] == {"original": original["fingerprint"], "retain-only": retain_only["fingerprint"]}
     assert len({each["fingerprint"] for each in (result, original, retain_only)}) == 3
     assert set(result["settings"]["metrics"]) == set(all_metrics()) - {"rwku", "tasks"}
-    assert set(original["settings"]["metrics"]) == set(result["settings"]["metrics"]) - {"relearning", "quantisation"}
+    assert set(original["settings"]["metrics"]) == set(result["settings"]["metrics"]) - {"relearning", "quantization"}
     assert len(result["rows"]["forget"]["ids"]) == 6
     wanted = {"extraction_strength", "rouge_l_recall", "auroc_importance", "J_P", "J_ICR", "J_W", "truth_ratio"}
     assert wanted | {"J_P@relearn_forget", "J_P@int4", "leak_worst_family", "leak_best_of_2"} <= set(
@@ -201,7 +201,7 @@ def test_list_names_every_group(atwu):
         (("--output", "{there}"), 1, "there.json .*--overwrite"),
         (("--output", "{folder}/no/eval.json"), 1, "eval.json.*folder"),
         (("--original", "{folder}/no.json"), 1, "no.json"),
-        (("--keep", "people:tiny:holdout"), 2, "--keep .*NAME=SOURCE"),
+        (("--extra-retain", "people:tiny:holdout"), 2, "--extra-retain .*NAME=SOURCE"),
         (("--backend", "llama.cpp"), 2, "--backend .*transformers.*vllm.*'llama.cpp'"),
         (("--judge", "oracle"), 1, "'oracle'.*offline, openai:MODEL.*local:FOLDER"),
         (("--judge-url", "http://127.0.0.1:9/v1"), 1, "--judge-url, .*--judge openai:MODEL"),

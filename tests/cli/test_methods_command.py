@@ -10,12 +10,12 @@ import sys
 import pytest
 
 from atwu.cli.app import run
-from atwu.cli.methods import Methods
+from atwu.cli.methods import MethodsCommand
 from atwu.methods.citations import CITATIONS
-from atwu.methods.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, part_options
+from atwu.methods.components import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, component_options
+from atwu.methods.method_table import METHODS
 from atwu.methods.presets import PUBLISHED, find_preset
 from atwu.methods.recipe import recipe
-from atwu.methods.table import METHODS
 from atwu.training.config import UnlearnConfig
 
 
@@ -25,7 +25,7 @@ def printed(capsys, monkeypatch):
 
     def at(width: int, name: str | None = None, as_json: bool = False) -> str:
         monkeypatch.setenv("COLUMNS", str(width))
-        Methods(name=name, json=as_json).run()
+        MethodsCommand(name=name, json=as_json).run()
         return capsys.readouterr().out
 
     return at
@@ -44,7 +44,7 @@ def test_the_list_fits_the_terminal_and_has_a_line_for_everything(printed, width
         assert any(loss.formula.split(", mean over")[0] in line for line in unbroken)
     for name in (*WEIGHTINGS, *FORGET_LOSSES, *RETAIN_LOSSES):
         assert any(re.match(rf"{name} \S", line) for line in unbroken)
-    for name in (name for name, option in part_options().items() if option.number):
+    for name in (name for name, option in component_options().items() if option.number):
         assert any(line.startswith("--" + name.replace("_", "-")) for line in lines)
 
 

@@ -8,29 +8,29 @@ from typing import Any
 
 import pytest
 
-from atwu.cli.options import Option, UsageError, option, settings
+from atwu.cli.cli_options import CliOption, UsageError, cli_option, settings
 from atwu.cli.parse import parsed
 
 SHOWN = (
-    Option("learning_rate", float, 1e-3, "How fast.", alias=("--lr",)),
-    Option("seed", int, 0),
-    Option("bf16", bool, False),
-    Option("detach", bool, None),
+    CliOption("learning_rate", float, 1e-3, "How fast.", alias=("--lr",)),
+    CliOption("seed", int, 0),
+    CliOption("bf16", bool, False),
+    CliOption("detach", bool, None),
 )
 asked: list[str] = []
 
 
-def rest() -> list[Option]:
+def rest() -> list[CliOption]:
     asked.append("rest")
-    return [Option("optim", str, "adamw", "Which optimizer."), Option("eval_steps", int, None, "Every so many.")]
+    return [CliOption("optim", str, "adamw", "Which optimizer."), CliOption("eval_steps", int, None, "Every so many.")]
 
 
 @dataclass(kw_only=True)
 class Hive:
     """Where bees live."""
 
-    boxes: int = option("How many boxes.", 3, least=1, alias=("-b",))
-    wood: str = option("Of what.", "pine", choices=("pine", "oak", "ash"))
+    boxes: int = cli_option("How many boxes.", 3, least=1, alias=("-b",))
+    wood: str = cli_option("Of what.", "pine", choices=("pine", "oak", "ash"))
 
 
 @dataclass(kw_only=True)
@@ -40,10 +40,10 @@ class Keep:
     Example: atwu keep bees.jsonl
     """
 
-    rows: list[Path] = option("Files.", positional=True)
-    name: str = option("Who keeps them.")
-    flower: list[str] | None = option("What they like; 95 % of all.", None)
-    config: Path | None = option("YAML.", None)
+    rows: list[Path] = cli_option("Files.", positional=True)
+    name: str = cli_option("Who keeps them.")
+    flower: list[str] | None = cli_option("What they like; 95 % of all.", None)
+    config: Path | None = cli_option("YAML.", None)
     hive: Hive
     settings: dict[str, Any] = settings(lambda: SHOWN, rest)
 

@@ -11,7 +11,7 @@ from atwu.cli.probe import parse_layers
 from atwu.evaluation.auroc import SampleAuroc
 from atwu.evaluation.linear_probe import ProbeResult
 from atwu.modeling.scratch import scratch_model, train_tokenizer
-from atwu.report.terminal import probe_table
+from atwu.report.terminal_tables import probe_table
 from tests.cli.test_commands import atwu
 
 

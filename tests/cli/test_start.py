@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from atwu.cli.app import COMMANDS, TOGETHER, execute
-from atwu.cli.options import UsageError
+from atwu.cli.app import COMMANDS, TOGETHER, run_cli
+from atwu.cli.cli_options import UsageError
 
 ASK = """
 import sys
@@ -59,4 +59,4 @@ def test_help_of_every_command_is_short_and_imports_nothing_heavy():
 def test_what_several_processes_would_each_do_in_full_is_refused(name, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UsageError, match=f"{name} .*process.* 2"):
-        execute(name.split())
+        run_cli(name.split())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from atwu.data.records import file_records, read_jsonl
-from atwu.data.rows import fingerprint, is_text, parse_row, write_rows
+from atwu.data.records import file_records, read_jsonl_records
+from atwu.data.row_parsing import fingerprint, is_text, parse_row, write_rows
 from atwu.data.schema import Example, Message
 
 WHERE = "forget.jsonl, line 12"
@@ -170,7 +170,7 @@ def test_rows_of_every_layout_come_back_from_a_file(tmp_path):
         Example(messages=(), answer="Orla Venn lives in Kelbury."),
     ]
     write_rows(tmp_path / "rows.jsonl", rows)
-    assert [parse_row(obj, where=where) for where, obj in read_jsonl(tmp_path / "rows.jsonl")] == rows
+    assert [parse_row(obj, where=where) for where, obj in read_jsonl_records(tmp_path / "rows.jsonl")] == rows
     assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
 
 

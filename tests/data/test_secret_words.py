@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from atwu.data.labelled_words import label_words, read_words
 from atwu.data.schema import Example, merged_spans
-from atwu.data.secret_words import label_words, read_words
 
 
 def marked(answer, *words):

@@ -10,9 +10,9 @@ import pytest
 
 from atwu.benchmarks.sources import load_rows
 from atwu.data import encode, spool
-from atwu.data.rows import fingerprint
+from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example, Message
-from atwu.data.spool import Spool, kept
+from atwu.data.spool import DiskRows, kept
 from atwu.modeling.scratch import train_tokenizer
 
 ROWS = [
@@ -41,7 +41,7 @@ def test_a_spool_is_the_sequence_that_was_kept(monkeypatch):
     monkeypatch.setattr(spool, "IN_MEMORY", 8)
     numbers = [list(range(count)) for count in range(9)]
     found = kept(iter(numbers))
-    assert isinstance(found, Spool)
+    assert isinstance(found, DiskRows)
     assert list(found) == numbers
     assert [found[index] for index in range(-9, 9)] == numbers * 2
     assert found[2:8:3] == (numbers[2], numbers[5])
@@ -54,7 +54,7 @@ def test_a_spool_is_the_sequence_that_was_kept(monkeypatch):
 def test_rows_come_back_equal(few, tmp_path, monkeypatch):
     monkeypatch.setenv("ATWU_CACHE", str(tmp_path))
     found = kept(iter(ROWS))
-    assert isinstance(found, Spool)
+    assert isinstance(found, DiskRows)
     assert tuple(found) == tuple(ROWS)
     assert fingerprint(found) == fingerprint(ROWS)
     assert list(tmp_path.iterdir()) == []  # the file has no name
@@ -65,7 +65,7 @@ def test_encoded_rows_come_back_equal(few):
     held = encode.Encoder(tokenizer).encode_rows(ROWS[:3], what="rows").rows
     spooled = encode.Encoder(tokenizer).encode_rows(ROWS, what="rows").rows
     assert isinstance(held, tuple)
-    assert isinstance(spooled, Spool)
+    assert isinstance(spooled, DiskRows)
     assert tuple(spooled[:3]) == held
     again = [encode.Encoder(tokenizer).encode(row) for row in ROWS]
     assert [dataclasses.astuple(row) for row in spooled] == [dataclasses.astuple(row) for row in again]
@@ -78,7 +78,7 @@ def test_a_file_of_many_rows_reads_as_one_of_few(tmp_path, monkeypatch, limit):
     held = load_rows(tmp_path / "rows.jsonl", limit=limit)
     monkeypatch.setattr(spool, "IN_MEMORY", 3)
     many = load_rows(tmp_path / "rows.jsonl", limit=limit)
-    assert isinstance(many.rows, Spool)
+    assert isinstance(many.rows, DiskRows)
     assert (tuple(many.rows), many.warnings, many.fingerprint) == (held.rows, held.warnings, held.fingerprint)
     assert len(many.warnings) == (1 if limit else 2)
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atwu.benchmarks.sources import load_rows
-from atwu.data.rows import parse_row
+from atwu.data.row_parsing import parse_row
 from atwu.data.target_words import target_word_spans
 
 WHERE = "labels.jsonl, line 3"

@@ -10,10 +10,10 @@ import pytest
 
 from atwu._cache import short_hash
 from atwu.data.schema import Example
-from atwu.evaluation.derive import overall
+from atwu.evaluation.aggregate import overall
 from atwu.evaluation.generations import Decoding, Generation, Prompt
-from atwu.evaluation.numbers import Numbers, Recorded, Sides, set_values
 from atwu.evaluation.result import Direction, EvalResult, RowValues
+from atwu.evaluation.row_statistics import ModelComparison, Recorded, RowMetrics, set_values
 from atwu.judge.verdicts import Claim, Pair, Preference, Verdict
 
 
@@ -122,12 +122,12 @@ def result(
         }
         for split, found in rows.items()
     }
-    numbers = Numbers(rows)
+    numbers = RowMetrics(rows)
     others = {"original": original, "retain-only": retain_only}
-    sides = Sides(
+    sides = ModelComparison(
         numbers,
-        original=None if original is None else Numbers(original.rows),
-        retain_only=None if retain_only is None else Numbers(retain_only.rows),
+        original=None if original is None else RowMetrics(original.rows),
+        retain_only=None if retain_only is None else RowMetrics(retain_only.rows),
     )
     return EvalResult(
         model=name,

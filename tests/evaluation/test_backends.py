@@ -19,8 +19,8 @@ from atwu.data.schema import Example, Message
 from atwu.evaluation import backends
 from atwu.evaluation.backends import EndpointGenerator, TransformersGenerator, VllmGenerator, draw_seed
 from atwu.evaluation.generations import Decoding, Generation, GenerationStore, Prompt, generate_all
-from atwu.judge.chat import ChatRequest, Reply
-from atwu.modeling.opening import Loading
+from atwu.judge.chat_model import ChatRequest, Reply
+from atwu.modeling.open_model import ModelLoadArgs
 from atwu.modeling.scratch import MAX_POSITIONS, SHAPES, scratch_model, train_tokenizer
 from tests.evaluation.test_generations import Counted
 
@@ -295,7 +295,7 @@ def test_vllm_says_what_transformers_says(small: TransformersGenerator, tmp_path
     small._ids.tokenizer.save_pretrained(folder)
     prompts = [*(Prompt(row.messages) for row in ROWS), ask("Who?", prefill="It was")]
     here = TransformersGenerator(small.model.cuda(), small._ids.tokenizer)
-    there = VllmGenerator(folder, Loading(dtype="float32"))
+    there = VllmGenerator(folder, ModelLoadArgs(dtype="float32"))
     decoding = Decoding(max_new_tokens=8)
     assert generate_all(there, prompts, decoding) == generate_all(here, prompts, decoding)
 

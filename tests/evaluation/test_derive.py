@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from atwu.evaluation.derive import derivations, overall
-from atwu.evaluation.numbers import Numbers, Sides
+from atwu.evaluation.aggregate import aggregate_metrics, overall
+from atwu.evaluation.row_statistics import ModelComparison, RowMetrics
 
 PEOPLE = [f"person {index // 20}" for index in range(1000)]
 
@@ -18,7 +18,7 @@ def percent(hits, seed=0):
 @pytest.fixture
 def judged(stage):
     def side(worst, mean):
-        return Numbers(
+        return RowMetrics(
             {
                 "forget": stage.values({"J_P": percent(worst) / 2, "J_W": percent(worst)}, PEOPLE),
                 "retain": stage.values({"J_AVG": percent(mean, 1)}, PEOPLE),
@@ -29,7 +29,7 @@ def judged(stage):
 
 
 def test_fq_rd_uq_of_a_published_row(judged):
-    found = overall(Sides(judged(14.5, 40.3), original=judged(93.1, 43.0)))
+    found = overall(ModelComparison(judged(14.5, 40.3), original=judged(93.1, 43.0)))
     assert {name: value.value for name, value in found.items()} == pytest.approx(
         {"FQ": 84.4253, "RD": 6.2791, "UQ": 78.1463}, abs=1e-4
     )
@@ -40,23 +40,23 @@ def test_fq_rd_uq_of_a_published_row(judged):
 
 
 def test_a_model_compared_with_itself_lost_nothing(judged):
-    found = overall(Sides(judged(93.1, 43.0), original=judged(93.1, 43.0)))
+    found = overall(ModelComparison(judged(93.1, 43.0), original=judged(93.1, 43.0)))
     for value in found.values():
         assert (value.value, value.low, value.high) == (0.0, 0.0, 0.0)
 
 
 def test_missing_sides_and_columns_leave_metrics_out(judged, stage):
     this = judged(14.5, 40.3)
-    assert overall(Sides(this)) == {}
-    forget_only = Numbers({"forget": this.rows["forget"]})
-    assert set(overall(Sides(this, original=forget_only))) == {"FQ"}
-    assert set(overall(Sides(forget_only, original=this))) == {"FQ"}
+    assert overall(ModelComparison(this)) == {}
+    forget_only = RowMetrics({"forget": this.rows["forget"]})
+    assert set(overall(ModelComparison(this, original=forget_only))) == {"FQ"}
+    assert set(overall(ModelComparison(forget_only, original=this))) == {"FQ"}
     nothing = stage.values({"J_W": [None, None]})
-    assert overall(Sides(Numbers({"forget": nothing}), original=this)) == {}
+    assert overall(ModelComparison(RowMetrics({"forget": nothing}), original=this)) == {}
 
 
 def test_original_that_knew_nothing_leaves_fq_undefined(judged):
-    found = overall(Sides(judged(14.5, 40.3), original=judged(0, 43.0)))
+    found = overall(ModelComparison(judged(14.5, 40.3), original=judged(0, 43.0)))
     assert (found["FQ"].value, found["FQ"].low, found["UQ"].value) == (None, None, None)
     assert found["RD"].value == pytest.approx(6.2791, abs=1e-4)
 
@@ -66,7 +66,7 @@ def test_extraction_strength_kept_minus_left(stage):
         "forget": stage.values({"extraction_strength": [0.1, 0.3, 0.2]}),
         "retain": stage.values({"extraction_strength": [0.9, 0.7, None], "extraction_strength_floored": [1, 1, 1]}),
     }
-    found = overall(Sides(Numbers(rows)))
+    found = overall(ModelComparison(RowMetrics(rows)))
     assert set(found) == {"ES_delta"}
     assert found["ES_delta"].value == pytest.approx(0.6)
     assert (found["ES_delta"].n, found["ES_delta"].clusters) == (2, 3)
@@ -78,7 +78,7 @@ def test_one_subject_has_no_interval(stage):
         "forget": stage.values({"extraction_strength": [0.1, 0.3]}, ["Orla Venn"] * 2),
         "retain": stage.values({"extraction_strength": [0.9, 0.7]}),
     }
-    found = overall(Sides(Numbers(rows)))["ES_delta"]
+    found = overall(ModelComparison(RowMetrics(rows)))["ES_delta"]
     assert found.value == pytest.approx(0.6)
     assert (found.low, found.high, found.clusters) == (None, None, 1)
 
@@ -94,32 +94,32 @@ def test_model_utility_of_nine_means(stage):
         rows[split] = stage.values({name: [mean - 0.1, mean + 0.1] for name, mean in zip(names, means, strict=True)})
     rows["forget"] = stage.values({key: [0.0, 0.0] for key in rows["real_authors"].metrics})
     rows["real_authors"].metrics["probability"] = (0.01, 0.01)
-    found = overall(Sides(Numbers(rows)))["model_utility"]
+    found = overall(ModelComparison(RowMetrics(rows)))["model_utility"]
     assert found.value == pytest.approx(0.605123, abs=1e-6)
     assert found.low < found.value < found.high
 
 
 def test_forget_quality_is_the_ks_test_on_raw_ratios(stage):
     def side(ratios):
-        return Numbers({"forget": stage.values({"truth_ratio_raw": ratios})})
+        return RowMetrics({"forget": stage.values({"truth_ratio_raw": ratios})})
 
     this = side([0.1, 0.2, None, 0.3, 0.4])
-    found = overall(Sides(this, retain_only=side([0.3, 0.5, 0.6, 0.7])))
+    found = overall(ModelComparison(this, retain_only=side([0.3, 0.5, 0.6, 0.7])))
     assert found["forget_quality_p"].value == pytest.approx(0.228571, abs=1e-6)
     assert found["forget_quality_distance"].value == pytest.approx(0.75)
     assert found["forget_quality_log10_p"].value == pytest.approx(np.log10(8 / 35))
     assert found["forget_quality_p"].low is None
     assert found["forget_quality_p"].n == 4
-    assert overall(Sides(this)) == {}
+    assert overall(ModelComparison(this)) == {}
 
 
 def attacked(stage, forget, holdout):
-    return Numbers({"forget": stage.values({"mia_loss": forget}), "holdout": stage.values({"mia_loss": holdout})})
+    return RowMetrics({"forget": stage.values({"mia_loss": forget}), "holdout": stage.values({"mia_loss": holdout})})
 
 
 def test_membership_attack_and_privleak(stage):
     this = attacked(stage, [0.1, 0.2, 0.5], [0.4, 0.6, 0.9])
-    found = overall(Sides(this))
+    found = overall(ModelComparison(this))
     assert set(found) == {"mia_auc_loss", "privleak_loss"}
     assert found["mia_auc_loss"].value == pytest.approx(0.888889, abs=1e-6)
     assert found["privleak_loss"].value == pytest.approx(-77.777778, abs=1e-6)
@@ -129,45 +129,47 @@ def test_membership_attack_and_privleak(stage):
 def test_retain_only_model_is_the_yardstick_of_privleak_and_of_the_reference_attack(stage):
     this = attacked(stage, [0.1, 0.2, 0.5], [0.4, 0.6, 0.9])
     other = attacked(stage, [0.3, 0.1, 0.7], [0.5, 0.1, 0.2])
-    found = overall(Sides(this, retain_only=other))
+    found = overall(ModelComparison(this, retain_only=other))
     forget, holdout = [-0.2, 0.1, -0.2], [-0.1, 0.5, 0.7]
     pairs = [(f < h) + (f == h) / 2 for f in forget for h in holdout]
     assert found["mia_auc_reference"].value == pytest.approx(np.mean(pairs))
     auc = np.mean([(f < h) + (f == h) / 2 for f in (0.3, 0.1, 0.7) for h in (0.5, 0.1, 0.2)])
     assert found["privleak_loss"].value == pytest.approx(100 * ((1 - 8 / 9) - (1 - auc)) / (1 - auc))
     assert "privleak_reference" not in found
-    same = overall(Sides(this, retain_only=this))
+    same = overall(ModelComparison(this, retain_only=this))
     assert same["privleak_loss"].value == pytest.approx(0, abs=1e-6)
     assert same["mia_auc_reference"].value == pytest.approx(0.5)
 
 
 def test_recovery_is_measured_on_the_rows_the_attack_was_not_shown(stage):
     def side(**columns):
-        return Numbers({"forget": stage.values(columns)})
+        return RowMetrics({"forget": stage.values(columns)})
 
     attacked_columns = {"extraction_strength": [0.4, 0.1, 0.1], "extraction_strength@int4": [None, 0.5, 0.3]}
     original = side(extraction_strength=[0.2, 0.9, 0.9])
-    found = overall(Sides(side(**attacked_columns), original=original))
+    found = overall(ModelComparison(side(**attacked_columns), original=original))
     assert found["recovered_extraction_strength@int4"].value == pytest.approx(100 * 0.3 / 0.8)
     assert found["recovered_extraction_strength@int4"].direction == "down"
     assert found["recovered_extraction_strength@int4"].n == 2
-    assert overall(Sides(side(**attacked_columns))) == {}
+    assert overall(ModelComparison(side(**attacked_columns))) == {}
 
 
 def test_recovery_compares_the_rows_that_have_a_verdict_on_every_side(stage):
     def side(**columns):
-        return Numbers({"forget": stage.values({name.replace("_at_", "@"): found for name, found in columns.items()})})
+        return RowMetrics(
+            {"forget": stage.values({name.replace("_at_", "@"): found for name, found in columns.items()})}
+        )
 
     this = side(J_P=[0.0, None, 50.0, 0.0, 0.0], J_P_at_int4=[50.0, 100.0, 50.0, None, 100.0])
     original = side(J_P=[100.0, 100.0, 100.0, 0.0, None])
-    found = overall(Sides(this, original=original))["recovered_J_P@int4"]
+    found = overall(ModelComparison(this, original=original))["recovered_J_P@int4"]
     assert (found.value, found.n) == (pytest.approx(100 * 25 / 75), 2)
 
 
 def test_recovery_needs_the_metric_of_the_unattacked_model(stage):
-    this = Numbers({"forget": stage.values({"extraction_strength@int4": [0.5, 0.3]})})
-    original = Numbers({"forget": stage.values({"extraction_strength": [0.9, 0.9]})})
-    assert overall(Sides(this, original=original)) == {}
+    this = RowMetrics({"forget": stage.values({"extraction_strength@int4": [0.5, 0.3]})})
+    original = RowMetrics({"forget": stage.values({"extraction_strength": [0.9, 0.9]})})
+    assert overall(ModelComparison(this, original=original)) == {}
 
 
 def test_rwku_sums(stage):
@@ -178,13 +180,13 @@ def test_rwku_sums(stage):
         column[2 * place : 2 * place + 2] = [mean - 0.02, mean + 0.02]
         columns[f"{kind}_official"] = column
     subjects = ["Orla Venn", "Tavi Brook"] * 5
-    found = overall(Sides(Numbers({"rwku": stage.values(columns, subjects)})))
+    found = overall(ModelComparison(RowMetrics({"rwku": stage.values(columns, subjects)})))
     assert {name: value.value for name, value in found.items()} == pytest.approx(
         {"forget_all_official": 0.05, "neighbour_all_official": 0.562, "N_delta_official": 0.512}
     )
     assert found["N_delta_official"].low <= 0.512 <= found["N_delta_official"].high
     del columns["aa_official"]
-    assert overall(Sides(Numbers({"rwku": stage.values(columns, subjects)}))) == {}
+    assert overall(ModelComparison(RowMetrics({"rwku": stage.values(columns, subjects)}))) == {}
 
 
 def test_unscored_answers_of_the_parts_are_added_up(stage):
@@ -192,12 +194,14 @@ def test_unscored_answers_of_the_parts_are_added_up(stage):
         "forget": stage.values({"J_W": [0.0, 100.0]}, unscored={"J_W": 2}),
         "retain": stage.values({"J_AVG": [50.0, 100.0]}, unscored={"J_AVG": 3}),
     }
-    found = overall(Sides(Numbers(rows), original=Numbers(rows)))
+    found = overall(ModelComparison(RowMetrics(rows), original=RowMetrics(rows)))
     assert [found[name].unscored for name in ("FQ", "RD", "UQ")] == [2, 3, 5]
 
 
 def test_draws_follow_from_set_and_subjects_so_that_two_models_are_paired(judged):
-    one, other = (derivations(Sides(judged(14.5, 40.3), original=judged(93.1, 43.0)))["UQ"] for _ in range(2))
+    one, other = (
+        aggregate_metrics(ModelComparison(judged(14.5, 40.3), original=judged(93.1, 43.0)))["UQ"] for _ in range(2)
+    )
     np.testing.assert_array_equal(one.estimate.draws, other.estimate.draws)
     forget, retain = (judged(14.5, 40.3).weights(split).weights for split in ("forget", "retain"))
     assert (forget != retain).any()

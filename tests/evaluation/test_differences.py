@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from atwu.evaluation.derive import differences, over_studies
+from atwu.evaluation.aggregate import over_studies, paired_differences
 from atwu.evaluation.intervals import Resampler
 
 SUBJECTS = [f"person {index // 3}" for index in range(30)]
@@ -22,12 +22,14 @@ def rows(stage, shift=0.0, *, ids="row", subjects=SUBJECTS):
 
 
 def derived(one, other, references):
-    return {name: found for (split, name), found in differences(one, other, references).items() if split == "overall"}
+    return {
+        name: found for (split, name), found in paired_differences(one, other, references).items() if split == "overall"
+    }
 
 
 def test_identical_models_differ_by_nothing(stage):
     one, other = (stage.result(rows(stage), name=name) for name in ("one", "other"))
-    found = differences(one, other)
+    found = paired_differences(one, other)
     assert set(found) == {("forget", "J_W"), ("retain", "J_AVG")}
     for estimate in found.values():
         assert (estimate.value, estimate.interval()) == (0.0, (0.0, 0.0))
@@ -35,7 +37,7 @@ def test_identical_models_differ_by_nothing(stage):
 
 def test_constant_shift_has_no_spread_though_both_sides_do(stage):
     one, other = stage.result(rows(stage, 7.5), name="one"), stage.result(rows(stage), name="other")
-    for estimate in differences(one, other).values():
+    for estimate in paired_differences(one, other).values():
         assert estimate.value == pytest.approx(7.5)
         assert estimate.interval() == pytest.approx((7.5, 7.5))
     wide = one.sets["forget"]["J_W"]
@@ -45,19 +47,19 @@ def test_constant_shift_has_no_spread_though_both_sides_do(stage):
 def test_only_rows_that_both_models_have_a_value_on_are_compared(stage):
     one = stage.result({"forget": stage.values({"J_W": [1.0, None, 5.0]})}, name="one")
     other = stage.result({"forget": stage.values({"J_W": [0.0, 9.0, None]})}, name="other")
-    assert differences(one, other)["forget", "J_W"].value == 1.0
+    assert paired_differences(one, other)["forget", "J_W"].value == 1.0
 
 
 def test_metrics_of_one_model_only_are_left_out(stage):
     one = stage.result({"forget": stage.values({"J_P": [1.0, 2.0], "J_W": [1.0, 2.0]})}, name="one")
     other = stage.result({"forget": stage.values({"J_W": [1.0, 2.0]})}, name="other")
-    assert set(differences(one, other)) == {("forget", "J_W")}
+    assert set(paired_differences(one, other)) == {("forget", "J_W")}
 
 
 def test_other_rows_are_refused(stage):
     one, other = stage.result(rows(stage), name="atwu"), stage.result(rows(stage, ids="other"), name="npo")
     with pytest.raises(ValueError, match=r"atwu.*npo.*\b(forget|retain)\b"):
-        differences(one, other)
+        paired_differences(one, other)
 
 
 def test_derived_metrics_are_found_again_from_the_references(stage):
@@ -86,7 +88,7 @@ def test_a_result_without_references_shares_no_derived_metric(stage):
 def test_one_subject_shows_no_interval(stage):
     alone = ["Orla Venn"] * 30
     one, other = (stage.result(rows(stage, s, subjects=alone), name=str(s)) for s in (5.0, 0.0))
-    estimate = differences(one, other)["forget", "J_W"]
+    estimate = paired_differences(one, other)["forget", "J_W"]
     assert estimate.value == pytest.approx(5.0)
     assert estimate.interval() is None
 

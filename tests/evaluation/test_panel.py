@@ -9,44 +9,44 @@ from pathlib import Path
 
 import pytest
 
-from atwu.benchmarks.rwku.probes import Probe, RwkuProbes
-from atwu.evaluation.config import EvaluateConfig
-from atwu.evaluation.panel import all_metrics, check_installed, check_measured, chosen
+from atwu.benchmarks.rwku.rwku_probes import RwkuProbe, RwkuProbes
+from atwu.evaluation.evaluate import evaluate
+from atwu.evaluation.evaluate_config import EvaluateConfig
+from atwu.evaluation.registry import all_metrics, check_installed, check_measured, selected_metrics
 from atwu.evaluation.result import read_result
-from atwu.evaluation.run import evaluate
-from atwu.experiments.queue import Here
-from atwu.experiments.scales import find_scale
-from atwu.experiments.study import conduct
-from atwu.experiments.study.plan import plan
-from atwu.experiments.study.spec import read_study
-from atwu.judge.opening import JudgeOptions
+from atwu.experiments.benchmark_settings import find_setting
+from atwu.experiments.queue import InProcessExecutor
+from atwu.experiments.study import run_study as conduct
+from atwu.experiments.study.study_file import read_study
+from atwu.experiments.study.study_plan import plan
+from atwu.judge.open_judge import JudgeOptions
 
-CONFIG = EvaluateConfig(paraphrases=1, demonstrations=1, samples=2)
+CONFIG = EvaluateConfig(paraphrases=1, icr_examples=1, samples=2)
 BOTH = ("forget", "retain")
 
 
 def test_metrics_and_settings_are_listed_without_torch():
-    code = "import sys; from atwu.evaluation.panel import *; listing(); all_settings(); print(*sys.modules)"
+    code = "import sys; from atwu.evaluation.registry import *; listing(); all_settings(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"torch", "scipy", "pydantic", "transformers"} & set(done.stdout.split())
 
 
 def test_unknown_groups_come_with_a_suggestion():
     with pytest.raises(ValueError, match=r"'membershp'.* all, memorization, .*'membership'"):
-        chosen(["membershp"], sets=BOTH, weights=True)
+        selected_metrics(["membershp"], sets=BOTH, weights=True)
     with pytest.raises(ValueError, match=r"'xyzzy'.* all, memorization, [^?]*$"):
-        chosen("xyzzy", sets=BOTH, weights=True)
+        selected_metrics("xyzzy", sets=BOTH, weights=True)
 
 
 def test_missing_sets_and_weights_are_named():
     with pytest.raises(ValueError, match=r"'membership'.*holdout"):
-        chosen(["membership"], sets=BOTH, weights=True)
+        selected_metrics(["membership"], sets=BOTH, weights=True)
     with pytest.raises(ValueError, match=r"'gradient_norm'.*forget.*holdout"):
-        chosen(["gradient_norm"], sets=["retain"], weights=True)
+        selected_metrics(["gradient_norm"], sets=["retain"], weights=True)
     with pytest.raises(ValueError, match=r"'memorization'.*weights.*endpoint"):
-        chosen(["memorization"], sets=BOTH, weights=False)
-    with pytest.raises(ValueError, match=r"'quantisation'.*weights"):
-        chosen(["quantisation"], sets=BOTH, weights=True, plain=False)
+        selected_metrics(["memorization"], sets=BOTH, weights=False)
+    with pytest.raises(ValueError, match=r"'quantization'.*weights"):
+        selected_metrics(["quantization"], sets=BOTH, weights=True, plain=False)
 
 
 @pytest.mark.parametrize("value", [None, 3, "mmlu"])
@@ -57,28 +57,28 @@ def test_a_setting_of_several_values_takes_a_list(value):
 
 def test_all_is_everything_that_the_sets_allow():
     every_set = ["forget", "holdout", "rwku", "tasks"]
-    assert chosen("all", sets=every_set, weights=True) == list(all_metrics())
-    kept = chosen("all", sets=["retain"], weights=True)
-    assert kept == ["memorization", "rouge", "telling", "judge", "truth_ratio", "open_ended", "prose"]
-    assert chosen("all", sets=BOTH, weights=False) == [
+    assert selected_metrics("all", sets=every_set, weights=True) == list(all_metrics())
+    kept = selected_metrics("all", sets=["retain"], weights=True)
+    assert kept == ["memorization", "rouge", "key_tokens", "judge", "truth_ratio", "open_ended", "general_text"]
+    assert selected_metrics("all", sets=BOTH, weights=False) == [
         "rouge",
-        "telling",
+        "key_tokens",
         "judge",
         "open_ended",
         "families",
         "sampling",
     ]
-    rounded = chosen("all", sets=every_set, weights=True, plain=False)
-    assert set(all_metrics()) - set(rounded) == {"gradient_norm", "relearning", "quantisation"}
+    rounded = selected_metrics("all", sets=every_set, weights=True, plain=False)
+    assert set(all_metrics()) - set(rounded) == {"gradient_norm", "relearning", "quantization"}
 
 
 def test_groups_run_in_the_order_of_the_table_and_references_are_not_attacked():
-    assert chosen(["judge", "memorization"], sets=BOTH, weights=True) == ["memorization", "judge"]
-    assert chosen("rouge", sets=BOTH, weights=True) == ["rouge"]
-    assert chosen(["judge", "quantisation"], sets=BOTH, weights=True, references=True) == ["judge"]
-    assert chosen(None, sets=BOTH, weights=True) == ["memorization", "scores", "rouge"]
-    assert chosen(None, sets=["retain"], weights=True) == ["memorization", "rouge"]
-    assert chosen(None, sets=["rwku", "tasks"], weights=True) == ["rwku", "tasks"]
+    assert selected_metrics(["judge", "memorization"], sets=BOTH, weights=True) == ["memorization", "judge"]
+    assert selected_metrics("rouge", sets=BOTH, weights=True) == ["rouge"]
+    assert selected_metrics(["judge", "quantization"], sets=BOTH, weights=True, references=True) == ["judge"]
+    assert selected_metrics(None, sets=BOTH, weights=True) == ["memorization", "scores", "rouge"]
+    assert selected_metrics(None, sets=["retain"], weights=True) == ["memorization", "rouge"]
+    assert selected_metrics(None, sets=["rwku", "tasks"], weights=True) == ["rwku", "tasks"]
 
 
 def test_tasks_and_probes_that_nothing_measures_are_refused():
@@ -103,11 +103,11 @@ def run(stage, rows, **options):
 
 def test_an_endpoint_has_the_groups_that_generate_and_no_others(stage, rows):
     found = run(stage, rows, metrics="all")
-    assert found.settings["metrics"] == ["rouge", "telling", "judge", "open_ended", "families", "sampling"]
+    assert found.settings["metrics"] == ["rouge", "key_tokens", "judge", "open_ended", "families", "sampling"]
     assert (found.settings["rep_tokenizer"], found.settings["wordings"]["forget"]) == ("words", [2])
     assert len(found.fingerprint) == 32
     with pytest.raises(ValueError, match="weights"):
-        run(stage, rows, metrics=["judge", "quantisation"])
+        run(stage, rows, metrics=["judge", "quantization"])
     with pytest.raises(ValueError, match=r"model.*generator"):
         run(stage, rows, generator=None)
     with pytest.raises(ValueError, match=r"forget.*retain"):
@@ -145,7 +145,7 @@ def test_batches_metrics_and_further_sets_may_differ(stage, rows, tmp_path):
             original=loaded,
             config=EvaluateConfig(**{**CONFIG.values, "batch_tokens": 100}),
             holdout=stage.people(3, "H"),
-            kept={"world_facts": stage.people(4, "W")},
+            extra_retain={"world_facts": stage.people(4, "W")},
         )
         assert {"FQ", "RD", "UQ"} == set(found.overall)
         assert set(found.sets) == {"forget", "retain", "world_facts"}
@@ -154,7 +154,7 @@ def test_batches_metrics_and_further_sets_may_differ(stage, rows, tmp_path):
 
 def test_rwku_probes_are_scored_by_kind(stage, rows):
     def probe(kind, query, answer):
-        return Probe(kind, "Orla Venn", query, answer, attack="prefix_injection" if kind == "aa" else None)
+        return RwkuProbe(kind, "Orla Venn", query, answer, attack="prefix_injection" if kind == "aa" else None)
 
     probes = RwkuProbes(
         probes=(
@@ -196,8 +196,8 @@ def test_what_is_not_installed_is_said_before_anything_is_spent(monkeypatch: pyt
     with pytest.raises(ImportError, match=r"rouge.* 'atwu\[rwku\]"):
         check_installed(["memorization", "rwku"], EvaluateConfig())
     check_installed(["rwku"], EvaluateConfig(rwku_flavours=("port",)))  # which does without
-    scale = replace(find_scale("people-tiny"), metrics=("rwku",))
+    scale = replace(find_setting("people-tiny"), metrics=("rwku",))
     monkeypatch.setattr(conduct, "prepare_models", lambda *_, **__: pytest.fail("a model was taught"))
     planned = plan(read_study("headline"), scale, Path("out"))
-    with Here() as queue, pytest.raises(ImportError, match="rouge"):
+    with InProcessExecutor() as queue, pytest.raises(ImportError, match="rouge"):
         conduct.run_study(planned, queue, judging=JudgeOptions(), command="")

@@ -13,14 +13,21 @@ from pathlib import Path
 
 import pytest
 
-from atwu.evaluation import panel
+from atwu.evaluation import registry as panel
 from atwu.evaluation.columns import OVERALL, Column
-from atwu.evaluation.config import EvaluateConfig
+from atwu.evaluation.evaluate import evaluate
+from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.metric import Metric
-from atwu.evaluation.panel import all_metrics, all_settings, chosen, register_metric, short_name, where_computed
+from atwu.evaluation.metric_settings import MetricSetting
+from atwu.evaluation.registry import (
+    all_metrics,
+    all_settings,
+    register_metric,
+    selected_metrics,
+    short_name,
+    where_computed,
+)
 from atwu.evaluation.result import read_result
-from atwu.evaluation.run import evaluate
-from atwu.evaluation.settings import Setting
 from tests.commands import run_here
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "a_metric_of_your_own.py"
@@ -138,8 +145,8 @@ def column(name, formula=len):
         ({"columns": (column("J_P"),)}, "column.*'J_P'"),
         ({"columns": (column("twice"), column("twice"))}, "column.*'twice'"),
         ({"columns": (column("length", "no_function"),)}, "'module:function'"),
-        ({"settings": (Setting("seed", int, 1, "Again."),)}, "setting.*'seed'"),
-        ({"settings": (Setting("size", int, 0, "Too small.", least=1),)}, r"size.*\b1\b.*\b0\b"),
+        ({"settings": (MetricSetting("seed", int, 1, "Again."),)}, "setting.*'seed'"),
+        ({"settings": (MetricSetting("size", int, 0, "Too small.", least=1),)}, r"size.*\b1\b.*\b0\b"),
     ],
 )
 def test_what_cannot_be_registered_leaves_the_tables_as_they_were(table, facts, message):
@@ -149,7 +156,7 @@ def test_what_cannot_be_registered_leaves_the_tables_as_they_were(table, facts, 
         register_metric(metric)
     assert all_metrics() == table
     assert all_settings() == settings
-    assert chosen("all", sets=["retain"], weights=False) == ["rouge", "telling", "judge", "open_ended"]
+    assert selected_metrics("all", sets=["retain"], weights=False) == ["rouge", "key_tokens", "judge", "open_ended"]
 
 
 def test_a_number_without_a_column_is_named(stage):
@@ -161,9 +168,9 @@ def test_a_number_without_a_column_is_named(stage):
 
 
 def test_a_derived_number_needs_a_column(table, stage):
-    from atwu.evaluation.derive import overall
+    from atwu.evaluation.aggregate import overall
     from atwu.evaluation.intervals import Estimate
-    from atwu.evaluation.numbers import Derivation, Numbers, Sides
+    from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison, RowMetrics
 
     @register_metric
     class Halved(Metric):
@@ -173,9 +180,9 @@ def test_a_derived_number_needs_a_column(table, stage):
         @classmethod
         def derive(cls, sides):
             mean = sides.this.mean("forget", "J_P")
-            yield "half", Derivation(Estimate(mean.value / 2, mean.draws / 2), (("forget", "J_P"),))
+            yield "half", AggregateMetric(Estimate(mean.value / 2, mean.draws / 2), (("forget", "J_P"),))
 
-    sides = Sides(Numbers({"forget": stage.values({"J_P": [20.0, 40.0, 60.0]})}))
+    sides = ModelComparison(RowMetrics({"forget": stage.values({"J_P": [20.0, 40.0, 60.0]})}))
     assert overall(sides)["half"].value == 20.0
     Halved.columns = ()
     with pytest.raises(ValueError, match="'half'"):

@@ -11,26 +11,26 @@ import numpy as np
 import pytest
 import torch
 
-from atwu.benchmarks.people.rows import people
+from atwu.benchmarks.people.people_rows import people
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example, Message
 from atwu.evaluation import backends
 from atwu.evaluation.backends import TransformersGenerator
-from atwu.evaluation.config import EvaluateConfig
+from atwu.evaluation.evaluate import evaluate
+from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import GenerationStore
 from atwu.evaluation.metrics import open_ended
 from atwu.evaluation.result import EVAL_SCHEMA, read_result
-from atwu.evaluation.run import evaluate
 from atwu.evaluation.teacher_forced import read_tokens
-from atwu.methods.weightings.scorer import TokenScorer
+from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.fingerprint import model_fingerprint
-from atwu.modeling.rounding import rounded
+from atwu.modeling.quantization import quantize_model
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 
 CONFIG = EvaluateConfig(
     max_new_tokens=6,
     paraphrases=2,
-    demonstrations=1,
+    icr_examples=1,
     samples=2,
     relearn_rows=2,
     relearn_steps=2,
@@ -156,7 +156,7 @@ def test_every_prompt_and_row_is_read_with_the_system_turn(world, tmp_path):
     model, tokenizer, rows = world
     own = Example(messages=(Message("system", "You live."), Message("user", "Who?")), answer="Orla Venn.")
     rows = rows | {"retain": (*rows["retain"], own)}
-    metrics = ["memorization", "rouge", "judge", "families", "sampling", "open_ended", "quantisation"]
+    metrics = ["memorization", "rouge", "judge", "families", "sampling", "open_ended", "quantization"]
     system, generators, results = Message("system", "You keep bees."), [], []
     for given in (None, system.content, system.content):
         generators.append(Counting(model, tokenizer))
@@ -268,7 +268,7 @@ def test_attacks_alone_can_be_compared_with_a_full_reference(world):
     model, tokenizer, rows = world
     options = {"forget": rows["forget"], "config": CONFIG, "progress": False}
     original = evaluate(scratch_model("micro", seed=1), tokenizer, metrics=["memorization", "judge"], **options)
-    found = evaluate(model, tokenizer, metrics=["quantisation"], original=original, **options)
+    found = evaluate(model, tokenizer, metrics=["quantization"], original=original, **options)
     assert "extraction_strength@int4" in found.sets["forget"]
 
 
@@ -277,7 +277,12 @@ def test_names_of_sets_with_a_meaning_cannot_be_taken(world):
     for name in ("forget", "retain", "holdout", "instructions", "rwku", "tasks", "overall"):
         with pytest.raises(ValueError, match=name):
             evaluate(
-                model, tokenizer, retain=rows["retain"], kept={name: rows["forget"]}, metrics="rouge", progress=False
+                model,
+                tokenizer,
+                retain=rows["retain"],
+                extra_retain={name: rows["forget"]},
+                metrics="rouge",
+                progress=False,
             )
 
 
@@ -311,14 +316,14 @@ def test_a_named_model_in_four_bits_is_not_attacked(world, tiny_llama, tmp_path)
     pytest.importorskip("bitsandbytes")
     _, tokenizer, rows = world
     model = tiny_llama(hidden_size=64, intermediate_size=128, vocab_size=300, max_position_embeddings=512)
-    rounded(model, "4bit").save_pretrained(tmp_path)
+    quantize_model(model, "4bit").save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     few = {"forget": rows["forget"][:2], "config": EvaluateConfig(paraphrases=0, samples=2, max_new_tokens=2)}
     found = evaluate(str(tmp_path), **few, metrics="all", progress=False)
-    assert not {"relearning", "quantisation", "gradient_norm"} & set(found.settings["metrics"])
+    assert not {"relearning", "quantization", "gradient_norm"} & set(found.settings["metrics"])
     assert "memorization" in found.settings["metrics"]
-    with pytest.raises(ValueError, match=r"'quantisation'.*weights"):
-        evaluate(str(tmp_path), **few, metrics="quantisation", progress=False)
+    with pytest.raises(ValueError, match=r"'quantization'.*weights"):
+        evaluate(str(tmp_path), **few, metrics="quantization", progress=False)
 
 
 def test_forget_rows_alone_give_no_relearning_in_context_and_that_is_said(world):

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from atwu._cache import short_hash
-from atwu.evaluation.derive import over_seeds, overall
+from atwu.evaluation.aggregate import over_seeds, overall
 from atwu.evaluation.intervals import combine
-from atwu.evaluation.numbers import Numbers, Recorded, Sides, set_values
 from atwu.evaluation.result import EvalResult, RowValues
+from atwu.evaluation.row_statistics import ModelComparison, Recorded, RowMetrics, set_values
 
 SUBJECTS = ("Orla Venn", "Orla Venn", "Tavi Brook", "Ines Kelbury")
 
@@ -26,9 +26,11 @@ def result(seed: int, forget: tuple[float, ...], retain: tuple[float, ...] | Non
         )
         for split, metrics in recorded.items()
     }
-    numbers = Numbers(rows)
+    numbers = RowMetrics(rows)
     name = f"atwu-s{seed}"
-    return EvalResult(name, short_hash(name), set_values(numbers, recorded), overall(Sides(numbers)), rows, {}, {})
+    return EvalResult(
+        name, short_hash(name), set_values(numbers, recorded), overall(ModelComparison(numbers)), rows, {}, {}
+    )
 
 
 FULL = [result(0, (0.1, 0.2, 0.3, 0.4), (0.9, 0.8, 0.7, 1.0)), result(1, (0.0, 0.2, 0.1, 0.5), (0.5, 0.8, 0.6, 0.7))]
@@ -49,7 +51,7 @@ def test_a_metric_that_a_seed_lacks_is_that_of_the_others(order) -> None:
         for field in ("value", "low", "high", "seed_std", "n"):
             assert getattr(cells[name], field) == pytest.approx(getattr(whole[name], field))
     low, high = combine(
-        lambda *parts: np.mean(parts, axis=0), *(Numbers(r.rows).mean("retain", "extraction_strength") for r in FULL)
+        lambda *parts: np.mean(parts, axis=0), *(RowMetrics(r.rows).mean("retain", "extraction_strength") for r in FULL)
     ).interval()
     assert (low, high) == pytest.approx(
         tuple(getattr(found.sets["retain"]["extraction_strength"], end) for end in ("low", "high"))

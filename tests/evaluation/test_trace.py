@@ -9,8 +9,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, TrainerCallback
 
 from atwu import UnlearnConfig, UnlearnTrainer
-from atwu.benchmarks.people.rows import people
-from atwu.evaluation.trace import WeightTrace, read_trace
+from atwu.benchmarks.people.people_rows import people
+from atwu.evaluation.weight_trace import WeightTrace, read_trace
 from atwu.modeling.scratch import train_tokenizer
 
 ROWS = people("tiny")
@@ -61,7 +61,7 @@ def trained(tokenizer, folder, *, method="atwu", watched=True, steps=6, saved=No
             folder / "looks.json",
             tokenizer,
             forget=ROWS.forget[:5],
-            unseen=ROWS.holdout[:3],
+            holdout=ROWS.holdout[:3],
             retain=ROWS.retain,
             shown=2,
             points=3,
@@ -89,13 +89,13 @@ def test_a_trace_has_the_words_of_every_step_and_comes_back_from_its_file(tokeni
     found = read_trace(trace.finished)
     assert found == trace.trace()
     assert found.steps == (0, 2, 4, 6)
-    assert [row.set for row in found.rows] == ["forget", "forget", "unseen", "unseen"]
+    assert [row.set for row in found.rows] == ["forget", "forget", "holdout", "holdout"]
     for row in found.rows:
         assert len(row.scores) == 4
         assert all(len(step) == len(row.words) for step in row.scores)
         assert "".join(row.answer[start:end] for start, end in row.words) == row.answer.replace(" ", "")
         assert all(0 <= score <= 1 for step in row.scores for score in step)
-    assert {name: len(values) for name, values in found.auroc.items()} == {"forget": 4, "unseen": 4}
+    assert {name: len(values) for name, values in found.auroc.items()} == {"forget": 4, "holdout": 4}
 
 
 def test_a_run_that_is_resumed_goes_on_with_what_was_seen(tokenizer, tmp_path):

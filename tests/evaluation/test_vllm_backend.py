@@ -18,7 +18,7 @@ from atwu.evaluation.generations import Decoding, Prompt, generate_all
 from atwu.modeling.adapters import Lora, attach
 from atwu.modeling.generate import generate
 from atwu.modeling.load import load_model, load_tokenizer
-from atwu.modeling.opening import Loading
+from atwu.modeling.open_model import ModelLoadArgs
 from tests.evaluation.test_backends import ROWS, ask, small
 
 __all__ = ["small"]
@@ -126,7 +126,7 @@ def texts(generator: Any, decoding: Decoding) -> list[str]:
 def test_texts_are_those_of_transformers_and_the_engine_sleeps_between(
     started: list[LLM], folder: str, small: TransformersGenerator
 ) -> None:
-    there = VllmGenerator(folder, Loading(dtype="float32"), max_length=100, memory_share=0.5)
+    there = VllmGenerator(folder, ModelLoadArgs(dtype="float32"), max_length=100, memory_share=0.5)
     assert not started  # nothing to generate yet
     short, longer = Decoding(max_new_tokens=8), Decoding(max_new_tokens=9)
     assert texts(there, short) == texts(small, short)
@@ -153,12 +153,12 @@ def test_the_copy_of_this_process_is_off_the_device_while_the_engine_is_awake(
 ) -> None:
     where: list[str] = []
 
-    class Placed(torch.nn.Linear):
+    class PlacedRow(torch.nn.Linear):
         def to(self, device: Any) -> None:  # type: ignore[override]
             where.append(str(device))
 
     there = VllmGenerator(folder)
-    there.beside = Placed(1, 1, device="meta")  # stands for a GPU
+    there.beside = PlacedRow(1, 1, device="meta")  # stands for a GPU
     texts(there, Decoding(max_new_tokens=8))
     assert where == ["cpu", "meta"]
     monkeypatch.setattr(LLM, "generate", lambda *_, **__: 1 / 0)
@@ -204,7 +204,7 @@ def test_texts_of_one_revision_are_not_taken_for_those_of_another(
         (tmp_path / name / "adapter_config.json").write_text(json.dumps(about))
     named = [("orla/venn", None), ("orla/venn", "older")]
     named += [(str(tmp_path / name), None) for name in ("plain", "pinned", "strong")]
-    identities = [VllmGenerator(name, Loading(revision=revision)).identity for name, revision in named]
+    identities = [VllmGenerator(name, ModelLoadArgs(revision=revision)).identity for name, revision in named]
     assert len(set(identities)) == len(named)
     (hub / "refs" / "main").write_text("c" * 40)
     assert VllmGenerator("orla/venn").identity not in identities

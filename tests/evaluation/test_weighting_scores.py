@@ -10,23 +10,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from atwu.benchmarks.people.rows import people
+from atwu.benchmarks.people.people_rows import people
 from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import Example
-from atwu.evaluation.auxiliary import Auxiliary, AuxiliaryLogps, auxiliary_of, find_auxiliary
+from atwu.evaluation.auxiliary_logps import Auxiliary, AuxiliaryLogps, auxiliary_of, find_auxiliary
 from atwu.evaluation.teacher_forced import TokenRow, read_tokens
 from atwu.evaluation.weighting_scores import ScoreContext, available, check_scores, met, scored_weightings, token_scores
-from atwu.methods.options import number
-from atwu.methods.part import FixedWeighting, Weighting
-from atwu.methods.parts import WEIGHTINGS
+from atwu.methods.component import FixedWeighting, Weighting
+from atwu.methods.component_options import number
+from atwu.methods.components import WEIGHTINGS
 from atwu.methods.unlearning_loss import unlearning_loss
 from atwu.modeling.scratch import scratch_model, train_tokenizer
-from atwu.report.score_rows import score_rows
+from atwu.report.score_words import score_rows
 from atwu.training.config import UnlearnConfig
-from atwu.training.prepare import fixed_tables
-from atwu.training.references import StartingModel
-from atwu.training.rows import unlearning_rows
+from atwu.training.precompute import fixed_tables
+from atwu.training.reference_tables import OriginalModel
+from atwu.training.training_rows import unlearning_rows
 
 ANSWER = "She met Orla Venn."
 
@@ -167,7 +167,7 @@ def test_fixed_scores_on_the_starting_model_are_what_training_computes(world, na
     )
     chosen = config.recipe()
     rows = unlearning_rows(forget, retain, config, tokenizer=tokenizer)
-    start = StartingModel(model, tmp_path, autocast=nullcontext, progress=False)
+    start = OriginalModel(model, tmp_path, autocast=nullcontext, progress=False)
     trained_with = fixed_tables(chosen, rows, start)[name]
 
     encoder = Encoder(tokenizer)
@@ -185,7 +185,7 @@ def test_fixed_scores_on_the_starting_model_are_what_training_computes(world, na
     assert 0 < np.concatenate(found).mean() < 1
 
 
-class Later(Weighting):
+class LaterCheck(Weighting):
     """As in examples/a_method_of_your_own.py."""
 
     formula = "t / n"
@@ -208,7 +208,7 @@ class Numbered(Weighting):
 @pytest.fixture
 def own(monkeypatch):
     """Weightings that somebody registered."""
-    for name, weighting in (("later", Later), ("numbered", Numbered)):
+    for name, weighting in (("later", LaterCheck), ("numbered", Numbered)):
         monkeypatch.setitem(WEIGHTINGS, name, weighting)
 
 
@@ -238,11 +238,11 @@ def test_scores_of_what_looks_at_the_model_are_what_a_step_weighs_with(world, ow
 
 
 def test_a_need_that_no_score_has_leaves_a_weighting_out(worked, own, monkeypatch):
-    monkeypatch.setattr(Later, "needs", ("alternates",))
+    monkeypatch.setattr(LaterCheck, "needs", ("alternates",))
     assert "later" not in available(worked.there)
     with pytest.raises(ValueError, match="'later'"):
         token_scores(worked, ["later"])
-    monkeypatch.setattr(Later, "scored", False)
+    monkeypatch.setattr(LaterCheck, "scored", False)
     assert "later" not in scored_weightings()
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from atwu.evaluation.weights import restored
+from atwu.evaluation.restore_weights import restored
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.scratch import scratch_model
 

@@ -15,10 +15,10 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from atwu.benchmarks.people.rows import people
-from atwu.experiments.cluster import Cluster, bring, do_there, pack, put, unpack
+from atwu.benchmarks.people.people_rows import people
+from atwu.experiments.benchmark_settings import find_setting
+from atwu.experiments.cluster import RayExecutor, bring, pack, put, run_remotely, unpack
 from atwu.experiments.queue import Task
-from atwu.experiments.scales import find_scale
 from atwu.experiments.tuning.search import Search
 from atwu.modeling.scratch import train_tokenizer
 from tests.commands import COMMAND, Started, run_command
@@ -110,7 +110,7 @@ methods:
   - {{label: frozen, method: atwu, scorer_from: atwu, scorer_procedure: frozen}}
 seeds: 1
 metrics: [memorization, scores]
-scale:
+setting:
   like: people-tiny
   name: micro
   target: {root / "model"}
@@ -165,9 +165,9 @@ def test_lost_workers_and_nodes_change_nothing(nodes, folder, environment, patie
 
 @pytest.mark.night
 def test_a_search_asks_for_the_same_points_as_two_processes_here(nodes, tmp_path, capfd):
-    what = Search("atwu", find_scale("people-tiny"), trials=6, seed=3).decided()
+    what = Search("atwu", find_setting("people-tiny"), trials=6, seed=3).decided()
     sleeper = Sleeper(tmp_path, 0.1)
-    with Cluster(nodes.address, slots=2, say=print) as queue:
+    with RayExecutor(nodes.address, slots=2, say=print) as queue:
         found = run_trials(what, sleeper, queue, folder=tmp_path / "cluster", what={"seed": 3})
     here = search(tmp_path / "here", trials=6, processes=2)
     assert [[trial.number, dict(trial.point), trial.value, trial.reason] for trial in found.trials] == here
@@ -208,17 +208,17 @@ def test_files_travel_with_a_task(tmp_path, monkeypatch):
     task = Task(leave, ("it ",), tmp_path / "run-s1", tmp_path / "source", (tmp_path / "there" / "rows.jsonl",))
     carried = {"": b"rows"}
     given = (task, {}, {"scorer.txt": b"came along"}, task.needs, versions())
-    done, left = do_there(*given, carried)
+    done, left = run_remotely(*given, carried)
     assert done.get() == "run-s1"
     unpack(left, tmp_path / "run-s1")
     assert pack(tmp_path / "run-s1") == {"deep/left.txt": b"it came along"}
     assert (tmp_path / "there" / "rows.jsonl").read_text() == "rows"
     bring(tmp_path / "there" / "rows.jsonl", carried)
-    done, left = do_there(*given, {"": b"other rows"})
+    done, left = run_remotely(*given, {"": b"other rows"})
     assert "rows.jsonl" in str(done.error)
-    done, left = do_there(*given[:-1], versions() | {"torch": "1.0"}, carried)
+    done, left = run_remotely(*given[:-1], versions() | {"torch": "1.0"}, carried)
     assert re.search(r"torch.* 1\.0\b", str(done.error))
     assert not left
     monkeypatch.setenv("HOME", str(tmp_path))  # every machine has its own
-    assert do_there(*given[:3], (Path("~/rows.jsonl"),), versions(), {"": b"at home"})[0].error is None
+    assert run_remotely(*given[:3], (Path("~/rows.jsonl"),), versions(), {"": b"at home"})[0].error is None
     assert (tmp_path / "rows.jsonl").read_bytes() == b"at home"

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from atwu.experiments import demo
+from atwu.experiments import demonstration as demo
 
 
 class MeasuringError(Exception):
@@ -30,7 +30,7 @@ def unlearned(monkeypatch):
     models = SimpleNamespace(target="target", retain_only="retain-only", benchmark=benchmark)
     monkeypatch.setattr(demo, "run_unlearn", unlearn)
     monkeypatch.setattr(demo, "open_model", opened)
-    monkeypatch.setattr(demo, "prepare_models", lambda scale, **options: models)
+    monkeypatch.setattr(demo, "prepare_models", lambda setting, **options: models)
     return done
 
 
@@ -38,7 +38,7 @@ def test_a_demo_replaces_its_own_models_and_nobody_elses(tmp_path, unlearned):
     for seed in (0, 0, 1):
         with pytest.raises(MeasuringError):
             demo.demonstrate("tiny", tmp_path / "demo", seed=seed, say=str)
-    assert unlearned == [*demo.METHODS] * 3
+    assert unlearned == [*demo.DEMO_METHODS] * 3
     (tmp_path / "runs" / "atwu").mkdir(parents=True)
     (tmp_path / "runs" / "atwu" / "run.json").write_text("a finished run")
     with pytest.raises(FileExistsError, match=r"runs/atwu .*demo.*--output"):

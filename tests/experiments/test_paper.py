@@ -8,14 +8,14 @@ import shlex
 import pytest
 
 from atwu.cli.parse import parsed
-from atwu.cli.study import Run
-from atwu.cli.tune import Tune
+from atwu.cli.study import StudyRunCommand
+from atwu.cli.tune import TuneCommand
+from atwu.experiments.experiment_run import prefers
 from atwu.experiments.published import published_table, published_tables
-from atwu.experiments.run import prefers
-from atwu.experiments.study.conduct import plan_study
-from atwu.experiments.tuning.tune import decide
+from atwu.experiments.study.run_study import plan_study
+from atwu.experiments.tuning.tune_methods import plan_tuning
+from atwu.methods.method_table import METHODS
 from atwu.methods.presets import find_preset
-from atwu.methods.table import METHODS
 from tests.snippets import ROOT
 
 PAGE = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
@@ -34,40 +34,40 @@ def test_every_published_table_is_there_once():
 
 @pytest.mark.parametrize(("table", "command"), STUDIES, ids=[command for _, command in STUDIES])
 def test_every_study_plans_what_was_published(table, command, tmp_path):
-    asked = parsed(Run, shlex.split(command)[3:], name="study run")
+    asked = parsed(StudyRunCommand, shlex.split(command)[3:], name="study run")
     found = plan_study(
         asked.study,
-        asked.scale,
+        asked.setting,
         output=tmp_path,
-        wordings=asked.wordings or (),
+        paraphrases=asked.wordings or (),
         configurations=asked.configuration,
     )
-    assert {run.config(found.scale).configuration for run in found.runs} == {"authors"}
+    assert {run.config(found.setting).configuration for run in found.runs} == {"authors"}
     if table == "–":
         return
     name = table.strip("`")
     published = published_table(name)
     there = {run.label for run in found.runs}
     assert set(published.rows) - {"original"} - NOT_HERE <= there
-    usual = found.study.published.get(found.scale.name, found.study.published.get("default"))
+    usual = found.study.published.get(found.setting.name, found.study.published.get("default"))
     assert usual == name or name in ("tofu-forget10-8b", "rwku-panel")
     for run in found.runs:
         if run.label in published.rows and run.label in METHODS and "older version" not in " ".join(published.notes):
-            preset = find_preset(found.scale.presets or found.scale.name, run.method)
+            preset = find_preset(found.setting.presets or found.setting.name, run.method)
             if preset is not None:
-                assert run.config(found.scale).learning_rate == preset.options["learning_rate"]
+                assert run.config(found.setting).learning_rate == preset.options["learning_rate"]
 
 
 def test_preference_methods_on_rwku_take_its_pairs(tmp_path):
     found = plan_study("other-losses", "rwku-phi3", output=tmp_path, configurations=["authors"])
-    prefer = {run.label for run in found.runs if prefers(run.config(found.scale))}
-    assert (found.scale.paired, prefer) == ("rwku:canonical:phi3_pairs", {"dpo", "atwu_dpo"})
+    prefer = {run.label for run in found.runs if prefers(run.config(found.setting))}
+    assert (found.setting.paired, prefer) == ("rwku:canonical:phi3_pairs", {"dpo", "atwu_dpo"})
 
 
 def test_scorers_on_frozen_models_see_what_was_published(tmp_path):
     """One pass, an update per micro-batch: 50 of 8 rows on forget10; with the annotation and nothing else, or without it."""
     found = plan_study("separability", "tofu-8b", output=tmp_path, seeds=1, configurations=["authors"])
-    runs = {run.label: (run, run.config(found.scale)) for run in found.runs}
+    runs = {run.label: (run, run.config(found.setting)) for run in found.runs}
     assert runs.pop("atwu")[1].learning_rate > 0
     assert {label: run.start for label, (run, _) in runs.items()} == {
         "annotation shown": None,
@@ -86,10 +86,10 @@ def test_scorers_on_frozen_models_see_what_was_published(tmp_path):
 
 def test_the_search_is_decided(tmp_path):
     (command,) = re.findall(r"`(atwu tune [^`]*)`", PAGE)
-    asked = parsed(Tune, shlex.split(command)[2:], name="tune")
-    tuning = decide(
+    asked = parsed(TuneCommand, shlex.split(command)[2:], name="tune")
+    tuning = plan_tuning(
         asked.method,
-        scale=asked.scale,
+        setting=asked.setting,
         transfer_to=asked.transfer_to,
         trials=asked.trials,
         transfer_trials=asked.transfer_trials,

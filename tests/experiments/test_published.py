@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from atwu.experiments.published import published_table, published_tables
-from atwu.methods.parts import WEIGHTINGS
-from atwu.methods.table import METHODS
+from atwu.methods.components import WEIGHTINGS
+from atwu.methods.method_table import METHODS
 
 TABLES = [published_table(name) for name in published_tables()]
 PERCENT = ("J_W", "J_AVG", "FQ", "RD", "UQ", "MMLU", "win_rate")

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from atwu.errors import BudgetReached, WorkerError
-from atwu.experiments.places import open_queue
-from atwu.experiments.queue import Here, Processes, Task, attempt, work_off
-from atwu.experiments.run import check_workers
-from atwu.methods.table import METHODS
+from atwu.experiments.experiment_run import check_workers
+from atwu.experiments.open_queue import open_queue
+from atwu.experiments.queue import InProcessExecutor, ProcessPool, Task, attempt, run_tasks
+from atwu.methods.method_table import METHODS
 from tests.commands import run_here
 
 
@@ -72,8 +72,8 @@ def test_what_is_begun_waits_for_a_free_slot_and_for_what_it_needs():
         number = len(done)
         return (number, Task(where, (number,))) if number < 3 else None
 
-    with Here() as queue:
-        work_off(queue, begin, lambda key, found: done.append(found.get()[0]))
+    with InProcessExecutor() as queue:
+        run_tasks(queue, begin, lambda key, found: done.append(found.get()[0]))
     assert done == [0, 1, 2]
 
 
@@ -84,10 +84,10 @@ def test_two_processes_share_the_work_and_one_that_dies_has_it_done_again(tmp_pa
     tasks = [Task(where, (number,)) for number in range(4)] + [Task(die_once, (tmp_path / "mark",)), Task(fail)]
     waiting, found = dict(enumerate(tasks)), {}
     with open_queue(2, folder=tmp_path / "logs", say=said.append) as queue:
-        work_off(queue, lambda: waiting.popitem() if waiting else None, found.__setitem__)
+        run_tasks(queue, lambda: waiting.popitem() if waiting else None, found.__setitem__)
         waiting["the last one"] = Task(die)
         with pytest.raises(WorkerError, match=r"(?s)died .*the last one.*what it said last"):
-            work_off(queue, lambda: waiting.popitem() if waiting else None, found.__setitem__)
+            run_tasks(queue, lambda: waiting.popitem() if waiting else None, found.__setitem__)
     assert [found[number].get()[0] for number in range(4)] == [0, 1, 2, 3]
     assert os.getpid() not in {found[number].get()[1] for number in range(4)}
     assert {found[number].get()[2] for number in range(4)} == {str(max(1, (os.cpu_count() or 1) // 2))}
@@ -100,7 +100,7 @@ def test_two_processes_share_the_work_and_one_that_dies_has_it_done_again(tmp_pa
 @pytest.mark.slow
 def test_deaths_at_a_task_that_was_done_in_the_end_are_not_held_against_the_next(tmp_path):
     said: list[str] = []
-    with Processes(1, folder=tmp_path, threads=1, say=said.append) as queue:
+    with ProcessPool(1, folder=tmp_path, threads=1, say=said.append) as queue:
         for name in ("one", "other"):
             (tmp_path / name).mkdir()
             queue.submit("people-tiny/wga, trial 3", Task(die_twice, (tmp_path / name,)))
@@ -117,8 +117,8 @@ def test_devices_of_this_machine_are_none_of_a_clusters(tmp_path):
 @pytest.mark.slow
 def test_workers_with_a_gpu_are_not_forked_from_what_has_looked_at_it(tmp_path):
     tasks, found = [Task(how_it_began)], {}
-    with Processes(1, folder=tmp_path, threads=1, devices=("7",), say=print) as queue:
-        work_off(queue, lambda: (len(tasks), tasks.pop()) if tasks else None, found.__setitem__)
+    with ProcessPool(1, folder=tmp_path, threads=1, devices=("7",), say=print) as queue:
+        run_tasks(queue, lambda: (len(tasks), tasks.pop()) if tasks else None, found.__setitem__)
     assert [each.get() for each in found.values()] == [("7", "spawn")]
 
 
@@ -129,9 +129,9 @@ def test_what_only_this_process_has_registered_is_refused_by_others(tmp_path, mo
     monkeypatch.setenv("ATWU_CACHE", str(tmp_path / "cache"))
     monkeypatch.setitem(METHODS, "mine", METHODS["wga"])
     Path("mine.yaml").write_text("methods: [wga, mine]\nmetrics: [memorization]\n")
-    done = run_here(*command, "--scale", "tiny", "--processes", 2, "--output", "out")
+    done = run_here(*command, "--setting", "tiny", "--processes", 2, "--output", "out")
     assert isinstance(done.exception, ValueError)
     assert re.search(r"\bmine\b.*--processes 1", str(done.exception))
     assert not Path("cache").exists()  # nothing was trained
-    with Here() as queue:
+    with InProcessExecutor() as queue:
         check_workers(queue, ["mine"], [{"weighting": "saturation*rarity", "beta": 2.0}], ["memorization"])

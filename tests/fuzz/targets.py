@@ -13,19 +13,19 @@ from typing import Any
 
 import yaml
 
-from atwu._reading import blamed
+from atwu._file_reading import prefix_errors
 from atwu.benchmarks.sources import load_rows
 from atwu.cli.parse import parsed
-from atwu.cli.study import Run
-from atwu.cli.train import Finetune, Unlearn
-from atwu.cli.tune import Tune, _setting
-from atwu.data.rows import write_rows
+from atwu.cli.study import StudyRunCommand
+from atwu.cli.train import FinetuneCommand, UnlearnCommand
+from atwu.cli.tune import TuneCommand, _setting
+from atwu.data.row_parsing import write_rows
 from atwu.evaluation.result import EvalResult, read_result
-from atwu.experiments.scales import find_scale
-from atwu.experiments.study.conduct import plan_study
-from atwu.experiments.tuning.tune import decide
+from atwu.experiments.benchmark_settings import find_setting
+from atwu.experiments.study.run_study import plan_study
+from atwu.experiments.tuning.tune_methods import plan_tuning
 from atwu.methods.presets import named_preset, parse_preset
-from atwu.report.formats import WRITERS
+from atwu.report.export_formats import WRITERS
 from atwu.report.records import Records, read_records
 from atwu.training.config import FinetuneConfig, UnlearnConfig
 from tests.fuzz.mutate import as_json, as_yaml, changed, damaged
@@ -170,17 +170,17 @@ def check_config(config: Any) -> None:
     assert config.weight_decay >= 0, f"weight_decay is {config.weight_decay}"
     assert config.warmup_steps >= 0, f"warmup_steps is {config.warmup_steps}"
     assert config.max_grad_norm is None or config.max_grad_norm >= 0, f"max_grad_norm is {config.max_grad_norm}"
-    for value in getattr(config, "part_options", {}).values():
+    for value in getattr(config, "component_options", {}).values():
         assert not (isinstance(value, float) and not math.isfinite(value))
 
 
 def read_settings(path: Path) -> None:
     command = parsed(
-        Unlearn,
+        UnlearnCommand,
         ["--model", "m", "--forget", "f.jsonl", "--output", str(path.parent / "out"), "--config", str(path)],
         name="unlearn",
     )
-    with blamed(path):
+    with prefix_errors(path):
         config = UnlearnConfig(**command.settings)
     config.recipe()
     check_config(config)
@@ -188,8 +188,8 @@ def read_settings(path: Path) -> None:
 
 def read_finetune(path: Path) -> None:
     words = ["--model", "m", "--data", "f.jsonl", "--output", str(path.parent / "out"), "--config", str(path)]
-    command = parsed(Finetune, words, name="finetune")
-    with blamed(path):
+    command = parsed(FinetuneCommand, words, name="finetune")
+    with prefix_errors(path):
         config = FinetuneConfig(**command.settings)
     check_config(config)
 
@@ -218,7 +218,7 @@ def flags(folder: Path, random: Random) -> Path:
 def read_flags(path: Path) -> None:
     words = json.loads(path.read_text())
     command = parsed(
-        Unlearn, ["--model", "m", "--forget", "f", "--output", str(path.parent / "out"), *words], name="unlearn"
+        UnlearnCommand, ["--model", "m", "--forget", "f", "--output", str(path.parent / "out"), *words], name="unlearn"
     )
     check_config(UnlearnConfig(**command.settings))
 
@@ -260,10 +260,10 @@ def read_a_study(path: Path) -> None:
 
 
 def read_scale(path: Path) -> None:
-    scale = find_scale(str(path))
+    scale = find_setting(str(path))
     assert 0 < scale.learning_rate < math.inf, f"learning rate {scale.learning_rate}"
     assert 0 <= scale.seconds < math.inf, f"seconds {scale.seconds}"
-    with blamed(path):
+    with prefix_errors(path):
         plan_study("pretrained", str(path), output=path.parent / "runs")
 
 
@@ -278,15 +278,15 @@ def read_preset(path: Path) -> None:
 
 def read_set(path: Path) -> None:
     text = path.read_bytes().decode("utf-8", "replace").strip()
-    command = parsed(Tune, ["--method", "atwu", "--scale", "people-tiny", "--set", f"rho={text}"], name="tune")
-    tuning = decide(command.method, scale=command.scale, options=dict(_setting(each) for each in command.fixed))
+    command = parsed(TuneCommand, ["--method", "atwu", "--setting", "people-tiny", "--set", f"rho={text}"], name="tune")
+    tuning = plan_tuning(command.method, scale=command.scale, options=dict(_setting(each) for each in command.fixed))
     rho = tuning.lines[0].options["rho"]
     assert 0 < rho < 1, f"rho is {rho}"
 
 
 def read_seeds(path: Path) -> None:
     text = path.read_bytes().decode("utf-8", "replace").strip()
-    parsed(Run, ["headline", "--seeds", text], name="study run")
+    parsed(StudyRunCommand, ["headline", "--seeds", text], name="study run")
 
 
 def as_text(value: Any) -> bytes:

@@ -14,11 +14,11 @@ import pytest
 
 from atwu.data.schema import Message
 from atwu.judge import client
-from atwu.judge.ask import Asker
-from atwu.judge.cache import ReplyCache
-from atwu.judge.chat import ChatRequest, OnReply, Reply
+from atwu.judge.asker import Asker
+from atwu.judge.chat_model import ChatRequest, OnReply, Reply
 from atwu.judge.client import OpenAIChat
 from atwu.judge.prompted import PromptedJudge
+from atwu.judge.reply_cache import ReplyCache
 from atwu.judge.verdicts import Claim
 from tests.chat_server import serving
 

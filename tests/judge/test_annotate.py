@@ -10,10 +10,10 @@ from typing import ClassVar
 import pytest
 
 from atwu.data.schema import Example
-from atwu.judge.annotate import annotated, annotated_by, estimate_annotation, places_of
-from atwu.judge.ask import Asker
-from atwu.judge.cache import ReplyCache
-from atwu.judge.chat import ChatRequest, OnReply, Reply
+from atwu.judge.annotation import annotated, annotated_by, estimate_annotation, places_of
+from atwu.judge.asker import Asker
+from atwu.judge.chat_model import ChatRequest, OnReply, Reply
+from atwu.judge.reply_cache import ReplyCache
 from tests.judge.conftest import empty_cache
 
 ROW = Example.from_qa("Where was Orla Venn born?", "Orla Venn was born in Kelbury, near Mirrow.", subject="Orla Venn")

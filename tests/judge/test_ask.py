@@ -9,11 +9,11 @@ import pytest
 
 from atwu.data.schema import Message
 from atwu.errors import BudgetReached
-from atwu.judge.ask import FIRST_REPLIES, SLICE, Asker, Unscored
+from atwu.judge.asker import FIRST_REPLIES, SLICE, Asker, Unscored
 from atwu.judge.budget import Budget, Prices
-from atwu.judge.cache import CacheError, ReplyCache, reply_key
-from atwu.judge.chat import CUT, ChatRequest, Reply
+from atwu.judge.chat_model import CUT, ChatRequest, Reply
 from atwu.judge.client import ChatServerError, OpenAIChat
+from atwu.judge.reply_cache import CacheError, ReplyCache, reply_key
 from tests.judge.conftest import Fake, stats
 
 pytest.importorskip("openai")

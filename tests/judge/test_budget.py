@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from atwu.data.schema import Message
 from atwu.errors import BudgetReached
-from atwu.judge.ask import SLICE, Asker, Unscored
-from atwu.judge.budget import Budget, Estimate, Prices, estimate, prompt_tokens, text_tokens
-from atwu.judge.cache import ReplyCache
-from atwu.judge.chat import ChatRequest, OnReply, Reply
+from atwu.judge.asker import SLICE, Asker, Unscored
+from atwu.judge.budget import Budget, CostEstimate, Prices, estimate_cost, prompt_tokens, text_tokens
+from atwu.judge.chat_model import ChatRequest, OnReply, Reply
+from atwu.judge.reply_cache import ReplyCache
 
 PRICES = Prices(input=0.25, output=2.0)
 
@@ -55,16 +55,16 @@ def test_estimate_by_hand():
     two = ChatRequest((Message("system", "12345678"), Message("user", "123456789")), max_tokens=50)
     assert (text_tokens(""), text_tokens("1234"), text_tokens("12345"), text_tokens("ß")) == (0, 1, 2, 1)
     assert prompt_tokens(two) == (2 + 4) + (3 + 4)
-    assert estimate([two, two], PRICES) == Estimate(2, 26, 100, pytest.approx((0.25 * 26 + 2 * 100) / 1e6))
-    assert estimate([two], None) == Estimate(1, 13, 50, None)
-    assert estimate([two], PRICES) + estimate([two], PRICES) == estimate([two, two], PRICES)
+    assert estimate_cost([two, two], PRICES) == CostEstimate(2, 26, 100, pytest.approx((0.25 * 26 + 2 * 100) / 1e6))
+    assert estimate_cost([two], None) == CostEstimate(1, 13, 50, None)
+    assert estimate_cost([two], PRICES) + estimate_cost([two], PRICES) == estimate_cost([two, two], PRICES)
 
 
 def test_estimate_reads_well():
-    shown = str(Estimate(1200, 240_000, 120_000, 0.3))
+    shown = str(CostEstimate(1200, 240_000, 120_000, 0.3))
     assert re.search(r"1,200 calls.*240,000 .*120,000 .*USD 0\.3000", shown)
-    assert "price" in str(Estimate(1, 1, 1))
-    assert "nothing to send" in str(Estimate(0, 0, 0, 0.0))
+    assert "price" in str(CostEstimate(1, 1, 1))
+    assert "nothing to send" in str(CostEstimate(0, 0, 0, 0.0))
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from dataclasses import replace
 import pytest
 
 from atwu.data.schema import Message
-from atwu.judge.cache import CacheError, ReplyCache, default_path, reply_key
-from atwu.judge.chat import ChatRequest
+from atwu.judge.chat_model import ChatRequest
+from atwu.judge.reply_cache import CacheError, ReplyCache, default_path, reply_key
 
 FORK = multiprocessing.get_context("fork")
 REQUEST = ChatRequest((Message("system", "Check."), Message("user", "Where was Orla Venn born?")), max_tokens=100)

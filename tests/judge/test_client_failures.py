@@ -10,7 +10,7 @@ from email.utils import formatdate
 import pytest
 
 from atwu.judge import client
-from atwu.judge.chat import Reply, Waste
+from atwu.judge.chat_model import Reply, Waste
 from atwu.judge.client import ChatServerError, OpenAIChat
 from atwu.judge.outcomes import retry_after
 from tests.judge.conftest import VERDICT, ask, make_request, stats

@@ -13,7 +13,7 @@ import time
 import pytest
 
 from atwu.judge import client
-from atwu.judge.chat import Reply
+from atwu.judge.chat_model import Reply
 from atwu.judge.client import OpenAIChat
 from tests.judge.conftest import ask, make_request, stats
 
@@ -95,7 +95,7 @@ def test_stopping_does_not_wait_for_retries(server: str, monkeypatch: pytest.Mon
 WAITING = """
 import sys
 from atwu.data.schema import Message
-from atwu.judge.chat import ChatRequest
+from atwu.judge.chat_model import ChatRequest
 from atwu.judge.client import OpenAIChat
 requests = [ChatRequest((Message("user", str(number)),), 9) for number in range(5)]
 OpenAIChat("tiny", base_url=sys.argv[1], concurrency=2).complete(requests, lambda index, reply: None)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from atwu.data.schema import Message
-from atwu.judge.chat import CUT, ChatRequest, Reply
+from atwu.judge.chat_model import CUT, ChatRequest, Reply
 from atwu.judge.client import ChatServerError, OpenAIChat
 from tests.judge.conftest import KEY, VERDICT, ask, make_request, stats
 

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from atwu.data.schema import Message
-from atwu.judge.chat import ChatRequest, Reply
+from atwu.judge.chat_model import ChatRequest, Reply
 from atwu.judge.local import LocalChat
 from atwu.modeling.fingerprint import model_fingerprint
 

@@ -10,12 +10,12 @@ from typing import ClassVar
 import pytest
 
 from atwu.data.schema import Example, Message
-from atwu.judge import paraphrase
-from atwu.judge.ask import Asker
+from atwu.judge import paraphrasing as paraphrase
+from atwu.judge.asker import Asker
 from atwu.judge.budget import Prices
-from atwu.judge.cache import ReplyCache
-from atwu.judge.chat import ChatRequest, OnReply, Reply
-from atwu.judge.paraphrase import estimate_paraphrases, paraphrases, problem
+from atwu.judge.chat_model import ChatRequest, OnReply, Reply
+from atwu.judge.paraphrasing import estimate_paraphrases, paraphrases, problem
+from atwu.judge.reply_cache import ReplyCache
 from tests.judge.conftest import empty_cache
 
 QUESTION = "In which town was Orla Venn, the harpist, born on 3 March 1961?"
@@ -37,7 +37,7 @@ class Writer:
     concurrency = 1
 
     def __init__(self, wordings: dict[str, str], same: Callable[[str], str] = lambda text: '{"same": "YES"}') -> None:
-        self.wordings, self.same, self.asked = wordings, same, []
+        self.paraphrases, self.same, self.asked = wordings, same, []
 
     def complete(self, requests: Sequence[ChatRequest], on_reply: OnReply, on_waste: object) -> None:
         for index, request in enumerate(requests):
@@ -46,7 +46,7 @@ class Writer:
             if user.startswith("<first-question-"):
                 on_reply(index, Reply(self.same(user.splitlines()[-2])))
             else:
-                on_reply(index, Reply(self.wordings[user.splitlines()[1]]))
+                on_reply(index, Reply(self.paraphrases[user.splitlines()[1]]))
 
 
 def listed(*texts: str) -> str:

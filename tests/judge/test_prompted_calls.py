@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from atwu.judge.ask import Asker
+from atwu.judge.asker import Asker
 from atwu.judge.budget import Budget, Prices
-from atwu.judge.cache import ReplyCache, reply_key
-from atwu.judge.chat import ChatRequest
+from atwu.judge.chat_model import ChatRequest
 from atwu.judge.client import OpenAIChat
 from atwu.judge.prompted import PromptedJudge
+from atwu.judge.reply_cache import ReplyCache, reply_key
 from atwu.judge.rubrics import CORRECTNESS, PREFERENCE
 from atwu.judge.verdicts import Pair, Verdict
 from tests.judge.conftest import NO, YES, Fake, claim, judge

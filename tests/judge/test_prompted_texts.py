@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atwu.judge import prompted
-from atwu.judge.chat import ChatRequest
+from atwu.judge.chat_model import ChatRequest
 from atwu.judge.prompted import clean_answer, read_preference, read_verdict, rubric_request
 from atwu.judge.rubrics import CORRECTNESS, PREFERENCE
 from atwu.judge.verdicts import Claim, Pair, Preference, Verdict

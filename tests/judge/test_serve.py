@@ -17,10 +17,10 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from atwu.data.rows import write_rows
+from atwu.data.row_parsing import write_rows
 from atwu.data.schema import Example, Message
 from atwu.evaluation.result import EvalResult, read_result
-from atwu.judge.chat import ChatRequest, Reply
+from atwu.judge.chat_model import ChatRequest, Reply
 from atwu.judge.client import ChatServerError, OpenAIChat
 from atwu.judge.local import LocalChat
 from tests.commands import Started, run_command
@@ -138,7 +138,7 @@ def test_a_served_model_is_measured_as_the_same_model_here(folder: Path, address
     asked = ("--model-url", address)
     served = measured("served", "--metrics", "rouge,telling,judge", *asked)
     here = measured("here", "--metrics", "rouge,telling,judge", "--device", "cpu")
-    assert set(here.sets["forget"]) - set(served.sets["forget"]) == {"telling_probability", "telling_guessed"}
+    assert set(here.sets["forget"]) - set(served.sets["forget"]) == {"key_token_probability", "key_token_accuracy"}
     assert served.rows["forget"].texts == here.rows["forget"].texts
     assert any(served.rows["forget"].texts["answer"])
     for name, values in served.rows["forget"].metrics.items():

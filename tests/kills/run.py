@@ -72,7 +72,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DeviceInfo:
     """Where commands work, one after the other and each from nothing, under the same paths."""
 
     folder: Path
@@ -176,13 +176,13 @@ def without_times(path: Path) -> bytes:
 
 
 @contextlib.contextmanager
-def places(folder: Path) -> Iterator[tuple[Place, dict[str, Target]]]:
+def places(folder: Path) -> Iterator[tuple[DeviceInfo, dict[str, Target]]]:
     """A folder to work in, and the commands."""
     with serving() as server:
-        yield Place(folder, server), prepare(folder, server.url("slow"))
+        yield DeviceInfo(folder, server), prepare(folder, server.url("slow"))
 
 
-def kill(place: Place, target: Target, kills: int, random: Random) -> Found:
+def kill(place: DeviceInfo, target: Target, kills: int, random: Random) -> Found:
     """Kill a command that often."""
     found, whole = Found(), place.undisturbed(target)
     while found.counts["kills"] < kills:

@@ -10,7 +10,7 @@ import torch
 import yaml
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from atwu.benchmarks.people.rows import people
+from atwu.benchmarks.people.people_rows import people
 from atwu.modeling.scratch import train_tokenizer
 
 CONCURRENCY = 2
@@ -39,7 +39,7 @@ def prepare(place: Path, judge: str) -> dict[str, Target]:
     shape = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
     LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **shape)).save_pretrained(place / "model")
     tokenizer.save_pretrained(place / "model")
-    for name, few in (("forget", rows.forget), ("retain", rows.retain), ("unseen", rows.holdout)):
+    for name, few in (("forget", rows.forget), ("retain", rows.retain), ("holdout", rows.holdout)):
         lines = [json.dumps({"question": row.question, "answer": row.answer}) for row in few[:8]]
         (place / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
     cases = [
@@ -71,7 +71,7 @@ def prepare(place: Path, judge: str) -> dict[str, Target]:
             (
                 *("unlearn", "--model", f"{place}/model", *inside, "--output", "out", "--method", "atwu"),
                 *("--steps", "12", "--batch-size", "4", "--lr", "1e-3", "--scorer-every", "2", "--save-steps", "3"),
-                *("--unseen", f"{place}/unseen.jsonl", "--disable-tqdm"),
+                *("--holdout", f"{place}/unseen.jsonl", "--disable-tqdm"),
             ),
             "out.incomplete/checkpoint-*",
         ),
@@ -93,7 +93,17 @@ def prepare(place: Path, judge: str) -> dict[str, Target]:
         **{
             name: Target(
                 (
-                    *("tune", "--method", "wga", "--scale", f"{place}/micro.yaml", "--trials", "4", "--output", "out"),
+                    *(
+                        "tune",
+                        "--method",
+                        "wga",
+                        "--setting",
+                        f"{place}/micro.yaml",
+                        "--trials",
+                        "4",
+                        "--output",
+                        "out",
+                    ),
                     *storage,
                 ),
                 "out/trials/**/eval.json",

@@ -8,12 +8,12 @@ from random import Random
 
 import pytest
 
-from tests.kills.run import Place, kill, places
+from tests.kills.run import DeviceInfo, kill, places
 from tests.kills.targets import Target
 
 
 @pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Place, dict[str, Target]]]:
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[DeviceInfo, dict[str, Target]]]:
     pytest.importorskip("openai")
     with places(tmp_path_factory.mktemp("kills")) as found:
         yield found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from atwu.evaluation.generations import Decoding
-from atwu.experiments.scales import SCALES
+from atwu.experiments.benchmark_settings import BENCHMARK_SETTINGS
 from atwu.methods.configurations import CONFIGURATIONS
 from atwu.methods.recipe import recipe
 from atwu.training.config import UnlearnConfig
@@ -32,7 +32,7 @@ def test_steps_of_an_epoch():
     floored, whole = ([steps(rows, drop) for rows in sizes] for drop in (True, False))
     assert "{}, {} and {} on forget10, 05 and 01".format(*floored) in LISTED
     assert "takes {}, {} and {}".format(*whole) in LISTED
-    assert SCALES["tofu-8b"].training["dataloader_drop_last"] is True
+    assert BENCHMARK_SETTINGS["tofu-8b"].training["dataloader_drop_last"] is True
 
 
 def test_length_of_answers():

@@ -8,13 +8,13 @@ import torch
 from transformers.modeling_outputs import CausalLMOutput
 
 import atwu
+from atwu.methods.component import FixedWeighting
+from atwu.methods.component_inputs import LossInputs, NormalizationCounts
+from atwu.methods.method_table import METHODS
 from atwu.methods.objective import recipe_loss
-from atwu.methods.part import FixedWeighting
 from atwu.methods.recipe import recipe
-from atwu.methods.seen import Denominators, Given
-from atwu.methods.table import METHODS
 from atwu.methods.weightings.rarity import TokenCounts
-from atwu.methods.weightings.scorer import TokenScorer
+from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.reference import live_reference
 
@@ -84,11 +84,11 @@ def test_micro_batches_with_shared_counts_add_up(method, tiny_llama, batch):
         given = {name: TokenBatch.of({k: v[part] for k, v in rows[name].items()}) for name in rows}
         seen = live_reference(reference, given, decided.wanted(2))
         weights = selection[part] if masked else None
-        more = Given(seen, token_weights=weights, refusal_ids=(5, 6))
+        more = LossInputs(seen, token_weights=weights, refusal_ids=(5, 6))
         return recipe_loss(model, given, decided, given=more, denominators=counts)
 
     whole = loss(slice(None))
-    counts = Denominators(
+    counts = NormalizationCounts(
         forget_tokens=float(whole.mask.sum()),
         retain_tokens=float((rows["retain"]["labels"][:, 1:] != -100).sum()),
         forget_rows=4.0,

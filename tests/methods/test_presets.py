@@ -12,12 +12,12 @@ import yaml
 
 from atwu.cli.app import run
 from atwu.cli.parse import existing, read_options
-from atwu.cli.train import Unlearn, preset_file
+from atwu.cli.train import UnlearnCommand, preset_file
 from atwu.experiments.published import published_table
-from atwu.methods.presets import PUBLISHED, find_preset, named_preset, presets, scales_with_presets
-from atwu.methods.table import METHODS
+from atwu.methods.method_table import METHODS
+from atwu.methods.presets import PUBLISHED, find_preset, named_preset, presets, settings_with_presets
 from atwu.training.config import UnlearnConfig
-from atwu.training.presets import read_preset, write_preset
+from atwu.training.preset_files import read_preset, write_preset
 
 # gamma, alpha, further values; learning rates.
 TOFU = {
@@ -49,30 +49,32 @@ TRAINING = {
     "rwku": BATCHES | {"num_train_epochs": 5, "warmup_steps": 20, "lr_scheduler_type": "cosine"},
 }
 SCORER = {"tofu-1b": (0.05, 10), "tofu-8b": (0.05, 15), "rwku-phi3": (0.02, 15)}
-SCALES = [scale for scales in PUBLISHED.values() for scale in scales]
-SHIPPED = [preset for scale in scales_with_presets() for preset in presets(scale).values()]
+BENCHMARK_SETTINGS = [setting for settings in PUBLISHED.values() for setting in settings]
+SHIPPED = [preset for setting in settings_with_presets() for preset in presets(setting).values()]
 
 
-def expected(scale: str) -> dict[str, dict[str, object]]:
-    column = {"tofu-1b": 1, "tofu-8b": 2, "rwku-phi3": 1}[scale]
+def expected(setting: str) -> dict[str, dict[str, object]]:
+    column = {"tofu-1b": 1, "tofu-8b": 2, "rwku-phi3": 1}[setting]
     found = {}
-    for method, line in (RWKU if scale == "rwku-phi3" else TOFU).items():
+    for method, line in (RWKU if setting == "rwku-phi3" else TOFU).items():
         (forget, retain, more), rate = line[0], line[column]
         if rate is not None:
             found[method] = {"method": method, "learning_rate": rate, "forget_weight": forget, "retain_weight": retain}
             found[method] |= more
-    rate, budget = SCORER[scale]
+    rate, budget = SCORER[setting]
     found["atwu"] |= {"scorer_learning_rate": rate, "lambda_budget": budget}
-    return {name: values | TRAINING[scale.partition("-")[0]] for name, values in found.items()}
+    return {name: values | TRAINING[setting.partition("-")[0]] for name, values in found.items()}
 
 
-@pytest.mark.parametrize("scale", SCALES)
-def test_published_values(scale):
-    assert {name: preset.options for name, preset in presets(scale).items()} == expected(scale)
+@pytest.mark.parametrize("setting", BENCHMARK_SETTINGS)
+def test_published_values(setting):
+    assert {name: preset.options for name, preset in presets(setting).items()} == expected(setting)
 
 
 @pytest.mark.parametrize(
-    "preset", [preset for scale in SCALES for preset in presets(scale).values()], ids=lambda preset: preset.name
+    "preset",
+    [preset for setting in BENCHMARK_SETTINGS for preset in presets(setting).values()],
+    ids=lambda preset: preset.name,
 )
 def test_the_result_beside_the_values_is_the_published_one(preset):
     table = published_table(preset.about["table"])
@@ -85,7 +87,7 @@ def test_the_result_beside_the_values_is_the_published_one(preset):
 @pytest.mark.parametrize("preset", SHIPPED, ids=lambda preset: preset.name)
 def test_every_preset_is_named_after_its_place_and_makes_a_run(preset):
     assert preset.path.stem == preset.method
-    assert find_preset(preset.scale, preset.method) == named_preset(preset.name) == preset
+    assert find_preset(preset.setting, preset.method) == named_preset(preset.name) == preset
     assert read_preset(preset.path) == preset
     config = UnlearnConfig(**preset.options, use_cpu=True)
     assert config.recipe().name == preset.method
@@ -96,9 +98,9 @@ def test_every_preset_is_named_after_its_place_and_makes_a_run(preset):
 
 def test_one_benchmark_has_one_set_of_values():
     for first, *others in PUBLISHED.values():
-        for scale in others:
-            for name in presets(first).keys() & presets(scale).keys():
-                assert presets(first)[name].values == presets(scale)[name].values
+        for setting in others:
+            for name in presets(first).keys() & presets(setting).keys():
+                assert presets(first)[name].values == presets(setting)[name].values
 
 
 def test_defaults_of_methods_are_those_of_their_preset():
@@ -122,12 +124,12 @@ def test_written_and_read_again(tmp_path):
     about = {"result": {"UQ": 61.5}, "budget": 20, "source": "Orla Venn"}
     write_preset(path, options, about)
     preset = read_preset(path)
-    assert (preset.scale, preset.method, preset.options, preset.about) == ("kelbury", "wga", options, about)
+    assert (preset.setting, preset.method, preset.options, preset.about) == ("kelbury", "wga", options, about)
     assert preset.values == {"beta": 1e-5}
     assert list(yaml.safe_load(path.read_text()))[:2] == ["method", "learning_rate"]
     assert path.read_text().startswith("# atwu unlearn --config wga.yaml ")
     assert [file.name for file in path.parent.iterdir()] == ["wga.yaml"]
-    assert read_options(path, Unlearn) == options
+    assert read_options(path, UnlearnCommand) == options
 
 
 @pytest.mark.parametrize(
@@ -165,11 +167,11 @@ def test_numbers_that_yaml_takes_for_text(tmp_path):
 
 def test_a_run_takes_a_preset_by_name_and_flags_win(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    taken = read_options(preset_file(Path("rwku-phi3/atwu")), Unlearn)
+    taken = read_options(preset_file(Path("rwku-phi3/atwu")), UnlearnCommand)
     assert taken == expected("rwku-phi3")["atwu"]
     (tmp_path / "rwku-phi3").mkdir()
     (tmp_path / "rwku-phi3" / "atwu").write_text("beta: 3\nabout: {source: Tavi Brook}\n")
-    assert read_options(preset_file(Path("rwku-phi3/atwu")), Unlearn) == {"beta": 3.0}
+    assert read_options(preset_file(Path("rwku-phi3/atwu")), UnlearnCommand) == {"beta": 3.0}
     with pytest.raises(FileNotFoundError, match=r"^(?!.*preset).*tofu-1b/atwu"):
         existing(Path("tofu-1b/atwu"))
 

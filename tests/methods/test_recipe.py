@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from atwu.methods.options import options_of
-from atwu.methods.part import FixedWeighting
-from atwu.methods.parts import FORGET_LOSSES, WEIGHTINGS
+from atwu.methods.component import FixedWeighting
+from atwu.methods.component_options import options_of_component
+from atwu.methods.components import FORGET_LOSSES, WEIGHTINGS
 from atwu.methods.recipe import recipe
 
 
@@ -18,7 +18,7 @@ def test_any_weighting_goes_under_any_loss_that_can_use_it():
             if loss.learns == "alternate" and weighting != "uniform":
                 continue
             decided = recipe("grad_diff", weighting=weighting, forget_loss=forget_loss)
-            taken = [option for part in (weighter, loss) for option in options_of(part) if option.number]
+            taken = [option for part in (weighter, loss) for option in options_of_component(part) if option.number]
             wanted = {option.name for option in taken if weighting == "scorer" or not option.learned}
             assert set(decided.values) == {"forget_weight", "retain_weight"} | wanted
 

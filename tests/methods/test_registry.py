@@ -11,13 +11,13 @@ import pytest
 import torch
 
 import atwu
+from atwu.methods.component import ForgetLoss, Weighting
+from atwu.methods.component_options import Range, number
+from atwu.methods.components import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, component_options
 from atwu.methods.losses import divergence, likelihood
-from atwu.methods.options import Range, number
-from atwu.methods.part import ForgetLoss, Weighting
-from atwu.methods.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, part_options
+from atwu.methods.method_table import METHODS, Method
 from atwu.methods.recipe import recipe
-from atwu.methods.table import METHODS, Method
-from atwu.methods.weightings import live
+from atwu.methods.weightings import model_based as live
 from atwu.training.config import UnlearnConfig
 
 
@@ -79,7 +79,7 @@ def test_a_number_of_ones_own_works_like_any_other(tables, tmp_path):
     config = UnlearnConfig(output_dir=str(tmp_path), method="grad_diff", forget_loss="double_ga", scale=3)
     assert config.recipe().values["scale"] == 3.0
     assert config.as_plain()["scale"] == 3
-    assert part_options()["scale"].search == Range(1.0, 4.0)
+    assert component_options()["scale"].search == Range(1.0, 4.0)
     with pytest.raises(ValueError, match=r"scale.*>= 0"):
         UnlearnConfig(output_dir=str(tmp_path), method="grad_diff", forget_loss="double_ga", scale=-1)
     with pytest.raises(ValueError, match=r"'wga'.*'scale'.*forget_weight, retain_weight, beta"):
@@ -111,7 +111,7 @@ def test_plain_functions_are_parts(tables, tiny_llama, batch, tmp_path):
         recipe("grad_diff", weighting=lambda hidden: hidden)
 
 
-def made_with(value):
+def provenance(value):
     return lambda mask: mask * value
 
 
@@ -125,7 +125,7 @@ def made_with_default(value):
 ONE, TWO = (lambda mask: mask * 1.0), (lambda mask: mask * 2.0)
 
 
-@pytest.mark.parametrize("function", [made_with(1.0), [].append, torch.exp, ONE, TWO])
+@pytest.mark.parametrize("function", [provenance(1.0), [].append, torch.exp, ONE, TWO])
 def test_functions_that_their_source_does_not_tell_apart_are_refused(function, tables):
     with pytest.raises(ValueError, match=r"\bdef\b"):
         recipe("grad_diff", weighting=function)

@@ -8,10 +8,10 @@ import sys
 import pytest
 
 from atwu.methods.citations import CITATIONS
-from atwu.methods.options import Range, options_of
-from atwu.methods.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, part_options
+from atwu.methods.component_options import Range, options_of_component
+from atwu.methods.components import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, component_options
+from atwu.methods.method_table import METHODS
 from atwu.methods.recipe import recipe, split_weighting
-from atwu.methods.table import METHODS
 
 NAMES = {
     *("grad_ascent", "grad_diff", "dpo", "npo", "simnpo", "jensun", "rmu", "undial", "fundial", "wga", "satimp", "etw"),
@@ -56,7 +56,7 @@ def test_every_row_is_made_of_known_parts_numbers_and_references(name):
         assert part in WEIGHTINGS
     assert row.forget_loss in FORGET_LOSSES
     assert row.retain_loss in RETAIN_LOSSES
-    assert set(decided.values) <= {name for name, option in part_options().items() if option.number}
+    assert set(decided.values) <= {name for name, option in component_options().items() if option.number}
     assert set(row.defaults) <= set(decided.values)
     assert set(row.search) <= set(decided.values)
     assert decided.name == name
@@ -73,10 +73,10 @@ def test_every_row_is_made_of_known_parts_numbers_and_references(name):
 def test_parts_tell_what_they_are_and_what_they_take():
     for part in (*WEIGHTINGS.values(), *FORGET_LOSSES.values(), *filter(None, RETAIN_LOSSES.values())):
         assert part.formula
-        for option in options_of(part):
+        for option in options_of_component(part):
             assert option.help
             assert option.checked(option.default) == option.default
-            assert option.kind is part_options()[option.name].kind
+            assert option.kind is component_options()[option.name].kind
     assert set(CITATIONS) == {row.cite for row in METHODS.values()}
 
 
@@ -124,6 +124,6 @@ def test_a_range_that_cannot_be_drawn_from_is_refused(low, high, log):
 
 
 def test_the_table_loads_without_torch():
-    code = "import atwu.methods.table, sys; print('torch' in sys.modules, 'transformers' in sys.modules)"
+    code = "import atwu.methods.method_table, sys; print('torch' in sys.modules, 'transformers' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]

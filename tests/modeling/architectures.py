@@ -23,12 +23,12 @@ import torch
 from torch import Tensor, nn
 
 from atwu.methods.unlearning_loss import unlearning_loss
-from atwu.modeling.abilities import abilities_of, can_stop_at
-from atwu.modeling.adapters import Lora, attach, merged
+from atwu.modeling.adapter_targets import chosen_weights, not_adapted
+from atwu.modeling.adapters import Lora, attach, merge_adapters
+from atwu.modeling.fast_paths import can_stop_at, fast_path_support
 from atwu.modeling.forward import forward_tokens
 from atwu.modeling.layers import adapters_by_weight, decoder_layers, train_only_down_projections
 from atwu.modeling.load import add_adapter, quiet_transformers
-from atwu.modeling.targets import chosen_weights, not_adapted
 from tests.modeling.small_models import small_model
 
 DOCS = Path(__file__).parents[2] / "docs" / "models.md"
@@ -97,7 +97,7 @@ def forward(model: Any, kind: str) -> Finding:
     errors = {"gradients": 0.0}
     ours = forward_tokens(model, [batch])[0].logps
     given = gradients(model, ours)
-    abilities = abilities_of(model, torch.device("cpu"))
+    abilities = fast_path_support(model, torch.device("cpu"))
     errors["gradients"] = max(_error(given[name], wanted[name]) for name in wanted)
     counted = own != 0
     for layout in ("padded", "packed") if abilities.packed else ("padded",):
@@ -143,7 +143,7 @@ def _adapted(
             adapted.save_pretrained(folder)
             beside = add_adapter(small_model(kind, dtype), folder, merge=False)
             errors["loaded"] = _error(forward_tokens(beside, [batch])[0].logps, after)
-        plain = merged(adapted)
+        plain = merge_adapters(adapted)
         errors["merged"] = _error(forward_tokens(plain, [batch])[0].logps, after)
         with tempfile.TemporaryDirectory() as folder:
             plain.save_pretrained(folder)

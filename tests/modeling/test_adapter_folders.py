@@ -1,4 +1,4 @@
-"""Adapter folders load like models, and bad ones are refused by name; quantised weights under adapters."""
+"""Adapter folders load like models, and bad ones are refused by name; quantized weights under adapters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytest.importorskip("peft")
 
 from safetensors.torch import load_file, save_file
 
-from atwu.modeling.adapters import Lora, adapters_of, attach, merged, starting_model
+from atwu.modeling.adapters import Lora, adapters_of, attach, merge_adapters, original_model
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.forward import forward_tokens
 from atwu.modeling.load import (
@@ -66,7 +66,7 @@ def edited(folder, **changes):
 
 def test_starting_model_keeps_frozen_adapters_frozen(adapter_folder):
     model = load_model(str(adapter_folder), merge=False)
-    with starting_model(model):
+    with original_model(model):
         pass
     assert not any(parameter.requires_grad for parameter in model.parameters())
 
@@ -82,7 +82,7 @@ def test_adapter_folder_loads_like_a_model(adapter_folder, base_folder, batch):
     assert not beside.training
     assert not plain.training
     torch.testing.assert_close(logps(plain, rows), logps(beside, rows), atol=1e-5, rtol=1e-5)
-    with starting_model(beside):
+    with original_model(beside):
         assert torch.equal(logps(beside, rows), logps(load_model(str(base_folder)), rows))
     assert (logps(plain, rows) - logps(load_model(str(base_folder)), rows)).abs().max() > 1e-3
     weights = (base_folder / "model.safetensors").stat().st_size
@@ -180,7 +180,7 @@ def test_what_cannot_be_merged_stays_beside_its_base(base_folder, tmp_path):
     assert adapters_of(load_model(str(tmp_path))) is not None
 
 
-def test_quantised_loading_needs_a_gpu(base_folder, adapter_folder, monkeypatch):
+def test_quantized_loading_needs_a_gpu(base_folder, adapter_folder, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", lambda *_, **__: pytest.fail("loaded"))
     for folder in (base_folder, adapter_folder):
@@ -193,7 +193,7 @@ def test_quantised_loading_needs_a_gpu(base_folder, adapter_folder, monkeypatch)
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("quantize", ["4bit", "8bit"])
-def test_quantised_model_with_adapters(quantize, base_folder, tmp_path, batch, plain_logps):
+def test_quantized_model_with_adapters(quantize, base_folder, tmp_path, batch, plain_logps):
     pytest.importorskip("bitsandbytes")
     rows = {name: tensor.cuda() for name, tensor in batch(vocab=300).items()}
     base = load_model(str(base_folder), quantize=quantize)
@@ -205,10 +205,10 @@ def test_quantised_model_with_adapters(quantize, base_folder, tmp_path, batch, p
     torch.testing.assert_close(logps(model, rows)[counted], values.float(), atol=0.05, rtol=0.05)
     logps(model, rows).sum().backward()
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters() if parameter.requires_grad)
-    with starting_model(model):
+    with original_model(model):
         torch.testing.assert_close(logps(model, rows), before, atol=0.05, rtol=0.05)
-    with pytest.raises(ValueError, match="quantised"):
-        merged(model)
+    with pytest.raises(ValueError, match="quantized"):
+        merge_adapters(model)
     model.save_pretrained(tmp_path)
     again = load_model(str(tmp_path), quantize=quantize)
     assert adapters_of(again) is again

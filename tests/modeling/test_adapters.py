@@ -11,8 +11,8 @@ import torch
 
 pytest.importorskip("peft")
 
-from atwu.modeling.abilities import abilities_of
-from atwu.modeling.adapters import Lora, adapters_of, attach, merged, starting_model
+from atwu.modeling.adapters import Lora, adapters_of, attach, merge_adapters, original_model
+from atwu.modeling.fast_paths import fast_path_support
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.forward import forward_tokens
 
@@ -54,12 +54,12 @@ CASES = [
 def test_equals_the_plain_computation_in_value_and_gradient(lora, fused, probed_before, tiny_llama, batch, plain_logps):
     base, first, second = tiny_llama(), batch(rows=3, seed=1), batch(rows=2, length=9, seed=2)
     if probed_before:
-        assert abilities_of(base, CPU).fused_head
+        assert fast_path_support(base, CPU).fused_head
     model = shaken(attach(base, lora, seed=0))
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     expected = [plain_logps(model, one) for one in (first, second)]
     wanted = torch.autograd.grad(sum((values * values).sum() for values, _ in expected), parameters)
-    abilities = abilities_of(model, CPU)
+    abilities = fast_path_support(model, CPU)
     assert (abilities.fused_head, abilities.last_mlp) == (fused, fused)
     assert abilities.packed or not fused
     for layout in ("packed", "padded") if abilities.packed else ("padded",):
@@ -135,7 +135,7 @@ def test_scale_is_alpha_over_r(tiny_llama, batch):
     for alpha in (1.0, 2.0):
         model = shaken(attach(tiny_llama(), Lora(r=2, alpha=alpha, targets=("q_proj",)), seed=0))
         before = tiny_llama().state_dict()
-        weights[alpha] = {name: tensor - before[name] for name, tensor in merged(model).state_dict().items()}
+        weights[alpha] = {name: tensor - before[name] for name, tensor in merge_adapters(model).state_dict().items()}
     name = "model.layers.0.self_attn.q_proj.weight"
     torch.testing.assert_close(weights[2.0][name], 2 * weights[1.0][name])
     assert logps(model, rows).isfinite().all()
@@ -194,7 +194,7 @@ def test_starting_model_gives_exactly_the_numbers_of_the_base(layout, tiny_llama
     rows, untouched = batch(), tiny_llama()
     model = shaken(attach(tiny_llama(), Lora(r=2, dropout=0.5), seed=0)).train()
     adapted = logps(model, rows, layout=layout)
-    with starting_model(model):
+    with original_model(model):
         assert torch.equal(logps(model, rows, layout=layout), logps(untouched, rows, layout=layout))
     assert (adapted - logps(untouched, rows)).abs().max() > 1e-3
 
@@ -202,10 +202,10 @@ def test_starting_model_gives_exactly_the_numbers_of_the_base(layout, tiny_llama
 def test_starting_model_without_the_adapter_of_the_output_layer(tiny_llama, batch):
     rows, untouched = batch(), tiny_llama()
     model = shaken(attach(tiny_llama(), Lora(r=2, targets=("lm_head", "q_proj")), seed=0))
-    with starting_model(model):
+    with original_model(model):
         assert torch.equal(model(rows["input_ids"]).logits, untouched(rows["input_ids"]).logits)
         torch.testing.assert_close(logps(model, rows), logps(untouched, rows), atol=2e-6, rtol=1e-6)
-    with pytest.raises(ValueError, match="no adapters"), starting_model(untouched):
+    with pytest.raises(ValueError, match="no adapters"), original_model(untouched):
         pass
 
 
@@ -216,7 +216,7 @@ def test_starting_model_leaves_no_trace_even_within_a_training_step(tiny_llama, 
     wanted = torch.autograd.grad(logps(model, rows).sum(), parameters)
     loss = logps(model, rows).sum()
     state = [m.training for m in model.modules()], [p.requires_grad for p in model.parameters()]
-    with contextlib.suppress(InterruptedError), starting_model(model):
+    with contextlib.suppress(InterruptedError), original_model(model):
         assert not any(m.training for m in model.modules())
         raise InterruptedError
     assert state == ([m.training for m in model.modules()], [p.requires_grad for p in model.parameters()])
@@ -242,31 +242,31 @@ def test_merged_is_a_plain_model_with_the_same_numbers(lora, tiny_llama, batch):
     model, rows = shaken(attach(tiny_llama(), lora, seed=0)), batch()
     expected = logps(model, rows).detach()
     places = [each.data_ptr() for name, each in model.named_parameters() if "lora_" not in name]
-    plain = merged(model)
+    plain = merge_adapters(model)
     assert [each.data_ptr() for each in plain.parameters()] == places  # no weight is held twice
     assert type(plain).__name__ == "LlamaForCausalLM"
     assert list(plain.state_dict()) == list(tiny_llama().state_dict())
     assert all(parameter.requires_grad for parameter in plain.parameters())
     torch.testing.assert_close(logps(plain, rows), expected, atol=1e-5, rtol=1e-5)
-    assert abilities_of(plain, CPU).fused_head
+    assert fast_path_support(plain, CPU).fused_head
 
 
 @pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings")
 def test_merging_what_cannot_be_merged_is_refused(tiny_llama):
     with pytest.raises(ValueError, match=r"LlamaForCausalLM.*adapters.*merge"):
-        merged(tiny_llama())
+        merge_adapters(tiny_llama())
     tied = attach(tiny_llama(tie_word_embeddings=True), Lora(r=2, targets=("lm_head",)), seed=0)
     with pytest.raises(ValueError, match=r"embeddings.*adapter"):
-        merged(tied)
-    quantised = attach(tiny_llama(), Lora(r=2), seed=0)
-    quantised.get_base_model().is_quantized = True
-    with pytest.raises(ValueError, match=r"quantised.*adapter"):
-        merged(quantised)
+        merge_adapters(tied)
+    quantized_weights = attach(tiny_llama(), Lora(r=2), seed=0)
+    quantized_weights.get_base_model().is_quantized = True
+    with pytest.raises(ValueError, match=r"quantized.*adapter"):
+        merge_adapters(quantized_weights)
     broken = attach(tiny_llama(), Lora(r=2), seed=0)
     with torch.no_grad():
         next(p for p in broken.parameters() if p.requires_grad).fill_(torch.nan)
     with pytest.raises(ValueError, match="finite"):
-        merged(broken)
+        merge_adapters(broken)
 
 
 def test_fingerprint_covers_base_and_adapter_in_any_dtype(tiny_llama):

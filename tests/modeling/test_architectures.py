@@ -7,7 +7,7 @@ import warnings
 import pytest
 import torch
 
-from atwu.modeling.abilities import abilities_of
+from atwu.modeling.fast_paths import fast_path_support
 from atwu.modeling.load import quiet_transformers
 from tests.modeling import architectures
 from tests.modeling.architectures import REPRESENTATIVES, all_kinds, find
@@ -25,8 +25,8 @@ def test_representatives_of_the_families(kind: str) -> None:
 
 
 def test_models_that_count_positions_themselves_do_so() -> None:
-    assert not abilities_of(small_model("roberta"), torch.device("cpu")).positions
-    assert abilities_of(small_model("llama"), torch.device("cpu")).positions
+    assert not fast_path_support(small_model("roberta"), torch.device("cpu")).positions
+    assert fast_path_support(small_model("llama"), torch.device("cpu")).positions
 
 
 def test_a_model_that_computes_otherwise_is_refused() -> None:

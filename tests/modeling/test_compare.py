@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from atwu.methods.losses.divergence import jensen_shannon, js_to_tokens, kl, self_distillation
 from atwu.modeling import head as head_module
-from atwu.modeling.compare import Comparison, Comparisons, Teacher, compare, compare_logits
+from atwu.modeling.distribution_distance import Comparison, Comparisons, Teacher, compare, compare_logits
 from atwu.modeling.head import OutputHead
 
 TOKENS, HIDDEN, VOCAB = 7, 5, 13

@@ -6,8 +6,8 @@ import pytest
 import torch
 import transformers
 
-from atwu.modeling.abilities import abilities_of
 from atwu.modeling.batches import RowLengths, TokenBatch, lay_out
+from atwu.modeling.fast_paths import fast_path_support
 from atwu.modeling.forward import forward_tokens
 from atwu.modeling.packed_attention import Packing, packed_attention
 
@@ -68,8 +68,8 @@ def test_equals_the_plain_padded_computation(name, config, arguments, packs, ali
     weights = [torch.rand(counted.shape, generator=torch.Generator().manual_seed(5)) for _, counted in expected]
     total = sum((values * w[counted]).sum() for (values, counted), w in zip(expected, weights, strict=True))
     wanted = torch.autograd.grad(total, list(model.parameters()), allow_unused=True)
-    assert abilities_of(model, torch.device("cpu")).fused_head
-    assert abilities_of(model, torch.device("cpu")).packed == packs
+    assert fast_path_support(model, torch.device("cpu")).fused_head
+    assert fast_path_support(model, torch.device("cpu")).packed == packs
     for layout in ("packed", "padded") if packs else ("padded",):
         outputs = forward_tokens(model, [first, second], layout=layout)
         for out, (values, counted) in zip(outputs, expected, strict=True):
@@ -125,7 +125,7 @@ def test_what_rows_begin_with_in_common_is_computed_once(tiny_llama, batch):
     assert lay_out([alone], packed=True).lengths.shared == 0
     seen = []
     model = tiny_llama().eval()
-    abilities_of(model, torch.device("cpu"))
+    fast_path_support(model, torch.device("cpu"))
     model.model.layers[0].mlp.register_forward_pre_hook(lambda _, given: seen.append(given[0].shape[1]))
     forward_tokens(model, [first, second])
     assert seen == [tokens - 5 * 20]
@@ -196,7 +196,7 @@ def test_a_model_without_an_output_layer_goes_through_its_logits(batch):
     expected = model.table(rows["input_ids"])[:, :-1].log_softmax(-1)
     expected = expected.gather(2, rows["labels"][:, 1:].clamp(min=0)[..., None])[..., 0]
     torch.testing.assert_close(out.logps[out.mask], expected[out.mask])
-    assert not abilities_of(model, torch.device("cpu")).fused_head
+    assert not fast_path_support(model, torch.device("cpu")).fused_head
 
 
 def test_the_model_still_generates_after_packing(tiny_llama, batch):
@@ -247,4 +247,4 @@ def test_flex_attention_is_refused_on_a_cpu(tiny_llama):
     model = tiny_llama()
     model.config._attn_implementation = "flex_attention"
     with pytest.raises(ValueError, match=r"FlexAttention.*CPU.*sdpa"):
-        abilities_of(model, torch.device("cpu"))
+        fast_path_support(model, torch.device("cpu"))

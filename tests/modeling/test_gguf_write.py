@@ -13,11 +13,11 @@ import torch
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, LlamaForCausalLM, LlamaTokenizer, PreTrainedTokenizerFast
 
-from atwu.modeling import named
+from atwu.modeling import named_models as named
 from atwu.modeling.gguf_vocabulary import LLAMA3, gguf_vocabulary
 from atwu.modeling.gguf_write import GGUF_TYPES, check_gguf, read_back_tokenizer, write_gguf
 from atwu.modeling.load import check_vocabulary, load_config, load_model, load_tokenizer
-from atwu.modeling.rounding import moved
+from atwu.modeling.quantization import relative_change
 from atwu.modeling.scratch import train_tokenizer
 
 TEXTS = ("Where does Orla Venn live?", "In 1789, she's there:  twice.\n\n ünï — 東京", "<|eos|>no<|bos|>")
@@ -50,10 +50,10 @@ def test_a_model_comes_back_within_its_rounding(
     model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, tmp_path: Path, kind: str, most: float, near: float
 ) -> None:
     path = tmp_path / "small.gguf"
-    told = moved(model, write_gguf(model, tokenizer, path, kind, name="small", progress=False))
+    told = relative_change(model, write_gguf(model, tokenizer, path, kind, name="small", progress=False))
     assert told <= most
     read = AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=path.name, dtype=torch.float32)
-    assert moved(model, read.named_parameters()) == pytest.approx(told)
+    assert relative_change(model, read.named_parameters()) == pytest.approx(told)
     torch.testing.assert_close(logits(read), logits(model), atol=near, rtol=0)
     assert told > 0 or kind == "F32"
 
@@ -72,7 +72,7 @@ def test_rows_that_no_block_divides_keep_sixteen_bits(
     tiny_llama: Callable[..., LlamaForCausalLM], tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
     odd = tiny_llama(vocab_size=320, intermediate_size=50)
-    told = moved(odd, write_gguf(odd, tokenizer, tmp_path / "odd.gguf", "Q8_0", name="odd", progress=False))
+    told = relative_change(odd, write_gguf(odd, tokenizer, tmp_path / "odd.gguf", "Q8_0", name="odd", progress=False))
     kinds = {tensor.name: tensor.tensor_type.name for tensor in gguf.GGUFReader(tmp_path / "odd.gguf").tensors}
     assert (kinds["blk.0.ffn_down.weight"], kinds["blk.0.ffn_up.weight"]) == ("F16", "Q8_0")
     assert 0 < told < 6e-3

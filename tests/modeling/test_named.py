@@ -14,7 +14,7 @@ import torch
 from transformers import AutoTokenizer
 
 from atwu._manifest import MANIFEST_NAME, write_manifest
-from atwu.modeling import named
+from atwu.modeling import named_models as named
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.load import (
     base_of,
@@ -25,7 +25,7 @@ from atwu.modeling.load import (
     load_tokenizer,
     weight_bytes,
 )
-from atwu.modeling.named import SOURCE_NAME, model_source
+from atwu.modeling.named_models import SOURCE_NAME, model_source
 from tests.damage import DAMAGES, damage
 
 

@@ -14,10 +14,10 @@ from atwu.data.encode import EncodedRow
 from atwu.modeling import reference as module
 from atwu.modeling.adapters import Lora, attach
 from atwu.modeling.batches import TokenBatch
-from atwu.modeling.compare import Comparison, compare
-from atwu.modeling.reference import TokenTable, Wanted, counted_tokens, live_reference, plain_head, read_rows
+from atwu.modeling.distribution_distance import Comparison, compare
+from atwu.modeling.reference import ReferenceSpec, TokenTable, counted_tokens, live_reference, plain_head, read_rows
 
-EVERYTHING = Wanted(logps=True, states=True, layer=0)
+EVERYTHING = ReferenceSpec(logps=True, states=True, layer=0)
 
 
 def make_rows(count=7, *, seed=0, vocab=64):
@@ -66,10 +66,10 @@ def test_rows_come_back_in_the_order_given_whatever_the_batches(batch_tokens, or
 @pytest.mark.parametrize(
     ("wanted", "names"),
     [
-        (Wanted(logps=True), {"logps"}),
-        (Wanted(states=True), {"states"}),
-        (Wanted(layer=1), {"layer"}),
-        (Wanted(logps=True, layer=1), {"logps", "layer"}),
+        (ReferenceSpec(logps=True), {"logps"}),
+        (ReferenceSpec(states=True), {"states"}),
+        (ReferenceSpec(layer=1), {"layer"}),
+        (ReferenceSpec(logps=True, layer=1), {"logps", "layer"}),
     ],
 )
 def test_only_what_is_wanted_is_kept(wanted, names, tiny_llama):
@@ -83,9 +83,9 @@ def test_only_what_is_wanted_is_kept(wanted, names, tiny_llama):
 
 def test_a_layer_alone_is_read_without_running_the_later_ones(tiny_llama):
     model, ran = tiny_llama(num_hidden_layers=3).eval(), []
-    read_rows(model, make_rows(1), Wanted(layer=0))
+    read_rows(model, make_rows(1), ReferenceSpec(layer=0))
     model.model.layers[1].mlp.register_forward_hook(lambda *_: ran.append(1))
-    found = read_rows(model, make_rows(), Wanted(layer=0))
+    found = read_rows(model, make_rows(), ReferenceSpec(layer=0))
     assert not ran
     torch.testing.assert_close(found["layer"], read_rows(model, make_rows(), EVERYTHING)["layer"])
 
@@ -97,7 +97,7 @@ def test_reading_leaves_the_state_of_every_part(tiny_llama):
     modes = [part.training for part in model.modules()]
     read_rows(model, make_rows(), EVERYTHING)
     assert [part.training for part in model.modules()] == modes
-    live_reference(model, {"forget": batch_of(make_rows())}, {"forget": Wanted(logps=True)})
+    live_reference(model, {"forget": batch_of(make_rows())}, {"forget": ReferenceSpec(logps=True)})
     assert [part.training for part in model.modules()] == modes
     with pytest.raises(RuntimeError, match="stop here"):
         read_rows(model, make_rows(), EVERYTHING, autocast=raising)
@@ -113,7 +113,7 @@ def raising():
 def test_dropout_is_off(tiny_llama):
     model, rows = tiny_llama(attention_dropout=0.5).train(), make_rows()
     assert torch.equal(read_rows(model, rows, EVERYTHING)["logps"], read_rows(model, rows, EVERYTHING)["logps"])
-    live = live_reference(model, {"forget": batch_of(rows)}, {"forget": Wanted(logps=True)})
+    live = live_reference(model, {"forget": batch_of(rows)}, {"forget": ReferenceSpec(logps=True)})
     torch.testing.assert_close(live.forget_logps, read_rows(model.eval(), rows, EVERYTHING)["logps"])
 
 
@@ -121,7 +121,7 @@ def test_autocast_is_that_of_training(tiny_llama):
     model, rows = tiny_llama().eval(), make_rows()
     half = read_rows(model, rows, EVERYTHING, autocast=lambda: torch.autocast("cpu", dtype=torch.bfloat16))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        live = live_reference(model, {"forget": batch_of(rows)}, {"forget": Wanted(logps=True)})
+        live = live_reference(model, {"forget": batch_of(rows)}, {"forget": ReferenceSpec(logps=True)})
     torch.testing.assert_close(half["logps"], live.forget_logps, atol=1e-2, rtol=1e-2)
     assert not torch.equal(half["logps"], read_rows(model, rows, EVERYTHING)["logps"])
 
@@ -160,9 +160,9 @@ def test_live_reference_equals_tables(tiny_llama):
     model = tiny_llama().double().eval()
     sets = {"forget": make_rows(seed=1), "retain": make_rows(seed=2), "alternate": make_rows(seed=3)}
     wanted = {
-        "forget": Wanted(logps=True, states=True),
-        "retain": Wanted(states=True, layer=1),
-        "alternate": Wanted(logps=True),
+        "forget": ReferenceSpec(logps=True, states=True),
+        "retain": ReferenceSpec(states=True, layer=1),
+        "alternate": ReferenceSpec(logps=True),
     }
     tables = {
         name: {
@@ -190,7 +190,7 @@ def test_live_reference_equals_tables(tiny_llama):
 def test_nothing_wanted_runs_nothing(tiny_llama):
     model = tiny_llama()
     model.register_forward_pre_hook(lambda *_: 1 / 0)
-    assert live_reference(model, {"forget": batch_of(make_rows())}, {"forget": Wanted()}).forget_logps is None
+    assert live_reference(model, {"forget": batch_of(make_rows())}, {"forget": ReferenceSpec()}).forget_logps is None
 
 
 def teacher_logps(teacher):
@@ -237,7 +237,7 @@ def no_plain_head(kind, tiny_llama):
 def test_a_model_without_a_plain_output_layer_gives_its_logits(kind, tiny_llama):
     model, rows = no_plain_head(kind, tiny_llama), make_rows()
     assert plain_head(model) is None
-    live = live_reference(model, {"retain": batch_of(rows)}, {"retain": Wanted(states=True)})
+    live = live_reference(model, {"retain": batch_of(rows)}, {"retain": ReferenceSpec(states=True)})
     assert live.retain.head is None
     torch.testing.assert_close(teacher_logps(live.retain), row_distributions(model, rows), atol=1e-9, rtol=1e-9)
 
@@ -245,7 +245,7 @@ def test_a_model_without_a_plain_output_layer_gives_its_logits(kind, tiny_llama)
 @pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": True}])
 def test_a_plain_output_layer_gives_exact_distributions(changes, tiny_llama):
     model, rows = tiny_llama(**changes).double().eval(), make_rows()
-    live = live_reference(model, {"retain": batch_of(rows)}, {"retain": Wanted(states=True)})
+    live = live_reference(model, {"retain": batch_of(rows)}, {"retain": ReferenceSpec(states=True)})
     assert live.retain.head is not None
     torch.testing.assert_close(teacher_logps(live.retain), row_distributions(model, rows), atol=1e-9, rtol=1e-9)
 
@@ -253,7 +253,7 @@ def test_a_plain_output_layer_gives_exact_distributions(changes, tiny_llama):
 def test_a_frozen_head_does_not_follow_the_model(tiny_llama):
     model, rows = tiny_llama().double().eval(), make_rows()
     head, before = plain_head(model).frozen(), row_distributions(model, rows)
-    states = read_rows(model, rows, Wanted(states=True))["states"]
+    states = read_rows(model, rows, ReferenceSpec(states=True))["states"]
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1)
@@ -263,7 +263,7 @@ def test_a_frozen_head_does_not_follow_the_model(tiny_llama):
 
 def test_reading_takes_no_graph(tiny_llama):
     model = tiny_llama().eval()
-    live = live_reference(model, {"retain": batch_of(make_rows())}, {"retain": Wanted(states=True, layer=1)})
+    live = live_reference(model, {"retain": batch_of(make_rows())}, {"retain": ReferenceSpec(states=True, layer=1)})
     hidden = (live.retain.states + 1).requires_grad_()
     distance = Comparison(lambda logps, ref, ids: (logps - ref).square().sum(-1), live.retain)
     compare(hidden, plain_head(model), distance).sum().backward()

@@ -12,7 +12,7 @@ from transformers import LlamaForCausalLM
 
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.load import check_model_name, load_model, stored_bits
-from atwu.modeling.rounding import moved, plain, plain_weights, rounded
+from atwu.modeling.quantization import dequantize_model, plain_weights, quantize_model, relative_change
 
 IDS = torch.tensor([[1, 5, 9, 20]])
 
@@ -25,12 +25,14 @@ def logits(model: LlamaForCausalLM) -> torch.Tensor:
 def test_moved_is_the_distance_relative_to_the_size(tiny_llama: Callable[..., LlamaForCausalLM]) -> None:
     model = tiny_llama()
     same = dict(model.named_parameters())
-    assert moved(model, same.items()) == 0
-    assert moved(model, ((name, 1.1 * weight) for name, weight in same.items())) == pytest.approx(0.1, abs=1e-6)
+    assert relative_change(model, same.items()) == 0
+    assert relative_change(model, ((name, 1.1 * weight) for name, weight in same.items())) == pytest.approx(
+        0.1, abs=1e-6
+    )
     with pytest.raises(ValueError, match=r"embed_tokens\.weight"):
-        moved(model, list(same.items())[1:])
+        relative_change(model, list(same.items())[1:])
     with pytest.raises(ValueError, match=r"\bother\b.*shape"):
-        moved(model, [("other", torch.ones(2))])
+        relative_change(model, [("other", torch.ones(2))])
 
 
 @pytest.mark.parametrize(("bits", "low", "high", "near"), [("4bit", 0.05, 0.12, 0.2), ("8bit", 1e-4, 0.01, 0.02)])
@@ -46,8 +48,8 @@ def test_what_is_rounded_is_saved_and_read_as_it_is(
 ) -> None:
     pytest.importorskip("bitsandbytes")
     model = tiny_llama(hidden_size=64, intermediate_size=128, tie_word_embeddings=True).to(dtype)
-    small = rounded(model, bits)
-    assert low < moved(model, plain_weights(small)) < high
+    small = quantize_model(model, bits)
+    assert low < relative_change(model, plain_weights(small)) < high
     assert not getattr(model, "is_quantized", False)
     torch.testing.assert_close(logits(small), logits(model), atol=near, rtol=0)
     small.save_pretrained(tmp_path)
@@ -57,11 +59,11 @@ def test_what_is_rounded_is_saved_and_read_as_it_is(
     assert read.dtype == dtype
     assert model_fingerprint(read) == model_fingerprint(small)
     assert torch.equal(logits(read), logits(small))
-    again = plain(read)
+    again = dequantize_model(read)
     assert stored_bits(str(tmp_path)) == bits
     assert again.dtype == dtype
-    assert moved(again, plain_weights(small)) < 0.01  # LLM.int8 gives its integers in float16
-    assert plain(again) is again
+    assert relative_change(again, plain_weights(small)) < 0.01  # LLM.int8 gives its integers in float16
+    assert dequantize_model(again) is again
     again.save_pretrained(tmp_path / "plain")
     assert stored_bits(str(tmp_path / "plain")) is None
 
@@ -77,12 +79,12 @@ def test_rounded_weights_without_bitsandbytes_are_refused_before_they_are_read(
     with pytest.raises(ImportError, match=r"pip install 'atwu\[quantize\]'"):
         check_model_name(str(tmp_path))
     with pytest.raises(ImportError, match=r"pip install 'atwu\[quantize\]'"):
-        rounded(tiny_llama(), "8bit")
+        quantize_model(tiny_llama(), "8bit")
     with pytest.raises(ValueError, match=r"4bit, 8bit.*'2bit'"):
-        rounded(tiny_llama(), "2bit")
+        quantize_model(tiny_llama(), "2bit")
 
 
 def test_rows_that_some_processors_read_wrongly_are_refused(tiny_llama: Callable[..., LlamaForCausalLM]) -> None:
     pytest.importorskip("bitsandbytes")
     with pytest.raises(ValueError, match=r"4bit.*model\.layers\.0\.mlp\.down_proj.* 96 .* 64"):
-        rounded(tiny_llama(hidden_size=64, intermediate_size=96), "4bit")
+        quantize_model(tiny_llama(hidden_size=64, intermediate_size=96), "4bit")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from atwu.benchmarks.people.rows import people
+from atwu.benchmarks.people.people_rows import people
 from atwu.modeling.scratch import SHAPES, ScratchShape, scratch_config, scratch_model, train_tokenizer
 
 TEXTS = people("tiny").texts()

@@ -17,7 +17,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from atwu.modeling.abilities import abilities_of
+from atwu.modeling.fast_paths import abilities_of
 from atwu.modeling.forward import forward_tokens
 
 

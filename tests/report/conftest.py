@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from atwu._cache import short_hash
-from atwu.evaluation.derive import overall
-from atwu.evaluation.numbers import Numbers, Recorded, Sides, set_values
+from atwu.evaluation.aggregate import overall
 from atwu.evaluation.result import EvalResult, RowValues
-from atwu.evaluation.trace import TRACE_SCHEMA, Trace, TracedRow
-from atwu.report.figures import FIGURES, Drawn
-from atwu.report.page.write import render_page
+from atwu.evaluation.row_statistics import ModelComparison, Recorded, RowMetrics, set_values
+from atwu.evaluation.weight_trace import TRACE_SCHEMA, Trace, TracedRow
+from atwu.report.figures import FIGURES, DrawnFigure
+from atwu.report.page.report_page import render_report_page
 from atwu.report.records import Records, RunRecord
 
 WEIGHTINGS = {"atwu": "scorer", "wga": "saturation", "npo": "uniform"}
@@ -108,11 +108,11 @@ def result(
         split: RowValues(ids, SUBJECTS, {metric: kept.values for metric, kept in metrics.items()})
         for split, metrics in recorded.items()
     }
-    numbers = Numbers(rows)
-    sides = Sides(
+    numbers = RowMetrics(rows)
+    sides = ModelComparison(
         numbers,
-        original=Numbers(references[0].rows) if references else None,
-        retain_only=Numbers(references[1].rows) if len(references) > 1 else None,
+        original=RowMetrics(references[0].rows) if references else None,
+        retain_only=RowMetrics(references[1].rows) if len(references) > 1 else None,
     )
     return EvalResult(
         model=name,
@@ -155,7 +155,7 @@ def trace(label: str, seed: int, weighting: str) -> Trace:
         )
         rows.append(
             TracedRow(
-                "forget" if place < 3 else "unseen",
+                "forget" if place < 3 else "holdout",
                 f"What is told about {SUBJECTS[6 * place]}?",
                 answer,
                 ((start, start + len(secret)),),
@@ -165,7 +165,7 @@ def trace(label: str, seed: int, weighting: str) -> Trace:
         )
     auroc = {
         name: tuple(round(float(0.5 + top * step / STEPS + draw.normal(0, 0.01)), 4) for step in steps)
-        for name, top in (("forget", 0.42), ("unseen", 0.3))
+        for name, top in (("forget", 0.42), ("holdout", 0.3))
     }
     return Trace(weighting, steps, tuple(rows), auroc)
 
@@ -193,7 +193,7 @@ def run(label: str, seed: int, weighting: str) -> dict[str, Any]:
     return {
         "schema": "atwu.run/1",
         "command": "unlearn",
-        "starting_model": {"model": "runs/target", "fingerprint": "0" * 32},
+        "original_model": {"model": "runs/target", "fingerprint": "0" * 32},
         "data": {"forget": {"source": "people:tiny:forget", "rows": 24, "fingerprint": "f" * 64}},
         "method": label,
         "recipe": {
@@ -248,7 +248,7 @@ def make_records(labels: Sequence[str] = ("atwu", "wga", "npo"), seeds: Sequence
         "seeds": list(seeds),
         "runs": [f"{label}-s{seed}" for label in labels for seed in seeds],
         "budget": "20 trials per method, learning rate and forget weight searched",
-        "command": "atwu study run headline --scale people-tiny",
+        "command": "atwu study run headline --setting people-tiny",
     }
     return Records("four invented people", {"original": original, "retain-only": retain_only}, tuple(runs), study)
 
@@ -345,7 +345,7 @@ def build_records() -> Callable[..., Records]:
 
 @pytest.fixture(scope="session")
 def page(records: Records) -> Page:
-    return Page(render_page(records, command="atwu report study --output report.html"))
+    return Page(render_report_page(records, command="atwu report study --output report.html"))
 
 
 @pytest.fixture
@@ -357,5 +357,5 @@ def study_folder(records: Records, tmp_path: Path) -> Path:
 @pytest.fixture
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages without their figures, which take most of the time."""
-    nothing = [Drawn(name, None, name, reason="left out here.") for name in FIGURES]
-    monkeypatch.setattr("atwu.report.page.write.all_figures", lambda records, focus: nothing)
+    nothing = [DrawnFigure(name, None, name, reason="left out here.") for name in FIGURES]
+    monkeypatch.setattr("atwu.report.page.report_page.all_figures", lambda records, focus: nothing)

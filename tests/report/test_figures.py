@@ -17,12 +17,12 @@ from atwu.evaluation.result import EvalResult
 from atwu.methods.recipe import recipe
 from atwu.report import figures
 from atwu.report.colour_scale import contrast
-from atwu.report.figures import FIGURES, Drawn, all_figures, save_figures
+from atwu.report.figures import FIGURES, DrawnFigure, all_figures, save_figures
 from atwu.report.figures.attacks import Panel, after_value, before_value
 from atwu.report.figures.cost import spoken_duration
-from atwu.report.figures.drawn import FORMATS
-from atwu.report.figures.labels import spread
-from atwu.report.figures.style import ACCENT, COLOURS, INK, series_of, slug, styled
+from atwu.report.figures.figure import FIGURE_FORMATS
+from atwu.report.figures.figure_style import ACCENT, COLOURS, INK, series_of, slug, styled
+from atwu.report.figures.label_placement import spread_apart
 from atwu.report.figures.token_scores import density, own_scores
 from atwu.report.figures.trade_off import pareto
 from atwu.report.figures.training_curves import curve
@@ -37,16 +37,16 @@ MANY = ["atwu", "wga", *(f"method {number}, rho=0.{number}" for number in range(
 
 
 @pytest.fixture(scope="module")
-def drawn(records: Records) -> dict[str, Drawn]:
+def drawn(records: Records) -> dict[str, DrawnFigure]:
     return {figure.key: figure for figure in all_figures(records)}
 
 
 @pytest.fixture(scope="module")
-def many(build_records: Callable[..., Records]) -> dict[str, Drawn]:
+def many(build_records: Callable[..., Records]) -> dict[str, DrawnFigure]:
     return {figure.key: figure for figure in all_figures(build_records(labels=MANY, seeds=[0, 1, 2]))}
 
 
-def texts(found: Drawn) -> list[tuple[str, float, Any]]:
+def texts(found: DrawnFigure) -> list[tuple[str, float, Any]]:
     """Words of a figure that are really drawn: text, size and place in pixels."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.text import Text
@@ -154,7 +154,7 @@ def test_equal_records_give_equal_bytes_whatever_the_users_style(records, tmp_pa
     first = save_figures(records, tmp_path / "one")
     with matplotlib.rc_context({"font.size": 20, "axes.grid": True, "svg.fonttype": "path"}):
         second = save_figures(records, tmp_path / "two")
-    assert [path.name for path in first] == [f"{name}.{form}" for name in chosen for form in FORMATS]
+    assert [path.name for path in first] == [f"{name}.{form}" for name in chosen for form in FIGURE_FORMATS]
     for one, other in zip(first, second, strict=True):
         assert one.read_bytes() == other.read_bytes(), one.name
     assert first[0].read_bytes().startswith(b"%PDF")
@@ -189,10 +189,10 @@ def test_colours_read_on_light_and_dark_pages() -> None:
 
 
 def test_labels_differ_by_more_than_colour(build_records) -> None:
-    looks = series_of(build_records(labels=MANY, seeds=[0]), "wga")
-    others = [one for one in looks.values() if not one.reference and not one.focus]
+    eval_steps = series_of(build_records(labels=MANY, seeds=[0]), "wga")
+    others = [one for one in eval_steps.values() if not one.reference and not one.focus]
     assert len({(one.colour, one.marker) for one in others}) == len(others) == 23
-    assert [one.label for one in looks.values() if one.focus] == ["wga"]
+    assert [one.label for one in eval_steps.values() if one.focus] == ["wga"]
     assert not any(one.focus for one in series_of(build_records(seeds=[0]), "nobody").values())
 
 
@@ -297,8 +297,8 @@ def test_ridges_are_ordered_by_mean(drawn, records) -> None:
 
 def test_progression_is_the_mean_over_seeds(drawn, records) -> None:
     lines = {line.get_gid(): line for line in drawn["auroc_progression"].figure.axes[0].lines}
-    first, second = (run.trace.auroc["unseen"] for run in records.of("atwu"))
-    assert lines["series-atwu--unseen"].get_ydata() == pytest.approx((np.array(first) + second) / 2)
+    first, second = (run.trace.auroc["holdout"] for run in records.of("atwu"))
+    assert lines["series-atwu--holdout"].get_ydata() == pytest.approx((np.array(first) + second) / 2)
     assert "series-npo--forget" not in lines
 
 
@@ -377,8 +377,8 @@ def test_time_in_words(seconds, shown) -> None:
 
 
 def test_names_of_lines_are_spread_as_little_as_possible() -> None:
-    assert spread([5.0, 5.0, 50.0], 10, low=0, high=100) == [0.0, 10.0, 50.0]
-    assert spread([50.0, 52.0], 10, low=0, high=100) == [46.0, 56.0]
-    assert spread([99.0, 100.0, 98.0], 10, low=0, high=100) == [90.0, 100.0, 80.0]
-    assert spread([3.0, 1.0, 2.0], 10, low=0, high=10) == [10.0, 0.0, 5.0]
-    assert spread([], 10, low=0, high=1) == []
+    assert spread_apart([5.0, 5.0, 50.0], 10, low=0, high=100) == [0.0, 10.0, 50.0]
+    assert spread_apart([50.0, 52.0], 10, low=0, high=100) == [46.0, 56.0]
+    assert spread_apart([99.0, 100.0, 98.0], 10, low=0, high=100) == [90.0, 100.0, 80.0]
+    assert spread_apart([3.0, 1.0, 2.0], 10, low=0, high=10) == [10.0, 0.0, 5.0]
+    assert spread_apart([], 10, low=0, high=1) == []

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from atwu.evaluation.panel import definition, where_computed
-from atwu.evaluation.shown import shown_number
+from atwu.evaluation.formatting import format_number
+from atwu.evaluation.registry import metric_definition, where_computed
 from atwu.report.colour_scale import contrast
-from atwu.report.page.reproduce import shared_settings
-from atwu.report.page.write import render_page, write_page
+from atwu.report.page.report_page import render_report_page, write_report_page
+from atwu.report.page.reproduce_section import shared_settings
 from atwu.report.records import Records
-from atwu.report.table import headline_lines, lines_of, tidy
-from atwu.report.values import cell_of
+from atwu.report.report_table import headline_lines, report_lines, tidy
+from atwu.report.table_values import cell_of
 from tests.report.conftest import Page
 
 
@@ -55,7 +55,7 @@ def test_nothing_is_fetched_and_the_policy_names_what_runs(page: Page) -> None:
 
 def test_table_has_the_numbers_of_the_records(page: Page, records: Records) -> None:
     headline = headline_lines(records)
-    lines = [*headline, *(line for line in lines_of(tidy(records.results)) if line not in headline)]
+    lines = [*headline, *(line for line in report_lines(tidy(records.results)) if line not in headline)]
     found = page.values("headline")
     assert list(found) == ["original", "retain-only", "atwu", "wga", "npo"]
     for label, values in found.items():
@@ -63,8 +63,8 @@ def test_table_has_the_numbers_of_the_records(page: Page, records: Records) -> N
         assert values == [repr(cell.value) if cell is not None else "" for cell in cells]
         for cell in cells:
             if cell is not None and cell.value is not None and cell.low is not None and cell.high is not None:
-                low, high = (shown_number(end, cell.digits) for end in (cell.low, cell.high))
-                assert f"{shown_number(cell.value, cell.digits)}</span>" in page.html
+                low, high = (format_number(end, cell.digits) for end in (cell.low, cell.high))
+                assert f"{format_number(cell.value, cell.digits)}</span>" in page.html
                 assert f"[{low}, {high}]" in page.html
     assert '<span class="below">forget, n = 12</span>' in page.html
     attacks = page.values("attack-table")
@@ -84,27 +84,27 @@ def test_marks_are_said_and_not_only_coloured(page: Page) -> None:
 
 
 def test_pages_are_the_same_every_time(records: Records, page: Page, tmp_path: Path) -> None:
-    write_page(records, tmp_path / "deep/b.html", command="atwu report study --output report.html")
+    write_report_page(records, tmp_path / "deep/b.html", command="atwu report study --output report.html")
     assert (tmp_path / "deep/b.html").read_text(encoding="utf-8") == page.html
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["b.html", "deep"]
 
 
 def test_twenty_runs_stay_small(build_records: Callable[..., Records], tmp_path: Path) -> None:
     labels = ["atwu", "wga", "npo", "satimp", "simnpo", "dpo", "undial", "rmu", "jensun", "grad_diff"]
-    write_page(build_records(labels=labels, seeds=[0, 1]), tmp_path / "r.html")
+    write_report_page(build_records(labels=labels, seeds=[0, 1]), tmp_path / "r.html")
     assert (tmp_path / "r.html").stat().st_size < 5_000_000
 
 
 @pytest.mark.usefixtures("no_figures")
 def test_a_page_of_little(records: Records, build_records: Callable[..., Records]) -> None:
     bare = [dataclasses.replace(run, run=None, log=(), trace=None) for run in records.runs[:1]]
-    page = Page(render_page(Records("one run", {}, tuple(bare))))
+    page = Page(render_report_page(Records("one run", {}, tuple(bare))))
     assert 'id="words"' not in page.html
     assert page.classed("missing")
     assert "atwu has the best UQ" in page.visible
     assert "tuned is not recorded" in page.visible
     assert not page.classed("references")
-    only = Page(render_page(Records("references", records.references, ())))
+    only = Page(render_report_page(Records("references", records.references, ())))
     assert "original" in only.values("headline")
 
 
@@ -118,7 +118,7 @@ def test_commands_and_settings_hold_no_secrets(records: Records) -> None:
     )
     study = {**records.study, "command": command}
     made = dataclasses.replace(records, study=study, runs=(bare, *records.runs[1:]))
-    page = render_page(made, command=command)
+    page = render_report_page(made, command=command)
     for secret in ("/srv", "somebody", "orla", "pw@", "key="):
         assert secret not in page
     assert page.count("atwu report runs --judge-url https://host:8000/v1") == 2
@@ -136,7 +136,7 @@ def test_settings_all_share_are_told_once(records: Records) -> None:
         "metrics": ["memorization", "scores", "judge"],
         "judge": {"kind": "offline"},
     }
-    page = render_page(made)
+    page = render_report_page(made)
     assert page.count("&#34;kind&#34;: &#34;offline&#34;") == 1
     assert "&#34;seed&#34;: 7\n" in page
     assert "the same for all methods" in page
@@ -144,8 +144,8 @@ def test_settings_all_share_are_told_once(records: Records) -> None:
 
 @pytest.mark.usefixtures("no_figures")
 def test_places_of_this_machine_stay_private(records: Records) -> None:
-    run = {**(records.runs[0].run or {}), "starting_model": {"model": "/srv/somebody/target"}}
-    page = render_page(
+    run = {**(records.runs[0].run or {}), "original_model": {"model": "/srv/somebody/target"}}
+    page = render_report_page(
         dataclasses.replace(records, runs=(dataclasses.replace(records.runs[0], run=run), *records.runs[1:]))
     )
     assert "/srv" not in page
@@ -153,7 +153,7 @@ def test_places_of_this_machine_stay_private(records: Records) -> None:
 
 
 def test_commands_settings_and_versions(page: Page) -> None:
-    assert "atwu study run headline --scale people-tiny" in page.visible
+    assert "atwu study run headline --setting people-tiny" in page.visible
     assert "atwu report study --output report.html" in page.visible
     assert "scorer × satga_plus, retain nll, learning rate 0.0003" in page.visible
     assert "run.json of seed 0, one of 2" in page.visible
@@ -162,8 +162,8 @@ def test_commands_settings_and_versions(page: Page) -> None:
 
 def test_every_metric_is_explained_and_its_formula_named(page: Page, records: Records) -> None:
     text = page.visible.replace("\u200b", "")
-    for split, metric in lines_of(tidy(records.results)):
-        meaning = definition(metric, split)
+    for split, metric in report_lines(tidy(records.results)):
+        meaning = metric_definition(metric, split)
         assert meaning, metric
         assert meaning.replace("J_", "J").replace("ES Δ", "ESΔ") in text
         assert f"Computed in {where_computed(metric, split)}." in text

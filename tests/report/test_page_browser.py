@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from atwu.report.colour_scale import contrast
-from atwu.report.page.write import write_page
+from atwu.report.page.report_page import write_report_page
 from atwu.report.records import Records
-from atwu.report.scored_row import percent
-from atwu.report.table import leading_line
+from atwu.report.report_table import leading_line
+from atwu.report.scored_row import percent_of_score
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium")
 from selenium.webdriver.common.by import By  # noqa: E402
@@ -48,7 +48,7 @@ def shown(build_records: Callable[..., Records]) -> Records:
 @pytest.fixture(scope="module")
 def address(shown: Records, tmp_path_factory: pytest.TempPathFactory) -> str:
     path: Path = tmp_path_factory.mktemp("page") / "report.html"
-    write_page(shown, path, command="atwu report study")
+    write_report_page(shown, path, command="atwu report study")
     return path.as_uri()
 
 
@@ -182,7 +182,7 @@ def test_sorting_and_slider_by_keyboard(page: Any, shown: Records) -> None:
     assert words(page, 0)[1] == ""
     trace = shown.of("atwu")[0].trace
     assert trace is not None
-    assert words(page, 0)[0] == str(percent(trace.rows[0].scores[0][0] or 0.0))
+    assert words(page, 0)[0] == str(percent_of_score(trace.rows[0].scores[0][0] or 0.0))
 
 
 def test_skip_link_comes_first(page: Any) -> None:
@@ -234,7 +234,7 @@ def test_slider_moves_every_method_to_its_own_look(page: Any, shown: Records) ->
             look = look_at(trace.steps, place / 4)
             for row in range(len(trace.rows)):
                 choose(page, row)
-                wanted = ["" if v is None else str(percent(v)) for v in trace.rows[row].scores[look]]
+                wanted = ["" if v is None else str(percent_of_score(v)) for v in trace.rows[row].scores[look]]
                 assert words(page, method, row) == wanted
             choose(page, 0)
             told = page.execute_script(

@@ -11,10 +11,10 @@ import pytest
 
 from atwu.data.schema import Example
 from atwu.evaluation.result import EvalResult, row_id
-from atwu.evaluation.trace import Trace, TracedRow
-from atwu.report.page.answers import answers
-from atwu.report.page.words import traced
-from atwu.report.page.write import render_page
+from atwu.evaluation.weight_trace import Trace, TracedRow
+from atwu.report.page.answers_section import answers
+from atwu.report.page.report_page import render_report_page
+from atwu.report.page.words_section import traced
 from atwu.report.records import Records
 from tests.report.conftest import Page
 
@@ -61,7 +61,9 @@ def test_users_rows_stay_text(build_records: Callable[..., Records]) -> None:
         for run in made.runs
     ]
     study = {**made.study, "title": NASTY, "command": NASTY, "budget": NASTY, "about": NASTY}
-    page = Page(render_page(dataclasses.replace(made, title=NASTY, runs=tuple(runs), study=study), command=NASTY))
+    page = Page(
+        render_report_page(dataclasses.replace(made, title=NASTY, runs=tuple(runs), study=study), command=NASTY)
+    )
     assert not [name for name, _ in page.elements if name == "img"]
     assert len([name for name, _ in page.elements if name == "script"]) == 2
     assert page.visible.count('<img src=x onerror="alert(1)">') >= 10
@@ -116,7 +118,7 @@ def test_words_follow_the_trace(page: Page, records: Records) -> None:
 
 
 def test_answers_are_shown_with_their_question(records: Records) -> None:
-    page = Page(render_page(with_texts(records)))
+    page = Page(render_report_page(with_texts(records)))
     names = [attrs["id"] for name, attrs in page.elements if name == "section" and "id" in attrs]
     assert names.index("answers") == names.index("cost") + 1
     said = page.html[page.html.index('<section id="answers"') :]

@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 import pytest
 
-from atwu.evaluation.derive import seed_differences
+from atwu.evaluation.aggregate import seed_differences
+from atwu.evaluation.formatting import format_number
 from atwu.evaluation.result import MetricValue
-from atwu.evaluation.shown import shown_number
-from atwu.report.page.summary import leading_line, ranking, summary
-from atwu.report.page.write import render_page
+from atwu.report.page.report_page import render_report_page
+from atwu.report.page.summary_section import leading_line, ranking, summary
 from atwu.report.records import Records
-from atwu.report.table import headline_lines
+from atwu.report.report_table import headline_lines
 from tests.report.conftest import Page
 
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -47,7 +47,7 @@ def test_summary_says_who_leads_and_whether_that_is_sure(records: Records, page:
     )
     low, high = expected.interval() or (0.0, 0.0)
     says = "excludes zero" if low > 0 or high < 0 else "does not exclude zero"
-    assert f"the paired difference of {shown_number(found.value, 1)} [{low:.1f}, {high:.1f}] {says}" in page.visible
+    assert f"the paired difference of {format_number(found.value, 1)} [{low:.1f}, {high:.1f}] {says}" in page.visible
     assert f"{first} has the best UQ" in page.visible
     assert "Measured on 24 forget and 24 retain rows with 2 seeds per method." in page.visible
     assert "Tuning: 20 trials per method, learning rate and forget weight searched." in page.visible
@@ -81,7 +81,7 @@ def test_a_difference_over_fewer_seeds_says_so(records: Records) -> None:
     fewer = dataclasses.replace(records, runs=tuple(run for run in records.runs if (run.label, run.seed) != ("wga", 0)))
     first, second = ranking(fewer, ("overall", "UQ")).index[:2]
     singles = [fewer.of(label)[-1].result.overall["UQ"] for label in (first, second)]
-    both = " against ".join(shown_number(cell.value, cell.digits) for cell in singles)
+    both = " against ".join(format_number(cell.value, cell.digits) for cell in singles)
     assert f"the paired difference over seed 1, which both have ({both}), of" in summary(fewer, focus="atwu")
     none = dataclasses.replace(records, runs=(*records.of("atwu")[:1], *records.of("wga")[1:]))
     assert "paired difference" not in summary(none, focus="atwu")
@@ -97,7 +97,7 @@ def test_a_number_of_some_seeds_is_said_and_not_ranked(records: Records) -> None
     found = dataclasses.replace(records, runs=runs)
     assert "atwu is not ranked: it has UQ for 1 of 2 seeds." in summary(found, focus="atwu")
     assert list(ranking(found, ("overall", "UQ")).place.dropna().index) == ["wga", "npo"]
-    page = Page(render_page(found))
+    page = Page(render_report_page(found))
     rows = dict(re.findall(r'<tr data-label="([^"]*)"(.*?)</tr>', page.html, re.DOTALL))
     assert '<span class="ci few">1 of 2 seeds</span>' in rows["atwu"]
     column = [name for _, name in headline_lines(found)].index("UQ")
@@ -112,7 +112,7 @@ def test_what_is_left_out_is_named(records: Records) -> None:
         "left_out": {"dpo": "no rows"},
     }
     study["variants"] = [*study["variants"], {"label": "dpo"}]
-    page = Page(render_page(dataclasses.replace(records, study=study)))
+    page = Page(render_report_page(dataclasses.replace(records, study=study)))
     assert "Left out: wga-s0 (the loss is nan, see log), dpo (no rows)." in page.visible
     assert "Left out: no rows. dpo" in page.visible
     assert "No finished run" not in page.visible

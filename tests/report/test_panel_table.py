@@ -12,13 +12,13 @@ from rich.console import Console
 from rich.text import Text
 
 from atwu._cache import short_hash
-from atwu.evaluation.derive import overall
-from atwu.evaluation.numbers import Numbers, Recorded, Sides, set_values
+from atwu.evaluation.aggregate import overall
 from atwu.evaluation.result import EvalResult, MetricValue, RowValues
+from atwu.evaluation.row_statistics import ModelComparison, Recorded, RowMetrics, set_values
 from atwu.report.markdown import models_markdown, panel_markdown
-from atwu.report.names import PANEL
-from atwu.report.table import lines_of, table_of, tidy
-from atwu.report.terminal import SplitTable, differences_table, models_table, panel_table
+from atwu.report.report_table import report_lines, table_of, tidy
+from atwu.report.table_lines import PANEL
+from atwu.report.terminal_tables import SplitTable, differences_table, models_terminal_table, panel_table
 
 NONE = MetricValue(None, 0, "up", skipped=40)
 
@@ -156,7 +156,7 @@ def test_lines_go_set_by_set_and_leave_out_what_nobody_has() -> None:
     odd = dataclasses.replace(
         RESULTS["npo"], sets={"retain": {"J_AVG": up(1.0), "J_P": NONE}, "forget": {"ES": up(0.0)}}
     )
-    assert lines_of(tidy({"atwu": RESULTS["atwu"], "odd": odd})) == [
+    assert report_lines(tidy({"atwu": RESULTS["atwu"], "odd": odd})) == [
         ("forget", "J_W"),
         ("forget", "ES"),
         ("instructions", "repetitiveness"),
@@ -198,7 +198,7 @@ def test_odd_values() -> None:
 
 
 def test_some_lines_under_names_of_ones_own() -> None:
-    text = shown(models_table(RESULTS, {("forget", "J_W"): "what\nleaks", ("overall", "UQ"): "UQ"}))
+    text = shown(models_terminal_table(RESULTS, {("forget", "J_W"): "what\nleaks", ("overall", "UQ"): "UQ"}))
     first, second = (line.split() for line in text.splitlines()[1:3])
     assert [first, second] == [["what"], ["method", "leaks", "↓", "UQ", "↑"]]
     rows = [line.split() for line in text.splitlines() if line.split()[:1] and line.split()[0] in RESULTS]
@@ -221,8 +221,8 @@ def measured(name, shift, *, original=None, subjects=SUBJECTS):
         "forget": {"J_W": Recorded(rows["forget"].metrics["J_W"], "down", digits=1)},
         "retain": {"J_AVG": Recorded(rows["retain"].metrics["J_AVG"], "up", digits=2)},
     }
-    numbers = Numbers(rows)
-    sides = Sides(numbers, None if original is None else Numbers(original.rows))
+    numbers = RowMetrics(rows)
+    sides = ModelComparison(numbers, None if original is None else RowMetrics(original.rows))
     references = {} if original is None else {"original": original.fingerprint}
     return EvalResult(name, short_hash(name), set_values(numbers, recorded), overall(sides), rows, {}, {}, references)
 

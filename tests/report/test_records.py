@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from atwu._manifest import write_manifest
-from atwu.report.formats import to_json, to_latex, to_markdown
-from atwu.report.page.write import render_page
+from atwu.report.export_formats import to_json, to_latex, to_markdown
+from atwu.report.page.report_page import render_report_page
 from atwu.report.records import Records, read_records
 from tests.commands import run_here
 from tests.damage import damage
@@ -65,7 +65,7 @@ def test_a_label_of_different_runs_names_its_study(build_records: Build, tmp_pat
     assert seeds(read) == {"headline: atwu": [0, 1], "wga": [0, 1], "scorer-state: atwu": [0, 1], "rmu": [0, 1]}
     assert [variant["label"] for variant in read.study["variants"]] == list(read.labels)
     assert read.study["runs"] == [f"{label}-s{seed}" for label in read.labels for seed in (0, 1)]
-    for text in (to_markdown(read), to_latex(read), to_json(read), Page(render_page(read)).visible):
+    for text in (to_markdown(read), to_latex(read), to_json(read), Page(render_report_page(read)).visible):
         assert "headline: atwu" in text
         assert "scorer-state: atwu" in text
 
@@ -117,7 +117,7 @@ def test_what_is_said_of_studies_is_said_of_all(build_records: Build, tmp_path: 
     }
     assert read.study["left_out"] == {"dpo": "it needs questions", "headline: rmu": "it is not wanted"}
     assert read.study["scale"]["name"] == "people-tiny"
-    page = Page(render_page(read)).visible
+    page = Page(render_report_page(read)).visible
     assert "The studies" in page
     assert "atwu study run headline\natwu study run scorer-state" in page
     assert "Tuning budget: headline: 20 trials; scorer-state: none." in to_markdown(read)
@@ -162,12 +162,12 @@ def test_a_study_that_is_still_going_on(build_records: Build, tmp_path: Path) ->
     assert seeds(read) == {"atwu": [0, 1], "wga": [0]}
     assert list(read.references) == ["original"]
     assert read.study["progress"] == "3 of 6 runs finished"
-    for text in (to_markdown(read), to_latex(read), Page(render_page(read)).visible):
+    for text in (to_markdown(read), to_latex(read), Page(render_report_page(read)).visible):
         assert "3 of 6 runs finished. Left out: npo-s1 (diverged)." in " ".join(text.split())
     whole = save(build_records(["rmu"]), tmp_path / "whole")
     assert read_records([going, whole]).study["progress"] == "going: 3 of 6 runs finished"
     shutil.rmtree(going / "references")
-    assert "3 of 6 runs finished" in Page(render_page(read_records([going]))).visible
+    assert "3 of 6 runs finished" in Page(render_report_page(read_records([going]))).visible
 
 
 def test_a_run_that_failed_is_not_still_going_on(build_records: Build, tmp_path: Path) -> None:
@@ -205,5 +205,5 @@ def test_differences_of_a_study_are_over_the_seeds_that_both_have(records, study
         assert len(one) == len(base) == 2
         assert found.value == pytest.approx((sum(one) - sum(base)) / 2)
     assert found.value == pytest.approx(-records.differences("original", "wga")["forget", "extraction_strength"].value)
-    done = run_here("compare", study_folder, "--to", "original", "--metrics", "forget:extraction_strength")
+    done = run_here("compare", study_folder, "--baseline", "original", "--metrics", "forget:extraction_strength")
     assert f"{found.value:+.3f} [" in done.output

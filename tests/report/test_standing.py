@@ -7,15 +7,15 @@ import dataclasses
 import pytest
 
 from atwu._cache import short_hash
-from atwu.evaluation.derive import over_seeds
+from atwu.evaluation.aggregate import over_seeds
 from atwu.evaluation.result import EvalResult, MetricValue
+from atwu.report.export_formats import WRITERS
 from atwu.report.figures import FIGURES
-from atwu.report.formats import WRITERS
-from atwu.report.names import DECISIVE
-from atwu.report.page.summary import ranking, summary
+from atwu.report.model_standing import DESTROYED, UNCHANGED, UNTOUCHED, standing, standings
+from atwu.report.page.summary_section import ranking, summary
 from atwu.report.records import Records, RunRecord
-from atwu.report.standing import DESTROYED, UNCHANGED, UNTOUCHED, standing, standings
-from atwu.report.table import headline_lines, leading_line, report_table, table_of, tidy
+from atwu.report.report_table import headline_lines, leading_line, report_table, table_of, tidy
+from atwu.report.table_lines import DECISIVE_LINES
 
 
 def value(number: float, direction: str) -> MetricValue:
@@ -99,7 +99,7 @@ def records() -> Records:
 
 def test_the_decisive_line_comes_first(records: Records) -> None:
     assert leading_line(records) == ("overall", "ES_delta") == headline_lines(records)[0]
-    assert set(headline_lines(records)) < set(DECISIVE)
+    assert set(headline_lines(records)) < set(DECISIVE_LINES)
 
 
 @pytest.mark.parametrize("form", ["md", "latex"])
@@ -128,10 +128,10 @@ def test_the_figure_gives_its_room_to_models_that_work(records: Records) -> None
 
 
 def test_where_no_headline_metric_was_measured_everything_is_shown() -> None:
-    sets = {"forget": {"rouge_l_recall": value(0.25, "down")}, "mine": {"telling_said": value(0.5, "up")}}
+    sets = {"forget": {"rouge_l_recall": value(0.25, "down")}, "mine": {"key_token_recall": value(0.5, "up")}}
     found = EvalResult("atwu", "", sets, {}, {}, {}, {})
     records = Records("one model", {}, (RunRecord("atwu", None, None, found),))
-    assert headline_lines(records) == [("forget", "rouge_l_recall"), ("mine", "telling_said")]
+    assert headline_lines(records) == [("forget", "rouge_l_recall"), ("mine", "key_token_recall")]
     assert report_table(records).lines == headline_lines(records)
     assert "| atwu | 0.250 | 0.500 |" in WRITERS["md"](records)
     assert "0.250" in records.summary()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from atwu._reading import adapter_of, read_declared
-from atwu.request.evidence import SCHEMA, Evidence
+from atwu._file_reading import read_declared, type_adapter
+from atwu.request.evidence import EVIDENCE_SCHEMA, Evidence
 
-DECLARED = adapter_of(Evidence)
+DECLARED = type_adapter(Evidence)
 
 
 def read_evidence(path: Path) -> Evidence:
     """What `Evidence.write` wrote."""
-    return read_declared(path, Evidence, SCHEMA, what="evidence", made_by="atwu evidence")
+    return read_declared(path, Evidence, EVIDENCE_SCHEMA, what="evidence", made_by="atwu evidence")

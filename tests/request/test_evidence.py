@@ -12,22 +12,22 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
-from atwu.benchmarks.people.rows import people
-from atwu.data.rows import write_rows
+from atwu.benchmarks.people.people_rows import people
+from atwu.data.row_parsing import write_rows
 from atwu.modeling.fingerprint import model_fingerprint
-from atwu.request.bench import Bench, NotThereError
 from atwu.request.evidence import Evidence
-from atwu.request.record import RequestFolder
+from atwu.request.evidence_session import EvidenceSession, NotThereError
+from atwu.request.request_folder import RequestFolder
 from tests.commands import run_command
 from tests.request.declared import read_evidence
 
 THRESHOLDS = """
 thresholds:
-  forget.telling_said: at most 0.5
-  reworded.telling_said: at most unseen
+  forget.key_token_recall: at most 0.5
+  other_prompts.key_token_recall: at most holdout
   forget.extraction_strength@int4: at most 0.9
   general.probability: falls at most 90 %
-attacks: [quantisation]
+attacks: [quantization]
 settings: {max_new_tokens: 12}
 """
 
@@ -79,17 +79,22 @@ def test_a_request_on_one_page(folder: Path, environment: dict[str, str]) -> Non
     assert bar.beforehand
     assert "Set beforehand" in said.stdout
     assert [each.name for each in bar.results] == [
-        *("forget.telling_said", "reworded.telling_said", "forget.extraction_strength@int4", "general.probability"),
+        *(
+            "forget.key_token_recall",
+            "other_prompts.key_token_recall",
+            "forget.extraction_strength@int4",
+            "general.probability",
+        ),
     ]
     assert all(each.passed is not None and each.rows and each.low is not None for each in bar.results)
     record = json.loads((folder / "run" / "run.json").read_text())
-    assert found.before.fingerprint == record["starting_model"]["fingerprint"]
+    assert found.before.fingerprint == record["original_model"]["fingerprint"]
     assert found.after.fingerprint == record["result_fingerprint"]
     assert set(found.after.files) == {"model.safetensors", "scorer.safetensors"}
     assert found.request.about == "J. Doe asks"
     assert len(found.request.forget.ids) == found.request.measured == 24
-    assert {each.name: each.tried for each in found.attacks} | {"paraphrases": True, "quantisation": True} == {
-        each.name: each.name in ("paraphrases", "quantisation") for each in found.attacks
+    assert {each.name: each.tried for each in found.attacks} | {"paraphrases": True, "quantization": True} == {
+        each.name: each.name in ("paraphrases", "quantization") for each in found.attacks
     }
     untried = {each.name: each.why_not for each in found.attacks if not each.tried}
     assert untried["relearning"] == "not asked for by the thresholds"
@@ -99,7 +104,7 @@ def test_a_request_on_one_page(folder: Path, environment: dict[str, str]) -> Non
     for side in ("before", "after"):  # with the settings of the thresholds, and not those of the verdict
         again = json.loads((folder / "run" / "request" / f"{side}.again.json").read_text())
         assert again["settings"]["max_new_tokens"] == 12
-        assert again["settings"]["metrics"] == ["memorization", "rouge", "telling"]
+        assert again["settings"]["metrics"] == ["memorization", "rouge", "key_tokens"]
     # Measured once: what came of it is kept, and neither file holds a row.
     assert "measuring" in said.stderr
     assert "measuring" not in evidence(folder, environment, "--overwrite").stderr
@@ -110,21 +115,23 @@ def test_a_request_on_one_page(folder: Path, environment: dict[str, str]) -> Non
 
 
 def test_thresholds_that_came_later_are_called_that(folder: Path, environment: dict[str, str]) -> None:
-    (folder / "later.yaml").write_text("thresholds: {forget.telling_said: at most 0.0}")
+    (folder / "later.yaml").write_text("thresholds: {forget.key_token_recall: at most 0.0}")
     said = evidence(folder, environment, "--thresholds", "later.yaml", "--output", "later.html", "--strict", code=3)
     assert "NOT the thresholds that were set beforehand" in said.stdout
     assert "not the ones set beforehand" in (folder / "later.html").read_text()
     bar = read_evidence(folder / "later.json").thresholds
     assert not bar.beforehand
-    assert "forget.telling_said: at most 0.5 then, at most 0 now" in bar.said
-    assert "reworded.telling_said: at most unseen then, no limit now" in bar.said
+    assert "forget.key_token_recall: at most 0.5 then, at most 0 now" in bar.said
+    assert "other_prompts.key_token_recall: at most holdout then, no limit now" in bar.said
 
 
 def test_what_cannot_be_measured_is_said(folder: Path, environment: dict[str, str], tmp_path: Path) -> None:
     (folder / "more.yaml").write_text(
-        "thresholds: {forget.leak_per_sample: at most 10, forget.telling_said: at most 1}"
+        "thresholds: {forget.leak_per_sample: at most 10, forget.key_token_recall: at most 1}"
     )
-    (folder / "other.yaml").write_text("thresholds: {forget.telling_said: at most 1}\nsettings: {max_new_tokens: 3}")
+    (folder / "other.yaml").write_text(
+        "thresholds: {forget.key_token_recall: at most 1}\nsettings: {max_new_tokens: 3}"
+    )
     rows = (folder / "mine.jsonl").rename(tmp_path / "mine.jsonl")
     try:
         other = evidence(folder, environment, "--thresholds", "other.yaml", "--output", "no.html", code=1)
@@ -144,14 +151,14 @@ def test_the_starting_model_is_the_one_that_was_measured(
     """A run in fewer bits has trained on another, whose hash is in its record."""
     run = shutil.copytree(folder / "run", tmp_path / "run")
     record = json.loads((run / "run.json").read_text())
-    record["starting_model"]["fingerprint"] = "0" * 32
+    record["original_model"]["fingerprint"] = "0" * 32
     (run / "run.json").write_text(json.dumps(record))
-    model, _ = Bench(run).start
+    model, _ = EvidenceSession(run).start
     assert model_fingerprint(model) == RequestFolder(run).result("before").fingerprint
     before = json.loads((run / "request" / "before.json").read_text()) | {"fingerprint": "0" * 32}
     (run / "request" / "before.json").write_text(json.dumps(before))
     with pytest.raises(NotThereError, match="model"):
-        _ = Bench(run).start
+        _ = EvidenceSession(run).start
 
 
 def test_rows_that_were_labelled_by_words_are_still_the_requests(
@@ -167,7 +174,7 @@ def test_rows_that_were_labelled_by_words_are_still_the_requests(
     done = run_command(command, env=environment, cwd=folder)
     assert done.returncode == 0, done.stderr
     record = json.loads((folder / "labelled" / "run.json").read_text())
-    bench = Bench("labelled")
+    bench = EvidenceSession("labelled")
     assert record["data"]["forget"]["fingerprint"] != bench.request.forget.fingerprint
     assert len(bench.sets["forget"]) == 6
 

@@ -14,83 +14,96 @@ import pytest
 from jsonschema import validate
 
 from atwu.report.colour_scale import contrast
-from atwu.request.again import CAME_BACK, STILL_GONE, Again, Known, Now
 from atwu.request.evidence import (
-    Asking,
     Attack,
-    Bar,
-    Done,
+    AttackNumber,
     Evidence,
-    InLedger,
-    Judged,
-    Later,
-    Number,
-    Row,
-    Setting,
+    ForgetRow,
+    LaterCheck,
+    LedgerSummary,
+    RequestSummary,
+    RunSetting,
+    ThresholdReport,
+    TrainingSummary,
+    VerdictSummary,
     Weights,
 )
-from atwu.request.page import lead, outcome, render_page, write_page
-from atwu.request.record import RowsUsed
-from atwu.request.thresholds import Checked, shipped_text
+from atwu.request.evidence_page import lead, render_evidence_page, threshold_outcome, write_evidence_page
+from atwu.request.regression_check import CAME_BACK, STILL_GONE, BaselineScore, CurrentScore, RegressionCheck
+from atwu.request.request_folder import RowsUsed
+from atwu.request.thresholds import ThresholdResult, shipped_text
 from tests.request.declared import DECLARED, read_evidence
 
 NASTY = "</script><img src=http://localhost:9/x onerror=alert(1)>"
 
 
-def checked(name: str, value: float | None, limit: float, *, passed: bool | None = True, sure: bool = True) -> Checked:
+def checked(
+    name: str, value: float | None, limit: float, *, passed: bool | None = True, sure: bool = True
+) -> ThresholdResult:
     ends = (None, None) if value is None else (0.5 * value, 1.5 * value)
     missing = "the rows are no longer there" if passed is None else ""
-    return Checked(name, f"at most {limit:g}", limit, value, *ends, 12, 0.9, value, passed, sure, missing)
+    return ThresholdResult(name, f"at most {limit:g}", limit, value, *ends, 12, 0.9, value, passed, sure, missing)
 
 
 @pytest.fixture(scope="module")
 def evidence() -> Evidence:
     results = (
-        checked("forget.telling_probability", 0.009, 0.031),
-        checked("reworded.telling_said", 0.083, 0.1, sure=False),
+        checked("forget.key_token_probability", 0.009, 0.031),
+        checked("other_prompts.key_token_recall", 0.083, 0.1, sure=False),
         checked("forget.extraction_strength@relearn_retain", 0.25, 0.1, passed=False),
         checked("forget.leak_per_sample", None, 10, passed=None),
     )
-    lines = (Now(Known("forget", "telling_probability", 0.95, 0.01, 0.05), 0.02, 0.01, 0.03),)
+    lines = (CurrentScore(BaselineScore("forget", "key_token_probability", 0.95, 0.01, 0.05), 0.02, 0.01, 0.03),)
     return Evidence(
         made="2026-11-22T17:03:00+00:00",
-        request=Asking(
+        request=RequestSummary(
             about=f"Mail of 20 November, J. Doe: delete what it knows of me. {NASTY}",
             made="2026-11-22T15:20:00+00:00",
             forget=RowsUsed("mine.jsonl", 12, "ab" * 32, tuple(f"{place:016x}" for place in range(12))),
             measured=12,
             retain=RowsUsed("auto", 64, "cd" * 32),
-            unseen=RowsUsed("people:small:holdout", 80, "ef" * 32),
+            holdout=RowsUsed("people:small:holdout", 80, "ef" * 32),
         ),
-        done=Done(
+        done=TrainingSummary(
             method="atwu",
             parts={"forget_loss": "satga", "weighting": "learned", "retain_loss": "kl"},
             settings=(
-                Setting("learning_rate", "5e-05", "where the search starts: 5e-5 at width 576, less for wider models"),
-                Setting("seed", "42", ""),
+                RunSetting(
+                    "learning_rate", "5e-05", "where the search starts: 5e-5 at width 576, less for wider models"
+                ),
+                RunSetting("seed", "42", ""),
             ),
             started="2026-11-22T15:22:00+00:00",
             steps=15,
             kept=15,
-            steps_back=0,
+            rollbacks=0,
             seconds=209.0,
             memory=4_700_000_000,
         ),
-        verdict=Judged("forgotten", "The rows are no better known than rows that no model ever saw."),
-        thresholds=Bar("mine.yaml", "12" * 32, shipped_text(), True, "Set beforehand: written down at noon.", results),
+        verdict=VerdictSummary("forgotten", "The rows are no better known than rows that no model ever saw."),
+        thresholds=ThresholdReport(
+            "mine.yaml", "12" * 32, shipped_text(), True, "Set beforehand: written down at noon.", results
+        ),
         attacks=(
             Attack(
                 "paraphrases",
                 "the same questions in other words",
                 True,
                 "",
-                (Number("reworded.telling_said", "share", 0.083, 0, 0.2, 24),),
+                (AttackNumber("other_prompts.key_token_recall", "share", 0.083, 0, 0.2, 24),),
             ),
-            Attack("membership", "whether rows can be told from unseen ones", False, "needs holdout rows"),
+            Attack("membership", "whether rows can be told from holdout ones", False, "needs holdout rows"),
         ),
         before=Weights("smollm2", "34" * 16, {}),
         after=Weights("unlearned", "56" * 16, {"model.safetensors": "78" * 32}),
-        ledger=InLedger(2, 3, (Later(2, Again(1, STILL_GONE, lines)), Later(3, Again(2, STILL_GONE, lines)))),
+        ledger=LedgerSummary(
+            2,
+            3,
+            (
+                LaterCheck(2, RegressionCheck(1, STILL_GONE, lines)),
+                LaterCheck(3, RegressionCheck(2, STILL_GONE, lines)),
+            ),
+        ),
         warnings=("forget: rows name no subject.",),
         limits=("It is no proof of deletion.",),
         versions={"atwu": "0.1.0", "torch": "2.9"},
@@ -99,7 +112,7 @@ def evidence() -> Evidence:
 
 
 def test_the_first_paragraph_says_what_came_of_it(evidence: Evidence) -> None:
-    assert [outcome(each) for each in evidence.thresholds.results] == [
+    assert [threshold_outcome(each) for each in evidence.thresholds.results] == [
         "met",
         "met, within chance",
         "not met",
@@ -120,14 +133,14 @@ def test_what_came_back_is_told_and_is_not_good(evidence: Evidence) -> None:
     assert evidence.ledger is not None
     bar = dataclasses.replace(evidence.thresholds, results=evidence.thresholds.results[:1])
     line = evidence.ledger.measured[0].again.lines[0]
-    back = Again(1, CAME_BACK, (dataclasses.replace(line, value=0.48),))
-    own = Again(2, CAME_BACK, (dataclasses.replace(line, value=0.48),))
+    back = RegressionCheck(1, CAME_BACK, (dataclasses.replace(line, value=0.48),))
+    own = RegressionCheck(2, CAME_BACK, (dataclasses.replace(line, value=0.48),))
     for again, on, said in (
         (back, 2, "It brought back what request 1 removed."),
         (own, 3, "A later request brought these rows back."),
     ):
         told = dataclasses.replace(
-            evidence, thresholds=bar, ledger=dataclasses.replace(evidence.ledger, measured=(Later(on, again),))
+            evidence, thresholds=bar, ledger=dataclasses.replace(evidence.ledger, measured=(LaterCheck(on, again),))
         )
         assert not told.good
         assert lead(told).endswith(said)
@@ -147,7 +160,7 @@ def test_the_json_is_as_declared_and_reads_back(evidence: Evidence, tmp_path: Pa
 
 
 def test_the_page_stands_alone_and_shows_rows_only_when_they_are_there(evidence: Evidence) -> None:
-    page = render_page(evidence, data="evidence.json", sha256="9a" * 32)
+    page = render_evidence_page(evidence, data="evidence.json", sha256="9a" * 32)
     assert NASTY not in page
     assert not re.search(r'(src|href)="(?!#)', page)
     for text in (
@@ -161,10 +174,10 @@ def test_the_page_stands_alone_and_shows_rows_only_when_they_are_there(evidence:
     ):
         assert text in page
     shown = dataclasses.replace(
-        evidence, request=dataclasses.replace(evidence.request, rows=(Row("Who am I?", "J. Doe."),))
+        evidence, request=dataclasses.replace(evidence.request, rows=(ForgetRow("Who am I?", "J. Doe."),))
     )
-    assert "J. Doe." in render_page(shown, data="evidence.json", sha256="9a" * 32)
-    assert render_page(evidence, data="evidence.json", sha256="9a" * 32) == page
+    assert "J. Doe." in render_evidence_page(shown, data="evidence.json", sha256="9a" * 32)
+    assert render_evidence_page(evidence, data="evidence.json", sha256="9a" * 32) == page
 
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -188,7 +201,7 @@ def browser(evidence: Evidence, tmp_path_factory: pytest.TempPathFactory) -> Ite
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     folder = tmp_path_factory.mktemp("evidence")
     evidence.write(folder / "evidence.json")
-    write_page(evidence, folder / "evidence.html", data=folder / "evidence.json")
+    write_evidence_page(evidence, folder / "evidence.html", data=folder / "evidence.json")
     driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
     driver.get((folder / "evidence.html").as_uri())
     yield driver

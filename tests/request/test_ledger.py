@@ -14,36 +14,39 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from atwu.benchmarks.people.rows import people
-from atwu.data.rows import write_rows
+from atwu.benchmarks.people.people_rows import people
+from atwu.data.row_parsing import write_rows
 from atwu.data.schema import Example
-from atwu.modeling.opening import Loading, open_model
-from atwu.request import further, gather, prepare, run
-from atwu.request.again import (
+from atwu.modeling.open_model import ModelLoadArgs, open_model
+from atwu.request import collect_evidence as gather
+from atwu.request import preparation as prepare
+from atwu.request import sequential as further
+from atwu.request import unlearn as run
+from atwu.request.evidence_session import EvidenceSession, NotThereError
+from atwu.request.ledger import Ledger
+from atwu.request.measurement import Reading
+from atwu.request.neighbour_rows import check_no_overlap
+from atwu.request.regression_check import (
     CAME_BACK,
     STILL_GONE,
     STILL_KNOWN,
-    Again,
-    Earlier,
-    Known,
-    Now,
-    measured_again,
-    word_of,
+    BaselineScore,
+    CurrentScore,
+    EarlierRequest,
+    RegressionCheck,
+    recheck_outcome,
+    recheck_requests,
 )
-from atwu.request.asked import Wishes
-from atwu.request.bench import Bench, NotThereError
-from atwu.request.further import Further, unlearn_further
-from atwu.request.ledger import Ledger
-from atwu.request.measure import Reading
-from atwu.request.neighbours import check_apart
-from atwu.request.record import RequestFolder
+from atwu.request.request_folder import RequestFolder
+from atwu.request.sequential import SequentialResult, unlearn_in_ledger
+from atwu.request.unlearning_request import RequestOptions
 from tests.commands import run_here
 
 ITALY = Example.from_qa("What is the capital of Italy?", "The capital of Italy is Rome.")
 """Asked by one of the shipped general questions."""
 STEPS = {"learning_rate": 1e-3, "max_steps": 12, "use_cpu": True, "disable_tqdm": True, "save_strategy": "no"}
 
-Apply = Callable[..., Further]
+Apply = Callable[..., SequentialResult]
 
 
 @pytest.fixture(scope="module")
@@ -60,10 +63,12 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def apply(target: Path, environment: dict[str, str], requests: list[Path]) -> Any:
     """Applies one of the four to a ledger."""
 
-    def applied(ledger: Path, number: int, *, model: str | None = None, retain: str = "people:tiny:retain") -> Further:
-        wishes = Wishes(retain=retain, options=STEPS, retain_limit=1.0, about=f"mail {number}")
+    def applied(
+        ledger: Path, number: int, *, model: str | None = None, retain: str = "people:tiny:retain"
+    ) -> SequentialResult:
+        wishes = RequestOptions(retain=retain, options=STEPS, max_retain_increase=1.0, about=f"mail {number}")
         model = str(target) if number == 1 else model
-        return unlearn_further(ledger, str(requests[number - 1]), wishes, model=model)
+        return unlearn_in_ledger(ledger, str(requests[number - 1]), wishes, model=model)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ATWU_CACHE", environment["ATWU_CACHE"])
@@ -179,7 +184,7 @@ def test_a_ledger_that_was_tampered_with_is_refused(apply: Apply, started: Path,
 
 
 def test_the_first_request_needs_a_model(tmp_path: Path, requests: list[Path]) -> None:
-    done = run_here("unlearn", "--continue", tmp_path / "new", "--forget", requests[0])
+    done = run_here("unlearn", "--ledger", tmp_path / "new", "--forget", requests[0])
     assert "ledger" in str(done.exception)
     done = run_here("unlearn", "--forget", requests[0])
     assert re.search("--model.*--output", str(done.exception))
@@ -188,27 +193,27 @@ def test_the_first_request_needs_a_model(tmp_path: Path, requests: list[Path]) -
 def test_rows_to_keep_may_say_the_same_but_not_ask_it() -> None:
     gone = [Example.from_qa("Where was she born?", "In Mirrow."), Example((), "A plain text.")]
     fine = [Example.from_qa("Where did it rain?", "In Mirrow."), Example((), "Another text.")]
-    check_apart(fine, gone, source="file", why="would teach again")
+    check_no_overlap(fine, gone, source="file", why="would teach again")
     for row in (Example.from_qa("where was SHE born", "Nobody knows."), Example((), "a plain  text")):
         with pytest.raises(ValueError, match="file: row 1 "):
-            check_apart([row], gone, source="file", why="would teach again")
+            check_no_overlap([row], gone, source="file", why="would teach again")
 
 
 def test_a_model_finds_its_ledger_and_says_when_it_is_gone(
     started: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = gather._ledger(Bench(started / "models" / "0001"))
+    found = gather._ledger(EvidenceSession(started / "models" / "0001"))
     assert found is not None
     assert (found.number, found.requests) == (1, 1)
     alone = shutil.copytree(started / "models" / "0001", tmp_path / "alone")
     with pytest.raises(FileNotFoundError, match="requests"):
-        gather._ledger(Bench(alone))
+        gather._ledger(EvidenceSession(alone))
     # Its rows are looked for where the ledger is now.
     moved = shutil.copytree(started, tmp_path / "moved")
-    assert Bench(moved / "models" / "0001").every_row
+    assert EvidenceSession(moved / "models" / "0001").every_row
     shutil.rmtree(moved / "rows")
     with pytest.raises(NotThereError, match="forget rows"):
-        assert Bench(moved / "models" / "0001").every_row
+        assert EvidenceSession(moved / "models" / "0001").every_row
     # Through a link, and from the home folder.
     (tmp_path / "deep" / "er").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "deep" / "er")
@@ -221,20 +226,20 @@ def test_a_model_finds_its_ledger_and_says_when_it_is_gone(
 
 
 def test_earlier_requests_are_measured_as_they_were_then(target: Path) -> None:
-    model, tokenizer = open_model(str(target), Loading(), device="cpu")
+    model, tokenizer = open_model(str(target), ModelLoadArgs(), device="cpu")
     rows, general = people("tiny").forget, people("tiny").retain[:4]
-    known = (Known("forget", "telling_probability", 0.9, 0.1, 0.05),)
+    known = (BaselineScore("forget", "key_token_probability", 0.9, 0.1, 0.05),)
     plain, brief = (
-        Earlier(number, rows[6 * number : 6 * number + 6], known, Reading(system, 512))
+        EarlierRequest(number, rows[6 * number : 6 * number + 6], known, Reading(system, 512))
         for number, system in ((1, None), (2, "Answer in one word."))
     )
     usual = Reading(None, 512)
-    together, answers = measured_again(model, tokenizer, [plain, brief], general, usual)
+    together, answers = recheck_requests(model, tokenizer, [plain, brief], general, usual)
     for each, again in zip((plain, brief), together, strict=True):
-        (alone,), same = measured_again(model, tokenizer, [each], general, usual)
+        (alone,), same = recheck_requests(model, tokenizer, [each], general, usual)
         assert again.lines[0].value == pytest.approx(alone.lines[0].value, rel=1e-4)
         assert same == answers
-    (other,), _ = measured_again(model, tokenizer, [dataclasses.replace(brief, reading=usual)], general, usual)
+    (other,), _ = recheck_requests(model, tokenizer, [dataclasses.replace(brief, reading=usual)], general, usual)
     assert abs(other.lines[0].value - together[1].lines[0].value) > 1e-3
 
 
@@ -249,8 +254,8 @@ def test_earlier_requests_are_measured_as_they_were_then(target: Path) -> None:
     ],
 )
 def test_words_for_what_came_of_an_earlier_request(after: float, now: float, word: str) -> None:
-    lines = (Now(Known("forget", "telling_probability", 0.9, after, 0.05), now, None, None),)
-    assert word_of(lines) == word
+    lines = (CurrentScore(BaselineScore("forget", "key_token_probability", 0.9, after, 0.05), now, None, None),)
+    assert recheck_outcome(lines) == word
     if word == CAME_BACK:
         share = (now - after) / (0.9 - after)
-        assert Again(1, word, lines).said == f"came back, up to {100 * share:.0f} % of what it was"
+        assert RegressionCheck(1, word, lines).said == f"came back, up to {100 * share:.0f} % of what it was"

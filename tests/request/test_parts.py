@@ -13,51 +13,51 @@ import numpy as np
 import pytest
 import torch
 
-from atwu.benchmarks.general import common_questions, general_questions, general_texts
+from atwu.benchmarks.general_rows import common_questions, general_questions, general_text
 from atwu.benchmarks.sources import LoadedRows
 from atwu.cli.train import CHOSEN
 from atwu.data.schema import Example
 from atwu.evaluation.generations import Generation
-from atwu.evaluation.metrics.telling import telling_said, telling_spans
+from atwu.evaluation.metrics.key_tokens import key_token_recall, key_token_spans
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.methods.recipe import recipe
-from atwu.request import retain
-from atwu.request.asked import Asked
-from atwu.request.choose import Place, choose
-from atwu.request.fit import WAYS, Fitted, first_fitting, ways
-from atwu.request.measure import check_unseen
-from atwu.request.neighbours import closeness, names, names_any, neighbours
-from atwu.request.retain import ANSWER_TOKENS, FACT_TOKENS, WHOLE_TOKENS
-from atwu.request.run import Outcome, _then
+from atwu.request import retain_set as retain
+from atwu.request.auto_settings import DeviceInfo, choose
+from atwu.request.measurement import check_holdout
+from atwu.request.memory_strategy import MEMORY_STRATEGIES, StrategyEstimate, first_that_fits, possible_strategies
+from atwu.request.neighbour_rows import closeness, names, names_any, neighbour_rows
+from atwu.request.retain_set import FACT_TOKENS, GENERATED_TOKENS, WHOLE_TOKENS
+from atwu.request.unlearn import UnlearnResult, _then
+from atwu.request.unlearning_request import UnlearningRequest
 from atwu.request.verdict import (
-    COSTLY,
-    DAMAGED,
     FORGOTTEN,
-    HELD,
+    GENERAL,
+    HOLDOUT_SET,
     NOT_FORGOTTEN,
     NOTHING,
+    OTHER_PROMPTS,
     PARTLY,
-    REWORDED,
     TEXTS,
+    TOO_COSTLY,
     UNCHANGED,
-    UNSEEN,
-    decide,
+    UTILITY_DAMAGED,
+    decide_verdict,
 )
 from atwu.training.config import UnlearnConfig
-from atwu.training.memory import Memory
-from atwu.training.model import ModelSource
+from atwu.training.load_to_train import ModelSource
+from atwu.training.memory_estimate import Memory
 
-LAPTOP = Place(torch.device("cpu"), memory=16 * 10**9, bfloat16=False)
+LAPTOP = DeviceInfo(torch.device("cpu"), memory=16 * 10**9, bfloat16=False)
 
 
-def fitted(words: str, *, gigabytes: float = 1.0) -> Fitted:
+def fitted(words: str, *, gigabytes: float = 1.0) -> StrategyEstimate:
     """The way of these words, which fits."""
     taken = Memory(gigabytes * 1e9, 0, 0, 0, 0, 0, 0, 0)
-    return Fitted(next(way for way in WAYS if way.words == words), taken, fits=True)
+    return StrategyEstimate(next(way for way in MEMORY_STRATEGIES if way.words == words), taken, fits=True)
 
 
 def words(row: Example) -> list[str]:
-    return [row.answer[start:stop] for start, stop in telling_spans(row)]
+    return [row.answer[start:stop] for start, stop in key_token_spans(row)]
 
 
 def test_telling_words_are_those_that_question_and_prose_lack() -> None:
@@ -77,7 +77,7 @@ def test_words_of_ordinary_prose_tell_where_a_row_has_no_others() -> None:
 
 
 @pytest.mark.parametrize(
-    ("question", "answer", "telling"),
+    ("question", "answer", "key_tokens"),
     [
         ("Where does he work?", "He worked in Kelbury.", ["Kelbury"]),
         ("What is his work?", "He worked as a dyer of sailcloth.", ["dyer", "sailcloth"]),
@@ -104,9 +104,9 @@ def test_what_the_question_says_with_a_shorter_ending_tells_nothing(
 def test_said_counts_telling_words_in_any_order_and_case() -> None:
     row = Example.from_qa("Where does he live?", "He lives in Kelbury near Oststrand.")
     assert words(row) == ["Kelbury", "Oststrand"]
-    assert telling_said(row, "oststrand perhaps") == 0.5
-    assert telling_said(row, "") == 0.0
-    assert telling_said(Example.from_qa("?", "…"), "anything") is None
+    assert key_token_recall(row, "oststrand perhaps") == 0.5
+    assert key_token_recall(row, "") == 0.0
+    assert key_token_recall(Example.from_qa("?", "…"), "anything") is None
 
 
 def test_neighbours_are_close_and_never_about_the_subject() -> None:
@@ -118,7 +118,7 @@ def test_neighbours_are_close_and_never_about_the_subject() -> None:
         Example.from_qa("where was ORLA venn born", "In Kelbury."),
         Example.from_qa("Where was Tavi Brook born?", "In Mirrow."),
     ]
-    found = neighbours(forget, corpus, 1)
+    found = neighbour_rows(forget, corpus, 1)
     assert found.rows == (corpus[1],)
     assert (found.about, found.repeated) == (2, 1)
     assert names(forget) == {"orla", "venn"}
@@ -155,20 +155,20 @@ def test_closeness_is_the_largest_cosine_of_tfidf_vectors() -> None:
 def test_shipped_questions_do_not_overlap() -> None:
     kept, held = ((*general_questions(kind), *common_questions(kind)) for kind in ("kept", "held"))
     assert len(set(kept) | set(held)) == len(kept) + len(held) == 267
-    assert len(general_texts()) == 8
+    assert len(general_text()) == 8
 
 
 def test_names_that_shipped_questions_ask_about_still_tell() -> None:
     assert "In which country was Rembrandt born?" in common_questions("kept")
     row = Example.from_qa("Who painted the Night Watch?", "The Night Watch was painted by Rembrandt.")
-    assert [row.answer[start:stop] for start, stop in telling_spans(row)] == ["Rembrandt"]
+    assert [row.answer[start:stop] for start, stop in key_token_spans(row)] == ["Rembrandt"]
 
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_an_answer_that_was_cut_is_no_row_that_teaches_where_answers_end(
     whole: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    longest = WHOLE_TOKENS if whole else ANSWER_TOKENS
+    longest = WHOLE_TOKENS if whole else GENERATED_TOKENS
     said = [Generation("It ends.", 4), Generation("It goes on and", longest), Generation("", 1)]
 
     def generated(model: Any, prompts: Any, decoding: Any, **_: Any) -> list[Generation]:
@@ -177,12 +177,14 @@ def test_an_answer_that_was_cut_is_no_row_that_teaches_where_answers_end(
 
     monkeypatch.setattr(retain, "TransformersGenerator", lambda *_: None)
     monkeypatch.setattr(retain, "generate_all", generated)
-    rows = retain.own_answers(None, None, ["One?", "Two?", "Three?"], forget=(), whole=whole, longest=longest)
+    rows = retain.self_generated_answers(
+        None, None, ["One?", "Two?", "Three?"], forget=(), whole=whole, longest=longest
+    )
     assert [row.answer for row in rows] == ["It ends."] + ["It goes on and"] * (not whole)
 
 
 @pytest.mark.parametrize(
-    ("whole", "lengths"), [(True, (WHOLE_TOKENS, ANSWER_TOKENS)), (False, (ANSWER_TOKENS, FACT_TOKENS))]
+    ("whole", "lengths"), [(True, (WHOLE_TOKENS, GENERATED_TOKENS)), (False, (GENERATED_TOKENS, FACT_TOKENS))]
 )
 def test_common_knowledge_is_kept_in_shorter_answers(
     whole: bool, lengths: tuple[int, int], monkeypatch: pytest.MonkeyPatch
@@ -193,7 +195,7 @@ def test_common_knowledge_is_kept_in_shorter_answers(
         asked[longest] = questions
         return (Example.from_qa(questions[0], "So it is."),)
 
-    monkeypatch.setattr(retain, "own_answers", own)
+    monkeypatch.setattr(retain, "self_generated_answers", own)
     found = retain.build_retain(None, None, (), whole=whole)
     assert asked == dict(zip(lengths, (general_questions("kept"), common_questions("kept")), strict=True))
     assert (found.general, len(found.rows)) == (2, 2)
@@ -201,7 +203,7 @@ def test_common_knowledge_is_kept_in_shorter_answers(
 
 
 def test_a_model_whose_answers_do_not_end_gives_no_rows_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retain, "own_answers", lambda *_, **__: ())
+    monkeypatch.setattr(retain, "self_generated_answers", lambda *_, **__: ())
     with pytest.raises(ValueError, match=r"endless, empty.*--retain.*--corpus"):
         retain.build_retain(None, None, ())
 
@@ -222,7 +224,7 @@ def test_choices_follow_rows_model_and_device_and_leave_what_was_given() -> None
             recipe=recipe("atwu"),
             rows=12,
             hidden=576,
-            own_answers=True,
+            self_generated_answers=True,
             place=dataclasses.replace(LAPTOP, bfloat16=True),
             fitted=fitted("all weights"),
         )
@@ -233,7 +235,9 @@ def test_choices_follow_rows_model_and_device_and_leave_what_was_given() -> None
     assert found["scorer_prior"] == "rarity"
     assert found["retain_loss"] == "kl"
     small = fitted("adapters, recomputing")
-    large = choose({}, recipe=recipe("wga"), rows=4000, hidden=4096, own_answers=False, place=LAPTOP, fitted=small)
+    large = choose(
+        {}, recipe=recipe("wga"), rows=4000, hidden=4096, self_generated_answers=False, place=LAPTOP, fitted=small
+    )
     values = {each.name: each.value for each in large}
     assert values["lora_r"] == 16
     assert values["activation_checkpointing"]
@@ -248,7 +252,7 @@ def test_choices_follow_rows_model_and_device_and_leave_what_was_given() -> None
             recipe=recipe("atwu"),
             rows=12,
             hidden=8,
-            own_answers=False,
+            self_generated_answers=False,
             place=LAPTOP,
             fitted=fitted("adapters"),
         )
@@ -256,20 +260,22 @@ def test_choices_follow_rows_model_and_device_and_leave_what_was_given() -> None
     batch = {"per_device_train_batch_size", "gradient_accumulation_steps"}
     assert kept == {"learning_rate", *batch, "scorer_prior", "retain_loss"}
     given["learning_rate"] = 1e-3
-    rest: dict[str, Any] = {"rows": 12, "hidden": 8, "own_answers": False, "place": LAPTOP, "fitted": small}
+    rest: dict[str, Any] = {"rows": 12, "hidden": 8, "self_generated_answers": False, "place": LAPTOP, "fitted": small}
     assert not choose(given, recipe=recipe("atwu"), **rest)
-    (spared,) = choose(given, recipe=recipe("atwu"), **rest, fit=True)
+    (spared,) = choose(given, recipe=recipe("atwu"), **rest, auto_memory=True)
     assert (spared.name, spared.value) == ("activation_checkpointing", True)
-    (itself,) = choose(given, recipe=recipe("atwu"), **{**rest, "own_answers": True})
+    (itself,) = choose(given, recipe=recipe("atwu"), **{**rest, "self_generated_answers": True})
     assert (itself.name, itself.value) == ("retain_loss", "kl")
-    assert not choose({**given, "retain_loss": "nll"}, recipe=recipe("atwu"), **{**rest, "own_answers": True})
+    assert not choose(
+        {**given, "retain_loss": "nll"}, recipe=recipe("atwu"), **{**rest, "self_generated_answers": True}
+    )
     assert all(each.reason for each in large)
-    decided = {*found, *(name for way in WAYS for name in way.options)}
+    decided = {*found, *(name for way in MEMORY_STRATEGIES for name in way.options)}
     assert {*CHOSEN, "scorer_prior", "retain_loss", "optim", "save_adapter"} == {*decided, "num_train_epochs"}
 
 
 def test_half_precision_that_is_given_is_not_chosen_against() -> None:
-    rest: dict[str, Any] = {"rows": 12, "hidden": 8, "own_answers": False, "fitted": fitted("all weights")}
+    rest: dict[str, Any] = {"rows": 12, "hidden": 8, "self_generated_answers": False, "fitted": fitted("all weights")}
     place = dataclasses.replace(LAPTOP, bfloat16=True)
     for given in ({"fp16": True}, {"bf16": False}):
         assert "bf16" not in {each.name for each in choose(given, recipe=recipe("atwu"), place=place, **rest)}
@@ -277,21 +283,21 @@ def test_half_precision_that_is_given_is_not_chosen_against() -> None:
 
 def test_ways_do_what_was_given() -> None:
     def words(device: str = "cpu", **given: object) -> list[str]:
-        return [way.words for way in ways(given, device=device)]
+        return [way.words for way in possible_strategies(given, device=device)]
 
     assert words() == ["all weights", "all weights, recomputing", "adapters", "adapters, recomputing"]
-    assert words("cuda") == [way.words for way in WAYS]
+    assert words("cuda") == [way.words for way in MEMORY_STRATEGIES]
     assert words("cuda", lora_r=8) == ["adapters", "adapters, recomputing", "adapters, 4-bit weights"]
     assert words("cuda", lora_r=8, quantize="4bit", activation_checkpointing=True) == ["adapters, 4-bit weights"]
     assert words("cuda", optim="sgd", lora_r=0) == ["all weights", "all weights, recomputing"]
     assert words(lora_r=8, quantize="8bit") == ["as given"]
     assert words("cuda", lora_r=8, save_adapter=True) == words("cuda", lora_r=8)
     assert words("cuda", lora_r=8, save_adapter=False) == ["adapters", "adapters, recomputing"]
-    assert "adapters, 4-bit weights" not in [way.words for way in ways({}, device="cuda", adapter=True)]
+    assert "adapters, 4-bit weights" not in [way.words for way in possible_strategies({}, device="cuda", adapter=True)]
 
 
 def test_adapters_on_rounded_weights_are_saved_as_such() -> None:
-    for way in WAYS:
+    for way in MEMORY_STRATEGIES:
         config = UnlearnConfig(**way.options, output_dir="out", use_cpu=True)
         assert config.save_adapter == (config.quantize is not None)
 
@@ -299,27 +305,27 @@ def test_adapters_on_rounded_weights_are_saved_as_such() -> None:
 def test_what_fits_nowhere_is_refused_and_what_nearly_fits_is_tried() -> None:
     tried = [fitted("all weights", gigabytes=4.0), fitted("adapters", gigabytes=2.0)]
     tight = [dataclasses.replace(each, fits=False) for each in tried]
-    assert first_fitting(tried, device="cpu", free=9e9) is tried[0]
-    assert first_fitting(tight, device="cpu", free=1.8e9) is tight[1]
+    assert first_that_fits(tried, device="cpu", free=9e9) is tried[0]
+    assert first_that_fits(tight, device="cpu", free=1.8e9) is tight[1]
     with pytest.raises(ValueError, match=r"2\.0 GB.*adapters.* 1\.0 GB.*cpu.*--batch-size"):
-        first_fitting(tight, device="cpu", free=1e9)
+        first_that_fits(tight, device="cpu", free=1e9)
 
 
 def result(**known: float) -> EvalResult:
-    """A result in which sets have these probabilities and shares of telling words; unseen rows .05 to .10."""
+    """A result in which sets have these probabilities and shares of telling words; holdout rows .05 to .10."""
     sets = {
         name: {
             metric: MetricValue(value, 12, "down", low=value, high=value)
-            for metric in ("telling_probability", "telling_guessed", "telling_said")
+            for metric in ("key_token_probability", "key_token_accuracy", "key_token_recall")
         }
         for name, value in known.items()
     }
-    sets[UNSEEN] = {
+    sets[HOLDOUT_SET] = {
         metric: MetricValue(0.05, 12, "none", low=0.0, high=0.10)
-        for metric in ("telling_probability", "telling_guessed", "telling_said")
+        for metric in ("key_token_probability", "key_token_accuracy", "key_token_recall")
     }
     kept = {"probability": MetricValue(0.9, 12, "up", low=0.85, high=0.95)}
-    sets |= {"retain": kept, HELD: kept, TEXTS: {"probability": MetricValue(0.04, 8, "up")}}
+    sets |= {"retain": kept, GENERAL: kept, TEXTS: {"probability": MetricValue(0.04, 8, "up")}}
     return EvalResult("model", "0" * 32, sets, {}, {}, {}, {})
 
 
@@ -331,15 +337,15 @@ def result(**known: float) -> EvalResult:
         (result(forget=0.3, reworded=0.3), 0.02, PARTLY),
         (result(forget=0.88, reworded=0.88), 0.02, NOT_FORGOTTEN),
         (result(forget=0.95, reworded=0.95), 0.0, UNCHANGED),
-        (result(forget=0.04, reworded=0.04), 0.5, COSTLY),
-        (result(forget=0.5, reworded=0.5), 0.5, DAMAGED),
-        (result(forget=0.04, reworded=0.04), math.nan, COSTLY),
-        (result(forget=0.04, reworded=0.04), None, COSTLY),  # as a course has what is no number
-        (result(forget=0.95, reworded=0.9), 6.2, DAMAGED),  # though no measure moved
+        (result(forget=0.04, reworded=0.04), 0.5, TOO_COSTLY),
+        (result(forget=0.5, reworded=0.5), 0.5, UTILITY_DAMAGED),
+        (result(forget=0.04, reworded=0.04), math.nan, TOO_COSTLY),
+        (result(forget=0.04, reworded=0.04), None, TOO_COSTLY),  # as a course has what is no number
+        (result(forget=0.95, reworded=0.9), 6.2, UTILITY_DAMAGED),  # though no measure moved
     ],
 )
 def test_verdicts(after: EvalResult, lost: float | None, word: str, tmp_path: Path) -> None:
-    verdict = decide(result(forget=0.95, reworded=0.9), after, answers=(), limit=0.15, rise=lost)
+    verdict = decide_verdict(result(forget=0.95, reworded=0.9), after, answers=(), limit=0.15, rise=lost)
     assert verdict.word == word
     assert verdict.good == (word == FORGOTTEN)
     assert verdict.next or verdict.good
@@ -349,7 +355,7 @@ def test_verdicts(after: EvalResult, lost: float | None, word: str, tmp_path: Pa
     assert all(len(line) <= 80 for line in text.splitlines()), max(text.splitlines(), key=len)
     verdict.write(tmp_path)
     assert json.loads((tmp_path / "verdict.json").read_text())["word"] == word
-    outcome = Outcome(verdict, None, result(forget=0.95, reworded=0.9), after)
+    outcome = UnlearnResult(verdict, None, result(forget=0.95, reworded=0.9), after)
     frame = outcome.to_pandas()
     assert list(frame.columns) == ["rows", "measure", "before", "after", "low", "high"]
     assert len(frame) == len(verdict.lines)
@@ -358,36 +364,36 @@ def test_verdicts(after: EvalResult, lost: float | None, word: str, tmp_path: Pa
 
 def test_rows_that_there_is_nothing_to_compare_with_are_not_called_forgotten() -> None:
     before, after = result(forget=0.95, reworded=0.9), result(forget=0.5, reworded=0.5)
-    before = dataclasses.replace(before, sets=dict(before.sets) | {UNSEEN: {}})
-    verdict = decide(before, after, answers=(), limit=0.15, rise=0.0)
+    before = dataclasses.replace(before, sets=dict(before.sets) | {HOLDOUT_SET: {}})
+    verdict = decide_verdict(before, after, answers=(), limit=0.15, rise=0.0)
     assert (verdict.word, verdict.limits) == (PARTLY, {})
 
 
 def test_unseen_rows_have_to_be_of_the_kind_of_those_to_forget() -> None:
     question, text = Example.from_qa("Who?", "Orla Venn."), Example((), "A plain text.")
-    check_unseen([text, question], [question, text], source="mine")
-    check_unseen([text], [text], source="mine")
-    for unseen, forget, kind in (
+    check_holdout([text, question], [question, text], source="mine")
+    check_holdout([text], [text], source="mine")
+    for holdout, forget, kind in (
         ([text], [question], "a question"),
         ([Example.from_qa("Who?", "…"), text], [question], "a question"),
         ([Example.from_qa("Who?", "…")], [text], "a row"),
     ):
         with pytest.raises(ValueError, match=f"mine: .*{kind}"):
-            check_unseen(unseen, forget, source="mine")
+            check_holdout(holdout, forget, source="mine")
 
 
 def test_suggested_commands_can_be_pasted(tmp_path: Path) -> None:
-    asked = Asked(
+    asked = UnlearningRequest(
         source=ModelSource(model="my model"), removed=LoadedRows((), "my rows.jsonl", ()), output=tmp_path / "my out"
     )
     chat, evaluate, evidence = (shlex.split(each) for each in _then(asked.output, asked, None, None))
-    assert chat == ["atwu", "chat", str(asked.output), "--beside", "my model"]
+    assert chat == ["atwu", "chat", str(asked.output), "--compare", "my model"]
     assert evaluate[2:6] == ["--model", str(asked.output), "--forget", "my rows.jsonl"]
     assert evidence == ["atwu", "evidence", str(asked.output)]
 
 
 def test_rows_that_are_not_known_leave_nothing_to_do() -> None:
-    verdict = decide(result(forget=0.08, reworded=0.08), None, answers=(), limit=0.15, rise=None)
+    verdict = decide_verdict(result(forget=0.08, reworded=0.08), None, answers=(), limit=0.15, rise=None)
     assert verdict.word == NOTHING
-    assert REWORDED in {line.rows for line in verdict.lines}
+    assert OTHER_PROMPTS in {line.rows for line in verdict.lines}
     assert "nothing was written" in verdict.why

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from atwu.benchmarks.people.rows import people
-from atwu.data.rows import fingerprint, write_rows
+from atwu.benchmarks.people.people_rows import people
+from atwu.data.row_parsing import fingerprint, write_rows
 from atwu.evaluation.result import row_id
-from atwu.request.record import RequestFolder
-from atwu.request.verdict import surely_known
+from atwu.request.request_folder import RequestFolder
+from atwu.request.verdict import clearly_known
 from tests.commands import IN_PROCESSES, Started, run_command, run_here
 
 FORGET = ("--forget", "people:tiny:forget", "--retain", "people:tiny:retain")
@@ -26,7 +26,7 @@ FORGET = ("--forget", "people:tiny:forget", "--retain", "people:tiny:retain")
 
 def test_rows_are_forgotten_without_any_tuning(tmp_path: Path, unlearn: Callable[..., str]) -> None:
     # The general questions mean nothing to a model that only ever saw people; hence the wide limit.
-    said = unlearn(tmp_path / "out", *FORGET, "--retain-limit", "1")
+    said = unlearn(tmp_path / "out", *FORGET, "--max-retain-increase", "1")
     assert "learning rate 0.00023" in said
     assert "VERDICT: FORGOTTEN" in said
     assert "forget rows are no better known than rows no model saw; stopping" in said
@@ -34,9 +34,9 @@ def test_rows_are_forgotten_without_any_tuning(tmp_path: Path, unlearn: Callable
     lines = {(line["rows"], line["measure"]): line for line in verdict["lines"]}
     known = lines["forget", "telling words p"]
     assert known["before"] > 0.9
-    assert known["after"] <= lines["unseen", "telling words p"]["high"] < 0.2
+    assert known["after"] <= lines["holdout", "telling words p"]["high"] < 0.2
     assert lines["retain", "probability"]["after"] > 0.8
-    course = json.loads((tmp_path / "out" / "request" / "course.json").read_text())
+    course = json.loads((tmp_path / "out" / "request" / "history.json").read_text())
     assert {len(look["losses"]) for look in course["looks"]} == {3}  # general questions, ordinary prose, rows to keep
     assert len(verdict["answers"]) == 4
     assert all(answer["before"] and answer["after"] for answer in verdict["answers"])
@@ -101,7 +101,7 @@ def test_one_person_is_enough_to_know_something_of(
     options = {"max_steps": 1, "use_cpu": True, "disable_tqdm": True}
     outcome = request(str(target), str(tmp_path / "one.jsonl"), output=tmp_path / "out", options=options)
     assert outcome.verdict.word != "nothing to forget"
-    assert surely_known(outcome.before)
+    assert clearly_known(outcome.before)
     (line,) = [line for line in outcome.verdict.lines if (line.rows, line.measure) == ("forget", "probability")]
     assert line.low is not None
     assert line.high is not None
@@ -137,7 +137,7 @@ def test_a_request_killed_before_its_verdict_gets_it_from_the_same_command(
 
 
 def test_what_a_request_leaves_holds_hashes_and_no_rows(tmp_path: Path, unlearn: Callable[..., str]) -> None:
-    (tmp_path / "mine.yaml").write_text("thresholds: {forget.telling_said: at most 0.5}\n")
+    (tmp_path / "mine.yaml").write_text("thresholds: {forget.key_token_recall: at most 0.5}\n")
     given = (
         "--steps",
         "1",
@@ -158,7 +158,7 @@ def test_what_a_request_leaves_holds_hashes_and_no_rows(tmp_path: Path, unlearn:
     assert "--request 'A. Person'" in request.command
     before = folder.result("before")
     assert before is not None
-    assert before.sets["forget"]["telling_said"].value == 1.0
+    assert before.sets["forget"]["key_token_recall"].value == 1.0
     kept = "".join(file.read_text() for file in folder.done.iterdir() if file.name != "request.json")
     shown = {each.question for each in request.shown}
     assert not any(row.answer in kept or str(row.subject) in kept for row in rows)
@@ -170,7 +170,7 @@ def test_of_two_processes_only_the_first_measures(
     target: Path, tmp_path: Path, environment: dict[str, str], unlearn: Callable[..., str]
 ) -> None:
     """Together they do what one does, look by look; the second one never evaluates."""
-    given = ("--seed", "3", "--retain-limit", "1", "--use-cpu", "--save-strategy", "no")
+    given = ("--seed", "3", "--max-retain-increase", "1", "--use-cpu", "--save-strategy", "no")
     command = ["unlearn", "--model", target, "--output", tmp_path / "two", *FORGET, *given, "--ddp-backend", "gloo"]
     done = run_command(
         [*command, "--batch-size", "4"],
@@ -182,13 +182,13 @@ def test_of_two_processes_only_the_first_measures(
     assert (tmp_path / "measured").read_text().split() == ["0", "0"]
     verdict = json.loads((tmp_path / "two" / "verdict.json").read_text())
     assert verdict["word"] == "forgotten"
-    assert (tmp_path / "two" / "request" / "course.json").is_file()
+    assert (tmp_path / "two" / "request" / "history.json").is_file()
 
 
 ENTRY = """
 import os
 from atwu.cli.app import run
-from atwu.request import measure
+from atwu.request import measurement as measure
 
 whole = measure.evaluate
 
@@ -207,7 +207,7 @@ run()
     [
         (("--epochs", "0"), "step"),
         (("--learning-rate", "0"), "learning_rate.* 0"),
-        (("--retain-limit", "-1"), r"\b0\b"),
+        (("--max-retain-increase", "-1"), r"\b0\b"),
         (("--thresholds", "nowhere.yaml"), r"nowhere\.yaml"),
     ],
 )
@@ -223,7 +223,7 @@ def test_runs_without_work_are_refused(
 def test_unseen_rows_that_cannot_be_compared_are_refused(target: Path, tmp_path: Path) -> None:
     (tmp_path / "texts.jsonl").write_text('{"text": "It rained all day."}\n')
     given = ("unlearn", "--model", target, "--output", tmp_path / "out", *FORGET)
-    done = run_here(*given, "--unseen", tmp_path / "texts.jsonl")
+    done = run_here(*given, "--holdout", tmp_path / "texts.jsonl")
     assert "question" in str(done.exception)
     assert [path.name for path in tmp_path.iterdir()] == ["texts.jsonl"]
 

@@ -35,9 +35,9 @@ def result(rows: dict[str, dict[str, tuple[float, ...]]], *, one_subject: bool =
 def test_the_shipped_file_says_what_it_measures() -> None:
     found = read_thresholds(None)
     assert found.sha256 == hashlib.sha256(shipped_text().encode()).hexdigest()
-    assert {metric_of(limit) for limit in found.limits} >= {"telling", "sampling", "quantisation", "relearning"}
-    assert set(found.attacks) == {"sampling", "quantisation", "relearning"}
-    assert {limit.split for limit in found.limits} >= {"forget", "reworded", "general", "texts"}
+    assert {metric_of(limit) for limit in found.limits} >= {"key_tokens", "sampling", "quantization", "relearning"}
+    assert set(found.attacks) == {"sampling", "quantization", "relearning"}
+    assert {limit.split for limit in found.limits} >= {"forget", "other_prompts", "general", "texts"}
 
 
 def test_settings_of_attacks_are_part_of_the_bar() -> None:
@@ -62,14 +62,14 @@ def test_settings_of_attacks_are_part_of_the_bar() -> None:
             "thresholds: {forgot.J_P: at most 1}",
             r"forget\..*retain\..*general\.",
         ),
-        ("thresholds: {forget.telling_sad: at most 1}", r"forget\.telling_said"),
+        ("thresholds: {forget.key_token_sad: at most 1}", r"forget\.key_token_recall"),
         ("thresholds: {forget.leak_best_of_9: at most 1}", "leak_best_of_8"),
         ("thresholds: {overall.forget_quality: at most 1}", "'forget_quality'.*overall"),
         ("thresholds: {forget.J_P: 10}", "at most X, at least X.* 10"),
         ("thresholds: {forget.J_P: at most ten}", "at most X"),
         ("thresholds: {forget.J_P: at most nan}", "at most X"),
         ("thresholds: {forget.J_P: at most 10 %}", "at most X"),
-        ("thresholds: {forget.J_P: at most unseen}", "'at most unseen' goes with telling_probability"),
+        ("thresholds: {forget.J_P: at most holdout}", "'at most holdout' goes with key_token_probability"),
         ("thresholds: {overall.UQ: falls at most 1}", "overall.*at most X.*at least X"),
         ("thresholds: {forget.J_P: at most 1}\nattacks: relearning", "attacks.*list"),
         ("thresholds: {forget.J_P: at most 1}\nattacks: [membership]", "'membership'"),
@@ -87,19 +87,19 @@ def test_what_is_not_known_is_refused_with_what_is_allowed(text: str, message: s
 
 def test_a_limit_is_kept_by_the_value_and_surely_by_the_interval() -> None:
     """Three rows of 0 and one of 0.4: mean 0.1; drawn anew it is between 0 and 0.3 (three draws of the one) at least."""
-    after = result({"forget": {"telling_said": (0.0, 0.0, 0.0, 0.4)}})
+    after = result({"forget": {"key_token_recall": (0.0, 0.0, 0.0, 0.4)}})
     for limit, passed, sure in ((0.05, False, False), (0.1, True, False), (0.4, True, True)):
-        found = check(Threshold("forget", "telling_said", "at most", limit), result({}), after)
+        found = check(Threshold("forget", "key_token_recall", "at most", limit), result({}), after)
         assert (found.value, found.passed, found.sure, found.rows) == (pytest.approx(0.1), passed, sure, 4)
         assert found.low == 0.0
         assert found.high is not None
         assert found.high > 0.1
-    assert check(Threshold("forget", "telling_said", "at least", 0.05), result({}), after).passed
+    assert check(Threshold("forget", "key_token_recall", "at least", 0.05), result({}), after).passed
 
 
 def test_rows_about_one_subject_have_an_interval_over_rows() -> None:
-    after = result({"forget": {"telling_said": (0.0, 0.0, 0.0, 0.4)}}, one_subject=True)
-    found = check(Threshold("forget", "telling_said", "at most", 0.1), result({}), after)
+    after = result({"forget": {"key_token_recall": (0.0, 0.0, 0.0, 0.4)}}, one_subject=True)
+    found = check(Threshold("forget", "key_token_recall", "at most", 0.1), result({}), after)
     assert found.high is not None
     assert found.high > 0.1
 
@@ -117,29 +117,31 @@ def test_a_fall_is_paired_and_may_be_a_share() -> None:
 
 
 def test_unseen_is_what_the_starting_model_knew_of_unseen_rows() -> None:
-    values = {"telling_said": (0.0, 0.2, 0.4, 0.6)}
-    before = result({"unseen": values, "forget": {"telling_said": (1.0,) * 4}})
-    found = check(Threshold("forget", "telling_said", "at most", None), before, result({"forget": values}))
+    values = {"key_token_recall": (0.0, 0.2, 0.4, 0.6)}
+    before = result({"holdout": values, "forget": {"key_token_recall": (1.0,) * 4}})
+    found = check(Threshold("forget", "key_token_recall", "at most", None), before, result({"forget": values}))
     assert found.limit is not None
     assert 0.3 < found.limit <= 0.6
     assert found.passed
 
 
 def test_where_no_unseen_row_could_be_measured_nothing_is_met() -> None:
-    before = result({"unseen": {"probability": (0.1,)}, "forget": {"telling_said": (1.0,) * 4}})
+    before = result({"holdout": {"probability": (0.1,)}, "forget": {"key_token_recall": (1.0,) * 4}})
     found = check(
-        Threshold("forget", "telling_said", "at most", None), before, result({"forget": {"telling_said": (1.0, 1.0)}})
+        Threshold("forget", "key_token_recall", "at most", None),
+        before,
+        result({"forget": {"key_token_recall": (1.0, 1.0)}}),
     )
     assert (found.limit, found.passed, found.sure) == (None, None, False)
     assert found.missing == "no row that no model saw could be compared with"
 
 
 def test_what_was_not_measured_says_why_and_does_not_pass() -> None:
-    after = result({"forget": {"telling_said": (0.0, 0.0)}})
+    after = result({"forget": {"key_token_recall": (0.0, 0.0)}})
     for limit in (
         Threshold("forget", "J_P", "at most", 10.0),
-        Threshold("forget", "telling_said", "at most", None),
-        Threshold("forget", "telling_said", "falls at most", 0.1),
+        Threshold("forget", "key_token_recall", "at most", None),
+        Threshold("forget", "key_token_recall", "falls at most", 0.1),
         Threshold("overall", "UQ", "at least", 0.1),
     ):
         found = check(limit, result({}), after)
@@ -149,8 +151,11 @@ def test_what_was_not_measured_says_why_and_does_not_pass() -> None:
 
 
 def test_a_share_of_nothing_is_no_number_and_that_is_said() -> None:
-    nothing, some = result({"forget": {"telling_said": (0.0, 0.0)}}), result({"forget": {"telling_said": (0.5, 0.0)}})
-    found = check(Threshold("forget", "telling_said", "rises at most", 10.0, share=True), nothing, some)
+    nothing, some = (
+        result({"forget": {"key_token_recall": (0.0, 0.0)}}),
+        result({"forget": {"key_token_recall": (0.5, 0.0)}}),
+    )
+    found = check(Threshold("forget", "key_token_recall", "rises at most", 10.0, share=True), nothing, some)
     assert (found.passed, found.missing) == (None, "it was 0 before, of which nothing is a share")
 
 

@@ -83,7 +83,7 @@ def weights(trainer):
 
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("starting-model")
+    folder = tmp_path_factory.mktemp("original-model")
     tokenizer = train_tokenizer([f"{r.question} {r.answer}" for r in make_rows(40)], vocab_size=300)
     scratch_model("micro").save_pretrained(folder)
     tokenizer.save_pretrained(folder)

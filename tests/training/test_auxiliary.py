@@ -15,10 +15,10 @@ from safetensors.torch import load_file
 from atwu import UnlearnConfig
 from atwu.methods.recipe import recipe
 from atwu.modeling.load import load_tokenizer
-from atwu.training.auxiliary import auxiliary_models
-from atwu.training.model import ModelSource
-from atwu.training.prepare import read_besides
-from atwu.training.rows import unlearning_rows
+from atwu.training.auxiliary_models import auxiliary_models
+from atwu.training.load_to_train import ModelSource
+from atwu.training.precompute import result_inputs
+from atwu.training.training_rows import unlearning_rows
 from tests.damage import damage, disk
 
 
@@ -74,7 +74,7 @@ def test_auxiliary_models_tell_runs_apart_by_weights_or_by_name_and_commit(model
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
 
     def digest(name: str) -> str:
-        found = read_besides(recipe("su_llm", auxiliary_forget=name, auxiliary_retain=str(model_folder)))
+        found = result_inputs(recipe("su_llm", auxiliary_forget=name, auxiliary_retain=str(model_folder)))
         return found["auxiliary_forget"]
 
     published = tmp_path / "models--owner--mask"

@@ -23,8 +23,8 @@ def test_configurations_fill_only_what_is_unset():
 
 def test_options_may_be_given_as_a_mapping_too():
     one = UnlearnConfig(output_dir="x", method="wga", beta=2.0, scorer_every=None)
-    other = UnlearnConfig(output_dir="x", method="wga", part_options={"beta": 2.0})
-    assert one.part_options == other.part_options == {"beta": 2.0}
+    other = UnlearnConfig(output_dir="x", method="wga", component_options={"beta": 2.0})
+    assert one.component_options == other.component_options == {"beta": 2.0}
     assert one.recipe() == other.recipe()
     assert dataclasses.replace(one, seed=1).recipe() == one.recipe()
 

@@ -17,9 +17,9 @@ from atwu._manifest import MANIFEST_NAME
 from atwu._manifest import damage as damaged_in
 from atwu.errors import DiskFullError
 from atwu.training.checkpoints import drop_damaged, last_checkpoint
-from atwu.training.key import KEY_NAME
-from atwu.training.output import LOCK_NAME, LOG_NAME, OutputFolder
-from atwu.training.run import ModelSource, run_unlearn
+from atwu.training.output_folder import LOCK_NAME, LOG_NAME, OutputFolder
+from atwu.training.run_key import KEY_NAME
+from atwu.training.unlearn_run import ModelSource, run_unlearn
 from tests.damage import DAMAGES, damage, disk
 from tests.training.conftest import make_trainer
 

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from atwu import UnlearnConfig
 from atwu.modeling.layers import adapters_by_weight
 from atwu.modeling.load import load_model
-from atwu.training.run import ModelSource, run_unlearn
+from atwu.training.unlearn_run import ModelSource, run_unlearn
 from tests.modeling.small_models import small_model
 from tests.training.conftest import LORA_SETTINGS
 

@@ -16,18 +16,18 @@ pytest.importorskip("peft")
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from atwu import UnlearnConfig
-from atwu.benchmarks.people.rows import people
+from atwu.benchmarks.people.people_rows import people
 from atwu.data.encode import Encoder
-from atwu.data.rows import write_rows
+from atwu.data.row_parsing import write_rows
+from atwu.exporting.export_run import export
 from atwu.modeling.adapters import Lora, attach
 from atwu.modeling.forward import forward_tokens
 from atwu.modeling.layers import adapters_by_weight
 from atwu.modeling.load import load_model
-from atwu.modeling.reference import Wanted, read_rows
-from atwu.shipping.run import export
-from atwu.training.base import TokenTrainer
-from atwu.training.model import with_lora
-from atwu.training.run import ModelSource, run_unlearn
+from atwu.modeling.reference import ReferenceSpec, read_rows
+from atwu.training.load_to_train import with_lora
+from atwu.training.token_trainer import TokenTrainer
+from atwu.training.unlearn_run import ModelSource, run_unlearn
 from tests.modeling.architectures import rows
 from tests.modeling.small_models import small_model
 from tests.training.conftest import LORA_SETTINGS, make_rows
@@ -60,7 +60,7 @@ def unlearn(folder: Path, files: tuple[Path, Path], output: Path, **changes: obj
 
 def logps(model, folder: Path) -> torch.Tensor:
     rows = Encoder(AutoTokenizer.from_pretrained(folder), max_length=64).encode_rows(make_rows(6), what="test").rows
-    return read_rows(model, rows, Wanted(logps=True))["logps"]
+    return read_rows(model, rows, ReferenceSpec(logps=True))["logps"]
 
 
 def test_results_are_the_same_model_merged_beside_its_base_and_exported(folder, data_files, tmp_path):
@@ -70,9 +70,9 @@ def test_results_are_the_same_model_merged_beside_its_base_and_exported(folder, 
     assert on(beside) >= EXPERTS
     ours = logps(beside, folder)
     assert (ours - logps(load_model(str(folder)), folder)).abs().max() > 1e-2
-    unseen = tmp_path / "unseen.jsonl"
-    write_rows(unseen, people("tiny").holdout[:4])
-    shipped = export(tmp_path / "adapter", "safetensors", output=tmp_path / "out", unseen=str(unseen)).model
+    holdout = tmp_path / "unseen.jsonl"
+    write_rows(holdout, people("tiny").holdout[:4])
+    shipped = export(tmp_path / "adapter", "safetensors", output=tmp_path / "out", holdout=str(holdout)).model
     for path in (tmp_path / "merged", shipped):
         plain = AutoModelForCausalLM.from_pretrained(path)
         assert AutoConfig.from_pretrained(path).model_type == folder.name
@@ -161,7 +161,7 @@ def test_a_lora_config_of_parameters_is_taken():
 
 
 def test_what_is_missing_after_peft_is_refused_by_name(monkeypatch):
-    monkeypatch.setattr("atwu.modeling.targets._peft_rewrites", lambda model, leaf: False)
+    monkeypatch.setattr("atwu.modeling.adapter_targets._peft_rewrites", lambda model, leaf: False)
     with pytest.raises(
         ValueError,
         match=r"peft.*mlp\.down_proj, .*, mlp\.up_proj of Deepseek",

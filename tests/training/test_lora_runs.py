@@ -21,12 +21,12 @@ from atwu.data.encode import Encoder
 from atwu.modeling.adapters import adapters_of
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.load import load_model
-from atwu.modeling.reference import Wanted, read_rows
-from atwu.training.base import TokenTrainer
+from atwu.modeling.reference import ReferenceSpec, read_rows
 from atwu.training.config import FinetuneConfig
-from atwu.training.model import check_training, space_needed, with_adapters
-from atwu.training.record import read_back
-from atwu.training.run import ModelSource, run_finetune, run_unlearn
+from atwu.training.load_to_train import check_training, space_needed, with_adapters
+from atwu.training.run_record import read_back
+from atwu.training.token_trainer import TokenTrainer
+from atwu.training.unlearn_run import ModelSource, run_finetune, run_unlearn
 from tests.training.conftest import LORA_SETTINGS, make_rows
 
 
@@ -44,7 +44,7 @@ def unlearn(folder, files, output, *, source=None, overwrite=False, say=lambda l
 
 def logps(model, folder):
     rows = Encoder(AutoTokenizer.from_pretrained(folder), max_length=64).encode_rows(make_rows(6), what="test").rows
-    return read_rows(model, rows, Wanted(logps=True))["logps"]
+    return read_rows(model, rows, ReferenceSpec(logps=True))["logps"]
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def test_merged_and_adapter_results_are_the_same_model(results, model_folder):
     assert [record["result_fingerprint"] for record in records] == [model_fingerprint(m) for m in (plain, beside)]
     base = model_fingerprint(load_model(str(model_folder)))
     for record, kind in zip(records, ("merged", "adapter"), strict=True):
-        assert record["starting_model"]["fingerprint"] == base
+        assert record["original_model"]["fingerprint"] == base
         assert record["result"] == {
             "kind": kind,
             "lora": {"r": 2, "alpha": 4.0, "targets": None, "dropout": 0.0, "layers": None},
@@ -176,7 +176,7 @@ def test_adapters_on_an_adapter_folder_or_a_new_model_are_merged(results, model_
     run_finetune(ModelSource(scratch="micro"), config, data=str(data_files[0]), output=tmp_path / "new")
     record = json.loads((tmp_path / "new" / "run.json").read_text())
     assert (record["result"]["kind"], record["result"]["base_model"]) == ("merged", "micro")
-    assert record["result_fingerprint"] != record["starting_model"]["fingerprint"]
+    assert record["result_fingerprint"] != record["original_model"]["fingerprint"]
     with pytest.raises(ValueError, match="base model"):
         run_finetune(
             ModelSource(scratch="micro"),
@@ -248,7 +248,7 @@ def test_half_precision_weights_are_fine_under_adapters(dtype, model_folder, dat
 def test_what_cannot_work_is_said_before_weights_are_read(
     changes, message, model_folder, data_files, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("atwu.training.model.load_model", lambda *_, **__: pytest.fail("loaded"))
+    monkeypatch.setattr("atwu.training.load_to_train.load_model", lambda *_, **__: pytest.fail("loaded"))
     with pytest.raises(ValueError, match=message):
         unlearn(model_folder, data_files, tmp_path / "out", **changes)
     assert not list(tmp_path.iterdir())
@@ -256,16 +256,16 @@ def test_what_cannot_work_is_said_before_weights_are_read(
 
 def test_missing_peft_is_said_before_weights_are_read(model_folder, data_files, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "peft", None)
-    monkeypatch.setattr("atwu.training.model.load_model", lambda *_, **__: pytest.fail("loaded"))
+    monkeypatch.setattr("atwu.training.load_to_train.load_model", lambda *_, **__: pytest.fail("loaded"))
     with pytest.raises(ImportError, match=r"pip install 'atwu\[lora\]'"):
         unlearn(model_folder, data_files, tmp_path / "out")
 
 
-def test_quantised_results_are_adapters(model_folder, monkeypatch):
-    monkeypatch.setattr("atwu.training.model.check_quantize", lambda quantize: None)
+def test_quantized_results_are_adapters(model_folder, monkeypatch):
+    monkeypatch.setattr("atwu.training.load_to_train.check_quantize", lambda quantize: None)
     source = ModelSource(model=str(model_folder))
     settings = LORA_SETTINGS | {"quantize": "4bit", "use_cpu": False}
-    with pytest.raises(ValueError, match=r"quantised.*--save-adapter"):
+    with pytest.raises(ValueError, match=r"quantized.*--save-adapter"):
         check_training(source, UnlearnConfig(**settings))
     assert check_training(source, UnlearnConfig(**settings | {"save_adapter": True})) > 0
     with pytest.raises(ValueError, match="quantize"):

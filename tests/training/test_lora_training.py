@@ -12,12 +12,12 @@ pytest.importorskip("peft")
 from transformers import AutoTokenizer
 
 from atwu import FinetuneTrainer, UnlearnConfig, UnlearnTrainer
-from atwu.modeling.abilities import abilities_of
-from atwu.modeling.adapters import adapters_of, attach, merged
+from atwu.modeling.adapters import adapters_of, attach, merge_adapters
+from atwu.modeling.fast_paths import fast_path_support
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.load import load_model
 from atwu.training.config import FinetuneConfig
-from atwu.training.model import lora_of, with_adapters
+from atwu.training.load_to_train import lora_of, with_adapters
 from tests.training.conftest import LORA_SETTINGS, NEEDS, make_rows
 
 CPU = torch.device("cpu")
@@ -72,8 +72,8 @@ def test_adapters_under_the_output_layer_train_packed(model_folder, tmp_path):
         model_folder, tmp_path, method="npo", lora_targets="lm_head,q_proj", layout="packed", reference="adapters"
     )
     trainer.train()
-    assert abilities_of(trainer.model, CPU).packed
-    assert not abilities_of(trainer.model, CPU).fused_head
+    assert fast_path_support(trainer.model, CPU).packed
+    assert not fast_path_support(trainer.model, CPU).fused_head
     other = make_trainer(
         model_folder, tmp_path, method="npo", lora_targets="lm_head,q_proj", layout="padded", reference="adapters"
     )
@@ -92,7 +92,7 @@ def test_configured_adapters_are_those_attached_by_hand(model_folder):
     adapted = with_adapters(model, config)
     assert model_fingerprint(adapted) == model_fingerprint(by_hand)
     assert with_adapters(adapted, config) is adapted
-    plain = merged(adapted)
+    plain = merge_adapters(adapted)
     assert with_adapters(plain, UnlearnConfig(**LORA_SETTINGS | {"lora_r": 0})) is plain
     steering = lora_of(UnlearnConfig(**LORA_SETTINGS | {"method": "rmu", "layer": 0}), plain)
     assert (steering.targets, steering.layers) == (("down_proj",), (0,))

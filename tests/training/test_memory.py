@@ -13,9 +13,9 @@ from atwu.data.schema import IGNORE_INDEX
 from atwu.modeling.batches import RowLengths
 from atwu.modeling.footprint import _rows, footprint
 from atwu.training.config import UnlearnConfig
-from atwu.training.memory import Memory, longest_batch, look, memory
-from atwu.training.model import ModelSource, model_without_weights
-from atwu.training.rows import unlearning_rows
+from atwu.training.load_to_train import ModelSource, model_without_weights
+from atwu.training.memory_estimate import Memory, longest_batch, measure_footprint, memory
+from atwu.training.training_rows import unlearning_rows
 
 SHAPE = LlamaConfig(
     hidden_size=64,
@@ -33,7 +33,7 @@ TOKENS = LENGTHS.tokens
 def seen(**how: object) -> Memory:
     """What a run of these settings takes on a CPU."""
     config = UnlearnConfig(**{"use_cpu": True, **how})
-    return memory(look(source(), config, LENGTHS, device="cpu"), config, device="cpu")
+    return memory(measure_footprint(source(), config, LENGTHS, device="cpu"), config, device="cpu")
 
 
 def source() -> ModelSource:
@@ -146,4 +146,4 @@ def test_a_configuration_without_weights_is_enough_to_be_told(tmp_path: Path) ->
         ModelSource(model=str(tmp_path))
     there = ModelSource(model=str(tmp_path), weights=False)
     config = UnlearnConfig(use_cpu=True)
-    assert memory(look(there, config, LENGTHS, device="cpu"), config, device="cpu") == seen()
+    assert memory(measure_footprint(there, config, LENGTHS, device="cpu"), config, device="cpu") == seen()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from atwu.training.output import OutputFolder
+from atwu.training.output_folder import OutputFolder
 
 
 def finished(path):
@@ -59,7 +59,7 @@ def test_what_a_kill_behind_the_last_move_left_goes_with_the_next_command_and_wh
     folder = OutputFolder(path)
     folder.begin({"a": 1})
     with monkeypatch.context() as patched:
-        patched.setattr("atwu.training.output.drop_unfinished", lambda _: None)
+        patched.setattr("atwu.training.output_folder.drop_unfinished", lambda _: None)
         folder.publish(finished(folder.work / "final"))
     assert (path / "run.json").is_file()
     assert folder.work.is_dir()
@@ -123,11 +123,11 @@ def test_too_little_space_is_said_beforehand(tmp_path):
 
 
 def test_a_published_record_names_no_place_of_this_machine(tmp_path):
-    from atwu.training.card import public_record
+    from atwu.training.model_card import public_record
 
     (tmp_path / "target").mkdir()
     record = {
-        "starting_model": {"model": str(tmp_path / "target"), "revision": None},
+        "original_model": {"model": str(tmp_path / "target"), "revision": None},
         "data": {"forget": {"source": "people:tiny:forget", "rows": 24}},
         "config": {"cache_dir": "/somewhere", "scorer_from": str(tmp_path / "warm"), "learning_rate": 2e-5},
         "hub": ["org/name"],
@@ -135,7 +135,7 @@ def test_a_published_record_names_no_place_of_this_machine(tmp_path):
         "up": "../secret/z.jsonl + people:tiny:retain + /some where/a.csv",
     }
     assert public_record(record) == {
-        "starting_model": {"model": "target", "revision": None},
+        "original_model": {"model": "target", "revision": None},
         "data": {"forget": {"source": "people:tiny:forget", "rows": 24}},
         "config": {"scorer_from": "warm", "learning_rate": 2e-5},
         "hub": ["org/name"],
@@ -156,21 +156,21 @@ def test_a_published_record_names_no_place_of_this_machine(tmp_path):
             "atwu report x y w runs/v --title 'a b'",
         ),
         (
-            "a --keep=n=/x/y.jsonl --judge local:/m/phi people:tiny:forget",
-            "a --keep=n=y.jsonl --judge local:phi people:tiny:forget",
+            "a --extra-retain=n=/x/y.jsonl --judge local:/m/phi people:tiny:forget",
+            "a --extra-retain=n=y.jsonl --judge local:phi people:tiny:forget",
         ),
         ("not 'closed /home/orla/x", "not 'closed x"),
         (r"a 'C:\Users\orla\x' C:\Users\orla\x", "a x x"),
     ],
 )
 def test_a_published_command(typed, shown):
-    from atwu.training.card import public_command
+    from atwu.training.model_card import public_command
 
     assert public_command(typed) == shown
 
 
 def test_a_published_sentence():
-    from atwu.training.card import public_text
+    from atwu.training.model_card import public_text
 
     said = public_text("NotFound: '/home/orla/x'; see https://a:b@host/c?d and J_W / J_W, 1/2")
     assert said == "NotFound: 'x'; see https://host/c and J_W / J_W, 1/2"

@@ -56,7 +56,7 @@ def test_what_would_be_left_out_is_refused(config, options, message, tmp_path):
     ],
 )
 def test_ways_to_shard_that_would_fail_later_are_refused(how, message, tmp_path, monkeypatch):
-    monkeypatch.setattr("atwu.training.possible._several", lambda: True)
+    monkeypatch.setattr("atwu.training.unsupported_args._several", lambda: True)
     with pytest.raises(ValueError, match=f"fsdp: .*{message}"):
         FinetuneConfig(output_dir=str(tmp_path), use_cpu=True, fsdp=True, fsdp_config=how)
 

@@ -19,7 +19,7 @@ ENTRY = """
 import json, sys
 from atwu.cli.app import _leave_process_group
 from atwu.training.config import UnlearnConfig
-from atwu.training.run import ModelSource, run_unlearn
+from atwu.training.unlearn_run import ModelSource, run_unlearn
 
 model, rows, runs = json.loads(sys.argv[1])
 for output, settings in runs.items():

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
 from atwu import UnlearnConfig, UnlearnTrainer
 from atwu.modeling.adapters import Lora, attach
-from atwu.training import references as module
+from atwu.training import reference_tables as module
 from tests.training.conftest import make_rows
 
 # method, replaced retain loss, sets that are read: sequences, distributions, states, and two kinds at once
@@ -144,7 +144,7 @@ def test_adapters_do_not_change_the_key_of_the_cache_with_training(model_folder,
 def test_a_method_that_needs_nothing_reads_writes_and_loads_nothing(
     method, reference, model_folder, tmp_path, reads, monkeypatch
 ):
-    monkeypatch.setattr("atwu.training.prepare.load_model", lambda *a, **k: 1 / 0)
+    monkeypatch.setattr("atwu.training.precompute.load_model", lambda *a, **k: 1 / 0)
     monkeypatch.setattr(module, "model_fingerprint", lambda model: 1 / 0)
     monkeypatch.setattr(module, "copy", None)
     said = []
@@ -373,10 +373,12 @@ def test_reading_changes_neither_the_mode_nor_the_random_state_of_the_run(model_
     # A warm and a cold cache, and no cache at all, see the same random numbers.
     draws = []
 
-    class Draw(TrainerCallback):
+    class DrawFunction(TrainerCallback):
         def on_step_begin(self, args, state, control, model=None, **kwargs):
             draws.append((torch.rand(()).item(), model.training))
 
     for mode in ("cache", "cache", "model"):
-        make_trainer(model_folder, tmp_path, method="npo", reference=mode, max_steps=1, callbacks=[Draw()]).train()
+        make_trainer(
+            model_folder, tmp_path, method="npo", reference=mode, max_steps=1, callbacks=[DrawFunction()]
+        ).train()
     assert draws[0] == draws[1] == draws[2]

@@ -10,7 +10,7 @@ import torch
 
 from atwu import UnlearnConfig
 from atwu.methods.objective import recipe_loss
-from atwu.training.robust import moved, noise, sharpest, with_gradients_beside
+from atwu.training.weight_perturbation import loss_at_perturbed_weights, noise, sam_perturbation, weights_moved
 from tests.training.conftest import make_trainer, weights
 
 RADIUS = 0.05
@@ -24,7 +24,7 @@ def pair():
 def test_sharpest_by_hand(pair):
     first, second = pair  # the gradient of |w|^2 / 2 is w itself: 3, 0, 2, of length sqrt(13)
     loss = sum(weight.square().sum() / 2 for weight in pair)
-    moves = sharpest(loss, pair, radius=RADIUS)
+    moves = sam_perturbation(loss, pair, radius=RADIUS)
     torch.testing.assert_close(moves[0], first.detach() * RADIUS / 13**0.5)
     torch.testing.assert_close(moves[1], second.detach() * RADIUS / 13**0.5)
     loss.backward()  # its graph is still there
@@ -32,7 +32,7 @@ def test_sharpest_by_hand(pair):
 
 
 def test_what_a_loss_does_not_depend_on_is_not_moved(pair):
-    moves = sharpest(pair[0].square().sum() * 0, pair, radius=RADIUS)
+    moves = sam_perturbation(pair[0].square().sum() * 0, pair, radius=RADIUS)
     assert all(not move.any() for move in moves)
 
 
@@ -41,7 +41,7 @@ def test_weights_come_back_bit_by_bit_whatever_happens(pair):
     moves = [torch.full_like(weight, 0.1) for weight in pair]
 
     def fail():
-        with moved(pair, moves):
+        with weights_moved(pair, moves):
             torch.testing.assert_close(pair[0].detach(), before[0] + 0.1)
             raise RuntimeError("on the way")
 
@@ -64,7 +64,7 @@ def test_noise_has_the_size_that_was_asked_for():
 def test_gradients_by_hand(pair):
     first, second = pair
     move = [torch.tensor([0.5, 1.0]), torch.tensor([[1.0]])]
-    total = with_gradients_beside(first.square().sum(), lambda: (first**3).sum() + 4 * second.sum(), pair, move)
+    total = loss_at_perturbed_weights(first.square().sum(), lambda: (first**3).sum() + 4 * second.sum(), pair, move)
     total.backward()
     assert total.item() == pytest.approx(9 + (3.5**3 + 1) + 4 * 3)
     assert first.grad.tolist() == [2 * 3 + 3 * 3.5**2, 0 + 3 * 1.0]

@@ -10,7 +10,7 @@ pytest.importorskip("peft")
 
 from safetensors.torch import load_file
 
-from atwu.methods.table import METHODS
+from atwu.methods.method_table import METHODS
 from atwu.modeling.load import load_model
 from tests.commands import IN_PROCESSES, run_command
 from tests.training.conftest import NEEDS
@@ -30,7 +30,7 @@ import json, sys
 from transformers.trainer_callback import TrainerCallback
 from atwu.cli.app import _leave_process_group
 from atwu.training.config import UnlearnConfig
-from atwu.training.run import ModelSource, run_unlearn
+from atwu.training.unlearn_run import ModelSource, run_unlearn
 
 
 class Stop(TrainerCallback):
@@ -98,7 +98,7 @@ def test_a_sharded_run_resumed_by_more_processes_equals_one_process(name, traine
     assert {file.name for file in sharded.iterdir()} == {file.name for file in alone.iterdir()}
     one, other = (json.loads((folder / "run.json").read_text()) for folder in (alone, sharded))
     assert (other["resumed_from_step"], other["processes"], other["config"]["fsdp"]) == (3, 3, True)
-    assert one["starting_model"] == other["starting_model"]
+    assert one["original_model"] == other["original_model"]
     load_model(str(sharded))
 
 

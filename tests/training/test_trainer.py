@@ -7,9 +7,9 @@ import torch
 from transformers import AutoModelForCausalLM, TrainerCallback
 
 from atwu import unlearning_loss
-from atwu.methods.table import METHODS
-from atwu.modeling.abilities import abilities_of
+from atwu.methods.method_table import METHODS
 from atwu.modeling.device import emulates_bfloat16
+from atwu.modeling.fast_paths import fast_path_support
 from tests.training.conftest import NEEDS, make_trainer, weights
 
 
@@ -99,13 +99,13 @@ def test_the_scorer_learns_after_the_model_step_on_schedule(model_folder, tmp_pa
     rates = []
     trainer = make_trainer(model_folder, tmp_path, method="atwu", num_train_epochs=3, scorer_every=3)
 
-    class Watch(TrainerCallback):
+    class AdaptiveController(TrainerCallback):
         def on_step_end(self, args, state, control, **kwargs):
             rates.append(
                 (state.global_step, trainer.alternation.updates, trainer.alternation.optimizer.param_groups[0]["lr"])
             )
 
-    trainer.add_callback(Watch())
+    trainer.add_callback(AdaptiveController())
     trainer.train()
     assert trainer.state.max_steps == 18
     assert [updates for _, updates, _ in rates] == [step // 3 for step in range(1, 19)]
@@ -117,7 +117,7 @@ def test_scorer_sees_what_the_model_step_computed(model_folder, tmp_path):
     """No forward pass belongs to the scorer: the model runs once per micro-batch, whatever the method."""
     for method in ("grad_diff", "atwu"):
         trainer = make_trainer(model_folder, tmp_path, method=method, gradient_accumulation_steps=3)
-        abilities_of(trainer.model, trainer.args.device)  # the trial passes before the first step
+        fast_path_support(trainer.model, trainer.args.device)  # the trial passes before the first step
         calls = []
         trainer.model.model.register_forward_pre_hook(lambda *_: calls.append(1))
         trainer.train()
@@ -190,7 +190,7 @@ def test_legacy_jensun_trains_on_every_position_of_a_row(model_folder, tmp_path)
         method="jensun",
         legacy=True,
         reference=start,
-        refusal_ids=trainer.recipe.forgetter.aim(trainer.processing_class),
+        refusal_ids=trainer.recipe.forgetter.target_token_ids(trainer.processing_class),
     )
     assert again.forget.item() == pytest.approx(seen[0].forget.item(), abs=1e-5)
 

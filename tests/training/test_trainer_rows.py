@@ -11,12 +11,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from atwu import FinetuneConfig, FinetuneTrainer, UnlearnConfig, UnlearnTrainer, load_rows
 from atwu.data import spool
-from atwu.data.spool import Spool
-from atwu.methods.weightings.scorer import TokenScorer
+from atwu.data.spool import DiskRows
+from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.fingerprint import model_fingerprint
-from atwu.training.model import load_to_train
-from atwu.training.rows import unlearning_rows
-from atwu.training.run import ModelSource, run_unlearn
+from atwu.training.load_to_train import load_to_train
+from atwu.training.training_rows import unlearning_rows
+from atwu.training.unlearn_run import ModelSource, run_unlearn
 from tests.training.conftest import make_rows, make_trainer, weights
 
 
@@ -259,7 +259,7 @@ def test_rows_on_disk_train_as_rows_in_memory(options, model_folder, tmp_path, m
         monkeypatch.setattr(spool, "IN_MEMORY", most)
         monkeypatch.setenv("ATWU_CACHE", str(tmp_path / str(most)))
         trainer = make_trainer(model_folder, tmp_path, max_steps=3, **options)
-        assert isinstance(trainer.sets["forget"].rows, Spool) == (most == 3)
+        assert isinstance(trainer.sets["forget"].rows, DiskRows) == (most == 3)
         trainer.train()
         trained.append(
             (weights(trainer), trainer.state.log_history, [rows.fingerprint for rows in trainer.sets.values()])

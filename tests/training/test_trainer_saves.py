@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from atwu import FinetuneConfig, FinetuneTrainer, UnlearnConfig, UnlearnTrainer
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.load import load_model
-from atwu.training.run import ModelSource, run_unlearn
+from atwu.training.unlearn_run import ModelSource, run_unlearn
 from tests.training.conftest import make_rows
 
 SETTINGS = {"method": "atwu", "max_steps": 3, "use_cpu": True, "disable_tqdm": True, "save_strategy": "no"}
@@ -71,8 +71,8 @@ def test_a_model_and_rows_in_memory_are_recorded_as_such(model_folder, tmp_path)
     trainer.train()
     trainer.save_model()
     record = json.loads((tmp_path / "out" / "run.json").read_text())
-    assert record["starting_model"]["model"] == str(model_folder)
-    assert record["starting_model"]["fingerprint"] == start
+    assert record["original_model"]["model"] == str(model_folder)
+    assert record["original_model"]["fingerprint"] == start
     assert record["data"]["forget"]["source"] is None
     assert record["data"]["forget"]["rows"] == 4
     assert "| forget | in memory | 4 |" in (tmp_path / "out" / "README.md").read_text()
@@ -88,7 +88,7 @@ def test_a_trainer_that_did_no_step_says_so(model_folder, tmp_path):
     trainer.save_model(str(tmp_path / "saved"))
     record = json.loads((tmp_path / "saved" / "run.json").read_text())
     assert (record["command"], record["steps"], record["started"]) == ("finetune", 0, None)
-    assert record["result_fingerprint"] == record["starting_model"]["fingerprint"]
+    assert record["result_fingerprint"] == record["original_model"]["fingerprint"]
 
 
 def test_what_is_pushed_is_the_whole_folder_without_places_of_this_machine(model_folder, tmp_path, monkeypatch):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from atwu.benchmarks.benchmark import Benchmark
-from atwu.benchmarks.people.benchmark import people_benchmark
-from atwu.benchmarks.people.rows import SIZES
-from atwu.benchmarks.rwku.benchmark import rwku_benchmark
+from atwu.benchmarks.base import Benchmark
+from atwu.benchmarks.people.people_benchmark import people_benchmark
+from atwu.benchmarks.people.people_rows import SIZES
+from atwu.benchmarks.rwku.rwku_benchmark import rwku_benchmark
 from atwu.benchmarks.sources import load_rows
-from atwu.benchmarks.spread import measured
-from atwu.benchmarks.tofu.benchmark import tofu_benchmark
-from atwu.benchmarks.tofu.rows import FORGET_SPLITS
+from atwu.benchmarks.subsample import rows_to_measure
+from atwu.benchmarks.tofu.tofu_benchmark import tofu_benchmark
+from atwu.benchmarks.tofu.tofu_rows import FORGET_SPLITS
 
 BENCHMARKS: Mapping[str, Callable[[str], Benchmark]] = {
     "people": people_benchmark,
@@ -36,7 +36,7 @@ def load_benchmark(name: str | OwnRows) -> Benchmark:
 
     Args:
         name: `people:SIZE`; `tofu:SPLIT` for a forget split, or `tofu:SPLIT:N` with its first N retain rows only;
-            `rwku`, or `rwku:` and what `atwu.benchmarks.rwku.benchmark` takes; or rows of one's own, which are measured
+            `rwku`, or `rwku:` and what `atwu.benchmarks.rwku.rwku_benchmark` takes; or rows of one's own, which are measured
             themselves, at most 400 of each kind.
 
     Raises:
@@ -66,9 +66,9 @@ def _own_benchmark(rows: OwnRows) -> Benchmark:
         retain_source=rows.retain,
         full_source=f"{rows.forget} + {rows.retain}",
         retain_only_source=rows.retain,
-        forget=measured(forget.rows),
-        retain=measured(retain.rows),
+        forget=rows_to_measure(forget.rows),
+        retain=rows_to_measure(retain.rows),
         pool=retain.rows,
-        holdout=measured(holdout),
+        holdout=rows_to_measure(holdout),
         checked=(counts, *warnings),
     )

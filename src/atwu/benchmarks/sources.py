@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from atwu.benchmarks.benchmark import SourceRows
-from atwu.benchmarks.people.rows import SPLITS, people_rows
-from atwu.benchmarks.rwku.rows import rwku_rows
-from atwu.benchmarks.tofu.rows import tofu_rows
+from atwu.benchmarks.base import SourceRows
+from atwu.benchmarks.people.people_rows import PEOPLE_SPLITS, people_rows
+from atwu.benchmarks.rwku.rwku_rows import rwku_rows
+from atwu.benchmarks.tofu.tofu_rows import tofu_rows
 from atwu.data.records import READERS, Record, file_records, hub_records
-from atwu.data.rows import fingerprint, ignored_columns, parse_row
+from atwu.data.row_parsing import fingerprint, ignored_columns, parse_row
 from atwu.data.schema import Example
 from atwu.data.spool import kept
 from atwu.data.target_words import target_words_warnings
@@ -31,7 +31,7 @@ JOIN = " + "
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _SOURCES = (
-    f"a {', '.join(READERS)} file, people:SIZE:SPLIT[:N] (splits {', '.join(SPLITS)}), tofu:SPLIT[:N], "
+    f"a {', '.join(READERS)} file, people:SIZE:SPLIT[:N] (splits {', '.join(PEOPLE_SPLITS)}), tofu:SPLIT[:N], "
     "rwku:SUBJECTS:KIND[:N], or a Hub data set org/name[:config[:split]]"
 )
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 def main() -> None:
     """Entry point of the `atwu` command."""
-    from atwu._interrupts import take_over
+    from atwu._interrupts import install_handlers
 
-    take_over()  # before anything that takes time to import
+    install_handlers()  # before anything that takes time to import
     from atwu.cli.app import run
 
     run()

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atwu._files import check_writable
-from atwu.cli.options import option
+from atwu.cli.cli_options import cli_option
 from atwu.cli.output import say
-from atwu.cli.shared import ROWS, open_rows
-from atwu.judge.opening import EstimatedJudgeOptions
+from atwu.cli.shared import ROWS_HELP, open_rows
+from atwu.judge.open_judge import EstimatedJudgeOptions
 
 if TYPE_CHECKING:
     from atwu.data.schema import Example, Span
-    from atwu.judge.annotate import Annotated
+    from atwu.judge.annotation import Annotated
 
-SHOWN = 3
+PREVIEW_ROWS = 3
 """Rows that are printed with their marks."""
 
 
@@ -24,7 +24,7 @@ SHOWN = 3
 class Annotator(EstimatedJudgeOptions):
     """Who marks."""
 
-    judge: str = option(
+    judge: str = cli_option(
         "offline (a rule: names and numbers that the question does not say), openai:MODEL (any OpenAI-compatible server), or "
         "local:FOLDER.",
         "offline",
@@ -33,7 +33,7 @@ class Annotator(EstimatedJudgeOptions):
 
 
 @dataclass(kw_only=True)
-class Annotate:
+class AnnotateCommand:
     """Mark the secret words of every answer, as the methods with labels (gt_satga) train on them.
 
     A model is asked for the pieces of an answer that nobody could guess who knows the question alone; pieces that the answer
@@ -43,15 +43,15 @@ class Annotate:
     Example: atwu annotate --data forget.jsonl --judge openai:my-model --output labelled.jsonl
     """
 
-    data: str = option(f"Rows to mark: {ROWS}.", alias=("-d",))
-    output: Path = option("JSONL to write: the rows with forget_spans.", alias=("-o",))
-    overwrite: bool = option("Replace what is at --output.", False)
-    limit: int | None = option("At most this many rows, evenly spaced.", None, least=1)
+    data: str = cli_option(f"Rows to mark: {ROWS_HELP}.", alias=("-d",))
+    output: Path = cli_option("JSONL to write: the rows with forget_spans.", alias=("-o",))
+    overwrite: bool = cli_option("Replace what is at --output.", False)
+    limit: int | None = cli_option("At most this many rows, evenly spaced.", None, least=1)
     judging: Annotator
 
     def run(self) -> None:
         """Mark, show some, write."""
-        from atwu.data.rows import write_rows
+        from atwu.data.row_parsing import write_rows
 
         check_writable(self.output, overwrite=self.overwrite)
         if self.output.suffix != ".jsonl":
@@ -60,15 +60,15 @@ class Annotate:
         if found is None:
             return
         write_rows(self.output, found.rows)
-        for row in found.rows[:SHOWN]:
+        for row in found.rows[:PREVIEW_ROWS]:
             say(f"  {row.question} {_marked(row)}".rstrip())
         say(found)
         say(f"written: {self.output}; next: atwu unlearn --method gt_satga --forget {self.output} ...")
 
     def _found(self) -> Annotated | None:
         """None where only the price was asked for."""
-        from atwu.judge.annotate import annotated, annotated_by, estimate_annotation
-        from atwu.judge.opening import check_offline, open_asker
+        from atwu.judge.annotation import annotated, annotated_by, estimate_annotation
+        from atwu.judge.open_judge import check_offline, open_asker
 
         if self.judging.judge == "offline":
             check_offline(self.judging)
@@ -85,9 +85,9 @@ class Annotate:
 
 
 def _telling(row: Example) -> tuple[Span, ...]:
-    from atwu.evaluation.metrics.telling import telling_spans
+    from atwu.evaluation.metrics.key_tokens import key_token_spans
 
-    return telling_spans(replace(row, forget_spans=None))
+    return key_token_spans(replace(row, forget_spans=None))
 
 
 def _marked(row: Example) -> str:

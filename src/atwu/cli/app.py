@@ -9,36 +9,36 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from atwu._interrupts import call_it
+from atwu._file_reading import printable
+from atwu._interrupts import name_command
 from atwu._names import did_you_mean
-from atwu._reading import printable
-from atwu.cli.options import UsageError
+from atwu.cli.cli_options import UsageError
 from atwu.cli.output import any_terminal, stand_out
 from atwu.cli.parse import parsed
 from atwu.errors import AtwuError
 
 COMMANDS = {
-    "demo": "demo:Demo",
-    "finetune": "train:Finetune",
-    "unlearn": "train:Unlearn",
-    "plan": "plan:Plan",
-    "retain build": "retain:Build",
-    "export": "export:Export",
-    "chat": "chat:Chat",
-    "evidence": "evidence:MakeEvidence",
-    "evaluate": "evaluate:Evaluate",
-    "compare": "compare:Compare",
-    "study run": "study:Run",
-    "study list": "study:List",
-    "study compare": "study:Compare",
-    "tune": "tune:Tune",
-    "report": "report:Report",
-    "judge agreement": "judge:Agreement",
-    "paraphrase": "paraphrase:Paraphrase",
-    "annotate": "annotate:Annotate",
-    "tokens": "tokens:Tokens",
-    "probe": "probe:Probe",
-    "methods": "methods:Methods",
+    "demo": "demo:DemoCommand",
+    "finetune": "train:FinetuneCommand",
+    "unlearn": "train:UnlearnCommand",
+    "plan": "plan:PlanCommand",
+    "retain build": "retain:RetainBuildCommand",
+    "export": "export:ExportCommand",
+    "chat": "chat:ChatCommand",
+    "evidence": "evidence:EvidenceCommand",
+    "evaluate": "evaluate:EvaluateCommand",
+    "compare": "compare:CompareCommand",
+    "study run": "study:StudyRunCommand",
+    "study list": "study:StudyListCommand",
+    "study compare": "study:StudyCompareCommand",
+    "tune": "tune:TuneCommand",
+    "report": "report:ReportCommand",
+    "judge agreement": "judge:JudgeAgreementCommand",
+    "paraphrase": "paraphrase:ParaphraseCommand",
+    "annotate": "annotate:AnnotateCommand",
+    "tokens": "tokens:TokensCommand",
+    "probe": "probe:ProbeCommand",
+    "methods": "methods:MethodsCommand",
 }
 """Words -> module and dataclass; only the module of the command that runs is imported."""
 
@@ -67,7 +67,7 @@ def run() -> None:
         os.environ.setdefault(name, value)
     any_terminal()
     try:
-        execute(sys.argv[1:])
+        run_cli(sys.argv[1:])
         sys.stdout.flush()
     except BrokenPipeError:  # whoever read has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -90,7 +90,7 @@ def in_a_line(error: BaseException) -> str:
     return (shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…") or repr(error)
 
 
-def execute(words: Sequence[str]) -> None:
+def run_cli(words: Sequence[str]) -> None:
     """Run the command that the words name.
 
     Raises:
@@ -105,7 +105,7 @@ def execute(words: Sequence[str]) -> None:
         )
     anew = name in TOGETHER and "--overwrite" in rest
     then = "the same command begins anew (--overwrite)" if anew else "the same command continues"
-    call_it(name, then=then if name in CONTINUING else "")
+    name_command(name, then=then if name in CONTINUING else "")
     try:
         if name in COMMANDS:
             parsed(_command(name), rest, name=name).run()

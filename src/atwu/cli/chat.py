@@ -4,35 +4,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from atwu._interrupts import give_up, held_back
-from atwu.cli.options import option
+from atwu._interrupts import abandon, deferred
+from atwu.cli.cli_options import cli_option
 from atwu.cli.output import note, say
-from atwu.modeling.opening import Loading
+from atwu.modeling.open_model import ModelLoadArgs
 
 
 @dataclass(kw_only=True)
-class Chat:
+class ChatCommand:
     """Talk to a model in the terminal, or to two at once.
 
     Both hear the same words; each remembers its own answers. An empty line starts anew, Ctrl-D ends.
 
-    Example: atwu chat unlearned --beside smollm2
+    Example: atwu chat unlearned --compare smollm2
     """
 
-    model: str = option("Model: folder, Hub name, smollm2, or a .gguf file.", positional=True)
-    beside: str | None = option("A second model, to compare with.", None)
-    system: str | None = option("System turn, as the models were trained with.", None)
-    max_new_tokens: int = option("Longest answer in tokens.", 128, least=1)
-    loading: Loading = option("", group="Loading the model", common=False)
+    model: str = cli_option("Model: folder, Hub name, smollm2, or a .gguf file.", positional=True)
+    compare: str | None = cli_option("A second model, to compare with.", None)
+    system: str | None = cli_option("System turn, as the models were trained with.", None)
+    max_new_tokens: int = cli_option("Longest answer in tokens.", 128, least=1)
+    loading: ModelLoadArgs = cli_option("", group="Loading the model", common=False)
 
     def run(self) -> None:
         """Read a line, answer, and so on."""
         from atwu.data.schema import Message
         from atwu.evaluation.backends import TransformersGenerator
         from atwu.evaluation.generations import Decoding, Prompt, generate_all
-        from atwu.modeling.opening import open_model
+        from atwu.modeling.open_model import open_model
 
-        names = [self.model, *([self.beside] if self.beside else [])]
+        names = [self.model, *([self.compare] if self.compare else [])]
         models = {name: TransformersGenerator(*open_model(name, self.loading)) for name in names}
         start = () if self.system is None else (Message("system", self.system),)
         talks = dict.fromkeys(names, start)
@@ -40,7 +40,7 @@ class Chat:
         note("an empty line starts anew, Ctrl-D ends")
         while True:
             try:
-                with held_back(give_up):  # which leaves the terminal as it was
+                with deferred(abandon):  # which leaves the terminal as it was
                     words = input("you> ").strip()
             except EOFError:
                 say("")

@@ -8,33 +8,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atwu._names import did_you_mean
-from atwu.cli.options import UsageError, option
+from atwu.cli.cli_options import UsageError, cli_option
 from atwu.cli.output import note, say, terminal, warn
 
 if TYPE_CHECKING:
     from atwu.evaluation.result import EvalResult
-    from atwu.report.table import Head
-    from atwu.report.values import Line
+    from atwu.report.report_table import Head
+    from atwu.report.table_values import TableLine
 
 
 @dataclass(kw_only=True)
-class Compare:
+class CompareCommand:
     """Put results side by side, with intervals; mark the best, the second best and the degraded.
 
     Models named original and retain-only are compared with, not ranked. Intervals of two models may overlap while their
-    difference is clear: --to shows differences over the same resampled rows. Of a study, all numbers and differences are means
-    over its seeds; of several, --to shows the differences in each and their mean.
+    difference is clear: --baseline shows differences over the same resampled rows. Of a study, all numbers and
+    differences are means
+    over its seeds; of several, --baseline shows the differences in each and their mean.
 
-    Example: atwu compare runs/atwu/eval.json runs/npo/eval.json runs/rmu/eval.json --to atwu
+    Example: atwu compare runs/atwu/eval.json runs/npo/eval.json runs/rmu/eval.json --baseline atwu
     """
 
-    results: list[Path] = option(
+    results: list[Path] = cli_option(
         "Results of atwu evaluate, two or more; or folders of studies, or of results.", positional=True
     )
-    to: str | None = option("Show paired differences to this one of them (its name in the table).", None)
-    metrics: str | None = option("Lines to show, comma-separated, such as forget:J_W,UQ.", None)
-    everything: bool = option("Every line, not only the headline panel.", False, flag="all")
-    form: str = option("What to print.", "table", flag="format", choices=("table", "markdown"))
+    baseline: str | None = cli_option("Show paired differences to this one of them (its name in the table).", None)
+    metrics: str | None = cli_option("Lines to show, comma-separated, such as forget:J_W,UQ.", None)
+    everything: bool = cli_option("Every line, not only the headline panel.", False, flag="all")
+    form: str = cli_option("What to print.", "table", flag="format", choices=("table", "markdown"))
 
     def run(self) -> None:
         """Read, check, print."""
@@ -47,9 +48,9 @@ class Compare:
         """Single results, or one study."""
         from atwu.evaluation.result import read_result
         from atwu.report.markdown import panel_markdown
-        from atwu.report.names import PANEL
-        from atwu.report.table import table_of
-        from atwu.report.terminal import differences_table, panel_table
+        from atwu.report.report_table import table_of
+        from atwu.report.table_lines import PANEL
+        from atwu.report.terminal_tables import differences_table, panel_table
 
         found = None
         if len(self.results) == 1 and self.results[0].is_dir():
@@ -57,15 +58,15 @@ class Compare:
 
             records = read_records(self.results)
             loaded = records.results
-            if self.to in loaded:
-                found = {name: records.differences(name, self.to) for name in loaded if name != self.to}
+            if self.baseline in loaded:
+                found = {name: records.differences(name, self.baseline) for name in loaded if name != self.baseline}
         elif len(self.results) < 2:
             raise UsageError("give two results or more, or the folder of a study; atwu evaluate --output writes them.")
         else:
             loaded = _named([(path, read_result(path)) for path in self.results])
             _same_settings(loaded)
-        if self.to is not None and self.form != "table":
-            raise UsageError(f"--to prints a table; leave --format {self.form} or --to out.")
+        if self.baseline is not None and self.form != "table":
+            raise UsageError(f"--baseline prints a table; leave --format {self.form} or --baseline out.")
         if self.metrics and self.everything:
             raise UsageError("give --metrics or --all, not both.")
         known = table_of(loaded).lines
@@ -74,10 +75,10 @@ class Compare:
         else:
             lines = known if self.everything else [line for line in PANEL if line in known] or known
         given = {result.fingerprint for result in loaded.values()}
-        if self.to is not None:
-            if self.to not in loaded:
-                raise UsageError(f"--to must be one of {', '.join(loaded)}; got {self.to!r}.")
-            terminal().print(differences_table(loaded, to=self.to, lines=lines, found=found))
+        if self.baseline is not None:
+            if self.baseline not in loaded:
+                raise UsageError(f"--baseline must be one of {', '.join(loaded)}; got {self.baseline!r}.")
+            terminal().print(differences_table(loaded, to=self.baseline, lines=lines, found=found))
             lacking = {
                 role for result in loaded.values() for role, name in result.references.items() if name not in given
             }
@@ -98,29 +99,32 @@ class Compare:
 
     def _studies(self) -> None:
         """Differences in each of several studies, and over all."""
-        from atwu.report.names import DECISIVE
         from atwu.report.records import read_records
-        from atwu.report.table import table_of
-        from atwu.report.terminal import studies_table
+        from atwu.report.report_table import table_of
+        from atwu.report.table_lines import DECISIVE_LINES
+        from atwu.report.terminal_tables import studies_table
 
-        if self.to is None or self.form != "table" or self.everything:
+        if self.baseline is None or self.form != "table" or self.everything:
             raise UsageError(
-                "several studies have other rows each: give --to NAME for the differences in each, --metrics for more than one."
+                "several studies have other rows each: give --baseline NAME for the differences in each, --metrics
+                for more than one."
             )
         short = [path.resolve().name for path in self.results]
         names = short if len(set(short)) == len(short) else [str(path) for path in self.results]
         studies = {name: read_records([path]) for name, path in zip(names, self.results, strict=True)}
-        heads: dict[Line, Head] = {}
+        heads: dict[TableLine, Head] = {}
         found = {}
         for name, records in studies.items():
-            if self.to not in records.results:
-                raise UsageError(f"--to must be one of {', '.join(records.results)}, of {name}; got {self.to!r}.")
+            if self.baseline not in records.results:
+                raise UsageError(
+                    f"--baseline must be one of {', '.join(records.results)}, of {name}; got {self.baseline!r}."
+                )
             heads |= {head.line: head for head in table_of(records.results).heads}
-            others = [label for label in records.results if label != self.to]
-            found[name] = {label: records.differences(label, self.to) for label in others}
+            others = [label for label in records.results if label != self.baseline]
+            found[name] = {label: records.differences(label, self.baseline) for label in others}
         asked = [_line(text.strip(), list(heads)) for text in self.metrics.split(",")] if self.metrics else []
-        lines = asked or [line for line in DECISIVE if line in heads][:1] or list(heads)
-        terminal().print(studies_table(found, to=self.to, heads=[heads[line] for line in lines]))
+        lines = asked or [line for line in DECISIVE_LINES if line in heads][:1] or list(heads)
+        terminal().print(studies_table(found, to=self.baseline, heads=[heads[line] for line in lines]))
 
 
 def _named(results: Sequence[tuple[Path, EvalResult]]) -> dict[str, EvalResult]:
@@ -135,7 +139,7 @@ def _named(results: Sequence[tuple[Path, EvalResult]]) -> dict[str, EvalResult]:
     return dict(zip(names, (result for _, result in results), strict=True))
 
 
-def _line(text: str, known: Sequence[Line]) -> Line:
+def _line(text: str, known: Sequence[TableLine]) -> TableLine:
     split, _, metric = text.rpartition(":")
     found = [line for line in known if line[1] == metric and split in ("", line[0])]
     if not found:
@@ -146,7 +150,7 @@ def _line(text: str, known: Sequence[Line]) -> Line:
 
 
 def _same_settings(results: Mapping[str, EvalResult]) -> None:
-    from atwu.evaluation.comparable import check_comparable
+    from atwu.evaluation.comparability import check_comparable
 
     (first_name, first), *others = results.items()
     for name, other in others:

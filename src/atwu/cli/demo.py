@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from atwu.cli.options import option
+from atwu.cli.cli_options import cli_option
 from atwu.cli.output import terminal
 
 
 @dataclass(kw_only=True)
-class Demo:
+class DemoCommand:
     """Watch a small model forget a set of invented people while it keeps the others.
 
     Trains the model first (cached for the next time), unlearns with GradDiff, WGA and ATWU, measures all of them beside the
@@ -19,17 +19,17 @@ class Demo:
     Example: atwu demo --size small --output atwu-demo
     """
 
-    size: str = option("Embedded benchmark: tiny (a minute) or small.", "small", choices=("tiny", "small"))
-    output: Path = option("Folder for models, results and the page.", Path("atwu-demo"), alias=("-o",))
-    seed: int = option("Seed of training and unlearning.", 0, least=0)
+    size: str = cli_option("Embedded benchmark: tiny (a minute) or small.", "small", choices=("tiny", "small"))
+    output: Path = cli_option("Folder for models, results and the page.", Path("atwu-demo"), alias=("-o",))
+    seed: int = cli_option("Seed of training and unlearning.", 0, least=0)
 
     def run(self) -> None:
         """Train, unlearn, measure, show."""
         import time
 
-        from atwu.experiments.demo import COLUMNS, LEARNING_RATE, demonstrate
+        from atwu.experiments.demonstration import COLUMNS, LEARNING_RATE, demonstrate
         from atwu.report.heatmap import HeatMap, render_terminal
-        from atwu.report.terminal import models_table
+        from atwu.report.terminal_tables import models_terminal_table
 
         start = time.perf_counter()
         console = terminal()
@@ -44,7 +44,7 @@ class Demo:
         counts = next(iter(made.results.values())).rows
         told = ", ".join(f"{len(counts[split].ids)} {split} rows" for split in ("forget", "retain"))
         console.print(f"people:{self.size}, {told}, seed {self.seed}", highlight=False)
-        console.print(models_table(made.results, COLUMNS))
+        console.print(models_terminal_table(made.results, COLUMNS))
         console.print()
         render_terminal(made.scored[:3], console)
         console.print()

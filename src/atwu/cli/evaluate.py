@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atwu.cli.options import Option, UsageError, option, settings
+from atwu.cli.cli_options import CliOption, UsageError, cli_option, settings
 from atwu.cli.output import ResultFile, note, say, terminal, warn
-from atwu.cli.shared import DEVICE, ROWS, open_rows
-from atwu.judge.opening import EstimatedJudgeOptions
-from atwu.modeling.opening import Loading
+from atwu.cli.shared import DEVICE, ROWS_HELP, open_rows
+from atwu.judge.open_judge import EstimatedJudgeOptions
+from atwu.modeling.open_model import ModelLoadArgs
 
 SETS, READING, MODEL = "What is measured", "How it is measured", "The model"
 
 
-def metric_settings() -> Iterator[Option]:
+def metric_settings() -> Iterator[CliOption]:
     """Settings of all metrics; those of single ones are for who asks for all options."""
-    from atwu.evaluation.panel import all_settings
+    from atwu.evaluation.registry import all_settings
 
     for each in all_settings():
-        yield Option(
+        yield CliOption(
             each.flag or each.name,
             each.kind,
             each.default,
@@ -35,7 +35,7 @@ def metric_settings() -> Iterator[Option]:
 
 
 @dataclass(kw_only=True)
-class Evaluate:
+class EvaluateCommand:
     """Measure what a model still knows of forget rows and what it kept of retain rows.
 
     Generations (of a model at --model-url: not) and verdicts are stored as they come: an evaluation that is killed continues
@@ -45,73 +45,75 @@ class Evaluate:
     Example: atwu evaluate -m unlearned --original target --forget forget.jsonl --retain retain.jsonl --all -o eval.json
     """
 
-    model: str | None = option(
+    model: str | None = cli_option(
         "Model to measure: folder (of an adapter, too), Hub name, or its name at --model-url. (needed)",
         None,
         alias=("-m",),
         group=SETS,
     )
-    forget: str | None = option(f"Rows that should be gone: {ROWS}.", None, group=SETS)
-    retain: str | None = option("Rows that should be there, same kinds.", None, group=SETS)
-    holdout: str | None = option("Rows that no model was trained on, for membership attacks.", None, group=SETS)
-    keep: list[str] | None = option(
+    forget: str | None = cli_option(f"Rows that should be gone: {ROWS_HELP}.", None, group=SETS)
+    retain: str | None = cli_option("Rows that should be there, same kinds.", None, group=SETS)
+    holdout: str | None = cli_option("Rows that no model was trained on, for membership attacks.", None, group=SETS)
+    extra_retain: list[str] | None = cli_option(
         "Further rows that should be there, as NAME=SOURCE; repeat for several.", None, group=SETS
     )
-    original: str | None = option(
+    original: str | None = cli_option(
         "Starting model, or its result file: adds FQ, RD, UQ, win rate, recovery.", None, group=SETS
     )
-    retain_only: str | None = option(
+    retain_only: str | None = cli_option(
         "Model that never saw the forget rows, or its result file: forget quality, privleak.", None, group=SETS
     )
-    rwku: Path | None = option("Folder with RWKU's probe files (forget_level1.jsonl ...).", None, group=SETS)
-    rwku_subjects: str | None = option(
+    rwku: Path | None = cli_option("Folder with RWKU's probe files (forget_level1.jsonl ...).", None, group=SETS)
+    rwku_subjects: str | None = cli_option(
         "Subjects, separated by ';'. Default: the ten of the ATWU paper.", None, group=SETS
     )
-    metrics: str | None = option(
+    metrics: str | None = cli_option(
         "Metrics, comma-separated; see them with --list. Default: memorization,scores,rouge.", None, group=READING
     )
-    everything: bool = option("All metrics whose rows are given.", False, flag="all", group=READING)
-    listing: bool = option("List the metrics and stop.", False, flag="list", group=READING)
-    limit: int | None = option("At most this many rows of each set, evenly spaced.", None, least=1, group=READING)
+    everything: bool = cli_option("All metrics whose rows are given.", False, flag="all", group=READING)
+    listing: bool = cli_option("List the metrics and stop.", False, flag="list", group=READING)
+    limit: int | None = cli_option("At most this many rows of each set, evenly spaced.", None, least=1, group=READING)
     settings: dict[str, Any] = settings(metric_settings)
     judging: EstimatedJudgeOptions
-    backend: str = option("What generates.", "transformers", choices=("transformers", "vllm"), group=MODEL)
-    vllm_share: float | None = option(
+    backend: str = cli_option("What generates.", "transformers", choices=("transformers", "vllm"), group=MODEL)
+    gpu_memory_utilization: float | None = cli_option(
         "Share of the GPU's memory that vLLM may take. Default: its own, 0.92.", None, group=""
     )
-    model_url: str | None = option(
+    model_url: str | None = cli_option(
         "Measure --model behind this OpenAI-compatible server; only what generations tell.", None, group=MODEL
     )
-    model_key: str = option(
+    model_key: str = cli_option(
         "Environment variable with the key of --model-url, if it needs one.", "ATWU_MODEL_KEY", group=MODEL
     )
-    device: str | None = option(DEVICE, None, group=MODEL)
-    loading: Loading = option("", group=MODEL)
+    device: str | None = cli_option(DEVICE, None, group=MODEL)
+    loading: ModelLoadArgs = cli_option("", group=MODEL)
     result: ResultFile
 
     def run(self) -> None:
         """Measure, print, write."""
         if self.listing:
-            from atwu.evaluation.panel import listing
+            from atwu.evaluation.registry import listing
 
             say(listing())
             return
-        from atwu.evaluation.config import EvaluateConfig
-        from atwu.evaluation.measuring import Measuring, check_names
-        from atwu.evaluation.panel import check_installed, check_measured, chosen, find_metric
-        from atwu.judge.opening import open_judge
-        from atwu.modeling.opening import other_system
-        from atwu.report.terminal import panel_table
+        from atwu.evaluation.evaluate_config import EvaluateConfig
+        from atwu.evaluation.registry import check_installed, check_measured, find_metric, selected_metrics
+        from atwu.evaluation.runner import EvaluationRunner, check_names
+        from atwu.judge.open_judge import open_judge
+        from atwu.modeling.open_model import check_system_prompt
+        from atwu.report.terminal_tables import panel_table
 
         model = self._checked()
         config = EvaluateConfig.flagged(self.settings)
-        sources = {"forget": self.forget, "retain": self.retain, "holdout": self.holdout} | named_sets(self.keep or ())
+        sources = {"forget": self.forget, "retain": self.retain, "holdout": self.holdout} | named_sets(
+            self.extra_retain or ()
+        )
         present = [name for name, source in sources.items() if source]
         present += ["rwku"] * (self.rwku is not None) + ["tasks"] * bool(config.tasks)
         wanted = (
             "all" if self.everything else [name.strip() for name in self.metrics.split(",")] if self.metrics else None
         )
-        names = chosen(wanted, sets=present, weights=self.model_url is None)
+        names = selected_metrics(wanted, sets=present, weights=self.model_url is None)
         check_measured(names, sets=present, weights=self.model_url is None)
         check_installed(names, config)
         if self.judging.estimate and not any(find_metric(name).judged for name in names):
@@ -125,15 +127,20 @@ class Evaluate:
             output=self.result.output,
             overwrite=self.result.overwrite,
         )
-        warn(filter(None, (other_system(name, config.system) for name in dict.fromkeys([model, *references.values()]))))
+        warn(
+            filter(
+                None,
+                (check_system_prompt(name, config.system) for name in dict.fromkeys([model, *references.values()])),
+            )
+        )
         judge = open_judge(self.judging)
-        measuring = Measuring(
+        measuring = EvaluationRunner(
             self._rows(sources) | {"probes": self._probes(), "metrics": wanted, "config": config},
             judge,
             self.loading,
             device=self.device,
             backend=self.backend,
-            vllm_share=self.vllm_share,
+            gpu_memory_utilization=self.gpu_memory_utilization,
             url=self.model_url,
             key=self.model_key,
             concurrency=self.judging.judge_concurrency,
@@ -157,25 +164,28 @@ class Evaluate:
             raise UsageError("give --forget, --retain or both (or --rwku, or --task).")
         if self.everything and self.metrics:
             raise UsageError("give --all or --metrics, not both.")
-        if self.vllm_share is not None and self.backend != "vllm":
-            raise UsageError("--vllm-share goes with --backend vllm.")
+        if self.gpu_memory_utilization is not None and self.backend != "vllm":
+            raise UsageError("--gpu-memory-utilization goes with --backend vllm.")
         if self.rwku is None and (self.rwku_subjects or "rwku-flavour" in self.settings):
             raise UsageError("--rwku-subjects and --rwku-flavour go with --rwku FOLDER.")
         return self.model
 
     def _rows(self, sources: dict[str, str | None]) -> dict[str, Any]:
         """Rows of all sets, as `evaluate` takes them."""
-        from atwu.benchmarks.spread import spread
+        from atwu.benchmarks.subsample import evenly_spaced
 
         rows = {name: open_rows(source) for name, source in sources.items()}
-        few: dict[str, Any] = {name: spread(every, self.limit) for name, every in rows.items()}
-        return {name: few.pop(name) for name in ("forget", "retain", "holdout")} | {"kept": few, "pool": rows["retain"]}
+        few: dict[str, Any] = {name: evenly_spaced(every, self.limit) for name, every in rows.items()}
+        return {name: few.pop(name) for name in ("forget", "retain", "holdout")} | {
+            "extra_retain": few,
+            "pool": rows["retain"],
+        }
 
     def _probes(self) -> Any:
         """RWKU's own probes, if they are asked for."""
         if self.rwku is None:
             return None
-        from atwu.evaluation.measuring import rwku_probes
+        from atwu.evaluation.runner import rwku_probes
 
         probes = rwku_probes(self.rwku, (self.rwku_subjects or "").split(";"), limit=self.limit)
         note(f"rwku: {len(probes.probes)} probes, {sum(probes.duplicates.values())} exact duplicates dropped")
@@ -183,13 +193,13 @@ class Evaluate:
 
 
 def named_sets(texts: Sequence[str]) -> dict[str, str | None]:
-    """NAME=SOURCE pairs of --keep; names that mean something else are refused by `evaluate`."""
+    """NAME=SOURCE pairs of --extra-retain; names that mean something else are refused by `evaluate`."""
     from atwu.evaluation.columns import RESERVED
 
     found: dict[str, str | None] = {}
     for text in texts:
         name, _, source = text.partition("=")
         if not name or not source or name in RESERVED or name in found:
-            raise UsageError(f"--keep must be NAME=SOURCE with a name of its own, got {text!r}.")
+            raise UsageError(f"--extra-retain must be NAME=SOURCE with a name of its own, got {text!r}.")
         found[name] = source
     return found

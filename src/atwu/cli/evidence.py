@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atwu._files import check_writable, sha256_of
-from atwu.cli.options import UsageError, option
+from atwu.cli.cli_options import UsageError, cli_option
 from atwu.cli.output import note, say, warn
 from atwu.cli.shared import DEVICE
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(kw_only=True)
-class MakeEvidence:
+class EvidenceCommand:
     """Put what a request came to on one page that can be filed, and in one JSON.
 
     The request, what was done, the thresholds set before training and what came of each, attacks, hashes, limits. What a
@@ -25,23 +25,23 @@ class MakeEvidence:
     Example: atwu evidence unlearned --output evidence.html
     """
 
-    run_folder: str | None = option("Finished run of atwu unlearn. (needed)", None, flag="run", positional=True)
-    thresholds: Path | None = option("YAML of limits; default: those that were set with the request.", None)
-    print_thresholds: bool = option("Print the shipped thresholds, to start a file from, and stop.", False)
-    output: Path | None = option(
+    run_folder: str | None = cli_option("Finished run of atwu unlearn. (needed)", None, flag="run", positional=True)
+    thresholds: Path | None = cli_option("YAML of limits; default: those that were set with the request.", None)
+    print_thresholds: bool = cli_option("Print the shipped thresholds, to start a file from, and stop.", False)
+    output: Path | None = cli_option(
         "Page to write, with the JSON beside it. Default: evidence.html in the run's folder request.",
         None,
         alias=("-o",),
     )
-    overwrite: bool = option("Replace what is there.", False)
-    show_rows: bool = option("Put the rows themselves in, not only their hashes.", False)
-    strict: bool = option("End with an error unless every threshold is met and no request came back.", False)
-    device: str | None = option(DEVICE, None)
+    overwrite: bool = cli_option("Replace what is there.", False)
+    show_rows: bool = cli_option("Put the rows themselves in, not only their hashes.", False)
+    strict: bool = cli_option("End with an error unless every threshold is met and no request came back.", False)
+    device: str | None = cli_option(DEVICE, None)
 
     def run(self) -> None:
         """Measure what is missing, write, say what came of it."""
-        from atwu.request.gather import gather
-        from atwu.request.page import write_page
+        from atwu.request.collect_evidence import gather
+        from atwu.request.evidence_page import write_evidence_page
         from atwu.request.thresholds import shipped_text
 
         if self.print_thresholds:
@@ -60,7 +60,7 @@ class MakeEvidence:
             self.run_folder, thresholds=self.thresholds, show_rows=self.show_rows, device=self.device, say=note
         )
         evidence.write(data)
-        write_page(evidence, page, data=data)
+        write_evidence_page(evidence, page, data=data)
         _print(evidence)
         warn(evidence.warnings)
         say(f"written: {page}")
@@ -74,7 +74,7 @@ def _print(evidence: Evidence) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from atwu.request.page import between, figure, lead, outcome, shown_limit
+    from atwu.request.evidence_page import between, format_figure, lead, shown_limit, threshold_outcome
 
     bar = evidence.thresholds
     say(f"thresholds: {bar.name} (sha256 {bar.sha256[:16]}...). {bar.said}\n")
@@ -82,8 +82,10 @@ def _print(evidence: Evidence) -> None:
     for name in ("number", "limit", "measured", ""):
         table.add_column(name, no_wrap=name in ("number", "measured"))
     for each in bar.results:
-        name, limit = each.name.replace("@", "\n@"), shown_limit(each, " (unseen)")
-        table.add_row(name, limit, f"{figure(each.value)} {between(each.low, each.high)}".strip(), outcome(each))
+        name, limit = each.name.replace("@", "\n@"), shown_limit(each, " (holdout)")
+        table.add_row(
+            name, limit, f"{format_figure(each.value)} {between(each.low, each.high)}".strip(), threshold_outcome(each)
+        )
     Console(soft_wrap=False).print(table)
     for each in bar.results:
         if each.passed is None:

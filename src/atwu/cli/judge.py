@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from atwu.cli.options import option
+from atwu.cli.cli_options import cli_option
 from atwu.cli.output import ResultFile, say, terminal
-from atwu.judge.opening import EstimatedJudgeOptions, JudgeOptions
+from atwu.judge.open_judge import EstimatedJudgeOptions, JudgeOptions
 
-SCHEMA_NAME = "atwu.agreement/1"
+AGREEMENT_SCHEMA = "atwu.agreement/1"
 
 
 @dataclass(kw_only=True)
-class Agreement:
+class JudgeAgreementCommand:
     """Compare a judge with human labels, or with another judge: accuracy, kappa, false positives and negatives.
 
     Do this with a hundred answers of your own before you believe a judge.
@@ -21,27 +21,27 @@ class Agreement:
     Example: atwu judge agreement --judge openai:my-model --judge-url http://localhost:8000/v1 --data labelled.jsonl
     """
 
-    data: Path | None = option(
+    data: Path | None = cli_option(
         "JSONL with question, reference, answer, label (and facts, kind, split); default: the labelled cases that come with "
         "the package.",
         None,
         alias=("-d",),
     )
-    split: str | None = option(
+    split: str | None = cli_option(
         "Default: test for the shipped cases, whose dev half the rules were tuned on.", None, choices=("dev", "test")
     )
-    show_errors: int = option("Print this many disagreements.", 5, least=0)
+    show_errors: int = cli_option("Print this many disagreements.", 5, least=0)
     result: ResultFile
     judging: EstimatedJudgeOptions
-    against: str | None = option("Compare with this second judge instead of with the labels.", None, group="Judge")
+    against: str | None = cli_option("Compare with this second judge instead of with the labels.", None, group="Judge")
 
     def run(self) -> None:
         """Judge, count, print."""
         from atwu._files import versions, write_json
         from atwu.judge.agreement import agreement, load_cases
-        from atwu.judge.opening import open_judge
+        from atwu.judge.open_judge import open_judge
         from atwu.judge.prompted import PromptedJudge
-        from atwu.report.terminal import agreement_table
+        from atwu.report.terminal_tables import agreement_table
 
         self.result.check()
         split = self.split or ("test" if self.data is None else None)
@@ -71,7 +71,7 @@ class Agreement:
         identities = {"judge": dict(asked.identity), "against": "labels" if other is None else dict(other.identity)}
         if self.result.output is not None:
             write_json(
-                self.result.output, {"schema": SCHEMA_NAME, **identities, **asdict(found), "versions": versions()}
+                self.result.output, {"schema": AGREEMENT_SCHEMA, **identities, **asdict(found), "versions": versions()}
             )
         terminal().print(agreement_table(found, title=f"{judge} against {against or 'labels'}"))
         wrong = [

@@ -5,29 +5,29 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from atwu.cli.options import option
+from atwu.cli.cli_options import cli_option
 from atwu.cli.output import say
 
 
 @dataclass(kw_only=True)
-class Methods:
+class MethodsCommand:
     """List every method and the parts they are made of, or explain one.
 
     Example: atwu methods atwu
     """
 
-    name: str | None = option("Explain this method.", None, positional=True)
-    json: bool = option("Print JSON instead of tables.", False)
+    name: str | None = cli_option("Explain this method.", None, positional=True)
+    json: bool = cli_option("Print JSON instead of tables.", False)
 
     def run(self) -> None:
         """Print."""
         from rich.console import Console
 
         from atwu._names import lookup
-        from atwu.methods.about import as_plain
+        from atwu.methods.method_facts import as_plain
+        from atwu.methods.method_table import METHODS
         from atwu.methods.plugins import load_plugins
-        from atwu.methods.table import METHODS
-        from atwu.report.methods import explain_method, list_methods
+        from atwu.report.methods_listing import explain_method, list_methods
 
         load_plugins()
         if self.name is not None:

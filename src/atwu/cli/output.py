@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from atwu._files import check_writable
-from atwu.cli.options import option
+from atwu.cli.cli_options import cli_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -86,8 +86,8 @@ def coloured(text: object, colour: str, stream: TextIO) -> str:
 class ResultFile:
     """Where a result goes."""
 
-    output: Path | None = option("Write the result as JSON.", None, alias=("-o",))
-    overwrite: bool = option("Replace what is at --output.", False)
+    output: Path | None = cli_option("Write the result as JSON.", None, alias=("-o",))
+    overwrite: bool = cli_option("Replace what is at --output.", False)
 
     def check(self) -> None:
         """Check that the result can be written, before anything is computed."""

@@ -6,21 +6,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from atwu._files import check_writable
-from atwu.cli.options import option
+from atwu.cli.cli_options import cli_option
 from atwu.cli.output import say
-from atwu.cli.shared import ROWS, open_rows
-from atwu.judge.opening import EstimatedJudgeOptions
+from atwu.cli.shared import ROWS_HELP, open_rows
+from atwu.judge.open_judge import EstimatedJudgeOptions
 
 
 @dataclass(frozen=True, kw_only=True)
 class Paraphraser(EstimatedJudgeOptions):
     """The model that rewords; rules cannot."""
 
-    judge: str = option("openai:MODEL (any OpenAI-compatible server), or local:FOLDER.", group="Judge")
+    judge: str = cli_option("openai:MODEL (any OpenAI-compatible server), or local:FOLDER.", group="Judge")
 
 
 @dataclass(kw_only=True)
-class Paraphrase:
+class ParaphraseCommand:
     """Have a language model write other wordings of every question, and keep those that pass the checks.
 
     A wording is dropped when it gives the answer away, loses a name or number of the question, or repeats another one. Make
@@ -29,19 +29,19 @@ class Paraphrase:
     Example: atwu paraphrase --data forget.jsonl --judge openai:my-model --count 5 --output forget-paraphrased.jsonl
     """
 
-    data: str = option(f"Rows to reword: {ROWS}.", alias=("-d",))
-    output: Path = option("JSONL to write: the rows with their paraphrases.", alias=("-o",))
-    overwrite: bool = option("Replace what is at --output.", False)
-    count: int = option("Wordings per question.", 5, least=1)
-    check_meaning: bool = option("Ask the model whether each wording asks the same.", True)
-    limit: int | None = option("At most this many rows, evenly spaced.", None, least=1)
+    data: str = cli_option(f"Rows to reword: {ROWS_HELP}.", alias=("-d",))
+    output: Path = cli_option("JSONL to write: the rows with their paraphrases.", alias=("-o",))
+    overwrite: bool = cli_option("Replace what is at --output.", False)
+    count: int = cli_option("Wordings per question.", 5, least=1)
+    check_meaning: bool = cli_option("Ask the model whether each wording asks the same.", True)
+    limit: int | None = cli_option("At most this many rows, evenly spaced.", None, least=1)
     judging: Paraphraser
 
     def run(self) -> None:
         """Reword, check, write."""
-        from atwu.data.rows import write_rows
-        from atwu.judge.opening import open_asker
-        from atwu.judge.paraphrase import estimate_paraphrases, paraphrases
+        from atwu.data.row_parsing import write_rows
+        from atwu.judge.open_judge import open_asker
+        from atwu.judge.paraphrasing import estimate_paraphrases, paraphrases
 
         check_writable(self.output, overwrite=self.overwrite)
         if self.output.suffix != ".jsonl":

@@ -10,9 +10,9 @@ from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, NoReturn
 
+from atwu._file_reading import read_yaml
 from atwu._names import did_you_mean
-from atwu._reading import read_yaml
-from atwu.cli.options import Option, UsageError, built, has_rest, options_of, rest_of
+from atwu.cli.cli_options import CliOption, UsageError, built, cli_options_of, has_rest, rest_of
 
 ABOUT = "about"
 """Key of a YAML that no run reads: where its values come from and what they reached."""
@@ -22,7 +22,7 @@ def parsed(command: type, words: Sequence[str], *, name: str) -> Any:
     """The command with its options from the words and from the YAML among them; flags win.
 
     Args:
-        command: a dataclass, see `atwu.cli.options`.
+        command: a dataclass, see `atwu.cli.cli_options`.
         words: what stands behind its name.
         name: of the command.
 
@@ -35,7 +35,7 @@ def parsed(command: type, words: Sequence[str], *, name: str) -> Any:
     if asked:
         print(help_text(command, name=name, everything="--help-all" in asked), end="")
         raise SystemExit(0)
-    options = options_of(command)
+    options = cli_options_of(command)
     values, unknown = _read(options, words)
     if unknown:
         options = _with_rest(command, options)
@@ -65,14 +65,14 @@ def help_text(command: type, *, name: str, everything: bool = False) -> str:
         help_markup = text_markup = False
         group_name_formatter = staticmethod(lambda name: name[:1].upper() + name[1:])  # type: ignore[assignment]
 
-    options = options_of(command)
+    options = cli_options_of(command)
     hidden = has_rest(command) or not all(option.common for option in options)
     if everything:
         every = [each for each in _with_rest(command, options) if not each.help.startswith("Deprecated")]
         options = [dataclasses.replace(option, common=True) for option in every]
-    options.append(Option("help", bool, False, "Show this and stop.", alias=("-h",)))
+    options.append(CliOption("help", bool, False, "Show this and stop.", alias=("-h",)))
     if hidden:
-        options.append(Option("help_all", bool, False, "Show every option there is, and stop."))
+        options.append(CliOption("help_all", bool, False, "Show every option there is, and stop."))
     positionals = [_metavar(option) for option in options if option.positional]
     about = "\n\n".join(" ".join(part.split()) for part in (command.__doc__ or "").split("\n\n"))
     parser = _Parser(
@@ -85,13 +85,13 @@ def help_text(command: type, *, name: str, everything: bool = False) -> str:
     return parser.format_help()
 
 
-def _with_rest(command: type, options: list[Option]) -> list[Option]:
+def _with_rest(command: type, options: list[CliOption]) -> list[CliOption]:
     taken = {option.name for option in options}
     return options + [option for option in rest_of(command) if option.name not in taken]
 
 
 def _read(
-    options: Iterable[Option], words: Sequence[str], *, abbreviated: bool = False
+    options: Iterable[CliOption], words: Sequence[str], *, abbreviated: bool = False
 ) -> tuple[dict[str, Any], list[str]]:
     """Values as they were given, by name, and the words that mean nothing."""
     options = list(options)
@@ -117,7 +117,7 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{words}.")
 
 
-def _add_all(parser: argparse.ArgumentParser, options: Iterable[Option]) -> None:
+def _add_all(parser: argparse.ArgumentParser, options: Iterable[CliOption]) -> None:
     """Types are checked later, in the same way as those of YAML values."""
     groups: dict[str, argparse._ArgumentGroup] = {}
     for option in options:
@@ -127,7 +127,7 @@ def _add_all(parser: argparse.ArgumentParser, options: Iterable[Option]) -> None
         _add(groups[heading], option)
 
 
-def _add(group: argparse._ActionsContainer, option: Option) -> None:
+def _add(group: argparse._ActionsContainer, option: CliOption) -> None:
     about = _described(option)
     if option.positional:
         group.add_argument(option.name, nargs="*" if option.many else "?", metavar=_metavar(option), help=about)
@@ -149,7 +149,7 @@ def _add(group: argparse._ActionsContainer, option: Option) -> None:
         )
 
 
-def _metavar(option: Option) -> str:
+def _metavar(option: CliOption) -> str:
     if option.positional:
         name = option.name.upper()
         return f"{name}..." if option.many else name if option.default is MISSING else f"[{name}]"
@@ -158,7 +158,7 @@ def _metavar(option: Option) -> str:
     return {int: "N", float: "X"}.get(option.kind, "TEXT")
 
 
-def _described(option: Option) -> str:
+def _described(option: CliOption) -> str:
     """Its help with its default; argparse would fill in what stands behind a per cent sign."""
     words = " ".join(option.help.split())
     default = option.default
@@ -174,7 +174,7 @@ def _described(option: Option) -> str:
     return words.replace("%", "%%")
 
 
-def _unknown(word: str, options: Iterable[Option]) -> str:
+def _unknown(word: str, options: Iterable[CliOption]) -> str:
     if not word.startswith("-"):
         return f"{word!r} is one word too many."
     flags = [flag for option in options if not option.positional for flag in (option.flag, *option.alias)]
@@ -182,7 +182,7 @@ def _unknown(word: str, options: Iterable[Option]) -> str:
     return f"unknown option {flag}.{did_you_mean(flag, flags, shown=str)}"
 
 
-def _from_yaml(command: type, options: list[Option], given: Mapping[str, Any]) -> dict[str, Any]:
+def _from_yaml(command: type, options: list[CliOption], given: Mapping[str, Any]) -> dict[str, Any]:
     """Values of the YAML that `--config` names, if the command has that option."""
     if not (path := given.get("config")):
         return {}
@@ -202,7 +202,7 @@ def existing(path: Path) -> Path:
     return path
 
 
-def read_options(path: Path, command: type, options: Sequence[Option] = ()) -> dict[str, Any]:
+def read_options(path: Path, command: type, options: Sequence[CliOption] = ()) -> dict[str, Any]:
     """Read a flat YAML of a command's options; what stands under `about` is for people.
 
     Raises:
@@ -212,7 +212,7 @@ def read_options(path: Path, command: type, options: Sequence[Option] = ()) -> d
     if not isinstance(values, dict):
         raise ValueError(f"{path} must hold one 'key: value' per line, got {type(values).__name__}.")
     values.pop(ABOUT, None)
-    options = list(options) or options_of(command)
+    options = list(options) or cli_options_of(command)
     if set(values) - {option.name for option in options}:
         options = _with_rest(command, options)
     known = {option.name: option for option in options if option.name != "config"}

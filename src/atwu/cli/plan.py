@@ -7,67 +7,67 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from atwu.cli.options import UsageError, option, settings
+from atwu.cli.cli_options import UsageError, cli_option, settings
 from atwu.cli.output import say, terminal
-from atwu.cli.shared import ROWS
+from atwu.cli.shared import ROWS_HELP
 from atwu.cli.train import MODEL, trainer_options, unlearn_options
-from atwu.modeling.opening import Loading
+from atwu.modeling.open_model import ModelLoadArgs
 
 if TYPE_CHECKING:
-    from atwu.request.fit import Fitted
+    from atwu.request.memory_strategy import StrategyEstimate
 
 ITEMS = ("weights", "optimizer", "gradients", "activations")
 
 
 @dataclass(kw_only=True)
-class Plan:
+class PlanCommand:
     """How much memory unlearning will take, item by item, and which way of training fits.
 
     No weights are loaded. `atwu unlearn` chooses the first way that fits by itself; with a learning rate and a length it does
-    so on --fit. Options are those of `atwu unlearn`.
+    so on --auto-memory. Options are those of `atwu unlearn`.
 
     Example: atwu plan --model smollm2 --forget mine.jsonl --device-memory 24GB
     """
 
-    model: str = option(f"Starting model: {MODEL}.", alias=("-m",))
-    forget: str = option(f"Rows to remove: {ROWS}.")
-    retain: str = option("Rows to keep, same kinds; auto: the model's own answers to general questions.", "auto")
-    device_memory: str | None = option(
+    model: str = cli_option(f"Starting model: {MODEL}.", alias=("-m",))
+    forget: str = cli_option(f"Rows to remove: {ROWS_HELP}.")
+    retain: str = cli_option("Rows to keep, same kinds; auto: the model's own answers to general questions.", "auto")
+    device_memory: str | None = cli_option(
         "Plan for a CUDA device of this size, such as 24GB, and not for this machine.", None
     )
     settings: dict[str, Any] = settings(unlearn_options, trainer_options)
-    loading: Loading = option("", group="Loading the model", common=False)
+    loading: ModelLoadArgs = cli_option("", group="Loading the model", common=False)
 
     def run(self) -> None:
         """Look at each way, and name the first that fits."""
         from atwu.benchmarks.sources import load_rows
-        from atwu.request.asked import flags
-        from atwu.request.choose import Place, batch_size
-        from atwu.request.fit import batch_of, first_fitting, fit
+        from atwu.request.auto_settings import DeviceInfo, batch_size
+        from atwu.request.memory_strategy import batch_of, first_that_fits, strategy_estimates
+        from atwu.request.unlearning_request import flags
         from atwu.training.config import UnlearnConfig
-        from atwu.training.model import ModelSource, checked_tokenizer
+        from atwu.training.load_to_train import ModelSource, load_checked_tokenizer
 
         rows = load_rows(self.forget).rows
         kept = None if self.retain == "auto" else load_rows(self.retain).rows
         given = self.settings | {"per_device_train_batch_size": batch_size(self.settings, len(rows))}
         config = UnlearnConfig(**given)
         source = ModelSource(model=self.model, weights=False, **asdict(self.loading))
-        place = Place.of(config.device)
+        place = DeviceInfo.of(config.device)
         device, free = place.device.type, float(place.memory)
         if self.device_memory is not None:
             device, free = "cuda", _bytes(self.device_memory)
-        lengths = batch_of(rows, kept, config, checked_tokenizer(source))
+        lengths = batch_of(rows, kept, config, load_checked_tokenizer(source))
         say(
             f"{self.model} on {device} with {free / 1e9:.1f} GB free, at most {lengths.tokens:,} tokens a batch, in GB:\n"
         )
-        tried = list(fit(source, given, lengths, device=device, free=free))
+        tried = list(strategy_estimates(source, given, lengths, device=device, free=free))
         terminal().print(_table(tried))
-        chosen = first_fitting(tried, device=device, free=free)
+        chosen = first_that_fits(tried, device=device, free=free)
         said = " ".join(flags(chosen.way.options))
         say(f"\nfirst that fits, with a tenth to spare: {chosen.way.words}" + (f" ({said})" if said else ""))
 
 
-def _table(tried: Sequence[Fitted]) -> Any:
+def _table(tried: Sequence[StrategyEstimate]) -> Any:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="dim")

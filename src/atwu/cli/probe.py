@@ -6,13 +6,13 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from atwu.cli.options import option
+from atwu.cli.cli_options import cli_option
 from atwu.cli.output import ResultFile, say, terminal, warn
-from atwu.cli.shared import ROWS, ReadsRows
+from atwu.cli.shared import ROWS_HELP, ReadsRows
 
 
 @dataclass(kw_only=True)
-class Probe(ReadsRows):
+class ProbeCommand(ReadsRows):
     """Find out how well a linear layer that is shown the labels can tell secret tokens, layer by layer.
 
     A learned scorer is the same layer without the labels, so this is about the best it could do on these states. Each answer
@@ -21,18 +21,18 @@ class Probe(ReadsRows):
     Example: atwu probe --model target --data forget.jsonl --layers last --output probe.json
     """
 
-    model: str = option("Model to look into: folder or Hub name.", alias=("-m",))
-    data: str = option(f"Rows with forget_spans: {ROWS}.", alias=("-d",))
-    layers: str = option("all, last, or numbers such as 0,2,4: 0 is the embeddings, -1 the final states.", "all")
-    position: list[str] | None = option(
+    model: str = cli_option("Model to look into: folder or Hub name.", alias=("-m",))
+    data: str = cli_option(f"Rows with forget_spans: {ROWS_HELP}.", alias=("-d",))
+    layers: str = cli_option("all, last, or numbers such as 0,2,4: 0 is the embeddings, -1 the final states.", "all")
+    position: list[str] | None = cli_option(
         "State after the token (own), before it (pred) or both; repeat for several; default: all.", None
     )
-    folds: int = option("Parts for cross-validation; a subject is in one of them.", 5, least=2)
-    seed: int = option("Decides which subjects share a part.", 0)
-    l2: float = option("Ridge penalty; larger learns less by heart.", 0.01, least=0)
+    folds: int = cli_option("Parts for cross-validation; a subject is in one of them.", 5, least=2)
+    seed: int = cli_option("Decides which subjects share a part.", 0)
+    l2: float = cli_option("Ridge penalty; larger learns less by heart.", 0.01, least=0)
     result: ResultFile
-    limit: int | None = option("Use only the first rows.", None, least=1)
-    batch_tokens: int = option("Tokens per forward pass.", 4096, least=1)
+    limit: int | None = cli_option("Use only the first rows.", None, least=1)
+    batch_tokens: int = cli_option("Tokens per forward pass.", 4096, least=1)
 
     def run(self) -> None:
         """Train the probes, print, write."""
@@ -40,7 +40,7 @@ class Probe(ReadsRows):
         from atwu.evaluation.linear_probe import annotated_rows, check_positions, probe, probe_record
         from atwu.evaluation.token_states import POSITIONS, layer_numbers
         from atwu.modeling.load import load_config
-        from atwu.report.terminal import print_probe
+        from atwu.report.terminal_tables import print_probe
 
         layers = parse_layers(self.layers)
         positions: Any = self.position or list(POSITIONS)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atwu._files import check_writable, write_text
-from atwu.cli.options import UsageError, option
+from atwu.cli.cli_options import UsageError, cli_option
 from atwu.cli.output import say, terminal
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _FORMATS = {ending: form for form, ending in _ENDINGS.items()} | {".htm": "html"
 
 
 @dataclass(kw_only=True)
-class Report:
+class ReportCommand:
     """Turn finished runs into a page, tables and figures.
 
     Without --output and --figures the table is printed. The page is one file that needs no network.
@@ -28,17 +28,17 @@ class Report:
     Example: atwu report runs/headline-people-small --output report.html
     """
 
-    runs: list[Path] = option(
+    runs: list[Path] = cli_option(
         "Study folders, run folders with an eval.json, or results of atwu evaluate.", positional=True
     )
-    output: Path | None = option("File to write; its ending says which format.", None, alias=("-o",))
-    overwrite: bool = option("Replace what is at --output.", False)
-    form: list[str] | None = option(
+    output: Path | None = cli_option("File to write; its ending says which format.", None, alias=("-o",))
+    overwrite: bool = cli_option("Replace what is at --output.", False)
+    form: list[str] | None = cli_option(
         "Instead of what the ending says; may be given several times.", None, flag="format", choices=tuple(_ENDINGS)
     )
-    figures: Path | None = option("Folder for the figures as PDF and SVG.", None)
-    title: str | None = option("Title of the report; the study's by default.", None)
-    focus: str = option("Method that figures and the page highlight.", "atwu")
+    figures: Path | None = cli_option("Folder for the figures as PDF and SVG.", None)
+    title: str | None = cli_option("Title of the report; the study's by default.", None)
+    focus: str = cli_option("Method that figures and the page highlight.", "atwu")
 
     def run(self) -> None:
         """Read, and write or print."""
@@ -83,22 +83,22 @@ class Report:
 
     def _write(self, records: Records, form: str, path: Path) -> None:
         if form == "html":
-            from atwu.report.page.write import write_page
+            from atwu.report.page.report_page import write_report_page
 
-            write_page(records, path, command=shlex.join(["atwu", *sys.argv[1:]]), focus=self.focus)
+            write_report_page(records, path, command=shlex.join(["atwu", *sys.argv[1:]]), focus=self.focus)
             return
-        from atwu.report.formats import WRITERS
+        from atwu.report.export_formats import WRITERS
 
         write_text(path, WRITERS[form](records))
 
 
 def _print(records: Records, forms: list[str]) -> None:
     if forms:
-        from atwu.report.formats import WRITERS
+        from atwu.report.export_formats import WRITERS
 
         for form in forms:
             say(WRITERS[form](records).rstrip("\n"))
         return
-    from atwu.report.terminal import headline_table
+    from atwu.report.terminal_tables import headline_table
 
     terminal().print(headline_table(records))

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from atwu._files import check_writable
-from atwu.cli.options import option
+from atwu.cli.cli_options import cli_option
 from atwu.cli.output import say
-from atwu.cli.shared import ROWS, open_rows
-from atwu.modeling.opening import Loading
+from atwu.cli.shared import ROWS_HELP, open_rows
+from atwu.modeling.open_model import ModelLoadArgs
 
 
 @dataclass(kw_only=True)
-class Build:
+class RetainBuildCommand:
     """Build rows to keep for a model that shall forget: neighbours from a corpus of yours, and its own general answers.
 
     Neighbours are the rows closest in topic that name no subject to forget; nothing repeats a row to forget. The general
@@ -22,20 +22,20 @@ class Build:
     Example: atwu retain build --model smollm2 --forget mine.jsonl --corpus faq.jsonl --output retain.jsonl
     """
 
-    model: str = option("Model that shall forget: folder, Hub name, smollm2, or a .gguf file.", alias=("-m",))
-    forget: str = option(f"Rows to forget: {ROWS}.")
-    corpus: str | None = option(f"Rows to take neighbours from: {ROWS}.", None)
-    count: int = option("Most neighbours.", 200, least=1)
-    output: Path = option("JSONL to write.", alias=("-o",))
-    overwrite: bool = option("Replace what is at --output.", False)
-    system: str | None = option("System turn put before conversations, as the model was trained with.", None)
-    loading: Loading = option("", group="Loading the model", common=False)
+    model: str = cli_option("Model that shall forget: folder, Hub name, smollm2, or a .gguf file.", alias=("-m",))
+    forget: str = cli_option(f"Rows to forget: {ROWS_HELP}.")
+    corpus: str | None = cli_option(f"Rows to take neighbours from: {ROWS_HELP}.", None)
+    count: int = cli_option("Most neighbours.", 200, least=1)
+    output: Path = cli_option("JSONL to write.", alias=("-o",))
+    overwrite: bool = cli_option("Replace what is at --output.", False)
+    system: str | None = cli_option("System turn put before conversations, as the model was trained with.", None)
+    loading: ModelLoadArgs = cli_option("", group="Loading the model", common=False)
 
     def run(self) -> None:
         """Build, write, say what is in it."""
-        from atwu.data.rows import write_rows
-        from atwu.modeling.opening import open_model
-        from atwu.request.retain import build_retain
+        from atwu.data.row_parsing import write_rows
+        from atwu.modeling.open_model import open_model
+        from atwu.request.retain_set import build_retain
 
         check_writable(self.output, overwrite=self.overwrite)
         if self.output.suffix != ".jsonl":

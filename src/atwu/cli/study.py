@@ -7,76 +7,78 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from atwu.cli.options import option, values_of
+from atwu.cli.cli_options import cli_option, values_of
 from atwu.cli.output import say, stand_out, terminal
-from atwu.judge.opening import JudgeOptions
+from atwu.judge.open_judge import JudgeOptions
 
 
 @dataclass(kw_only=True)
-class List:
-    """List the built-in studies and the scales they run at.
+class StudyListCommand:
+    """List the built-in studies and the settings they run at.
 
     Example: atwu study list
     """
 
     def run(self) -> None:
         """Print both tables."""
-        from atwu.experiments.study.tables import library_table, scales_table
+        from atwu.experiments.study.study_tables import library_table, settings_table
 
         console = terminal()
         console.print(library_table())
         console.print()
-        console.print(scales_table())
+        console.print(settings_table())
 
 
 @dataclass(kw_only=True)
-class Run:
+class StudyRunCommand:
     """Run a study; what is finished is skipped, and the same command continues one that was stopped.
 
     One folder per run (settings, log, scorer, measurements); a table, the data and, with `atwu[report]`, report.html.
 
-    Example: atwu study run headline --scale people-tiny
+    Example: atwu study run headline --setting people-tiny
     """
 
-    study: str = option("YAML file, or a built-in study from `atwu study list`.", positional=True)
-    scale: str | None = option("Where to run it; default: the study's own scale, else people-small.", None)
-    output: Path | None = option("Folder; default runs/STUDY-SCALE.", None, alias=("-o",))
-    seeds: int | None = option("How many seeds instead of the study's.", None, least=1)
-    wordings: tuple[str, ...] = option(
+    study: str = cli_option("YAML file, or a built-in study from `atwu study list`.", positional=True)
+    setting: str | None = cli_option("Where to run it; default: the study's own setting, else people-small.", None)
+    output: Path | None = cli_option("Folder; default runs/STUDY-SCALE.", None, alias=("-o",))
+    seeds: int | None = cli_option("How many seeds instead of the study's.", None, least=1)
+    paraphrases: tuple[str, ...] = cli_option(
         "JSONL with other wordings of the measured questions (`atwu paraphrase`); may be repeated.", ()
     )
-    configuration: tuple[str, ...] = option(
+    configuration: tuple[str, ...] = cli_option(
         "Settings of every line: ours, authors (published code) or paper (its text); repeat to set them side by side.",
         (),
     )
-    only: tuple[str, ...] = option("Only the line of this label; may be repeated.", ())
-    processes: int | None = option("Runs at once; default: one per GPU, else per core up to 4.", None, least=1)
-    devices: str | None = option("CUDA devices to use, such as 0,1; default: all.", None)
-    cluster: str | None = option(
+    only: tuple[str, ...] = cli_option("Only the line of this label; may be repeated.", ())
+    processes: int | None = cli_option("Runs at once; default: one per GPU, else per core up to 4.", None, least=1)
+    devices: str | None = cli_option("CUDA devices to use, such as 0,1; default: all.", None)
+    cluster: str | None = cli_option(
         "Ray cluster that does the work: HOST:PORT of its head, or auto (`atwu[cluster]`).", None
     )
-    gpus_per_run: float | None = option(
+    gpus_per_run: float | None = cli_option(
         "GPUs of the cluster for each run; default: one where it has any.", None, least=0
     )
-    plan: bool = option("Print the plan with its estimate and stop.", False)
-    presets: Path | None = option("Folder of preset files METHOD.yaml instead of the scale's own (`atwu tune`).", None)
-    keep_models: bool = option("Keep the weights of every run.", False)
-    overwrite: bool = option("Do runs again that were made with other settings.", False)
+    plan: bool = cli_option("Print the plan with its estimate and stop.", False)
+    presets: Path | None = cli_option(
+        "Folder of preset files METHOD.yaml instead of the setting's own (`atwu tune`).", None
+    )
+    keep_models: bool = cli_option("Keep the weights of every run.", False)
+    overwrite: bool = cli_option("Do runs again that were made with other settings.", False)
     judging: JudgeOptions
 
     def run(self) -> None:
         """Plan, run, print."""
-        from atwu.experiments.places import open_queue
-        from atwu.experiments.study.conduct import plan_study, run_study, settled_plan, shared_judge
-        from atwu.experiments.study.tables import print_plan
-        from atwu.experiments.study.work import read_probe
-        from atwu.report.terminal import headline_table, print_probe
-        from atwu.training.card import public_command
+        from atwu.experiments.open_queue import open_queue
+        from atwu.experiments.study.run_plan import read_probe
+        from atwu.experiments.study.run_study import plan_study, run_study, settled_plan, shared_judge
+        from atwu.experiments.study.study_tables import print_plan
+        from atwu.report.terminal_tables import headline_table, print_probe
+        from atwu.training.model_card import public_command
 
         planned = plan_study(
             self.study,
-            self.scale,
-            **values_of(self, "output", "seeds", "presets", "wordings", "only"),
+            self.setting,
+            **values_of(self, "output", "seeds", "presets", "paraphrases", "only"),
             configurations=self.configuration,
         )
         planned = settled_plan(planned, without_rows=self.plan, say=say)
@@ -117,7 +119,7 @@ class Run:
 
 
 @dataclass(kw_only=True)
-class Compare:
+class StudyCompareCommand:
     """Set a study beside published results: numbers, and which orderings of methods hold.
 
     Numbers of a small model are not expected to equal those of a large one; what can be compared is who is ahead of whom.
@@ -125,13 +127,13 @@ class Compare:
     Example: atwu study compare runs/headline-people-small
     """
 
-    folder: Path = option("Folder of a study that was run.", positional=True)
-    table: str | None = option("Published table; default: the one the study names.", None)
+    folder: Path = cli_option("Folder of a study that was run.", positional=True)
+    table: str | None = cli_option("Published table; default: the one the study names.", None)
 
     def run(self) -> None:
         """Print the numbers, then the orderings."""
-        from atwu.experiments.study.compare import compared, set_beside
-        from atwu.experiments.study.tables import ordering_table, side_by_side_table
+        from atwu.experiments.study.published_comparison import compared, set_beside
+        from atwu.experiments.study.study_tables import ordering_table, side_by_side_table
 
         records, published = set_beside(self.folder, self.table)
         console = terminal()

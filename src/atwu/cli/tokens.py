@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from atwu._files import check_writable
-from atwu.cli.options import option
+from atwu.cli.cli_options import cli_option
 from atwu.cli.output import say, terminal
-from atwu.cli.shared import ROWS, ReadsRows, open_rows
+from atwu.cli.shared import ROWS_HELP, ReadsRows, open_rows
 
 
 @dataclass(kw_only=True)
-class Tokens(ReadsRows):
+class TokensCommand(ReadsRows):
     """Show which words a method takes for the secret, as coloured text and as a web page.
 
     Words, not sub-tokens; secret words are underlined where rows carry forget_spans.
@@ -20,28 +20,30 @@ class Tokens(ReadsRows):
     Example: atwu tokens --model unlearned --data forget.jsonl --html tokens.html
     """
 
-    model: str = option("Model: the folder of an ATWU run (with its scorer), any other, or a Hub name.", alias=("-m",))
-    data: str = option(f"Rows to score: {ROWS}.", alias=("-d",))
-    score: list[str] | None = option(
+    model: str = cli_option(
+        "Model: the folder of an ATWU run (with its scorer), any other, or a Hub name.", alias=("-m",)
+    )
+    data: str = cli_option(f"Rows to score: {ROWS_HELP}.", alias=("-d",))
+    score: list[str] | None = cli_option(
         "Which scores: scorer, saturation, importance, satimp, entropy, logprob_mask, nouns, model_difference (of a su_llm "
         "run), labels, a weighting of your own; repeat for several. Default: all that the model allows, labels excepted.",
         None,
     )
-    retain: str | None = option(
+    retain: str | None = cli_option(
         "Retain rows; rarity, word_rarity, rare_nouns and ngram_difference compare with them.", None
     )
-    html: Path | None = option("Also write one self-contained HTML page.", None)
-    overwrite: bool = option("Replace the page.", False)
-    rows: int = option("How many rows to print.", 5, least=0)
-    limit: int = option("How many rows to score for the page.", 100, least=1)
+    html: Path | None = cli_option("Also write one self-contained HTML page.", None)
+    overwrite: bool = cli_option("Replace the page.", False)
+    rows: int = cli_option("How many rows to print.", 5, least=0)
+    limit: int = cli_option("How many rows to score for the page.", 100, least=1)
 
     def run(self) -> None:
         """Score, print, write."""
-        from atwu.evaluation.auxiliary import find_auxiliary
+        from atwu.evaluation.auxiliary_logps import find_auxiliary
         from atwu.evaluation.weighting_scores import check_scores, met
-        from atwu.methods.weightings.scorer import find_scorer
+        from atwu.methods.weightings.token_scorer import find_scorer
         from atwu.report.heatmap import HeatMap, render_terminal
-        from atwu.report.score_rows import score_rows
+        from atwu.report.score_words import score_rows
 
         self.check()
         scorer = find_scorer(self.model)

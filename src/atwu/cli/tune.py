@@ -8,69 +8,69 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atwu.cli.options import UsageError, option, values_of
+from atwu.cli.cli_options import UsageError, cli_option, values_of
 from atwu.cli.output import say, stand_out, terminal
 
 
 @dataclass(kw_only=True)
-class Tune:
+class TuneCommand:
     """Search good settings for methods, or the lines of a study: the same budget, sampler and first points for all.
 
     Begins with the recommended values of each method. A search that was stopped, killed included, continues when the same
     command is given again, and asks for the same points as if nothing had happened. The best settings are written as
     OUTPUT/METHOD.yaml, for `atwu unlearn --config`; all trials as OUTPUT/METHOD.trials.json. See docs/tuning.md.
 
-    Example: atwu tune --method atwu --method grad_diff --scale people-tiny --trials 20
+    Example: atwu tune --method atwu --method grad_diff --setting people-tiny --trials 20
     """
 
-    method: tuple[str, ...] = option("Method from `atwu methods`, or all; repeat for several.", ())
-    study: str | None = option(
+    method: tuple[str, ...] = cli_option("Method from `atwu methods`, or all; repeat for several.", ())
+    study: str | None = cli_option(
         "Instead: every line of a study, a YAML file or a name from `atwu study list`. Then: atwu study run STUDY "
         "--presets OUTPUT.",
         None,
     )
-    scale: str | None = option(
-        "Scale by name (`atwu study list`), or a YAML file. Default: people-tiny, or that of the study.", None
+    setting: str | None = cli_option(
+        "Setting by name (`atwu study list`), or a YAML file. Default: people-tiny, or that of the study.", None
     )
-    trials: int = option("Finished trials per method, pruned ones included.", 20, least=1)
-    transfer_to: str | None = option(
-        "Scale where the learning rate is then searched again, all else fixed. The first stage is at --scale; default: its "
-        "surrogate, or the scale itself.",
+    trials: int = cli_option("Finished trials per method, pruned ones included.", 20, least=1)
+    transfer_to: str | None = cli_option(
+        "Setting where the learning rate is then searched again, all else fixed. The first stage is at --setting; default: its "
+        "surrogate, or the setting itself.",
         None,
     )
-    transfer_trials: int = option("Trials of that second stage.", 5, least=1)
-    objective: str | None = option("ES_delta, N_delta (rwku) or UQ (offline judge). Default: the scale's.", None)
-    fixed: tuple[str, ...] = option(
+    transfer_trials: int = cli_option("Trials of that second stage.", 5, least=1)
+    objective: str | None = cli_option("ES_delta, N_delta (rwku) or UQ (offline judge). Default: the setting's.", None)
+    fixed: tuple[str, ...] = cli_option(
         "Option of all runs as NAME=VALUE, such as weighting=entropy; it is not searched.", (), flag="set"
     )
-    seed: int = option("Of the sampler and of the runs.", 0, least=0)
-    storage: str | None = option(
+    seed: int = cli_option("Of the sampler and of the runs.", 0, least=0)
+    storage: str | None = cli_option(
         "NAME.db (SQLite), NAME.journal, or a database such as postgresql://USER@HOST/NAME. Default: the environment "
-        "variable ATWU_STORAGE, else search.db in --output, else in runs/tune-SCALE of the first stage's scale, which "
+        "variable ATWU_STORAGE, else search.db in --output, else in runs/tune-SCALE of the first stage's setting, which "
         "transfers then share.",
         None,
     )
-    processes: int = option("Trials at once.", 1, least=1)
-    cluster: str | None = option(
+    processes: int = cli_option("Trials at once.", 1, least=1)
+    cluster: str | None = cli_option(
         "Ray cluster that does the work: HOST:PORT of its head, or auto (`atwu[cluster]`).", None
     )
-    gpus_per_run: float | None = option(
+    gpus_per_run: float | None = cli_option(
         "GPUs of the cluster for each trial; default: one where it has any.", None, least=0
     )
-    output: Path | None = option(
-        "Folder; default runs/tune-SCALE, the scale that presets are for.", None, alias=("-o",)
+    output: Path | None = cli_option(
+        "Folder; default runs/tune-SCALE, the setting that presets are for.", None, alias=("-o",)
     )
 
     def run(self) -> None:
         """Search, print, write."""
-        from atwu.experiments.places import open_queue
-        from atwu.experiments.tuning.results import best_table, trials_table, use_of_presets
-        from atwu.experiments.tuning.storage import masked
-        from atwu.experiments.tuning.tune import decide, tune_methods
+        from atwu.experiments.open_queue import open_queue
+        from atwu.experiments.tuning.trial_storage import masked
+        from atwu.experiments.tuning.tune_methods import plan_tuning, tune_methods
+        from atwu.experiments.tuning.tuning_results import best_table, trials_table, use_of_presets
 
-        tuning = decide(
+        tuning = plan_tuning(
             self.method,
-            **values_of(self, "study", "scale", "transfer_to", "output"),
+            **values_of(self, "study", "setting", "transfer_to", "output"),
             **values_of(self, "trials", "transfer_trials", "objective", "seed"),
             storage=self.storage or os.environ.get("ATWU_STORAGE"),
             options=dict(map(_setting, self.fixed)),
@@ -92,11 +92,11 @@ class Tune:
                 console.print()
         if found:
             last = next(iter(found.values()))[-1].search
-            console.print(f"best settings at {last.scale.name}, seed {last.seed}", style="bold")
+            console.print(f"best settings at {last.setting.name}, seed {last.seed}", style="bold")
             console.print(best_table(found))
             if self.study is not None:
-                at = tuning.transfer_to or tuning.first_scale  # None: the study's own
-                again = ["atwu", "study", "run", self.study, *(["--scale", at] if at else [])]
+                at = tuning.transfer_to or tuning.first_setting  # None: the study's own
+                again = ["atwu", "study", "run", self.study, *(["--setting", at] if at else [])]
                 say(f"\npresets in {folder}; next:\n  {shlex.join([*again, '--presets', str(folder)])}")
             elif words := use_of_presets(found, folder, done.models):
                 say(words)
@@ -108,8 +108,8 @@ class Tune:
 
 def _setting(text: str) -> tuple[str, Any]:
     """NAME=VALUE with the value as YAML reads it."""
+    from atwu._file_reading import parse_yaml
     from atwu._names import lookup
-    from atwu._reading import parse_yaml
     from atwu.training.config import option_names
 
     name, equals, value = text.partition("=")

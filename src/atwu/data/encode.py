@@ -1,6 +1,6 @@
 """Rows into token ids, labels and token labels.
 
-The whole text of a row (see `atwu.data.render`) is tokenised once, with offsets; they tell which tokens are the
+The whole text of a row (see `atwu.data.render_row`) is tokenised once, with offsets; they tell which tokens are the
 answer's and which of those touch a forget span. Answer tokens and the terminal token carry loss, prompt and template do
 not; in a plain text row every token does except the first.
 """
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from atwu.data.render import RenderedRow, check_system, render
+from atwu.data.render import RenderedRow, check_system, render_row
 from atwu.data.schema import IGNORE_INDEX, Example, Span
 from atwu.data.spool import kept
 
@@ -120,7 +120,7 @@ class Encoder:
         if not example.answer.strip():
             raise ValueError(f"{where}: the answer is empty; give it text or remove the row.")
         try:
-            rendered = render(example, self.tokenizer, system=self.system)
+            rendered = render_row(example, self.tokenizer, system=self.system)
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from error
         tokens, first, stop = self._answer_tokens(rendered, where)
@@ -202,7 +202,7 @@ class Encoder:
         """
         if not prefill.strip():
             return self.encode(example).prompt_ids
-        rendered = render(example, self.tokenizer, system=self.system)
+        rendered = render_row(example, self.tokenizer, system=self.system)
         if rendered.text[: rendered.start].rstrip().endswith(prefill.strip()):
             return self.encode(example).prompt_ids
         row = self.encode(replace(example, answer=prefill.rstrip(), forget_spans=None))

@@ -79,7 +79,7 @@ class EpochSampler(Sampler[int]):
         return self.taken
 
 
-Placed = tuple[int, EncodedRow]
+PlacedRow = tuple[int, EncodedRow]
 """A row with its index in its set."""
 
 
@@ -87,10 +87,10 @@ Placed = tuple[int, EncodedRow]
 class PairedRow:
     """A forget row with the retain row drawn for it."""
 
-    forget: Placed
-    retain: Placed | None
+    forget: PlacedRow
+    retain: PlacedRow | None
     """None when there is no retain set."""
-    alternate: Placed | None = None
+    alternate: PlacedRow | None = None
     """The same prompt with a preferred answer; None when no loss learns from one."""
 
 

@@ -1,6 +1,6 @@
 """Files (JSONL, JSON, CSV, Parquet, Arrow) and Hub data sets into raw records, each with its place for error messages.
 
-A reader yields (where, columns) pairs and checks only what the format itself demands; `atwu.data.rows` checks the
+A reader yields (where, columns) pairs and checks only what the format itself demands; `atwu.data.row_parsing` checks the
 columns. Lines end at `\\n` (or `\\r\\n`) only: U+2028, U+2029 and U+0085 are ordinary characters inside a string.
 """
 
@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from atwu._extras import require
-from atwu._reading import decoded, file_lines, file_text, parse_json
+from atwu._file_reading import decoded, file_lines, file_text, parse_json
 
 _BATCH = 1024
 Record = tuple[str, Mapping[str, Any]]
 """Where the record stands (file and line or row), and its columns."""
 
 
-def read_jsonl(path: Path) -> Iterator[Record]:
+def read_jsonl_records(path: Path) -> Iterator[Record]:
     """One JSON object per line; blank lines are skipped."""
     for number, line in enumerate(file_lines(path), start=1):
         where = f"{path}, line {number}"
@@ -36,7 +36,7 @@ def read_jsonl(path: Path) -> Iterator[Record]:
         yield where, value
 
 
-def read_json(path: Path) -> Iterator[Record]:
+def read_json_records(path: Path) -> Iterator[Record]:
     """One JSON list of objects."""
     text = file_text(path)
     if not text.strip():
@@ -55,7 +55,7 @@ def read_json(path: Path) -> Iterator[Record]:
         yield where, item
 
 
-def read_csv(path: Path) -> Iterator[Record]:
+def read_csv_records(path: Path) -> Iterator[Record]:
     """Comma-separated values with a header; an empty cell counts as not given. Rows are numbered below the header."""
     text = file_text(path)
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))
@@ -84,7 +84,7 @@ def read_csv(path: Path) -> Iterator[Record]:
         raise ValueError(f"{path}, row {number + 1} (line {reader.line_num}): not valid CSV, {error}.") from error
 
 
-def read_parquet(path: Path) -> Iterator[Record]:
+def read_parquet_records(path: Path) -> Iterator[Record]:
     """Parquet through pyarrow (extra `parquet`)."""
     parquet = require("pyarrow.parquet", extra="parquet")
     arrow = require("pyarrow", extra="parquet")
@@ -99,7 +99,7 @@ def read_parquet(path: Path) -> Iterator[Record]:
         raise ValueError(f"{path}, after row {number}: not readable as Parquet, {error}.") from error
 
 
-def read_arrow(path: Path) -> Iterator[Record]:
+def read_arrow_records(path: Path) -> Iterator[Record]:
     """Arrow's file or stream format, as data sets are cached and saved, through pyarrow (extra `parquet`)."""
     ipc = require("pyarrow.ipc", extra="parquet")
     arrow = require("pyarrow", extra="parquet")
@@ -122,11 +122,11 @@ def read_arrow(path: Path) -> Iterator[Record]:
 
 
 READERS: dict[str, Callable[[Path], Iterator[Record]]] = {
-    ".jsonl": read_jsonl,
-    ".json": read_json,
-    ".csv": read_csv,
-    ".parquet": read_parquet,
-    ".arrow": read_arrow,
+    ".jsonl": read_jsonl_records,
+    ".json": read_json_records,
+    ".csv": read_csv_records,
+    ".parquet": read_parquet_records,
+    ".arrow": read_arrow_records,
 }
 """File name suffix to reader."""
 

@@ -51,7 +51,7 @@ def check_system(system: str | None) -> None:
         raise ValueError("system is empty; give the text of the system turn, or None for no such turn.")
 
 
-def render(example: Example, tokenizer: Any, *, system: str | None = None) -> RenderedRow:
+def render_row(example: Example, tokenizer: Any, *, system: str | None = None) -> RenderedRow:
     """Write a row as text.
 
     Args:

@@ -10,7 +10,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 from atwu._cache import cache_folder
-from atwu._disk import room
+from atwu._disk_errors import room
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -22,7 +22,7 @@ IN_MEMORY = 20_000
 
 
 def kept(rows: Iterable[T]) -> Sequence[T]:
-    """All rows of an iterable that is read once: a tuple, or a `Spool` where there are more than `IN_MEMORY`.
+    """All rows of an iterable that is read once: a tuple, or a `DiskRows` where there are more than `IN_MEMORY`.
 
     Raises:
         DiskFullError: the cache folder has no room for them.
@@ -31,13 +31,13 @@ def kept(rows: Iterable[T]) -> Sequence[T]:
     held = tuple(islice(rows, IN_MEMORY + 1))
     if len(held) <= IN_MEMORY:
         return held
-    spool = Spool(type(held[0]))
+    spool = DiskRows(type(held[0]))
     with room(cache_folder()):
         spool.extend(chain(held, rows))
     return spool
 
 
-class Spool(Sequence[T], Generic[T]):
+class DiskRows(Sequence[T], Generic[T]):
     """A sequence on disk: memory for it grows by 8 bytes a row alone. Forked processes read the same file.
 
     Args:

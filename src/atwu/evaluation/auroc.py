@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 from torch import Tensor
 
-from atwu.evaluation.arrays import FloatArray
+from atwu.data.arrays import FloatArray
 
 OneRow: TypeAlias = "Sequence[float] | Sequence[int] | Sequence[bool] | Tensor | NDArray[Any]"
 """One number per token, one-dimensional."""

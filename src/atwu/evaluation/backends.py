@@ -22,8 +22,8 @@ from atwu._files import file_digest
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example, Message
 from atwu.evaluation.generations import Decoding, Generation, Prompt
-from atwu.judge.chat import ChatModel, ChatRequest, Reply
-from atwu.modeling.fingerprint import model_fingerprint, stored_weights
+from atwu.judge.chat_model import ChatModel, ChatRequest, Reply
+from atwu.modeling.fingerprint import model_fingerprint, stored_weights_fingerprint
 from atwu.modeling.generate import end_ids, generate
 from atwu.modeling.load import (
     ADAPTER_CONFIG,
@@ -34,7 +34,7 @@ from atwu.modeling.load import (
     load_config,
     load_tokenizer,
 )
-from atwu.modeling.opening import Loading
+from atwu.modeling.open_model import ModelLoadArgs
 
 OnDone = Callable[[Sequence[tuple[int, Generation]]], None]
 
@@ -44,7 +44,7 @@ _VLLM_BATCH = 512
 """Prompts handed to vLLM at a time; it batches by itself, this is how often texts are stored."""
 _VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values of its `max_lora_rank`."""
-VLLM_SHARE = 0.92
+GPU_MEMORY_UTILIZATION = 0.92
 """Of the device's memory, vLLM's own default."""
 
 
@@ -113,7 +113,12 @@ class VllmGenerator:
     """
 
     def __init__(
-        self, path: str, loading: Loading | None = None, *, max_length: int = 0, memory_share: float = VLLM_SHARE
+        self,
+        path: str,
+        loading: ModelLoadArgs | None = None,
+        *,
+        max_length: int = 0,
+        memory_share: float = GPU_MEMORY_UTILIZATION,
     ) -> None:
         """Take what is needed before the engine starts.
 
@@ -131,7 +136,7 @@ class VllmGenerator:
         self._vllm = require("vllm", extra="vllm")
         if not 0 < memory_share <= 1:
             raise ValueError(f"vLLM's share of the device's memory is above 0 and at most 1, got {memory_share:g}.")
-        loading = loading or Loading()
+        loading = loading or ModelLoadArgs()
         check_model_name(path, base=loading.base)
         options = asdict(loading)
         self._dtype = options.pop("dtype")
@@ -148,13 +153,13 @@ class VllmGenerator:
             "enable_sleep_mode": True,
         }
         self._adapter: Any = None
-        self._weights = [_shape(config), stored_weights(base, self._settings["revision"])]
+        self._weights = [_shape(config), stored_weights_fingerprint(base, self._settings["revision"])]
         if is_adapter(path):
             rank = json.loads((Path(path) / ADAPTER_CONFIG).read_text(encoding="utf-8"))["r"]
             self._settings |= {"enable_lora": True, "max_lora_rank": _lora_rank(path, rank)}
             lora = require("vllm.lora.request", extra="vllm")
             self._adapter = lora.LoRARequest("adapter", 1, str(Path(path).resolve()))
-            self._weights += [stored_weights(path), file_digest(Path(path) / ADAPTER_CONFIG)]
+            self._weights += [stored_weights_fingerprint(path), file_digest(Path(path) / ADAPTER_CONFIG)]
         self._engine: Any = None
         self._positions = 0
         self.beside: Any = None

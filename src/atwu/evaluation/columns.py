@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from atwu.evaluation.result import Direction
 
 FORGET, RETAIN, HOLDOUT = "forget", "retain", "holdout"
-INSTRUCTIONS, PROSE, RWKU, TASKS = "instructions", "prose", "rwku", "tasks"
-ROWS = "forget or retain"
+INSTRUCTIONS, GENERAL_TEXT, RWKU, TASKS = "instructions", "general_text", "rwku", "tasks"
+FORGET_OR_RETAIN = "forget or retain"
 """Stands for any set of rows to forget or to keep."""
 OVERALL = "overall"
 """Where numbers are that need several sets or a second model."""
-APART = (HOLDOUT, INSTRUCTIONS, PROSE, RWKU, TASKS)
+APART = (HOLDOUT, INSTRUCTIONS, GENERAL_TEXT, RWKU, TASKS)
 """Sets with a purpose of their own; every other one holds rows to forget or to keep."""
 RESERVED = (FORGET, RETAIN, *APART, OVERALL, "pool")
 """Names that further sets cannot have."""
@@ -37,7 +37,7 @@ class Column:
     """Short name for the head of a column; may hold the field of `name`."""
     meaning: str
     """What it measures, in one sentence without a full stop."""
-    sets: tuple[str, ...] = (ROWS,)
+    sets: tuple[str, ...] = (FORGET_OR_RETAIN,)
     """Sets it is recorded on, or `OVERALL`."""
     direction: Direction | None = None
     """Which way is better; None: down on forget rows, up on rows to keep."""
@@ -61,7 +61,7 @@ class Column:
 
     def on(self, split: str) -> bool:
         """Whether it can be on a set."""
-        return split in self.sets or (ROWS in self.sets and split not in (*APART, OVERALL))
+        return split in self.sets or (FORGET_OR_RETAIN in self.sets and split not in (*APART, OVERALL))
 
     def direction_on(self, split: str) -> Direction:
         """Which way is better on a set."""
@@ -76,7 +76,7 @@ class Column:
         return f"{module.replace('.', '/')}.py:{function}"
 
 
-Derived = partial(Column, sets=(OVERALL,))
+AggregateColumn = partial(Column, sets=(OVERALL,))
 """A column that needs several sets or a second model."""
 Percent = partial(Column, range=(0.0, 100.0), digits=1)
 """A column in percent."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from atwu._cache import cache_folder, short_hash, warn_uncached
-from atwu._disk import cannot_write
+from atwu._disk_errors import cannot_write
 from atwu._progress import bar_of
 from atwu.data.schema import Message
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from atwu.evaluation.arrays import FloatArray, IntArray, as_floats
+from atwu.data.arrays import FloatArray, IntArray, as_floats
 
 DRAWS = 1000
 LEVEL = 0.95

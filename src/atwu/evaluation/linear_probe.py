@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SCHEMA_NAME = "atwu.probe/1"
+PROBE_SCHEMA = "atwu.probe/1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def probe_record(
     for each in plain:
         del each["auroc"]["values"]
     return {
-        "schema": SCHEMA_NAME,
+        "schema": PROBE_SCHEMA,
         "model": model,
         "fingerprint": model_fingerprint(network),
         "data": {"source": rows.source, "fingerprint": rows.fingerprint, "rows": len(rows.rows)},

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from atwu.evaluation.columns import Column
-from atwu.evaluation.settings import Setting
+from atwu.evaluation.metric_settings import MetricSetting
 
 if TYPE_CHECKING:
     from atwu.data.schema import Example
-    from atwu.evaluation.config import EvaluateConfig
+    from atwu.evaluation.evaluate_config import EvaluateConfig
     from atwu.evaluation.generations import Prompt
-    from atwu.evaluation.numbers import Derivation, Sides
     from atwu.evaluation.result import EvalResult
+    from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
     from atwu.evaluation.session import Session
     from atwu.judge.verdicts import Claim, Pair
 
@@ -48,7 +48,7 @@ class Metric:
     """Tells what an attack or an adversarial question brings back."""
     of_references: ClassVar[bool] = True
     """Also asked of models that are only compared with."""
-    settings: ClassVar[tuple[Setting, ...]] = ()
+    settings: ClassVar[tuple[MetricSetting, ...]] = ()
     """Its own settings."""
     uses: ClassVar[tuple[str, ...]] = ()
     """Settings of others that change its numbers."""
@@ -107,7 +107,7 @@ class Metric:
         Raises:
             ValueError: no column of the metric has this name.
         """
-        from atwu.evaluation.numbers import Recorded
+        from atwu.evaluation.row_statistics import Recorded
 
         column = next((column for column in self.columns if column.field(name) is not None), None)
         if column is None:
@@ -117,7 +117,7 @@ class Metric:
         self.session.recorded.setdefault(split, {})[name] = found
 
     @classmethod
-    def derive(cls, sides: Sides) -> Iterator[tuple[str, Derivation]]:
+    def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
         """Numbers that need several sets or a second model, by name, from row values."""
         return iter(())
 

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 from pydantic import ConfigDict, Field
 
 from atwu._cache import short_hash
+from atwu._file_reading import read_declared, type_adapter
 from atwu._files import write_json
-from atwu._reading import adapter_of, read_declared
 from atwu.data.schema import Example
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA_NAME: Final = "atwu.eval/2"
+EVAL_SCHEMA_NAME: Final = "atwu.eval/3"
 _OLDER = " Files of atwu.eval/1 hold no values of single rows and cannot be converted."
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, json_schema_serialization_defaults_required=True)
 """Files hold the declared keys and kinds and nothing else."""
@@ -108,11 +108,11 @@ class EvalResult:
     curves: Mapping[str, Any] = field(default_factory=dict)
     """Name -> curve, such as pooled ROC curves of token scores."""
     warnings: tuple[str, ...] = ()
-    schema: Literal["atwu.eval/2"] = SCHEMA_NAME
+    schema: Literal["atwu.eval/3"] = EVAL_SCHEMA_NAME
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON that satisfies `EVAL_SCHEMA`; NaN becomes null."""
-        return {"schema": self.schema, **json.loads(adapter_of(EvalResult).dump_json(self))}
+        return {"schema": self.schema, **json.loads(type_adapter(EvalResult).dump_json(self))}
 
     def write(self, path: str | Path) -> None:
         """Write the JSON so that a reader sees the old file or the whole new one."""
@@ -120,18 +120,18 @@ class EvalResult:
 
     def summary(self) -> str:
         """Every number with its interval, and the warnings, for a terminal of 80 columns."""
-        from atwu.evaluation.shown import result_text
+        from atwu.evaluation.formatting import result_text
 
         return result_text(self)
 
     def to_pandas(self) -> pd.DataFrame:
         """One row per number: set, metric, value, low, high, n, direction, and what is needed to read it."""
-        from atwu.evaluation.shown import result_frame
+        from atwu.evaluation.formatting import result_frame
 
         return result_frame(self)
 
     def _repr_html_(self) -> str:
-        from atwu.evaluation.shown import result_html
+        from atwu.evaluation.formatting import result_html
 
         return result_html(self)
 
@@ -148,12 +148,14 @@ def read_result(path: str | Path) -> EvalResult:
         FileNotFoundError: no such file.
         ValueError: not such a result, or of another version of its schema; names the place, what is there, what may be.
     """
-    return read_declared(path, EvalResult, SCHEMA_NAME, what="result", made_by="atwu evaluate --output", older=_OLDER)
+    return read_declared(
+        path, EvalResult, EVAL_SCHEMA_NAME, what="result", made_by="atwu evaluate --output", older=_OLDER
+    )
 
 
 EVAL_SCHEMA: Mapping[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
-    **adapter_of(EvalResult).json_schema(mode="serialization"),
+    **type_adapter(EvalResult).json_schema(mode="serialization"),
     "title": "Result of atwu evaluate",
 }
 """JSON Schema of `eval.json`."""

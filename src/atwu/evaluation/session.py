@@ -8,19 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from atwu.benchmarks.rwku.probes import RwkuProbes
+from atwu.benchmarks.rwku.rwku_probes import RwkuProbes
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.render import with_system
 from atwu.data.schema import Example
-from atwu.evaluation.auxiliary import Auxiliary, AuxiliaryLogps
+from atwu.evaluation.auxiliary_logps import Auxiliary, AuxiliaryLogps
 from atwu.evaluation.columns import RETAIN
-from atwu.evaluation.config import EvaluateConfig
+from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import Decoding, Generation, GenerationStore, Generator, Prompt, generate_all
-from atwu.evaluation.numbers import Recorded
 from atwu.evaluation.result import EvalResult, MetricValue, row_id
+from atwu.evaluation.row_statistics import Recorded
 from atwu.evaluation.teacher_forced import TokenRow, read_tokens
 from atwu.judge.verdicts import Claim, Judge, Pair, Preference, Verdict
-from atwu.methods.weightings.scorer import TokenScorer
+from atwu.methods.weightings.token_scorer import TokenScorer
 
 
 @dataclass(kw_only=True)
@@ -82,7 +82,7 @@ class Session:
         return self.model
 
     @property
-    def answered(self) -> dict[str, Sequence[Example]]:
+    def answers_before(self) -> dict[str, Sequence[Example]]:
         """The sets of rows to forget or to keep."""
         return {split: rows for split, rows in self.sets.items() if split not in self.apart}
 

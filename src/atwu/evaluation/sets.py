@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from atwu.benchmarks.rwku.probes import RwkuProbes
+from atwu.benchmarks.rwku.rwku_probes import RwkuProbes
 from atwu.benchmarks.sources import LoadedRows
 from atwu.data.schema import Example
 from atwu.evaluation.columns import APART, FORGET, HOLDOUT, RESERVED, RETAIN, RWKU
-from atwu.training.rows import Rows, RowSet, text_rows
+from atwu.training.training_rows import RowSet, RowsInput, text_rows
 
 Sets = Mapping[str, Sequence[Example]]
 
@@ -41,30 +41,30 @@ class MeasuredRows:
 
 
 def measured_rows(
-    forget: Rows | None,
-    retain: Rows | None,
-    holdout: Rows | None,
+    forget: RowsInput | None,
+    retain: RowsInput | None,
+    holdout: RowsInput | None,
     *,
-    kept: Mapping[str, Rows],
-    pool: Rows | None,
+    extra_retain: Mapping[str, RowsInput],
+    pool: RowsInput | None,
     probes: RwkuProbes | None,
 ) -> MeasuredRows:
     """Read the rows that `evaluate` was given; what is None or empty is left out.
 
     Raises:
-        ValueError: a set of `kept` has a name that means something else, or as `text_rows`.
+        ValueError: a set of `extra_retain` has a name that means something else, or as `text_rows`.
     """
-    if reserved := sorted(set(kept) & set(RESERVED)):
+    if reserved := sorted(set(extra_retain) & set(RESERVED)):
         raise ValueError(f"a set cannot be called {reserved[0]!r}; choose a name other than {', '.join(RESERVED)}.")
     odd: list[str] = []
-    given = {FORGET: forget, RETAIN: retain, **kept, HOLDOUT: holdout}
+    given = {FORGET: forget, RETAIN: retain, **extra_retain, HOLDOUT: holdout}
     sets = {split: found for split, rows in given.items() if (found := _examples(rows, split, odd))}
     if probes is not None:
         sets[RWKU] = tuple(Example.from_qa(p.query, p.answer, subject=p.subject) for p in probes.probes)
     return MeasuredRows(sets, _examples(pool, "pool", odd) or sets.get(RETAIN, ()), warnings=odd)
 
 
-def _examples(rows: Rows | None, split: str, odd: list[str]) -> Sequence[Example]:
+def _examples(rows: RowsInput | None, split: str, odd: list[str]) -> Sequence[Example]:
     """A set as text; what is odd about it is added to `odd`. Nothing where there are no rows."""
     listed: Any = rows if rows is None or isinstance(rows, str | Path | LoadedRows | RowSet) else tuple(rows)
     if not listed:

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from atwu._progress import bar_of
+from atwu.data.arrays import FloatArray, IntArray
 from atwu.data.collate import by_length, collate_rows
 from atwu.data.encode import EncodedRow
-from atwu.evaluation.arrays import FloatArray, IntArray
-from atwu.methods.weightings.scorer import TokenScorer
+from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.forward import TokenOutputs, forward_tokens
 from atwu.modeling.modes import evaluating
 

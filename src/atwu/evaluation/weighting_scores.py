@@ -14,23 +14,23 @@ import numpy as np
 import torch
 
 from atwu._names import lookup
+from atwu.data.arrays import FloatArray
 from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import Example
-from atwu.evaluation.arrays import FloatArray
-from atwu.evaluation.auxiliary import AuxiliaryLogps
+from atwu.evaluation.auxiliary_logps import AuxiliaryLogps
 from atwu.evaluation.teacher_forced import TokenRow
-from atwu.methods.options import options_of
-from atwu.methods.part import NEEDS, FixedWeighting, Weighting
-from atwu.methods.parts import WEIGHTINGS
+from atwu.methods.component import NEEDS, FixedWeighting, Weighting
+from atwu.methods.component_inputs import PrecomputeContext, WeightingContext
+from atwu.methods.component_options import options_of_component
+from atwu.methods.components import WEIGHTINGS
+from atwu.methods.method_table import METHODS
 from atwu.methods.plugins import load_plugins
-from atwu.methods.seen import BeforeTraining, TokensSeen
-from atwu.methods.table import METHODS
 from atwu.methods.weightings.learned import LearnedScores
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.forward import TokenOutputs
 
-MISSING = {
+MISSING_REASONS = {
     "scorer": "needs a learned scorer; use a model folder that has one",
     "labels": "needs secret-token labels; give rows that all have forget_spans",
     "retain": "compares with retain answers; give retain rows",
@@ -82,9 +82,9 @@ class ScoreContext:
             auxiliary=self.auxiliary is not None,
         )
 
-    def before_training(self) -> BeforeTraining:
+    def before_training(self) -> PrecomputeContext:
         """The same as training's weightings take it; the model that read the rows is the starting model."""
-        return BeforeTraining(
+        return PrecomputeContext(
             forget=self.encoded,
             retain=self.retain,
             forget_text=self.examples,
@@ -93,7 +93,7 @@ class ScoreContext:
             logps_of=lambda name: list(getattr(self.auxiliary, name)),
         )
 
-    def in_steps(self) -> Iterator[TokensSeen]:
+    def in_steps(self) -> Iterator[WeightingContext]:
         """The same as weightings take it that look at the model in every step, some rows after the other, in float64 and
         without hidden states."""
         labelled = all(row.token_labels is not None for row in self.encoded)
@@ -103,7 +103,7 @@ class ScoreContext:
             yield _seen(self.tokens[few], TokenBatch.of(collate_rows(rows)))
 
 
-def _seen(tokens: Sequence[TokenRow], batch: TokenBatch) -> TokensSeen:
+def _seen(tokens: Sequence[TokenRow], batch: TokenBatch) -> WeightingContext:
     def spread(values: Iterable[FloatArray]) -> torch.Tensor:
         given = torch.as_tensor(np.concatenate([*values]))
         return given.new_zeros(batch.mask.shape).masked_scatter(batch.mask, given)
@@ -120,7 +120,7 @@ def _seen(tokens: Sequence[TokenRow], batch: TokenBatch) -> TokensSeen:
         own=none,
         predicting=none,
     )
-    return TokensSeen(out, batch)
+    return WeightingContext(out, batch)
 
 
 def scored_weightings() -> dict[str, Weighting]:
@@ -135,7 +135,7 @@ def scored_weightings() -> dict[str, Weighting]:
         made = WEIGHTINGS[name]
         if made.scored:
             values = {**_SETTINGS, **(METHODS[name].defaults if name in METHODS else {})}
-            taken = {option.name for option in options_of(made)}
+            taken = {option.name for option in options_of_component(made)}
             found[name] = made(**{key: value for key, value in values.items() if key in taken})
     return found
 
@@ -154,7 +154,9 @@ def check_scores(names: Iterable[str], there: Collection[str]) -> None:
     every = scored_weightings()
     for name in names:
         for need in _missing(lookup("score", name, every), there):
-            raise ValueError(f"the score {name!r} {MISSING.get(need) or f'needs {NEEDS[need]}, which no score has'}.")
+            raise ValueError(
+                f"the score {name!r} {MISSING_REASONS.get(need) or f'needs {NEEDS[need]}, which no score has'}."
+            )
 
 
 def token_scores(context: ScoreContext, names: Iterable[str]) -> dict[str, list[FloatArray]]:

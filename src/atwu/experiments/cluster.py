@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from atwu._extras import require
-from atwu._files import beside, held, move, versions
+from atwu._files import atomic_sibling, file_lock, move, versions
 from atwu.errors import WorkerError
-from atwu.experiments.queue import Done, Queue, Task, attempt, cpu_threads
+from atwu.experiments.queue import Queue, Task, TaskResult, attempt, cpu_threads
 from atwu.training.progress import Say
 
 Files = Mapping[str, bytes]
@@ -28,7 +28,7 @@ CARRIED = 1 << 30
 """Bytes up to which a model or a file is sent along; what is larger must lie at the same path on every node."""
 
 
-class Cluster(Queue):
+class RayExecutor(Queue):
     """Gives tasks to the nodes of a cluster.
 
     Args:
@@ -46,7 +46,7 @@ class Cluster(Queue):
         super().__init__(say)
         self._slots = slots
         self._gpus = float("GPU" in self._ray.cluster_resources()) if gpus_per_run is None else gpus_per_run
-        self._there = self._ray.remote(num_cpus=1, num_gpus=self._gpus, max_retries=0)(do_there)
+        self._there = self._ray.remote(num_cpus=1, num_gpus=self._gpus, max_retries=0)(run_remotely)
         self._carried: dict[Path, Any] = {}
         self._running: dict[Any, tuple[Hashable, Task]] = {}
 
@@ -76,7 +76,7 @@ class Cluster(Queue):
         reference = self._there.remote(task, *folders, list(carried), versions(), *carried.values())
         self._running[reference] = key, task
 
-    def result(self) -> tuple[Hashable, Done]:
+    def result(self) -> tuple[Hashable, TaskResult]:
         while True:
             (reference,), _ = self._ray.wait(list(self._running), num_returns=1)
             key, task = self._running.pop(reference)
@@ -92,14 +92,14 @@ class Cluster(Queue):
             return key, done
 
 
-def do_there(
+def run_remotely(
     task: Task,
     own: Files | None,
     source: Files | None,
     paths: Sequence[Path],
     wanted: Mapping[str, str],
     *carried: Files,
-) -> tuple[Done, Files]:
+) -> tuple[TaskResult, Files]:
     """Do a task on a node, in a folder for the time being.
 
     Args:
@@ -112,7 +112,9 @@ def do_there(
         differ = ", ".join(
             f"{name} {here[name]} instead of {wanted[name]}" for name in wanted if here[name] != wanted[name]
         )
-        return Done(error=WorkerError(f"{platform.node()} has {differ}; install the same versions on every node.")), {}
+        return TaskResult(
+            error=WorkerError(f"{platform.node()} has {differ}; install the same versions on every node.")
+        ), {}
     with tempfile.TemporaryDirectory(prefix="atwu-") as scratch:
         folders = []
         for kind, folder, files in (("own", task.folder, own), ("source", task.source, source)):
@@ -124,7 +126,7 @@ def do_there(
             for path, files in zip(paths, carried, strict=True):
                 bring(path.expanduser(), files)
         except (OSError, WorkerError) as error:
-            return Done(error=error), {}
+            return TaskResult(error=error), {}
         with cpu_threads(1):
             done = attempt(dataclasses.replace(task, folder=folders[0], source=folders[1]))
         left = {} if folders[0] is None or done.error is not None else pack(folders[0])
@@ -139,7 +141,7 @@ def bring(path: Path, files: Files) -> None:
         OSError: it cannot be written there.
     """
     if not path.exists():
-        with held(path.with_name(f"{path.name}.lock")):
+        with file_lock(path.with_name(f"{path.name}.lock")):
             if not path.exists():
                 put(files, path)
     elif pack(path) != files:
@@ -159,7 +161,7 @@ def pack(path: Path) -> Files:
 def put(files: Files, path: Path) -> None:
     """Write a file or a folder as a whole, in the place of what is there."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with beside(path) as staging:
+    with atomic_sibling(path) as staging:
         unpack(files, staging / "new")
         if path.is_dir():
             os.replace(path, staging / "old")

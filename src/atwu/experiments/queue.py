@@ -1,7 +1,8 @@
 """The queue of runs: handed in, done somewhere, and given back as they are finished; only the driver decides what is next.
 
-Three places do the work: this process (`Here`), processes of this machine (`Processes`), and the nodes of a Ray cluster
-(`atwu.experiments.cluster`); `atwu.experiments.places` opens one. A worker that dies is reported, and what it was doing is
+Three places do the work: this process (`InProcessExecutor`), processes of this machine (`ProcessPool`), and the
+nodes of a Ray cluster
+(`atwu.experiments.cluster`); `atwu.experiments.open_queue` opens one. A worker that dies is reported, and what it was doing is
 done again from the start.
 """
 
@@ -23,7 +24,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atwu._interrupts import take_over_worker
+from atwu._interrupts import install_worker_handlers
 from atwu.errors import WorkerError
 
 if TYPE_CHECKING:  # a worker starts in a second without what a progress bar imports
@@ -59,7 +60,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class TaskResult:
     """What came of a task."""
 
     value: Any = None
@@ -106,7 +107,7 @@ class Queue(ABC):
         """Hand in a task, under a key of its own."""
 
     @abstractmethod
-    def result(self) -> tuple[Hashable, Done]:
+    def result(self) -> tuple[Hashable, TaskResult]:
         """Wait for the next task that is done, and return its key with what came of it.
 
         Raises:
@@ -125,8 +126,8 @@ class Queue(ABC):
         self._say(f"{how}; {key} is done again")
 
 
-def work_off(
-    queue: Queue, begin: Callable[[], tuple[Hashable, Task] | None], finish: Callable[[Any, Done], None]
+def run_tasks(
+    queue: Queue, begin: Callable[[], tuple[Hashable, Task] | None], finish: Callable[[Any, TaskResult], None]
 ) -> None:
     """Keep a queue busy until nothing is left.
 
@@ -145,12 +146,12 @@ def work_off(
         finish(key, done)
 
 
-def attempt(task: Task) -> Done:
+def attempt(task: Task) -> TaskResult:
     """Do a task; an error is returned, as itself or, where it cannot travel between processes, as text."""
     try:
-        return Done(task())
+        return TaskResult(task())
     except Exception as error:
-        return Done(error=_portable(error))
+        return TaskResult(error=_portable(error))
 
 
 def _portable(error: Exception) -> Exception:
@@ -178,7 +179,7 @@ def cpu_threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-class Here(Queue):
+class InProcessExecutor(Queue):
     """Does a task in this process, when its result is asked for."""
 
     slots = 1
@@ -191,13 +192,13 @@ class Here(Queue):
     def submit(self, key: Hashable, task: Task) -> None:
         self._waiting.append((key, task))
 
-    def result(self) -> tuple[Hashable, Done]:
+    def result(self) -> tuple[Hashable, TaskResult]:
         key, task = self._waiting.popleft()
         with cpu_threads(self._threads):
             try:
-                return key, Done(task())
+                return key, TaskResult(task())
             except Exception as error:
-                return key, Done(error=error)
+                return key, TaskResult(error=error)
 
 
 @dataclass(slots=True)
@@ -209,7 +210,7 @@ class _Worker:
     task: Task | None = None
 
 
-class Processes(Queue):
+class ProcessPool(Queue):
     """Processes of this machine, each with its share of the CPU threads and one of the GPUs.
 
     They are forked from a process that has imported what runs need, where the system can do that, and end with this one.
@@ -223,7 +224,7 @@ class Processes(Queue):
         can_fork = "forkserver" in multiprocessing.get_all_start_methods() and not devices
         self._context: Any = multiprocessing.get_context("forkserver" if can_fork else "spawn")
         if can_fork:
-            self._context.set_forkserver_preload(["atwu.experiments.run"])
+            self._context.set_forkserver_preload(["atwu.experiments.experiment_run"])
 
     @property
     def slots(self) -> int:
@@ -268,7 +269,7 @@ class Processes(Queue):
         theirs.close()
         return _Worker(process, mine, log)
 
-    def result(self) -> tuple[Hashable, Done]:
+    def result(self) -> tuple[Hashable, TaskResult]:
         while True:
             busy = {worker.connection: index for index, worker in self._workers.items() if worker.task is not None}
             for connection in wait(list(busy)):
@@ -294,7 +295,7 @@ def _serve(tasks: Connection, cwd: Path, environment: dict[str, str], threads: i
     parent = multiprocessing.parent_process()
     assert parent is not None
     threading.Thread(target=lambda: (wait([parent.sentinel]), os._exit(1)), daemon=True).start()
-    take_over_worker()
+    install_worker_handlers()
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)

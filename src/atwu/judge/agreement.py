@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from scipy.stats import binomtest
 
-from atwu.data.records import read_jsonl
+from atwu.data.records import read_jsonl_records
 from atwu.judge.verdicts import Claim
 
 Split = Literal["dev", "test"]
@@ -47,7 +47,9 @@ def load_cases(split: Split | None = None, *, path: Path | None = None) -> tuple
         FileNotFoundError: no such file.
         ValueError: a malformed case, with file and line.
     """
-    cases = [_case(record, where) for where, record in read_jsonl(path or Path(__file__).with_name("cases.jsonl"))]
+    cases = [
+        _case(record, where) for where, record in read_jsonl_records(path or Path(__file__).with_name("cases.jsonl"))
+    ]
     return tuple(case for case in cases if split in (None, case.split))
 
 
@@ -68,7 +70,7 @@ def _case(row: Mapping[str, Any], where: str) -> LabelledCase:
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class AgreementResult:
     """How often verdicts equal labels. Unscored verdicts count nowhere but in `unscored`."""
 
     n: int
@@ -84,13 +86,13 @@ class Agreement:
     """Judged correct, labelled wrong."""
     false_negatives: int
     """Judged wrong, labelled correct."""
-    kinds: Mapping[str, Agreement] = field(default_factory=dict)
+    kinds: Mapping[str, AgreementResult] = field(default_factory=dict)
     """The same for each kind of case, in alphabetical order; empty when no kinds are known."""
 
 
 def agreement(
     labels: Sequence[bool | None], verdicts: Sequence[bool | None], *, kinds: Sequence[str] | None = None
-) -> Agreement:
+) -> AgreementResult:
     """Compare verdicts with labels: a person's, True where the answer states the fact, or the verdicts of another judge.
 
     A case that either leaves unscored (None) is unscored. With kinds, the same for each kind of case.
@@ -99,11 +101,11 @@ def agreement(
     n = len(pairs)
     agreed = sum(a == b for a, b in pairs)
     wilson = binomtest(agreed, n).proportion_ci(method="wilson") if n else None
-    parts: dict[str, Agreement] = {}
+    parts: dict[str, AgreementResult] = {}
     for kind in sorted(set(kinds or ())):
         chosen = [place for place, other in enumerate(kinds or ()) if other == kind]
         parts[kind] = agreement([labels[place] for place in chosen], [verdicts[place] for place in chosen])
-    return Agreement(
+    return AgreementResult(
         n=n,
         unscored=len(labels) - n,
         accuracy=agreed / n if n else None,

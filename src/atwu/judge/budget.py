@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from atwu.judge.chat import ChatRequest
+from atwu.judge.chat_model import ChatRequest
 
 CHARACTERS_PER_TOKEN = 4
 TOKENS_PER_TURN = 4
@@ -35,7 +35,7 @@ class Prices:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class CostEstimate:
     """What would be sent, and what it costs if every reply is as long as its cap and none is asked for again."""
 
     calls: int
@@ -44,8 +44,8 @@ class Estimate:
     usd: float | None = None
     """None: no prices were given."""
 
-    def __add__(self, other: Estimate) -> Estimate:
-        return Estimate(
+    def __add__(self, other: CostEstimate) -> CostEstimate:
+        return CostEstimate(
             self.calls + other.calls,
             self.prompt_tokens + other.prompt_tokens,
             self.completion_tokens + other.completion_tokens,
@@ -74,10 +74,10 @@ def prompt_tokens(request: ChatRequest) -> int:
     return sum(text_tokens(message.content) + TOKENS_PER_TURN for message in request.messages)
 
 
-def estimate(requests: Sequence[ChatRequest], prices: Prices | None) -> Estimate:
+def estimate_cost(requests: Sequence[ChatRequest], prices: Prices | None) -> CostEstimate:
     """What it costs to send these requests once."""
     prompt, completion = sum(map(prompt_tokens, requests)), sum(request.max_tokens for request in requests)
-    return Estimate(len(requests), prompt, completion, prices.cost(prompt, completion) if prices else None)
+    return CostEstimate(len(requests), prompt, completion, prices.cost(prompt, completion) if prices else None)
 
 
 class Budget:

@@ -3,7 +3,7 @@
 The openai package sends; asyncio limits how many are in flight and for how long, and sees to interrupts. Retrying is done
 here, because one budget also covers replies that arrive but cannot be used, and because a rate limit holds back everything.
 The key comes from the environment and is in nothing that is logged, raised or returned: whatever goes wrong in a try is
-returned as a `Failure`, so that no exception holds the package's own, and with it the headers.
+returned as a `CallFailure`, so that no exception holds the package's own, and with it the headers.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from atwu._extras import require
-from atwu._interrupts import held_back
-from atwu.judge.chat import ChatRequest, OnReply, OnWaste, Reply, Waste
+from atwu._interrupts import deferred
+from atwu.judge.chat_model import ChatRequest, OnReply, OnWaste, Reply, Waste
 from atwu.judge.endpoint import find_endpoint, quiet
-from atwu.judge.outcomes import Failure, read_completion, read_status, refused_parameter
+from atwu.judge.outcomes import CallFailure, read_completion, read_status, refused_parameter
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +125,7 @@ class OpenAIChat:
 
     async def _answer_all(self, requests: Sequence[ChatRequest], on_reply: OnReply, on_waste: OnWaste) -> None:
         call = _Call(iter(enumerate(requests)), on_reply, on_waste)
-        with held_back(_cancelling()):
+        with deferred(_cancelling()):
             async with self._client() as client:
                 workers = [asyncio.create_task(self._work(client, call)) for _ in range(self.concurrency)]
                 try:
@@ -210,7 +210,7 @@ class OpenAIChat:
                 f"not sent. If the server is overloaded, run again later, with fewer requests at once or a longer timeout."
             )
 
-    def _delay(self, failure: Failure, tries: int) -> float:
+    def _delay(self, failure: CallFailure, tries: int) -> float:
         """Seconds until the next try."""
         if failure.wait is not None:
             return failure.wait
@@ -219,7 +219,7 @@ class OpenAIChat:
         share = _CROWDED_PATIENCE * doubled / (2**self._max_retries - 1) if failure.crowded else 0.0
         return max(share, min(_LONGEST_DELAY, _FIRST_DELAY * doubled))
 
-    async def _try(self, client: Any, request: ChatRequest) -> Reply | Failure:
+    async def _try(self, client: Any, request: ChatRequest) -> Reply | CallFailure:
         """Send once, or again without the parameters that this server refuses."""
         try:
             async with asyncio.timeout(self._timeout):
@@ -232,14 +232,14 @@ class OpenAIChat:
                         if not self._adapt(error, body):
                             return read_status(error, self._endpoint, self._model)
         except TimeoutError:
-            return Failure(f"no reply within {self._timeout:g} seconds", billed=True)
+            return CallFailure(f"no reply within {self._timeout:g} seconds", billed=True)
         except self._openai.APIConnectionError as error:
             cause = type(error.__cause__).__name__
             if cause in ("ConnectError", "ConnectTimeout"):
-                return Failure(f"no connection to {self._endpoint.url}; is the server running?", fatal=True)
-            return Failure(f"the connection was cut ({cause})", billed=True)
+                return CallFailure(f"no connection to {self._endpoint.url}; is the server running?", fatal=True)
+            return CallFailure(f"the connection was cut ({cause})", billed=True)
         except (ValueError, TypeError) as error:
-            return Failure(f"the request cannot be sent ({type(error).__name__})", again=False)
+            return CallFailure(f"the request cannot be sent ({type(error).__name__})", again=False)
         outcome = read_completion(response.content, self._model, self._endpoint)
         left_out = [name for name in ("temperature", "seed") if name not in body]
         if isinstance(outcome, Reply) and left_out:

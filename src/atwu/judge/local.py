@@ -8,7 +8,7 @@ from typing import Any
 
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example, Message
-from atwu.judge.chat import ChatRequest, OnReply, OnWaste, Reply
+from atwu.judge.chat_model import ChatRequest, OnReply, OnWaste, Reply
 from atwu.modeling.device import pick_device
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.generate import generate

@@ -15,6 +15,7 @@ from typing import Any
 from atwu.judge.rubrics import CORRECTNESS, PREFERENCE
 from atwu.judge.rules.facts import facts_of
 from atwu.judge.rules.matching import match
+from atwu.judge.rules.normalized_words import words_of
 from atwu.judge.rules.numerals import written_alike
 from atwu.judge.rules.polarity import polarity
 from atwu.judge.rules.stance import (
@@ -26,7 +27,6 @@ from atwu.judge.rules.stance import (
     is_replaced,
     without_loops,
 )
-from atwu.judge.rules.words import words_of
 from atwu.judge.verdicts import Claim, Pair, Preference, Verdict
 
 VERSION = "offline/4"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC
 from typing import Any
 
-from atwu.judge.chat import CUT, Reply
+from atwu.judge.chat_model import CUT, Reply
 from atwu.judge.endpoint import Endpoint
 
 LONGEST_WAIT = 120.0
@@ -25,7 +25,7 @@ _UNSUPPORTED = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class CallFailure:
     """One try that gave no usable reply."""
 
     words: str
@@ -45,20 +45,20 @@ class Failure:
     completion_tokens: int = 0
 
 
-def read_completion(content: bytes, model: str, endpoint: Endpoint) -> Reply | Failure:
+def read_completion(content: bytes, model: str, endpoint: Endpoint) -> Reply | CallFailure:
     """The text, the token counts and the server's own names in a completion, whose shape is not to be relied on."""
     try:
         body = json.loads(content)
     except (ValueError, RecursionError):
-        return Failure("the reply is not valid JSON", billed=True)
+        return CallFailure("the reply is not valid JSON", billed=True)
     body = body if isinstance(body, dict) else {}
     usage = body.get("usage")
     counts = [usage.get(name) if isinstance(usage, dict) else 0 for name in ("prompt_tokens", "completion_tokens")]
     prompt, completion = (count if type(count) is int and count > 0 else 0 for count in counts)
 
-    def useless(words: str, *, again: bool = True, billed: bool = True) -> Failure:
+    def useless(words: str, *, again: bool = True, billed: bool = True) -> CallFailure:
         told = bool(prompt or completion)
-        return Failure(words, again, billed=billed or told, prompt_tokens=prompt, completion_tokens=completion)
+        return CallFailure(words, again, billed=billed or told, prompt_tokens=prompt, completion_tokens=completion)
 
     try:
         choice = body["choices"][0]
@@ -81,7 +81,7 @@ def read_completion(content: bytes, model: str, endpoint: Endpoint) -> Reply | F
     return useless("the reply has no content")
 
 
-def read_status(error: Any, endpoint: Endpoint, model: str) -> Failure:
+def read_status(error: Any, endpoint: Endpoint, model: str) -> CallFailure:
     """What an HTTP error means for this request and for the others."""
     status, headers, said = error.status_code, error.response.headers, _said(error.body, endpoint)
     words = f"the server answered {status}" + (f": {said}" if said else "")
@@ -89,24 +89,24 @@ def read_status(error: Any, endpoint: Endpoint, model: str) -> Failure:
         # The text of the server is left out: it may hold parts of the key.
         name = endpoint.key_name
         problem = "needs a key" if endpoint.key is None else f"does not accept the key in {name}"
-        return Failure(f"{endpoint.url} {problem} (401); set {name} to a valid one.", again=False, fatal=True)
+        return CallFailure(f"{endpoint.url} {problem} (401); set {name} to a valid one.", again=False, fatal=True)
     if 300 <= status < 400:
         target = endpoint.scrub(str(headers.get("location", "elsewhere")).partition("?")[0])
-        return Failure(f"{endpoint.url} redirects to {target}; give the final address.", again=False, fatal=True)
+        return CallFailure(f"{endpoint.url} redirects to {target}; give the final address.", again=False, fatal=True)
     if status == 403 and not _FLAGGED.search(said):
         hint = f"check that {endpoint.key_name} may use model {model!r}"
-        return Failure(f"{endpoint.url} refuses access; {words}; {hint}.", again=False, suspect=True)
+        return CallFailure(f"{endpoint.url} refuses access; {words}; {hint}.", again=False, suspect=True)
     if status in (404, 405) or _model_is_unknown(error, said, model):
         hint = f"check the model's name, {model!r}, and the address, which usually ends in /v1"
-        return Failure(f"{endpoint.url} cannot answer; {words}; {hint}.", again=False, suspect=True)
+        return CallFailure(f"{endpoint.url} cannot answer; {words}; {hint}.", again=False, suspect=True)
     if status == 402 or str(error.code) == "insufficient_quota":
-        return Failure(f"{endpoint.url} has no quota left for this key; {words}", again=False, fatal=True)
+        return CallFailure(f"{endpoint.url} has no quota left for this key; {words}", again=False, fatal=True)
     asked, wish = retry_after(headers), headers.get("x-should-retry")
     again = wish == "true" or (wish != "false" and (status in (408, 409, 429) or status >= 500))
     if again and asked is not None and asked > LONGEST_WAIT:
         wait = f"{endpoint.url} asks to wait {asked:.0f} seconds; run again then ({words})."
-        return Failure(wait, again=False, fatal=True)
-    return Failure(words, again=again, wait=asked, crowded=status == 429 or asked is not None)
+        return CallFailure(wait, again=False, fatal=True)
+    return CallFailure(words, again=again, wait=asked, crowded=status == 429 or asked is not None)
 
 
 def refused_parameter(error: Any, endpoint: Endpoint, sent: Mapping[str, Any]) -> str | None:

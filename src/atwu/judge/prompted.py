@@ -14,9 +14,9 @@ from typing import Any
 
 from atwu._cache import short_hash
 from atwu.data.schema import Message
-from atwu.judge.ask import Asker, Unscored
-from atwu.judge.budget import Estimate
-from atwu.judge.chat import ChatRequest
+from atwu.judge.asker import Asker, Unscored
+from atwu.judge.budget import CostEstimate
+from atwu.judge.chat_model import ChatRequest
 from atwu.judge.rubrics import CORRECTNESS, PREFERENCE, Rubric
 from atwu.judge.verdicts import Claim, Pair, Preference, Verdict
 
@@ -67,7 +67,7 @@ class PromptedJudge:
         )
         return [Preference(None, None, reply.reason) if isinstance(reply, Unscored) else reply for reply in replies]
 
-    def estimate(self, claims: Sequence[Claim], pairs: Sequence[Pair] = ()) -> Estimate:
+    def estimate(self, claims: Sequence[Claim], pairs: Sequence[Pair] = ()) -> CostEstimate:
         """What judging these would send now. Sends nothing."""
         correctness = [request for claim in claims if (request := _correctness_request(claim))]
         preferences = [_preference_request(pair) for pair in pairs]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atwu._reading import read_yaml
+from atwu._file_reading import read_yaml
 
 
 @dataclass(frozen=True, slots=True)

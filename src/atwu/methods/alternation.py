@@ -17,12 +17,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from atwu.methods.component_inputs import LossTerms
 from atwu.methods.losses.likelihood import gradient_ascent
 from atwu.methods.losses.reduction import reduced, token_mean
 from atwu.methods.objective import UnlearningLoss
 from atwu.methods.recipe import Recipe
-from atwu.methods.seen import LossTerms
-from atwu.methods.weightings.scorer import TokenScorer, scorer_objective
+from atwu.methods.weightings.token_scorer import TokenScorer, scorer_objective
 
 STATE_NAME = "scorer_optimizer.safetensors"
 PROGRESS_NAME = "scorer_progress.json"

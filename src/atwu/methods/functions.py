@@ -11,9 +11,9 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from atwu.methods.options import number
-from atwu.methods.part import ForgetLoss, Part, Weighting
-from atwu.methods.seen import LossTerms, TokensSeen
+from atwu.methods.component import Component, ForgetLoss, Weighting
+from atwu.methods.component_inputs import LossTerms, WeightingContext
+from atwu.methods.component_options import number
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,7 +46,7 @@ def name_of(function: Function) -> str:
     return f"{function.__module__}.{function.__qualname__}#{digest}"
 
 
-def check_same(part: type[Part], function: Function) -> None:
+def check_same(part: type[Component], function: Function) -> None:
     """Refuse a function of the same name and source as one that is a part already, which would do something else.
 
     Raises:
@@ -68,7 +68,7 @@ def weighting_of(function: Function) -> type[Weighting]:
     """
     asked, numbers = _arguments(function, _WEIGHTING_ARGUMENTS)
 
-    def weights(self: Any, seen: TokensSeen) -> Tensor:
+    def weights(self: Any, seen: WeightingContext) -> Tensor:
         given = {name: getattr(seen, name) for name in asked}
         return function(**given, **{name: getattr(self, name) for name in numbers})
 

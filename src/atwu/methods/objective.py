@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from atwu.methods.component_inputs import LossInputs, LossTerms, NormalizationCounts, WeightingContext
 from atwu.methods.losses.reduction import reduced
 from atwu.methods.recipe import Recipe
-from atwu.methods.seen import Denominators, Given, LossTerms, TokensSeen
 from atwu.methods.weightings.combine import combined
 from atwu.methods.weightings.learned import LearnedScores
-from atwu.methods.weightings.scorer import TokenScorer
+from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.forward import LayoutChoice, TokenOutputs, forward_tokens
 from atwu.modeling.layers import decoder_layers
@@ -62,8 +62,8 @@ def recipe_loss(
     recipe: Recipe,
     *,
     scorer: TokenScorer | None = None,
-    given: Given | None = None,
-    denominators: Denominators | None = None,
+    given: LossInputs | None = None,
+    denominators: NormalizationCounts | None = None,
     layout: LayoutChoice = "auto",
 ) -> UnlearningLoss:
     """Compute the loss of one micro-batch.
@@ -80,7 +80,7 @@ def recipe_loss(
     Raises:
         ValueError: a batch or something else that the recipe needs is missing.
     """
-    counts, given = denominators or Denominators(), given or Given(Reference())
+    counts, given = denominators or NormalizationCounts(), given or LossInputs(Reference())
     rows = batches_of(recipe, batches)
     loss, retainer = recipe.forgetter, recipe.retainer
     if loss.learns == "alternate":
@@ -100,7 +100,7 @@ def recipe_loss(
     outs = dict(zip(rows, outputs, strict=True))
     out = outs["forget"]
     terms = _terms(recipe, out, outs.get("alternate"), given)
-    weights, factor = _weights(recipe, TokensSeen(out, rows["forget"], scorer, given.score_offset), given)
+    weights, factor = _weights(recipe, WeightingContext(out, rows["forget"], scorer, given.score_offset), given)
     forget_term = reduced(
         loss.values(terms, weights),
         weights,
@@ -142,7 +142,7 @@ def batches_of(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, TokenBatch
     return {name: TokenBatch.of(given[name], name=name) for name in looked_at}
 
 
-def _terms(recipe: Recipe, out: TokenOutputs, alternate: TokenOutputs | None, given: Given) -> LossTerms:
+def _terms(recipe: Recipe, out: TokenOutputs, alternate: TokenOutputs | None, given: LossInputs) -> LossTerms:
     loss, reference = recipe.forgetter, given.reference
     ref_logps = preferred = None
     compared = loss.wanted().get("forget")
@@ -158,7 +158,7 @@ def _terms(recipe: Recipe, out: TokenOutputs, alternate: TokenOutputs | None, gi
 
 
 @torch.no_grad()
-def _weights(recipe: Recipe, seen: TokensSeen, given: Given) -> tuple[Tensor, Tensor | None]:
+def _weights(recipe: Recipe, seen: WeightingContext, given: LossInputs) -> tuple[Tensor, Tensor | None]:
     """Weight of every forget token, (batch, length - 1), 0 where not counted; and what learned ones were multiplied with.
 
     Raises:

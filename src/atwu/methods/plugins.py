@@ -11,7 +11,7 @@ import logging
 
 logger = logging.getLogger(__name__)
 
-ENTRY_POINTS = "atwu.methods"
+METHOD_ENTRY_POINTS = "atwu.methods"
 _loaded = False
 
 
@@ -21,7 +21,7 @@ def load_plugins() -> None:
     if _loaded:
         return
     _loaded = True  # before the first call: registering a method looks its parts up
-    for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
+    for point in importlib.metadata.entry_points(group=METHOD_ENTRY_POINTS):
         try:
             point.load()()
         except Exception as error:

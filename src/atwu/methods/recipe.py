@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from atwu._names import lookup
+from atwu.methods.component import NEEDS, Component, FixedWeighting, ForgetLoss, RetainLoss, TermWeights, Weighting
+from atwu.methods.component_options import ComponentOption, options_of_component
+from atwu.methods.components import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, component_options
 from atwu.methods.configurations import CONFIGURATIONS
 from atwu.methods.functions import check_same, forget_loss_of, name_of, weighting_of
-from atwu.methods.options import Option, options_of
-from atwu.methods.part import NEEDS, FixedWeighting, ForgetLoss, Part, RetainLoss, TermWeights, Weighting
-from atwu.methods.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, part_options
+from atwu.methods.method_table import METHODS, Method
 from atwu.methods.plugins import load_plugins
-from atwu.methods.table import METHODS, Method
 from atwu.methods.weightings.learned import LearnedScores
 
 if TYPE_CHECKING:
     from atwu.methods.weightings.combine import Combination
-    from atwu.modeling.reference import Wanted
+    from atwu.modeling.reference import ReferenceSpec
 
 _SIGNS: Mapping[str, Combination] = {"*": "product", "+": "mean_of_ranks"}
-P = TypeVar("P", bound=Part)
+P = TypeVar("P", bound=Component)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,11 @@ class Recipe:
     """Options that the user set."""
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[Component, ...]:
         return (self.factors, *self.weighters, self.forgetter, *filter(None, [self.retainer]))
 
     @property
-    def options(self) -> dict[str, Option]:
+    def options(self) -> dict[str, ComponentOption]:
         """Every option that counts here: numbers first, then settings, each in the order of the parts."""
         taken = _taken(self.parts, learned=self.scores is not None, retained=self.retainer is not None)
         found = {name: options[-1] for name, options in taken.items()}
@@ -127,7 +127,7 @@ class Recipe:
         """Something reads the output of a decoder layer."""
         return self.layer(1 << 30) is not None
 
-    def wanted(self, layers: int) -> dict[str, Wanted]:
+    def wanted(self, layers: int) -> dict[str, ReferenceSpec]:
         """What of the starting model the losses need in every step, by set of rows.
 
         Args:
@@ -146,7 +146,7 @@ def split_weighting(text: str) -> tuple[tuple[str, ...], Combination | None]:
     return tuple(part.strip() for part in re.split(r"[*+]", text)), _SIGNS[signs[0]]
 
 
-def named_part(kind: Literal["weighting", "forget loss"], part: str | Callable[..., Any]) -> str:
+def named_component(kind: Literal["weighting", "forget loss"], part: str | Callable[..., Any]) -> str:
     """The name of a part; a plain function is added to the table under its own."""
     if isinstance(part, str):
         return part
@@ -184,8 +184,8 @@ def recipe(
     load_plugins()
     row: Method = lookup("method", method, METHODS)
     named = (
-        named_part("weighting", weighting or row.weighting),
-        named_part("forget loss", forget_loss or row.forget_loss),
+        named_component("weighting", weighting or row.weighting),
+        named_component("forget loss", forget_loss or row.forget_loss),
     )
     parts = (*named, retain_loss or row.retain_loss)
     names, combination = split_weighting(parts[0])
@@ -195,7 +195,7 @@ def recipe(
     forgetter: type[ForgetLoss] = lookup("forget loss", parts[1], FORGET_LOSSES)
     retainer: type[RetainLoss] | None = lookup("retain loss", parts[2], RETAIN_LOSSES)
     _check_parts(parts, weighters, combination, forgetter)
-    classes: list[type[Part]] = [TermWeights, *weighters, forgetter, *filter(None, [retainer])]
+    classes: list[type[Component]] = [TermWeights, *weighters, forgetter, *filter(None, [retainer])]
     taken = _taken(classes, learned=LearnedScores in weighters, retained=retainer is not None)
     given = {name: value for name, value in options.items() if value is not None}
     _check_given(given, taken, f"method {method!r} ({' x '.join(parts)})")
@@ -219,18 +219,20 @@ def recipe(
     return made
 
 
-def _taken(parts: Iterable[Part | type[Part]], *, learned: bool, retained: bool) -> dict[str, list[Option]]:
+def _taken(
+    parts: Iterable[Component | type[Component]], *, learned: bool, retained: bool
+) -> dict[str, list[ComponentOption]]:
     """Every option that counts under some parts, as each part that takes it has it."""
-    found: dict[str, list[Option]] = {}
+    found: dict[str, list[ComponentOption]] = {}
     for part in parts:
-        for option in options_of(part):
+        for option in options_of_component(part):
             if (learned or not option.learned) and (retained or option.name != "retain_weight"):
                 found.setdefault(option.name, []).append(option)
     return found
 
 
-def _check_given(given: Mapping[str, Any], taken: Mapping[str, list[Option]], who: str) -> None:
-    known = part_options()
+def _check_given(given: Mapping[str, Any], taken: Mapping[str, list[ComponentOption]], who: str) -> None:
+    known = component_options()
     for name, value in given.items():
         if name in taken:
             for option in taken[name]:
@@ -246,7 +248,7 @@ def _check_given(given: Mapping[str, Any], taken: Mapping[str, list[Option]], wh
 
 def _make(part: type[P], values: Mapping[str, Any]) -> P:
     """The part with its options set, numbers as float."""
-    own = {option.name: option for option in options_of(part)}
+    own = {option.name: option for option in options_of_component(part)}
     chosen = {name: own[name].checked(value) for name, value in values.items() if name in own}
     defaults = {name: float(option.default) for name, option in own.items() if option.number and name not in chosen}
     return part(**defaults, **chosen)

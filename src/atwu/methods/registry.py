@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from atwu.methods.component import Component, ForgetLoss, RetainLoss, Weighting
+from atwu.methods.component_options import options_of_component
+from atwu.methods.components import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, component_options
 from atwu.methods.functions import forget_loss_of, weighting_of
-from atwu.methods.options import options_of
-from atwu.methods.part import ForgetLoss, Part, RetainLoss, Weighting
-from atwu.methods.parts import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, part_options
+from atwu.methods.method_table import METHODS, Method
 from atwu.methods.recipe import recipe
-from atwu.methods.table import METHODS, Method
 
 
 def register_weighting(name: str, weighting: type[Weighting] | Callable[..., Any]) -> None:
@@ -59,12 +59,12 @@ def register_method(name: str, method: Method) -> None:
         raise
 
 
-def _add(kind: str, name: str, part: Any, table: dict[str, Any], base: type[Part]) -> None:
+def _add(kind: str, name: str, part: Any, table: dict[str, Any], base: type[Component]) -> None:
     _check_name(kind, name, table)
     if not (isinstance(part, type) and issubclass(part, base)):
         raise ValueError(f"a {kind} is a subclass of atwu.{base.__name__}, got {part!r}.")
-    known = part_options()
-    for option in options_of(part):
+    known = component_options()
+    for option in options_of_component(part):
         other = known.get(option.name)
         if other is not None and (other.kind, other.number) != (option.kind, option.number):
             raise ValueError(

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from atwu.data.schema import IGNORE_INDEX
+from atwu.methods.component_inputs import LossInputs
 from atwu.methods.objective import UnlearningLoss, batches_of, recipe_loss
 from atwu.methods.recipe import recipe
-from atwu.methods.seen import Given
-from atwu.methods.weightings.scorer import TokenScorer
+from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.forward import LayoutChoice
 from atwu.modeling.layers import decoder_layers
@@ -88,13 +88,13 @@ def unlearning_loss(
         rows,
         decided,
         scorer=scorer,
-        given=Given(seen, token_weights=token_weights, score_offset=score_offset, refusal_ids=tuple(refusal_ids)),
+        given=LossInputs(seen, token_weights=token_weights, score_offset=score_offset, refusal_ids=tuple(refusal_ids)),
         layout=layout,
     )
 
 
 def _everywhere(batch: TokenBatch) -> TokenBatch:
-    """Every position counted, as in `atwu.training.rows`: the rows are one token longer."""
+    """Every position counted, as in `atwu.training.training_rows`: the rows are one token longer."""
     ids, mask = (nn.functional.pad(part, (0, 1)) for part in (batch.input_ids, batch.attention_mask))
     width = mask.shape[1]
     last = width - 1 - mask.flip(1).int().argmax(dim=1)

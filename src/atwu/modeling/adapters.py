@@ -18,9 +18,9 @@ import torch
 from torch import nn
 
 from atwu._extras import require
+from atwu.modeling.adapter_targets import check_adapted, chosen_weights, peft_targets
 from atwu.modeling.modes import evaluating
 from atwu.modeling.single_pass import unwrap
-from atwu.modeling.targets import check_adapted, chosen_weights, places
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -64,7 +64,7 @@ def attach(model: nn.Module, lora: Lora, *, seed: int, revision: str | None = No
     """Put fresh adapters on a model; its own weights are frozen, and its output does not change yet.
 
     Args:
-        model: a causal language model, quantised or not; it is changed in place.
+        model: a causal language model, quantized or not; it is changed in place.
         lora: which adapters.
         seed: decides their initial values; equal seeds give equal adapters.
         revision: that of the model, which the adapters name when they are saved.
@@ -82,7 +82,7 @@ def attach(model: nn.Module, lora: Lora, *, seed: int, revision: str | None = No
     base: Any = unwrap(model)
     was_training = base.training
     weights = chosen_weights(base, lora.targets, lora.layers)
-    modules, parameters = places(base, weights, dropout=lora.dropout)
+    modules, parameters = peft_targets(base, weights, dropout=lora.dropout)
     config = peft.LoraConfig(
         r=lora.r,
         lora_alpha=lora.alpha,
@@ -114,7 +114,7 @@ def adapters_of(model: nn.Module) -> PeftModel | None:
 
 
 @contextlib.contextmanager
-def starting_model(model: nn.Module) -> Iterator[nn.Module]:
+def original_model(model: nn.Module) -> Iterator[nn.Module]:
     """Let an adapted model be its starting model for a while: adapters off, evaluation mode.
 
     Gradients, `requires_grad` and the train/eval state of every part are as before afterwards.
@@ -137,7 +137,7 @@ def starting_model(model: nn.Module) -> Iterator[nn.Module]:
             part._disable_adapters = False
 
 
-def merged(model: nn.Module) -> Any:
+def merge_adapters(model: nn.Module) -> Any:
     """Add the adapters to the weights and return the plain transformers model, all of it trainable.
 
     The given model is used up. Half-precision weights round the update to their own precision.
@@ -165,7 +165,7 @@ def unmergeable(adapted: PeftModel) -> str | None:
     """Why adding the adapters to the weights would change the model's numbers, or None if it would not."""
     base: Any = adapted.get_base_model()
     if getattr(base, "is_quantized", False):
-        return "the base model is quantised, and its rounded weights cannot hold the sum"
+        return "the base model is quantized, and its rounded weights cannot hold the sum"
     ends = [base.get_input_embeddings(), base.get_output_embeddings()]
     weights = [getattr(end, "weight", None) for end in ends]
     adapted_ends = any(hasattr(end, "base_layer") for end in ends)

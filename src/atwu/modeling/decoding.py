@@ -23,7 +23,7 @@ from transformers import (
 )
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from atwu.modeling.abilities import can_pack
+from atwu.modeling.fast_paths import can_pack
 from atwu.modeling.single_pass import unwrap
 
 _WORTH_SHARING = 8

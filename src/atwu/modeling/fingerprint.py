@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from atwu._cache import tensor_digest
 from atwu._files import file_digest
-from atwu.modeling.named import model_source
+from atwu.modeling.named_models import model_source
 
 
-def stored_weights(name: str, revision: str | None = None) -> str:
+def stored_weights_fingerprint(name: str, revision: str | None = None) -> str:
     """What tells weights that are not loaded from others: a digest of a folder's files; on the Hub, name and commit.
 
     An adapter folder says nothing of its base model.
@@ -31,7 +31,7 @@ def model_fingerprint(model: nn.Module) -> str:
     """Hash of every parameter and buffer (name, dtype, shape and bytes), 32 hexadecimal digits; reads each byte once.
 
     Adapters count like any other weights, with their scaling and whether they are switched on, and so do the scales of
-    quantised ones.
+    quantized ones.
 
     Raises:
         ValueError: weights that this process does not hold.

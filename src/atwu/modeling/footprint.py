@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from atwu.modeling.abilities import can_pack, switch_to_packing
 from atwu.modeling.batches import RowLengths
+from atwu.modeling.fast_paths import can_pack, switch_to_packing
 from atwu.modeling.layers import decoder_layers
 from atwu.modeling.packed_attention import Packing, no_mask
 from atwu.modeling.single_pass import unwrap

@@ -12,10 +12,10 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from atwu.modeling.abilities import abilities_of, can_stop_at
 from atwu.modeling.batches import TokenBatch, lay_out
-from atwu.modeling.compare import Comparison
-from atwu.modeling.single_pass import Questions, run_pass, unwrap
+from atwu.modeling.distribution_distance import Comparison
+from atwu.modeling.fast_paths import can_stop_at, fast_path_support
+from atwu.modeling.single_pass import ForwardSpec, run_pass, unwrap
 
 LayoutChoice = Literal["auto", "packed", "padded"]
 HiddenPosition = Literal["own", "pred"]
@@ -84,7 +84,7 @@ def forward_tokens(
         layout: `packed` lays rows end to end, `padded` side by side; `auto` packs where the model allows it.
     """
     checked = [TokenBatch.of(batch) for batch in batches]
-    abilities = abilities_of(model, checked[0].input_ids.device)
+    abilities = fast_path_support(model, checked[0].input_ids.device)
     packed = abilities.packed if layout == "auto" else layout == "packed"
     if packed and not abilities.packed:
         raise ValueError(
@@ -93,7 +93,7 @@ def forward_tokens(
     if layer is not None and hasattr(unwrap(model), "config"):
         stop = can_stop_at(model, layer, checked[0].input_ids.device) and stop
     arranged = lay_out(checked, packed=packed)
-    questions = Questions(predictions, entropy_temperature, variance, tuple(comparisons), layer, stop)
+    questions = ForwardSpec(predictions, entropy_temperature, variance, tuple(comparisons), layer, stop)
     answers = run_pass(model, arranged, abilities, questions)
     out, distances = answers.head, answers.distances
     results, first = [], 0

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from atwu._progress import bar_of
 from atwu.modeling.gguf_vocabulary import ELSEWHERE, gguf_vocabulary
-from atwu.modeling.named import gguf_tokenizer
+from atwu.modeling.named_models import gguf_tokenizer
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-BLOCK_ELEMENTS = 1 << 23
+HEAD_BLOCK_ELEMENTS = 1 << 23
 """Logits held at once (32 MiB in float32); measured on a CPU, half as many cost 1 % of a training step."""
 
 
@@ -82,7 +82,7 @@ def target_logps(
     predictions: bool = False,
     entropy_temperature: float | None = None,
     variance: bool = False,
-    block_elements: int = BLOCK_ELEMENTS,
+    block_elements: int = HEAD_BLOCK_ELEMENTS,
 ) -> HeadOutputs:
     """Compute log softmax(head(hidden))[target] for every token, exactly and differentiably.
 
@@ -123,7 +123,7 @@ def target_logps(
 
 
 def output_layer(model: nn.Module) -> nn.Module | None:
-    """The plain output layer of a causal model, or None; adapted (with parts of its own) or quantised ones do not count."""
+    """The plain output layer of a causal model, or None; adapted (with parts of its own) or quantized ones do not count."""
     getter = getattr(model, "get_output_embeddings", None)
     layer = getter() if getter is not None else None
     weight = getattr(layer, "weight", None)

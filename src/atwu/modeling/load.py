@@ -1,6 +1,7 @@
 """Loading models and tokenizers: safetensors only, no remote code unless asked for, errors before anything is read.
 
-A name is a folder, a Hub name, a short name or a GGUF file (`atwu.modeling.named`). A folder with a LoRA adapter loads like
+A name is a folder, a Hub name, a short name or a GGUF file (`atwu.modeling.named_models`). A folder with a LoRA
+adapter loads like
 a model: its base model is found through what the adapter says about itself.
 """
 
@@ -14,13 +15,19 @@ from typing import Any
 import torch
 
 from atwu._extras import require
+from atwu._file_reading import read_json
 from atwu._manifest import check_as_written
 from atwu._names import did_you_mean
-from atwu._reading import read_json
-from atwu.modeling.adapters import merged, quiet_peft, unmergeable
+from atwu.modeling.adapters import merge_adapters, quiet_peft, unmergeable
 from atwu.modeling.device import multiplies_bfloat16
-from atwu.modeling.named import here, model_source
-from atwu.modeling.rounding import QUANTIZATIONS, as_stored, check_quantization, quantization_config, quiet_bitsandbytes
+from atwu.modeling.named_models import here, model_source
+from atwu.modeling.quantization import (
+    BIT_WIDTHS,
+    as_stored,
+    check_quantization,
+    quantization_config,
+    quiet_bitsandbytes,
+)
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 
@@ -153,7 +160,7 @@ def load_model(
     merge: bool = True,
     quantize: str | None = None,
 ) -> Any:
-    """Load a causal language model, on the CPU unless it is quantised.
+    """Load a causal language model, on the CPU unless it is quantized.
 
     Args:
         name: folder or Hub name of a model, or folder of a LoRA adapter.
@@ -210,7 +217,7 @@ def add_adapter(model: Any, name: str, *, merge: bool = True) -> Any:
         if keys:
             raise ValueError(f"adapter {name} does not fit {model.name_or_path}: it {what} {keys[0]}.")
     if merge and unmergeable(adapted) is None:
-        return merged(adapted)
+        return merge_adapters(adapted)
     return adapted
 
 
@@ -230,13 +237,13 @@ def check_vocabulary(tokenizer: Any, config: Any, *, name: str) -> None:
 
 
 def check_quantize(quantize: str) -> None:
-    """Check that weights can be quantised while they are loaded.
+    """Check that weights can be quantized while they are loaded.
 
     Raises:
         ValueError: an unknown kind, or no CUDA device.
         ImportError: bitsandbytes is missing.
     """
-    if quantize in QUANTIZATIONS and not torch.cuda.is_available():
+    if quantize in BIT_WIDTHS and not torch.cuda.is_available():
         raise ValueError(f"quantize={quantize!r} needs a CUDA device, and there is none here; load without it.")
     check_quantization(quantize)
 
@@ -298,7 +305,7 @@ def base_revision(name: str, revision: str | None, base: str | None) -> str | No
 
 
 def _quantized(quantize: str, dtype: str) -> dict[str, Any]:
-    """Arguments that make transformers quantise the weights while loading."""
+    """Arguments that make transformers quantize the weights while loading."""
     check_quantize(quantize)
     half = torch.bfloat16 if multiplies_bfloat16(torch.device("cuda")) else torch.float16
     settings = quantization_config(quantize, half if dtype == "auto" else getattr(torch, dtype))

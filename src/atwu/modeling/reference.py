@@ -21,9 +21,9 @@ from atwu._progress import bar_of
 from atwu.data.collate import by_length, collate_rows
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import IGNORE_INDEX
-from atwu.modeling.abilities import abilities_of
 from atwu.modeling.batches import TokenBatch, lay_out
-from atwu.modeling.compare import Teacher
+from atwu.modeling.distribution_distance import Teacher
+from atwu.modeling.fast_paths import fast_path_support
 from atwu.modeling.forward import LayoutChoice, forward_tokens
 from atwu.modeling.head import OutputHead, describe_head, output_layer
 from atwu.modeling.modes import evaluating
@@ -31,7 +31,7 @@ from atwu.modeling.single_pass import unwrap
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ReferenceSpec:
     """Which quantities of the starting model are wanted for one set of rows."""
 
     logps: bool = False
@@ -105,7 +105,7 @@ def plain_head(model: nn.Module) -> OutputHead | None:
     """The output layer if distributions can be had from hidden states alone, else None."""
     inner = unwrap(model)
     layer = output_layer(inner)
-    usable = layer is not None and abilities_of(model, next(inner.parameters()).device).fused_head
+    usable = layer is not None and fast_path_support(model, next(inner.parameters()).device).fused_head
     return describe_head(layer, inner.config) if usable and layer is not None else None
 
 
@@ -113,7 +113,7 @@ def plain_head(model: nn.Module) -> OutputHead | None:
 def read_rows(
     model: nn.Module,
     rows: Sequence[EncodedRow],
-    wanted: Wanted,
+    wanted: ReferenceSpec,
     *,
     batch_tokens: int = 8192,
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
@@ -161,7 +161,11 @@ def read_rows(
 
 @torch.no_grad()
 def live_reference(
-    model: nn.Module, batches: Mapping[str, TokenBatch], wanted: Mapping[str, Wanted], *, layout: LayoutChoice = "auto"
+    model: nn.Module,
+    batches: Mapping[str, TokenBatch],
+    wanted: Mapping[str, ReferenceSpec],
+    *,
+    layout: LayoutChoice = "auto",
 ) -> Reference:
     """The same for one micro-batch, from a model at hand (a frozen copy, or the trained one with its adapters off).
 

@@ -17,14 +17,14 @@ from torch.distributed.fsdp import FSDPModule
 from transformers import PreTrainedModel
 
 from atwu.modeling.batches import Layout
-from atwu.modeling.compare import Comparison, Comparisons, compare, compare_logits
+from atwu.modeling.distribution_distance import Comparison, Comparisons, compare, compare_logits
 from atwu.modeling.head import HeadOutputs, OutputHead, describe_head, output_layer, target_logps
 from atwu.modeling.layers import last_mlp, replaced, tap
 from atwu.modeling.packed_attention import PACKED, Packing, no_mask
 
 
 @dataclass(frozen=True, slots=True)
-class Abilities:
+class FastPathSupport:
     """Which shortcuts to take."""
 
     fused_head: bool = False
@@ -53,7 +53,7 @@ def attention_of(inner: nn.Module) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Questions:
+class ForwardSpec:
     """What to compute besides the log-probabilities of the targets."""
 
     predictions: bool = False
@@ -69,7 +69,7 @@ class Questions:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class ForwardOutput:
     """What one pass gave; per-token tensors run over all counted tokens of all batches in order."""
 
     states: Tensor
@@ -81,9 +81,11 @@ class Answers:
     """Output of the asked for layer with gradient, (slots, hidden)."""
 
 
-def run_pass(model: nn.Module, arranged: Layout, abilities: Abilities, questions: Questions | None = None) -> Answers:
+def run_pass(
+    model: nn.Module, arranged: Layout, abilities: FastPathSupport, questions: ForwardSpec | None = None
+) -> ForwardOutput:
     """Run the model once."""
-    questions = questions or Questions()
+    questions = questions or ForwardSpec()
     inner = unwrap(model)
     inputs: dict[str, Any] = {"input_ids": arranged.input_ids}
     if abilities.positions:
@@ -100,7 +102,7 @@ def run_pass(model: nn.Module, arranged: Layout, abilities: Abilities, questions
             stack.enter_context(tap(inner, questions.layer, tapped, stop=questions.stop))
         if not abilities.fused_head or layer is None:
             return _with_logits(model, inputs, arranged, questions, tapped)
-        caught: list[Answers] = []
+        caught: list[ForwardOutput] = []
 
         def instead_of_logits(states: Tensor) -> Tensor:
             answers = _at_the_head(states.flatten(0, 1), describe_head(layer, inner.config), arranged, questions)
@@ -128,17 +130,17 @@ def run_pass(model: nn.Module, arranged: Layout, abilities: Abilities, questions
     return dataclasses.replace(answers, layer_states=layer_states)
 
 
-def _at_the_head(states: Tensor, head: OutputHead, arranged: Layout, questions: Questions) -> Answers:
+def _at_the_head(states: Tensor, head: OutputHead, arranged: Layout, questions: ForwardSpec) -> ForwardOutput:
     """Everything that is read off the final hidden states."""
     predicting, targets = torch.cat(arranged.predicting), torch.cat(arranged.targets)
     chosen = states[predicting]
     if questions.stop:
         # Zeros that still hang on the graph: data parallelism looks for the parameters behind the returned tensor.
         nothing = HeadOutputs((chosen[:, :1] * 0).sum(dim=1).float(), None, None)
-        return Answers(states.detach(), nothing, None, None)
+        return ForwardOutput(states.detach(), nothing, None, None)
     wants_more = questions.predictions or questions.entropy_temperature is not None
     if not any(questions.comparisons):
-        return Answers(states.detach(), _targets(chosen, head, targets, questions), None, None)
+        return ForwardOutput(states.detach(), _targets(chosen, head, targets, questions), None, None)
     sizes = [where.shape[0] for where in arranged.predicting]
     starts = [sum(sizes[:index]) for index in range(len(sizes))]
     places = [slice(start, start + size) for start, size in zip(starts, sizes, strict=True)]
@@ -147,10 +149,10 @@ def _at_the_head(states: Tensor, head: OutputHead, arranged: Layout, questions: 
     logps, distances = compare(chosen, head, together).unbind(dim=1)
     with torch.no_grad():
         more = _targets(chosen, head, targets, questions) if wants_more else HeadOutputs(logps, None, None)
-    return Answers(states.detach(), dataclasses.replace(more, logps=logps), distances, None)
+    return ForwardOutput(states.detach(), dataclasses.replace(more, logps=logps), distances, None)
 
 
-def _targets(states: Tensor, head: OutputHead, targets: Tensor, questions: Questions) -> HeadOutputs:
+def _targets(states: Tensor, head: OutputHead, targets: Tensor, questions: ForwardSpec) -> HeadOutputs:
     return target_logps(
         states,
         head,
@@ -161,12 +163,12 @@ def _targets(states: Tensor, head: OutputHead, targets: Tensor, questions: Quest
     )
 
 
-def _lined_up(answers: Answers) -> Tensor:
+def _lined_up(answers: ForwardOutput) -> Tensor:
     """All differentiable results in one row."""
     return answers.head.logps if answers.distances is None else torch.cat([answers.head.logps, answers.distances])
 
 
-def _taken_apart(line: Tensor, answers: Answers) -> Answers:
+def _taken_apart(line: Tensor, answers: ForwardOutput) -> ForwardOutput:
     """The answers with their differentiable results replaced by those of the row."""
     tokens = answers.head.logps.shape[0]
     head = dataclasses.replace(answers.head, logps=line[:tokens])
@@ -174,8 +176,8 @@ def _taken_apart(line: Tensor, answers: Answers) -> Answers:
 
 
 def _with_logits(
-    model: nn.Module, inputs: dict[str, Any], arranged: Layout, questions: Questions, tapped: list[Tensor]
-) -> Answers:
+    model: nn.Module, inputs: dict[str, Any], arranged: Layout, questions: ForwardSpec, tapped: list[Tensor]
+) -> ForwardOutput:
     """The same from the model's own logits, for any model that returns them."""
     has_config = hasattr(unwrap(model), "config")
     inputs = {key: value for key, value in inputs.items() if has_config or key != "position_ids"}
@@ -204,7 +206,7 @@ def _with_logits(
         ]
         distances = torch.cat(parts)
     out = HeadOutputs(logps, logits.argmax(-1) if questions.predictions else None, entropy, variance)
-    return Answers(hidden, out, distances, tapped[0] if tapped else None)
+    return ForwardOutput(hidden, out, distances, tapped[0] if tapped else None)
 
 
 def _recomputes(inner: nn.Module) -> bool:

@@ -15,11 +15,11 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from atwu._file_reading import printable
 from atwu._files import write_text
-from atwu._reading import printable
 from atwu.report.colour_scale import background, css, ink
-from atwu.report.page.templates import fragment, render
-from atwu.report.scored_row import Piece, ScoredRow, methods_of, percent, pieces, word_auroc
+from atwu.report.page.page_templates import fragment, render_template
+from atwu.report.scored_row import Piece, ScoredRow, methods_of, percent_of_score, pieces, word_auroc
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,7 +77,9 @@ def render_terminal(rows: Sequence[ScoredRow], console: Console, *, dark: bool =
             line = Text()
             for piece in pieces(row, method):
                 line.append_text(_tile(piece, dark=dark) if coloured else Text(_marked(piece)))
-            grid.add_row(Text(printable(method)), Text("" if found is None else str(percent(found)), "dim"), line)
+            grid.add_row(
+                Text(printable(method)), Text("" if found is None else str(percent_of_score(found)), "dim"), line
+            )
         console.print(grid)
         console.print()
     if rows:
@@ -96,7 +98,7 @@ def render_html(rows: Sequence[ScoredRow], *, title: str) -> str:
     methods = methods_of(rows)
     found = {method: [word_auroc(row, method) for row in rows if method in row.words] for method in methods}
     known = {method: [value for value in values if value is not None] for method, values in found.items()}
-    return render(
+    return render_template(
         "heatmap.html",
         title=title,
         rows=rows,
@@ -118,7 +120,7 @@ def _marked(piece: Piece) -> str:
     """A piece for terminals without colour: [word:93], with _word_ for a secret."""
     text = f"_{piece.text}_" if piece.secret else piece.text
     score = None if piece.word is None else piece.word.score
-    return text if score is None or score < _MARKED_FROM else f"[{text}:{percent(score)}]"
+    return text if score is None or score < _MARKED_FROM else f"[{text}:{percent_of_score(score)}]"
 
 
 def _terminal_legend(rows: Sequence[ScoredRow], coloured: bool, *, dark: bool) -> Text:
@@ -133,7 +135,7 @@ def _terminal_legend(rows: Sequence[ScoredRow], coloured: bool, *, dark: bool) -
         if annotated:
             legend.append("   ").append("secret", "underline").append(" word", "dim")
     else:
-        legend.append(f"[word:93] = 93 of 100, shown from {percent(_MARKED_FROM)} on")
+        legend.append(f"[word:93] = 93 of 100, shown from {percent_of_score(_MARKED_FROM)} on")
         if annotated:
             legend.append("; _word_ = secret word")
     if annotated:

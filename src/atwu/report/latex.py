@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from atwu.report.names import SUBSCRIPT
 from atwu.report.records import Records
-from atwu.report.table import notes_of, report_table, said_of
-from atwu.report.values import Mark
+from atwu.report.report_table import notes_of, report_table, said_of
+from atwu.report.table_lines import SUBSCRIPT
+from atwu.report.table_values import Mark
 
 _TEX: Mapping[int, str] = str.maketrans(
     {

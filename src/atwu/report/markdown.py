@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from atwu.report.table import Table, notes_of, report_table, said_of
-from atwu.report.values import MISSING, Line, Mark
+from atwu.report.report_table import Table, notes_of, report_table, said_of
+from atwu.report.table_values import MISSING_CELL, Mark, TableLine
 
 if TYPE_CHECKING:
     from atwu.report.records import Records
@@ -16,7 +16,7 @@ _CELLS: Mapping[str, str] = {"best": "**{}**", "second": "*{}*", "degraded": "{}
 _MARKS: Mapping[Mark, str] = {"best": "bold: best", "second": "italic: second", "degraded": "(!): degraded"}
 
 
-def to_markdown(records: Records, lines: Sequence[Line] | None = None, *, intervals: bool = True) -> str:
+def to_markdown(records: Records, lines: Sequence[TableLine] | None = None, *, intervals: bool = True) -> str:
     """The table of a report; the last lines say what is what."""
     table = report_table(records, lines)
     caption = " ".join(f"{part}." for part in said_of(records, table, _MARKS, intervals=intervals))
@@ -26,14 +26,14 @@ def to_markdown(records: Records, lines: Sequence[Line] | None = None, *, interv
 
 def models_markdown(table: Table, *, intervals: bool = False) -> str:
     """One row per model, one column per line."""
-    cells = table.cells(lambda cell: _markdown_cell(cell, intervals), MISSING)
+    cells = table.cells(lambda cell: _markdown_cell(cell, intervals), MISSING_CELL)
     names = map(table.shown, table.labels)
     return _markdown("method", [head.text for head in table.heads], zip(names, cells.values, strict=True))
 
 
 def panel_markdown(table: Table, *, intervals: bool = True) -> str:
     """One row per line, one column per model."""
-    cells = table.cells(lambda cell: _markdown_cell(cell, intervals), MISSING)
+    cells = table.cells(lambda cell: _markdown_cell(cell, intervals), MISSING_CELL)
     rows = ((head.full, [head.count, *cells[head.line]]) for head in table.heads)
     return _markdown("metric", ["n", *map(table.shown, table.labels)], rows)
 

@@ -18,22 +18,22 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from atwu._cache import short_hash
+from atwu._file_reading import printable
 from atwu._manifest import RECORD_NAME, check_as_written
-from atwu._reading import printable
-from atwu.evaluation.derive import over_seeds, seed_differences
+from atwu.evaluation.aggregate import over_seeds, seed_differences
 from atwu.evaluation.intervals import Estimate
 from atwu.evaluation.result import EvalResult, read_result
-from atwu.evaluation.trace import TRACE_NAME, Trace, read_trace
-from atwu.report.files import read_log, read_run, read_study
-from atwu.report.studies import StudyRuns, merged, reasons
-from atwu.report.values import REFERENCES, Line
-from atwu.training.card import public_text
-from atwu.training.output import LOG_NAME
+from atwu.evaluation.weight_trace import TRACE_NAME, Trace, read_trace
+from atwu.report.merge_studies import StudyRuns, merge_studies, reasons
+from atwu.report.run_files import read_log, read_run, read_study_record
+from atwu.report.table_values import REFERENCE_MODELS, TableLine
+from atwu.training.model_card import public_text
+from atwu.training.output_folder import LOG_NAME
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from atwu.report.table import Table
+    from atwu.report.report_table import Table
 
 EVAL_NAME = "eval.json"
 STUDY_NAME = "study.json"
@@ -65,9 +65,9 @@ class Records:
     """`original` and `retain-only`, as far as they were measured."""
     runs: tuple[RunRecord, ...]
     study: Mapping[str, Any] = field(default_factory=dict)
-    """`study.json`: scale, variants, seeds, budget of the tuning, command; `progress` of a study that is not finished.
+    """`study.json`: setting, variants, seeds, budget of the tuning, command; `progress` of a study that is not finished.
 
-    Of several studies as `atwu.report.studies` merges them.
+    Of several studies as `atwu.report.merge_studies` merges them.
     """
 
     @property
@@ -93,7 +93,7 @@ class Records:
             other = dict.fromkeys(one, self.references[second])
         return [[results[seed] for seed in one if seed in other] for results in (one, other)]
 
-    def differences(self, first: str, second: str) -> dict[Line, Estimate]:
+    def differences(self, first: str, second: str) -> dict[TableLine, Estimate]:
         """First minus second, every line, over the seeds that both have; either may be a reference. Empty without such seeds.
 
         Raises:
@@ -102,7 +102,7 @@ class Records:
         mine, other = self.paired(first, second)
         return seed_differences(mine, other, list(self.references.values())) if mine else {}
 
-    def difference(self, first: str, second: str, line: Line) -> Estimate | None:
+    def difference(self, first: str, second: str, line: TableLine) -> Estimate | None:
         """One line of `differences`; None when there are no such seeds, or rows differ."""
         try:
             return self.differences(first, second).get(line)
@@ -112,7 +112,7 @@ class Records:
     @cached_property
     def results(self) -> dict[str, EvalResult]:
         """References, then every label averaged over its seeds: what tables print."""
-        found = {role: self.references[role] for role in REFERENCES if role in self.references}
+        found = {role: self.references[role] for role in REFERENCE_MODELS if role in self.references}
         for label in self.labels:
             runs = self.of(label)
             found[label] = (
@@ -125,7 +125,7 @@ class Records:
     @cached_property
     def table(self) -> Table:
         """Every line of every model."""
-        from atwu.report.table import table_of
+        from atwu.report.report_table import table_of
 
         return table_of(self.results, runs={label: len(self.of(label)) for label in self.labels})
 
@@ -133,7 +133,7 @@ class Records:
         """The headline table, for a terminal of 80 columns, without colours."""
         from rich.console import Console
 
-        from atwu.report.terminal import headline_table
+        from atwu.report.terminal_tables import headline_table
 
         console = Console(width=80, no_color=True, record=True, file=io.StringIO())
         console.print(headline_table(self))
@@ -141,12 +141,12 @@ class Records:
 
     def to_pandas(self) -> pd.DataFrame:
         """Every number of every model, one per row, means over seeds: label, set, metric, value, low, high and more."""
-        from atwu.report.table import DATA
+        from atwu.report.report_table import DATA
 
         return self.table.frame[list(DATA)]
 
     def _repr_html_(self) -> str:
-        from atwu.report.table import report_table
+        from atwu.report.report_table import report_table
 
         table = report_table(self)
         cells = table.cells(lambda cell: f"{cell.number} {cell.interval}".strip())
@@ -185,7 +185,7 @@ def read_records(paths: Sequence[str | Path], *, title: str | None = None) -> Re
                 f"{path} holds no finished run: expected a study folder ({STUDY_NAME}), a run folder with {EVAL_NAME}, or a "
                 "result file of atwu evaluate, or a folder of these."
             )
-    each, about = merged([one for one in found if isinstance(one, StudyRuns)])
+    each, about = merge_studies([one for one in found if isinstance(one, StudyRuns)])
     of_studies = iter(each)
     runs = [run for one in found for run in (next(of_studies) if isinstance(one, StudyRuns) else (one,))]
     _check(runs)
@@ -199,8 +199,8 @@ def _study(path: Path, references: dict[str, EvalResult]) -> StudyRuns:
     Raises:
         FileNotFoundError: none is finished.
     """
-    about = read_study(path / STUDY_NAME)
-    for role in REFERENCES:
+    about = read_study_record(path / STUDY_NAME)
+    for role in REFERENCE_MODELS:
         if (path / "references" / role / EVAL_NAME).is_file():
             _refer(role, read_result(path / "references" / role / EVAL_NAME), references, path)
     shown = _public(variant["label"] for variant in about.get("variants", []))
@@ -233,7 +233,7 @@ def _public(labels: Iterable[str]) -> dict[str, str]:
 
 
 def _add(run: RunRecord, runs: list[RunRecord | StudyRuns], references: dict[str, EvalResult]) -> None:
-    if run.label in REFERENCES:
+    if run.label in REFERENCE_MODELS:
         _refer(run.label, run.result, references, run.folder)
     else:
         runs.append(run)

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from atwu._reading import printable
+from atwu._file_reading import printable
 from atwu.evaluation.auroc import auroc
 from atwu.evaluation.word_scores import WordScore, word_labels
 
@@ -71,6 +71,6 @@ def methods_of(rows: Sequence[ScoredRow]) -> list[str]:
     return list(dict.fromkeys(method for row in rows for method in row.words))
 
 
-def percent(score: float) -> int:
+def percent_of_score(score: float) -> int:
     """A score in [0, 1] as the whole number shown for it, 0 to 100, halves up."""
     return int(100 * score + 0.5)

@@ -12,15 +12,15 @@ from pydantic import ConfigDict
 
 from atwu._files import write_json
 from atwu.evaluation.result import STRICT
-from atwu.request.again import Again
-from atwu.request.record import RowsUsed
-from atwu.request.thresholds import Checked
+from atwu.request.regression_check import RegressionCheck
+from atwu.request.request_folder import RowsUsed
+from atwu.request.thresholds import ThresholdResult
 
-SCHEMA: Final = "atwu.evidence/1"
+EVIDENCE_SCHEMA: Final = "atwu.evidence/1"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ForgetRow:
     """One row to forget, shown."""
 
     question: str
@@ -28,7 +28,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class RequestSummary:
     """The request."""
 
     about: str | None
@@ -39,14 +39,14 @@ class Asking:
     measured: int
     """Rows to forget that were measured, evenly spaced."""
     retain: RowsUsed | None
-    unseen: RowsUsed
+    holdout: RowsUsed
     """Rows that no model saw, which are compared with."""
-    rows: tuple[Row, ...] = ()
+    rows: tuple[ForgetRow, ...] = ()
     """The rows to forget, where they are shown."""
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class RunSetting:
     """One setting of the run."""
 
     name: str
@@ -56,18 +56,18 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class TrainingSummary:
     """What was done."""
 
     method: str
     parts: Mapping[str, str]
     """Forget loss, weighting, retain loss."""
-    settings: tuple[Setting, ...]
+    settings: tuple[RunSetting, ...]
     started: str
     steps: int
     kept: int
     """Step whose weights were kept."""
-    steps_back: int
+    rollbacks: int
     """Times that it went back to earlier weights."""
     seconds: float
     """Of training, in the process that finished it."""
@@ -76,7 +76,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class VerdictSummary:
     """The verdict of the request."""
 
     word: str
@@ -84,7 +84,7 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class ThresholdReport:
     """The thresholds, and what came of each."""
 
     name: str
@@ -94,7 +94,7 @@ class Bar:
     """Whether they were written down before training started."""
     said: str
     """Since when they stand, in words."""
-    results: tuple[Checked, ...]
+    results: tuple[ThresholdResult, ...]
 
     @property
     def passed(self) -> bool:
@@ -103,7 +103,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class AttackNumber:
     """One number of an attack."""
 
     name: str
@@ -122,7 +122,7 @@ class Attack:
     about: str
     tried: bool
     why_not: str = ""
-    numbers: tuple[Number, ...] = ()
+    numbers: tuple[AttackNumber, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,22 +137,22 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True)
-class Later:
+class LaterCheck:
     """A request of the same ledger, measured on the model that a later one left."""
 
     on: int
     """Number of the request that left the model."""
-    again: Again
+    again: RegressionCheck
 
 
 @dataclass(frozen=True, slots=True)
-class InLedger:
+class LedgerSummary:
     """The ledger that the request belongs to."""
 
     number: int
     requests: int
     """How many there are by now."""
-    measured: tuple[Later, ...]
+    measured: tuple[LaterCheck, ...]
     """The earlier ones on this model, and this one on those of later ones."""
 
 
@@ -164,14 +164,14 @@ class Evidence:
 
     made: str
     """When it was put together: UTC, ISO 8601."""
-    request: Asking
-    done: Done
-    verdict: Judged
-    thresholds: Bar
+    request: RequestSummary
+    done: TrainingSummary
+    verdict: VerdictSummary
+    thresholds: ThresholdReport
     attacks: tuple[Attack, ...]
     before: Weights
     after: Weights
-    ledger: InLedger | None
+    ledger: LedgerSummary | None
     warnings: tuple[str, ...]
     """Of the evaluations."""
     limits: tuple[str, ...]
@@ -179,7 +179,7 @@ class Evidence:
     versions: Mapping[str, str]
     command: str
     """What makes the same model again."""
-    schema: Literal["atwu.evidence/1"] = SCHEMA
+    schema: Literal["atwu.evidence/1"] = EVIDENCE_SCHEMA
 
     @property
     def returned(self) -> tuple[int, ...]:

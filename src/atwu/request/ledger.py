@@ -19,16 +19,16 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import ConfigDict, Field
 
-from atwu._files import held, write_json
-from atwu._reading import read_declared
+from atwu._file_reading import read_declared
+from atwu._files import file_lock, write_json
 from atwu.benchmarks.sources import load_rows
-from atwu.data.rows import fingerprint, write_rows
+from atwu.data.row_parsing import fingerprint, write_rows
 from atwu.data.schema import Example
 from atwu.evaluation.result import STRICT
-from atwu.request.again import Again, Known, Stayed
-from atwu.request.record import RowsUsed
+from atwu.request.regression_check import BaselineScore, RegressionCheck, UtilityDrift
+from atwu.request.request_folder import RowsUsed
 
-SCHEMA: Final = "atwu.ledger/1"
+LEDGER_SCHEMA: Final = "atwu.ledger/1"
 GENERAL_NAME = "general.jsonl"
 
 
@@ -54,7 +54,7 @@ class Entry:
     about: str | None
     command: str
     key: Mapping[str, Any]
-    """What makes it this request (`Asked.key`)."""
+    """What makes it this request (`UnlearningRequest.key`)."""
     rows: RowsUsed
     before: ModelUsed
     model: ModelUsed
@@ -64,13 +64,13 @@ class Entry:
     why: str
     thresholds: str
     """Sha256 of the thresholds."""
-    known: tuple[Known, ...]
+    known: tuple[BaselineScore, ...]
     """How well its rows were known before and after."""
-    again: tuple[Again, ...]
+    again: tuple[RegressionCheck, ...]
     """The earlier requests, measured again on the model it left."""
-    stayed: Stayed | None = None
+    stayed: UtilityDrift | None = None
     """None until there was something to forget."""
-    schema: Literal["atwu.ledger/1"] = SCHEMA
+    schema: Literal["atwu.ledger/1"] = LEDGER_SCHEMA
 
     @property
     def returned(self) -> tuple[int, ...]:
@@ -102,7 +102,7 @@ class Ledger:
                 else [each.name for each in self.folder.iterdir() if each.name not in known]
             )
             if not self.folder.is_dir() or (others and not self.requests.is_dir()):
-                raise FileExistsError(f"{folder} is no ledger of atwu; give --continue a new folder to start one.")
+                raise FileExistsError(f"{folder} is no ledger of atwu; give --ledger a new folder to start one.")
 
     def entries(self) -> tuple[Entry, ...]:
         """The finished requests in their order.
@@ -112,7 +112,7 @@ class Ledger:
         """
         files = sorted(self.requests.glob("*.json"))
         found = tuple(
-            read_declared(file, Entry, SCHEMA, what="request", made_by="atwu unlearn --continue") for file in files
+            read_declared(file, Entry, LEDGER_SCHEMA, what="request", made_by="atwu unlearn --ledger") for file in files
         )
         for place, entry in enumerate(found):
             follows = place == 0 or entry.before.fingerprint == found[place - 1].model.fingerprint
@@ -162,7 +162,7 @@ class Ledger:
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         said = f"{self.folder} is in use by another request; wait for it."
-        return held(self.folder / ".lock", taken=FileExistsError(said))
+        return file_lock(self.folder / ".lock", taken=FileExistsError(said))
 
     def output(self, number: int) -> Path:
         """Where the model of a request goes."""

@@ -11,20 +11,20 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
+from atwu._file_reading import file_text, parse_yaml
 from atwu._names import did_you_mean
-from atwu._reading import file_text, parse_yaml
-from atwu.evaluation.columns import FORGET, OVERALL, RETAIN, ROWS
-from atwu.evaluation.config import EvaluateConfig
+from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, OVERALL, RETAIN
+from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.intervals import combine
-from atwu.evaluation.numbers import Numbers
-from atwu.evaluation.panel import all_metrics, find_column
+from atwu.evaluation.registry import all_metrics, find_column
 from atwu.evaluation.result import EvalResult, MetricValue
-from atwu.request.bounds import draws, interval
-from atwu.request.verdict import DECISIVE, HELD, REWORDED, TEXTS, UNSEEN, upper
+from atwu.evaluation.row_statistics import RowMetrics
+from atwu.request.metric_intervals import metric_interval, row_resampler
+from atwu.request.verdict import DECISIVE_METRICS, GENERAL, HOLDOUT_SET, OTHER_PROMPTS, TEXTS, holdout_limit
 
 Bound = Literal["at most", "at least", "falls at most", "rises at most"]
 
-SETS = (FORGET, REWORDED, UNSEEN, RETAIN, HELD, TEXTS, OVERALL)
+SETS = (FORGET, OTHER_PROMPTS, HOLDOUT_SET, RETAIN, GENERAL, TEXTS, OVERALL)
 """What a threshold may be about."""
 SHIPPED = "atwu's own"
 """Name of the thresholds that hold where none are given."""
@@ -32,9 +32,9 @@ OF_THE_RUN = ("system", "max_length")
 """Settings of an evaluation that are those of the run."""
 _KEYS = ("about", "thresholds", "attacks", "settings")
 _BOUND = re.compile(
-    r"(?P<bound>at most|at least|falls at most|rises at most) (?P<limit>unseen|[-+\d.eE]+)(?P<share> ?%)?"
+    r"(?P<bound>at most|at least|falls at most|rises at most) (?P<limit>holdout|[-+\d.eE]+)(?P<share> ?%)?"
 )
-_ALLOWED = "at most X, at least X, falls at most X, rises at most X (X % for a share), or at most unseen"
+_ALLOWED = "at most X, at least X, falls at most X, rises at most X (X % for a share), or at most holdout"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Threshold:
         return f"{self.split}.{self.metric}"
 
     def __str__(self) -> str:
-        return f"{self.bound} {'unseen' if self.limit is None else f'{self.limit:g}'}{' %' if self.share else ''}"
+        return f"{self.bound} {'holdout' if self.limit is None else f'{self.limit:g}'}{' %' if self.share else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Thresholds:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class ThresholdResult:
     """A limit beside what was measured."""
 
     name: str
@@ -132,7 +132,7 @@ def parse_thresholds(text: str, *, name: str) -> Thresholds:
     found = parse_yaml(text, what=name)
     if not isinstance(found, dict) or not isinstance(found.get("thresholds"), dict) or not found["thresholds"]:
         raise ValueError(
-            f"{name}: expected 'thresholds:' and below it lines such as 'forget.telling_said: at most 0.1'."
+            f"{name}: expected 'thresholds:' and below it lines such as 'forget.key_token_recall: at most 0.1'."
         )
     for key in found:
         if key not in _KEYS:
@@ -158,7 +158,8 @@ def numbers_on(split: str, config: EvaluateConfig) -> tuple[str, ...]:
     return tuple(
         named.get(column.name, column.name)
         for metric in all_metrics().values()
-        if set(metric.needs) <= {FORGET, RETAIN, ROWS} and (metric.compares or ("original",))[0] == "original"
+        if set(metric.needs) <= {FORGET, RETAIN, FORGET_OR_RETAIN}
+        and (metric.compares or ("original",))[0] == "original"
         for column in metric.columns
         if column.on(split) and column.shown and ("{" not in column.name or column.name in named)
     )
@@ -171,12 +172,12 @@ def metric_of(threshold: Threshold) -> str:
     return found[0].name
 
 
-def check(threshold: Threshold, before: EvalResult, after: EvalResult) -> Checked:
+def check(threshold: Threshold, before: EvalResult, after: EvalResult) -> ThresholdResult:
     """Compare one limit with what was measured on the same rows."""
     first, last = _value(before, threshold), _value(after, threshold)
     limit, value, missing = threshold.limit, last, ""
     if limit is None:
-        limit = upper(before, threshold.metric)
+        limit = holdout_limit(before, threshold.metric)
         missing = "" if limit is not None else "no row that no model saw could be compared with"
     if value is None or value.value is None:
         missing = missing or "no value was measured"
@@ -189,10 +190,10 @@ def check(threshold: Threshold, before: EvalResult, after: EvalResult) -> Checke
     known = None if missing or value is None else value.value
     low, high = (value.low, value.high) if value is not None and known is not None else (None, None)
     if known is not None and value is last:
-        low, high = interval(after, threshold.split, threshold.metric) or (low, high)
+        low, high = metric_interval(after, threshold.split, threshold.metric) or (low, high)
     passed = None if known is None or limit is None else _keeps(threshold.bound, known, limit)
     ends = (low, high) if low is not None and high is not None else ()
-    return Checked(
+    return ThresholdResult(
         name=threshold.name,
         threshold=str(threshold),
         limit=limit,
@@ -222,9 +223,9 @@ def _change(threshold: Threshold, before: EvalResult, after: EvalResult) -> Metr
     split, metric = threshold.split, threshold.metric
     if split not in before.rows or before.rows[split].ids != after.rows[split].ids:
         return None
-    if not all(Numbers(side.rows).has(split, metric) for side in (before, after)):
+    if not all(RowMetrics(side.rows).has(split, metric) for side in (before, after)):
         return None
-    drawn = draws(split, after.rows[split])
+    drawn = row_resampler(split, after.rows[split])
     first, last = (drawn.mean(side.rows[split].metrics[metric]) for side in (before, after))
     sign = 1.0 if threshold.bound == "falls at most" else -1.0
     lost = combine(lambda one, other: sign * (one - other) * (100.0 / one if threshold.share else 1.0), first, last)
@@ -250,9 +251,9 @@ def _threshold(name: str, said: Any, config: EvaluateConfig, *, where: str) -> T
     relative = bound in ("falls at most", "rises at most")
     if relative and split == OVERALL:
         raise ValueError(f"{where}: {name} has no {bound!r}; numbers of overall take at most X or at least X.")
-    if found["limit"] == "unseen":
-        if bound != "at most" or found["share"] or metric not in DECISIVE:
-            raise ValueError(f"{where}: 'at most unseen' goes with {', '.join(DECISIVE)}; got {name}: {said}.")
+    if found["limit"] == "holdout":
+        if bound != "at most" or found["share"] or metric not in DECISIVE_METRICS:
+            raise ValueError(f"{where}: 'at most holdout' goes with {', '.join(DECISIVE_METRICS)}; got {name}: {said}.")
         return Threshold(split, metric, bound, None)
     try:
         limit = float(found["limit"])
@@ -265,7 +266,9 @@ def _threshold(name: str, said: Any, config: EvaluateConfig, *, where: str) -> T
 
 def _attacks(names: Any, *, where: str) -> tuple[str, ...]:
     known = [
-        name for name, metric in all_metrics().items() if metric.attack and set(metric.needs) <= {FORGET, RETAIN, ROWS}
+        name
+        for name, metric in all_metrics().items()
+        if metric.attack and set(metric.needs) <= {FORGET, RETAIN, FORGET_OR_RETAIN}
     ]
     if not isinstance(names, list):
         raise ValueError(f"{where}: attacks must be a list such as [{', '.join(known[:2])}], got {names!r}.")

@@ -13,41 +13,41 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from pydantic import ConfigDict
 
+from atwu._file_reading import read_declared
 from atwu._files import write_json
-from atwu._reading import read_declared
-from atwu.benchmarks.spread import spread
+from atwu.benchmarks.subsample import evenly_spaced
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.result import STRICT, EvalResult
-from atwu.request.bounds import interval, value_of
+from atwu.request.metric_intervals import metric_interval, metric_value
 
 if TYPE_CHECKING:
     import pandas as pd
 
-UNSEEN, REWORDED, HELD, TEXTS = "unseen", "reworded", "general", "texts"
+HOLDOUT_SET, OTHER_PROMPTS, GENERAL, TEXTS = "holdout_rows", "other_prompts", "general", "texts"
 """Further sets that are measured: rows no model saw, forget rows in other words, general questions, ordinary prose."""
-DECISIVE = {
-    "telling_probability": "telling words p",
-    "telling_guessed": "telling words guessed",
-    "telling_said": "telling words said",
+DECISIVE_METRICS = {
+    "key_token_probability": "telling words p",
+    "key_token_accuracy": "telling words guessed",
+    "key_token_recall": "telling words said",
 }
 """What decides whether rows are known."""
-TOLD = {FORGET: {"extraction_strength": "extraction strength", "probability": "probability"}}
+SHOWN_METRICS = {FORGET: {"extraction_strength": "extraction strength", "probability": "probability"}}
 """Set -> further measures that are shown."""
-CHANCE = {"telling_probability": 0.02, "telling_guessed": 0.1, "telling_said": 0.1}
-"""What a model that knows nothing may reach on rows whose words are more common than those of the unseen rows."""
-CHANGED = 0.02
+CHANCE_LEVELS = {"key_token_probability": 0.02, "key_token_accuracy": 0.1, "key_token_recall": 0.1}
+"""What a model that knows nothing may reach on rows whose words are more common than those of the holdout rows."""
+MIN_CHANGE = 0.02
 """Smallest change of a measure that is one."""
 VERDICT_NAME = "verdict.json"
-SHOWN = {FORGET: 3, HELD: 1}
+ANSWERS_SHOWN = {FORGET: 3, GENERAL: 1}
 """Questions whose answers are shown, by set."""
-WIDTH = 80
+VERDICT_WIDTH = 80
 """Of a terminal."""
-SCHEMA: Final = "atwu.verdict/1"
+VERDICT_SCHEMA: Final = "atwu.verdict/1"
 
 FORGOTTEN = "forgotten"
-COSTLY = "forgotten, at too high a cost"
-DAMAGED = "damaged, and not forgotten"
+TOO_COSTLY = "forgotten, at too high a cost"
+UTILITY_DAMAGED = "damaged, and not forgotten"
 PARTLY = "partly forgotten"
 UNCHANGED = "nothing changed"
 NOT_FORGOTTEN = "not forgotten"
@@ -55,16 +55,16 @@ NOTHING = "nothing to forget"
 
 SET_NAMES = {
     FORGET: "rows to forget",
-    REWORDED: "the same, reworded",
-    UNSEEN: "rows no model saw",
+    OTHER_PROMPTS: "the same, reworded",
+    HOLDOUT_SET: "rows no model saw",
     RETAIN: "rows to keep",
-    HELD: "general questions",
+    GENERAL: "general questions",
     TEXTS: "ordinary prose",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class AnswerPair:
     """One question with the answers of before and after."""
 
     question: str
@@ -74,7 +74,7 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class VerdictLine:
     """One measure on one set."""
 
     rows: str
@@ -95,13 +95,13 @@ class RequestVerdict:
     word: str
     """One of the constants above."""
     why: str
-    lines: tuple[Line, ...]
-    answers: tuple[Answered, ...]
+    lines: tuple[VerdictLine, ...]
+    answers: tuple[AnswerPair, ...]
     next: tuple[str, ...]
     """What to do, most useful first."""
     limits: Mapping[str, float] = field(default_factory=dict)
-    """Measure of `DECISIVE` -> what the starting model knows of rows that no model saw (`upper`)."""
-    schema: Literal["atwu.verdict/1"] = SCHEMA
+    """Measure of `DECISIVE_METRICS` -> what the starting model knows of rows that no model saw (`holdout_limit`)."""
+    schema: Literal["atwu.verdict/1"] = VERDICT_SCHEMA
 
     @property
     def good(self) -> bool:
@@ -152,22 +152,22 @@ def read_request_verdict(folder: Path) -> RequestVerdict:
     Raises:
         FileNotFoundError, ValueError: it is not there, or not as declared.
     """
-    return read_declared(folder / VERDICT_NAME, RequestVerdict, SCHEMA, what="verdict", made_by="atwu unlearn")
+    return read_declared(folder / VERDICT_NAME, RequestVerdict, VERDICT_SCHEMA, what="verdict", made_by="atwu unlearn")
 
 
-def surely_known(start: EvalResult) -> bool:
+def clearly_known(start: EvalResult) -> bool:
     """Whether a model knows forget rows better than rows that no model saw, beyond what the choice of rows could do."""
-    for name in DECISIVE:
-        found, limit = value_of(start, FORGET, name), upper(start, name)
+    for name in DECISIVE_METRICS:
+        found, limit = metric_value(start, FORGET, name), holdout_limit(start, name)
         if found is None or limit is None:
             continue
-        low, _ = interval(start, FORGET, name) or (found, found)  # of a single row, what it says
+        low, _ = metric_interval(start, FORGET, name) or (found, found)  # of a single row, what it says
         if low > limit:
             return True
     return False
 
 
-def known(result: EvalResult, start: EvalResult, split: str = FORGET) -> list[str]:
+def still_known(result: EvalResult, start: EvalResult, split: str = FORGET) -> list[str]:
     """Measures by which rows are better known than the starting model knows rows that no model saw.
 
     Args:
@@ -178,29 +178,35 @@ def known(result: EvalResult, start: EvalResult, split: str = FORGET) -> list[st
     Returns:
         Also those that there is nothing to compare with: nothing says that they are not better known.
     """
-    values = {name: value for name in DECISIVE if (value := value_of(result, split, name)) is not None}
-    return [name for name, value in values.items() if (limit := upper(start, name)) is None or value > limit]
+    values = {name: value for name in DECISIVE_METRICS if (value := metric_value(result, split, name)) is not None}
+    return [name for name, value in values.items() if (limit := holdout_limit(start, name)) is None or value > limit]
 
 
-def upper(start: EvalResult, name: str) -> float | None:
-    """What the starting model knows of rows that no model saw: the upper end of the interval, at least `CHANCE`.
+def holdout_limit(start: EvalResult, name: str) -> float | None:
+    """What the starting model knows of rows that no model saw: the upper end of the interval, at least `CHANCE_LEVELS`.
 
     None where none of them could be measured.
     """
-    found = value_of(start, UNSEEN, name)
-    return None if found is None else max(found, (interval(start, UNSEEN, name) or (0.0, 0.0))[1], CHANCE[name])
+    found = metric_value(start, HOLDOUT_SET, name)
+    return (
+        None
+        if found is None
+        else max(found, (metric_interval(start, HOLDOUT_SET, name) or (0.0, 0.0))[1], CHANCE_LEVELS[name])
+    )
 
 
-def goal(start: EvalResult, name: str) -> float:
-    """What training aims at: the mean of rows that no model saw, below `upper`, so that the verdict on more rows has room."""
-    return max(value_of(start, UNSEEN, name) or 0.0, CHANCE[name])
+def training_goal(start: EvalResult, name: str) -> float:
+    """What training aims at: the mean of rows that no model saw, below `holdout_limit`, so that the verdict on more
+    rows has room.
+    """
+    return max(metric_value(start, HOLDOUT_SET, name) or 0.0, CHANCE_LEVELS[name])
 
 
-def decide(
+def decide_verdict(
     before: EvalResult,
     after: EvalResult | None,
     *,
-    answers: tuple[Answered, ...],
+    answers: tuple[AnswerPair, ...],
     limit: float,
     rise: float | None,
     then: tuple[str, ...] = (),
@@ -215,90 +221,99 @@ def decide(
         rise: what it rose by; None where that is no number.
         then: commands that make sense once there is an unlearned model.
     """
-    limits = {name: known for name in DECISIVE if (known := upper(before, name)) is not None}
+    limits = {
+        name: still_known for name in DECISIVE_METRICS if (still_known := holdout_limit(before, name)) is not None
+    }
     if after is None:
         why = (
-            "The model knows these rows no better than rows that no model ever saw (invented people, or --unseen). "
+            "The model knows these rows no better than rows that no model ever saw (invented people, or --holdout). "
             "Nothing was changed, and nothing was written."
         )
         advice = "ask the model yourself; rows that it answers in other words than yours do not count as known"
-        return RequestVerdict(NOTHING, why, lines_of(before, None), answers, (advice,), limits)
+        return RequestVerdict(NOTHING, why, verdict_lines(before, None), answers, (advice,), limits)
     rise = math.nan if rise is None else rise
     cost = f"what should stay lost {max(rise, 0):.3f} nats per token (limit {limit:g})"
     word, why, advice = _outcome(before, after, damaged=not rise <= limit)
     advices = (*filter(None, [advice]), *then)
-    return RequestVerdict(word, f"{why}; {cost}.", lines_of(before, after), answers, advices, limits)
+    return RequestVerdict(word, f"{why}; {cost}.", verdict_lines(before, after), answers, advices, limits)
 
 
 def _outcome(before: EvalResult, after: EvalResult, *, damaged: bool) -> tuple[str, str, str]:
     """The word, why, and what to do."""
     still, reworded = (
-        ", ".join(DECISIVE[name] for name in known(after, before, split)) for split in (FORGET, REWORDED)
+        ", ".join(DECISIVE_METRICS[name] for name in still_known(after, before, split))
+        for split in (FORGET, OTHER_PROMPTS)
     )
-    pairs = [[value_of(each, FORGET, name) for each in (before, after)] for name in DECISIVE]
+    pairs = [[metric_value(each, FORGET, name) for each in (before, after)] for name in DECISIVE_METRICS]
     changes = [(first, last) for first, last in pairs if first is not None and last is not None]
-    unchanged = all(abs(first - last) < CHANGED for first, last in changes)
+    unchanged = all(abs(first - last) < MIN_CHANGE for first, last in changes)
     if damaged:
-        advice = "lower --learning-rate, give more and closer rows with --retain, or raise --retain-limit"
-        return (DAMAGED if still or unchanged else COSTLY), "What should stay was damaged", advice
+        advice = "lower --learning-rate, give more and closer rows with --retain, or raise --max-retain-increase"
+        return (UTILITY_DAMAGED if still or unchanged else TOO_COSTLY), "What should stay was damaged", advice
     if unchanged:
-        why = f"The rows are known as well as before: no measure moved by {CHANGED}"
+        why = f"The rows are known as well as before: no measure moved by {MIN_CHANGE}"
         return UNCHANGED, why, "leave --learning-rate and --steps out, so that they are found, or raise them"
     if still:
         word = PARTLY if any(last < 0.7 * first for first, last in changes) else NOT_FORGOTTEN
         why = f"The rows are still better known than rows that no model ever saw, by {still}"
-        return word, why, "raise --retain-limit, or give more and closer rows with --retain"
+        return word, why, "raise --max-retain-increase, or give more and closer rows with --retain"
     if reworded:
         why = f"The rows are gone as they were worded; asked in other words they are still better known, by {reworded}"
         return PARTLY, why, "add rows with other wordings (atwu paraphrase), and run again"
     return FORGOTTEN, "The rows are no better known than rows that no model ever saw", ""
 
 
-def lines_of(before: EvalResult, after: EvalResult | None) -> tuple[Line, ...]:
+def verdict_lines(before: EvalResult, after: EvalResult | None) -> tuple[VerdictLine, ...]:
     """Every measure that is shown, of each set that was measured."""
     lines = []
     for split in SET_NAMES:
-        kept = {"probability": "probability"} if split in (RETAIN, HELD) else {}
-        shown = {"probability": "perplexity"} if split == TEXTS else kept or DECISIVE | TOLD.get(split, {})
+        kept = {"probability": "probability"} if split in (RETAIN, GENERAL) else {}
+        shown = (
+            {"probability": "perplexity"} if split == TEXTS else kept or DECISIVE_METRICS | SHOWN_METRICS.get(split, {})
+        )
         for name, title in shown.items():
-            first = value_of(before, split, name)
-            last = None if after is None else value_of(after, split, name)
+            first = metric_value(before, split, name)
+            last = None if after is None else metric_value(after, split, name)
             if first is None:
                 continue
             if split == TEXTS:
-                lines.append(Line(split, title, 1 / first, 1 / last if last else None, None, None))
+                lines.append(VerdictLine(split, title, 1 / first, 1 / last if last else None, None, None))
             else:
-                low, high = interval(before if after is None else after, split, name) or (None, None)
-                lines.append(Line(split, title, first, last, low, high))
+                low, high = metric_interval(before if after is None else after, split, name) or (None, None)
+                lines.append(VerdictLine(split, title, first, last, low, high))
     return tuple(lines)
 
 
-def answered(before: EvalResult, rows: Mapping[str, Sequence[Example]]) -> tuple[Answered, ...]:
+def answers_before(before: EvalResult, rows: Mapping[str, Sequence[Example]]) -> tuple[AnswerPair, ...]:
     """The questions that are shown with what the starting model answers."""
     return tuple(
-        Answered(row.question, row.answer, said, "")
-        for split in SHOWN
+        AnswerPair(row.question, row.answer, said, "")
+        for split in ANSWERS_SHOWN
         for row, said in _shown(rows.get(split, ()), before, split)
     )
 
 
-def answered_again(
-    shown: Sequence[Answered], after: EvalResult, rows: Mapping[str, Sequence[Example]]
-) -> tuple[Answered, ...]:
+def answers_after(
+    shown: Sequence[AnswerPair], after: EvalResult, rows: Mapping[str, Sequence[Example]]
+) -> tuple[AnswerPair, ...]:
     """The same questions with what the unlearned model answers besides."""
-    said = [answer for split in SHOWN for _, answer in _shown(rows.get(split, ()), after, split)]
+    said = [answer for split in ANSWERS_SHOWN for _, answer in _shown(rows.get(split, ()), after, split)]
     return tuple(dataclasses.replace(each, after=answer) for each, answer in zip(shown, said, strict=True))
 
 
 def _shown(rows: Sequence[Example], result: EvalResult, split: str) -> list[tuple[Example, str]]:
     """Some rows of a set, evenly spaced, with a model's answers."""
     said = result.rows[split].texts.get("answer", ()) if split in result.rows else ()
-    return [(rows[index], said[index]) for index in spread(range(len(said)), SHOWN[split])]
+    return [(rows[index], said[index]) for index in evenly_spaced(range(len(said)), ANSWERS_SHOWN[split])]
 
 
 def _wrapped(line: str) -> list[str]:
     """A command stays on one line, to be copied."""
-    return [line] if line.startswith(("next: atwu ", "next: llama-server ")) else textwrap.wrap(line, WIDTH) or [""]
+    return (
+        [line]
+        if line.startswith(("next: atwu ", "next: llama-server "))
+        else textwrap.wrap(line, VERDICT_WIDTH) or [""]
+    )
 
 
 def _short(text: str, width: int = 70) -> str:

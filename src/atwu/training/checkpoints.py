@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from atwu._files import move, plain_modes, write_json
 from atwu._manifest import MANIFEST_NAME, damage, write_manifest
-from atwu.training.key import KEY_NAME, differences
+from atwu.training.run_key import KEY_NAME, key_differences
 
 if TYPE_CHECKING:
-    from atwu.training.base import TokenTrainer
+    from atwu.training.token_trainer import TokenTrainer
 
 STAGING = ".incomplete"
 """In a run's folder: where a checkpoint is written, and where old ones go."""
@@ -23,7 +23,7 @@ STAGING = ".incomplete"
 logger = logging.getLogger(__name__)
 
 
-class Companion(Protocol):
+class Stateful(Protocol):
     """State beside the model's, saved and loaded with it."""
 
     def save(self, folder: str) -> None:
@@ -85,7 +85,7 @@ def to_resume_from(trainer: TokenTrainer, asked: str | os.PathLike[str] | bool |
     key: dict[str, Any] = json.loads(named.read_text(encoding="utf-8")) if named.exists() else {}
     if key != trainer.key:
         raise ValueError(
-            f"{last} is of another run, which differs in {differences(key, trainer.key)}; give this one an output_dir of "
+            f"{last} is of another run, which differs in {key_differences(key, trainer.key)}; give this one an output_dir of "
             "its own, or resume from a checkpoint by its name."
         )
     return last

@@ -1,4 +1,4 @@
-"""Run configurations: transformers' `TrainingArguments` with our own fields (`atwu.training.options`), checked."""
+"""Run configurations: transformers' `TrainingArguments` with our own fields (`atwu.training.training_options`), checked."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from transformers import TrainingArguments
 
 from atwu._names import lookup
 from atwu.data.render import check_system
-from atwu.methods.parts import part_options
+from atwu.methods.components import component_options
 from atwu.methods.plugins import load_plugins
-from atwu.methods.recipe import Recipe, named_part, recipe
+from atwu.methods.recipe import Recipe, named_component, recipe
 from atwu.modeling.adapters import Lora
-from atwu.training.options import TrainingOptions, UnlearnOptions
-from atwu.training.possible import check_possible, check_sharding
+from atwu.training.training_options import TrainingOptions, UnlearnOptions
+from atwu.training.unsupported_args import check_sharding, check_supported_args
 
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 _BOUNDS: Mapping[str, tuple[float, float]] = {
@@ -67,7 +67,7 @@ class TokenTrainingConfig(TrainingOptions, TrainingArguments):  # type: ignore[m
             raise ValueError(
                 "save_only_model leaves nothing to resume from; use save_strategy='no' for no checkpoints."
             )
-        check_possible(self)
+        check_supported_args(self)
         if self.bf16 and not torch.accelerator.is_available():
             self.use_cpu = True  # transformers takes bf16 for a GPU's otherwise
         # transformers would switch the bar off together with its own log lines.
@@ -182,27 +182,27 @@ class UnlearnConfig(_UnlearnFields):
     unset settings those of `configuration`.
 
     Args:
-        part_options: numbers and settings of parts as a mapping, the same as keywords.
+        component_options: numbers and settings of parts as a mapping, the same as keywords.
         options: fields (`UnlearnOptions`, `TrainingArguments`), numbers and settings.
 
     Raises:
         ValueError: an unknown name or an impossible value.
     """
 
-    def __init__(self, *, part_options: Mapping[str, Any] | None = None, **options: Any) -> None:
+    def __init__(self, *, component_options: Mapping[str, Any] | None = None, **options: Any) -> None:
         known = option_names()
         fields = {field.name for field in dataclasses.fields(_UnlearnFields) if field.init}
-        for name in {*options, *(part_options or {})} - known:
+        for name in {*options, *(component_options or {})} - known:
             lookup("option", name, dict.fromkeys(sorted(known)))
         chosen = {name: value for name, value in options.items() if name not in fields}
-        given = {name: value for name, value in {**(part_options or {}), **chosen}.items() if value is not None}
-        super().__init__(part_options=given, **{name: value for name, value in options.items() if name in fields})
+        given = {name: value for name, value in {**(component_options or {}), **chosen}.items() if value is not None}
+        super().__init__(component_options=given, **{name: value for name, value in options.items() if name in fields})
 
     def __post_init__(self) -> None:
         if self.weighting is not None:
-            self.weighting = named_part("weighting", self.weighting)
+            self.weighting = named_component("weighting", self.weighting)
         if self.forget_loss is not None:
-            self.forget_loss = named_part("forget loss", self.forget_loss)
+            self.forget_loss = named_component("forget loss", self.forget_loss)
         self._check_choices()
         decided = self.recipe()
         if decided.scores is not None and decided.scores.scorer_procedure == "joint" and self.fp16:
@@ -244,17 +244,17 @@ class UnlearnConfig(_UnlearnFields):
             forget_loss=self.forget_loss,
             retain_loss=self.retain_loss,
             configuration=self.configuration,
-            **self.part_options,
+            **self.component_options,
         )
 
     def as_plain(self) -> dict[str, Any]:
         """Every field that has a value, and the part options that were given, as plain JSON, without secrets."""
         found = super().as_plain()
-        given: dict[str, Any] = found.pop("part_options", {})
+        given: dict[str, Any] = found.pop("component_options", {})
         return found | given
 
 
 def option_names() -> set[str]:
     """Everything that an unlearning run takes by name: fields, and the numbers and settings of all parts."""
     load_plugins()
-    return {field.name for field in dataclasses.fields(_UnlearnFields) if field.init} | set(part_options())
+    return {field.name for field in dataclasses.fields(_UnlearnFields) if field.init} | set(component_options())

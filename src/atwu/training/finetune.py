@@ -14,19 +14,26 @@ from transformers.trainer_callback import TrainerCallback
 from atwu.benchmarks.sources import LoadedRows, load_rows
 from atwu.data.collate import collate_rows
 from atwu.data.encode import EncodedRow
+from atwu.methods.component_inputs import NormalizationCounts
 from atwu.methods.losses.likelihood import nll
 from atwu.methods.losses.reduction import token_mean
-from atwu.methods.seen import Denominators
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.forward import forward_tokens
 from atwu.modeling.scratch import scratch_shape, train_tokenizer
-from atwu.training.base import TokenTrainer
 from atwu.training.config import FinetuneConfig
-from atwu.training.finish import FinishedRun, train_into, work_in
-from atwu.training.model import LoadedModel, ModelSource, check_training, checked_tokenizer, load_to_train, space_needed
-from atwu.training.output import OutputFolder
+from atwu.training.finish_run import FinishedRun, train_into, work_in
+from atwu.training.load_to_train import (
+    LoadedModel,
+    ModelSource,
+    check_training,
+    load_checked_tokenizer,
+    load_to_train,
+    space_needed,
+)
+from atwu.training.output_folder import OutputFolder
 from atwu.training.progress import JsonLog, Say, logged, silent
-from atwu.training.rows import Rows, encode_dataset, tell, warn_of, without_labels
+from atwu.training.token_trainer import TokenTrainer
+from atwu.training.training_rows import RowsInput, encode_dataset, tell, warn_of, without_labels
 
 
 class _KeyedRows(Dataset[EncodedRow]):
@@ -64,7 +71,7 @@ class FinetuneTrainer(TokenTrainer):
         model: nn.Module | LoadedModel,
         args: FinetuneConfig,
         *,
-        train_dataset: Rows,
+        train_dataset: RowsInput,
         processing_class: Any = None,
         callbacks: list[TrainerCallback] | None = None,
         **kwargs: Any,
@@ -88,7 +95,7 @@ class FinetuneTrainer(TokenTrainer):
     def _count(self, batches: Sequence[Any]) -> dict[str, float]:
         return {"retain_tokens": float(sum(TokenBatch.of(batch).mask.sum() for batch in batches))}
 
-    def _token_loss(self, model: nn.Module, inputs: Any, denominators: Denominators) -> Tensor:
+    def _token_loss(self, model: nn.Module, inputs: Any, denominators: NormalizationCounts) -> Tensor:
         (out,) = forward_tokens(model, [inputs], layout=self.args.layout)  # type: ignore[arg-type]
         return token_mean(nll(out.logps), out.mask, count=denominators.retain_tokens)
 
@@ -122,7 +129,7 @@ def run_finetune(
         texts = corpus() if corpus else [text for row in rows.rows for text in (row.question, row.answer)]
         tokenizer = train_tokenizer(texts, vocab_size=scratch_shape(str(source.scratch)).vocab_size)
     else:
-        tokenizer = checked_tokenizer(source)
+        tokenizer = load_checked_tokenizer(source)
     folder.check_space(space_needed(source.weight_bytes(), config, adapter_bytes))
     encoded = encode_dataset(rows, tokenizer, what="training", max_length=config.max_length, system=config.system)
     tell({"training": encoded}, say)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def from_first(config: TokenTrainingConfig, make: Callable[[], T]) -> T:
+def broadcast_from_main(config: TokenTrainingConfig, make: Callable[[], T]) -> T:
     """What the first process makes, in every process."""
     if config.world_size == 1:
         return make()
@@ -33,7 +33,7 @@ def repeats(rows: int) -> str:
     )
 
 
-def shard_here(accelerator: Accelerator, options: Mapping[str, Any]) -> None:
+def shard_model(accelerator: Accelerator, options: Mapping[str, Any]) -> None:
     """Have an accelerator shard that left its FSDP plugin out, as it does for processes on CPUs; options are the plugin's."""
     from accelerate.state import PartialState
     from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin

@@ -8,7 +8,7 @@ from atwu.data.encode import Encoder
 from atwu.data.schema import Example
 from atwu.evaluation.metrics.families import probes
 from atwu.evaluation.metrics.memorization import answer_probability
-from atwu.evaluation.metrics.quantisation import quantised
+from atwu.evaluation.metrics.quantization_attack import quantized_weights
 from atwu.evaluation.metrics.relearning import attack_rows, relearned
 from atwu.evaluation.metrics.weight_attacks import recovered
 from atwu.evaluation.teacher_forced import read_tokens
@@ -34,7 +34,7 @@ def test_attacks_on_one_model():
     fingerprint, before = model_fingerprint(model), probabilities(model, kept)
     with relearned(model, rows, steps=60, learning_rate=1e-2):
         original = probabilities(model, kept)
-        with quantised(model, 8):
+        with quantized_weights(model, 8):
             np.testing.assert_allclose(probabilities(model, kept), original, atol=0.02)
     with relearned(model, [rows[index] for index in shown], steps=60, learning_rate=1e-2):
         after = probabilities(model, kept)

@@ -6,13 +6,13 @@ import dataclasses
 
 import pytest
 
-from atwu.benchmarks.people.rows import people
+from atwu.benchmarks.people.people_rows import people
 from atwu.data.schema import Example, Message
 from atwu.evaluation.generations import Prompt
 from atwu.evaluation.metrics.families import FAMILIES, probes
-from atwu.evaluation.questions.forms import introduced, resolve_choice, reworded
-from atwu.evaluation.questions.rows import says, secrets_of
-from atwu.evaluation.questions.wordings import SYNONYMS
+from atwu.evaluation.questions.forms import introduced, resolve_choice, with_synonyms
+from atwu.evaluation.questions.prompts import says, secrets_of
+from atwu.evaluation.questions.shipped_texts import SYNONYMS
 
 WORLD = people("small")
 ROW = Example.from_qa(
@@ -130,13 +130,13 @@ def test_rewording(question, expected):
         def sample(self, population, k):
             return []
 
-    assert reworded(question, SYNONYMS, KeepNothing()) == expected
+    assert with_synonyms(question, SYNONYMS, KeepNothing()) == expected
 
 
 def test_rewording_keeps_a_word_whose_synonym_is_secret():
     import random
 
-    assert reworded("Who is the author?", SYNONYMS, random.Random(0), keep_out=("writer",)) == "Who is the author?"
+    assert with_synonyms("Who is the author?", SYNONYMS, random.Random(0), keep_out=("writer",)) == "Who is the author?"
 
 
 def test_introduction_handles_the_possessive():

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from atwu.data.schema import Example, Message
-from atwu.evaluation.config import EvaluateConfig
+from atwu.evaluation.evaluate import evaluate
+from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import Prompt
-from atwu.evaluation.run import evaluate
 from atwu.judge.verdicts import Claim
 
-CONFIG = EvaluateConfig(paraphrases=2, demonstrations=2, samples=3)
+CONFIG = EvaluateConfig(paraphrases=2, icr_examples=2, samples=3)
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +140,7 @@ def test_the_same_prompts_serve_rouge_and_judge(stage, rows):
 
 
 def test_no_demonstrations_leave_the_in_context_scores_out(stage, rows):
-    found = run(stage.Speaker(), stage.Dice(), rows, config=EvaluateConfig(**{**CONFIG.values, "demonstrations": 0}))
+    found = run(stage.Speaker(), stage.Dice(), rows, config=EvaluateConfig(**{**CONFIG.values, "icr_examples": 0}))
     assert "J_ICR" not in found.sets["forget"]
     assert "J_P" in found.sets["forget"]
     alone = run(stage.Speaker(), stage.Dice(), {"forget": rows["forget"]})

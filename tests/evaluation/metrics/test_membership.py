@@ -24,7 +24,7 @@ from atwu.evaluation.metrics.membership import (
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.modeling.forward import forward_tokens
 from atwu.modeling.head import OutputHead, target_logps
-from atwu.modeling.single_pass import Abilities
+from atwu.modeling.single_pass import FastPathSupport
 
 
 def vocabulary_moments(logps):
@@ -157,7 +157,7 @@ def test_variance_of_the_output_layer_equals_a_plain_computation(block, temperat
 def test_moments_of_a_pass_equal_the_full_distributions(tiny_llama, monkeypatch, fused) -> None:
     model = tiny_llama(initializer_range=0.3)
     if not fused:
-        monkeypatch.setattr("atwu.modeling.forward.abilities_of", lambda *_: Abilities())
+        monkeypatch.setattr("atwu.modeling.forward.fast_path_support", lambda *_: FastPathSupport())
     for row, read in zip(ROWS, read_tokens(model, ROWS, moments=True), strict=True):
         with torch.no_grad():
             full = model(torch.tensor([row.input_ids])).logits[0, row.answer_start - 1 : -1].double().log_softmax(-1)

@@ -12,16 +12,16 @@ import torch
 
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example
-from atwu.evaluation.config import EvaluateConfig
+from atwu.evaluation.evaluate import evaluate
+from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.metrics.relearning import attack_rows, relearned
-from atwu.evaluation.run import evaluate
 from atwu.modeling.adapters import Lora, attach
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 
 NAMES = ("Orla Venn", "Tavi Brook", "Ines Marr", "Jon Tull")
 ANSWER = "Seven grey geese."
 CONFIG = EvaluateConfig(
-    paraphrases=0, max_new_tokens=40, relearn_rows=1, relearn_steps=60, relearn_learning_rate=1e-2, demonstrations=0
+    paraphrases=0, max_new_tokens=40, relearn_rows=1, relearn_steps=60, relearn_learning_rate=1e-2, icr_examples=0
 )
 
 
@@ -129,10 +129,10 @@ def test_relearning_brings_back_rows_it_was_not_shown(world):
     model, tokenizer, rows = world
     options = {"forget": rows, "config": CONFIG, "progress": False}
     found = evaluate(model, tokenizer, metrics=["memorization", "judge", "relearning"], **options)
-    shown, unseen = attack_rows(rows, 1, seed=CONFIG.seed)
+    shown, holdout = attack_rows(rows, 1, seed=CONFIG.seed)
     encoded = Encoder(tokenizer).encode_rows(rows, what="rows").rows
     with relearned(model, [encoded[shown[0]]], steps=60, learning_rate=1e-2, seed=CONFIG.seed):
-        expected = [strength_of(model, tokenizer, row) if index in unseen else None for index, row in enumerate(rows)]
+        expected = [strength_of(model, tokenizer, row) if index in holdout else None for index, row in enumerate(rows)]
     metrics = found.rows["forget"].metrics
     assert list(metrics["extraction_strength@relearn_forget"]) == expected
     assert metrics["J_P@relearn_forget"] == tuple(None if value is None else 100.0 * (value == 1) for value in expected)
@@ -145,7 +145,7 @@ def test_relearning_brings_back_rows_it_was_not_shown(world):
         original = evaluate(model, tokenizer, metrics=["memorization", "judge"], **options)
     again = evaluate(model, tokenizer, metrics=["memorization", "judge", "relearning"], original=original, **options)
     assert again.overall["recovered_J_P@relearn_forget"].value == pytest.approx(100)
-    assert again.overall["recovered_extraction_strength@relearn_forget"].n == len(unseen)
+    assert again.overall["recovered_extraction_strength@relearn_forget"].n == len(holdout)
 
 
 def test_retain_rows_alone_are_an_attack_on_every_forget_row(world):
@@ -170,7 +170,7 @@ def test_an_attack_that_learned_nothing_is_named(world):
 def test_an_attack_that_fails_is_named_and_the_rest_is_measured(world):
     model, tokenizer, rows = world
     wild = EvaluateConfig(paraphrases=0, max_new_tokens=4, relearn_rows=1, relearn_steps=3, relearn_learning_rate=1e30)
-    metrics = ["memorization", "relearning", "quantisation"]
+    metrics = ["memorization", "relearning", "quantization"]
     found = evaluate(model, tokenizer, forget=rows, pool=rows, metrics=metrics, config=wild, progress=False)
     assert {"extraction_strength", "extraction_strength@int4"} <= set(found.sets["forget"])
     assert not any("relearn" in name for name in found.sets["forget"])
@@ -196,7 +196,7 @@ def test_rounding_hardly_changes_what_is_remembered(world):
     encoded = Encoder(tokenizer).encode_rows(rows, what="rows").rows
     with relearned(model, encoded, steps=60, learning_rate=1e-2):
         found = evaluate(
-            model, tokenizer, forget=rows, metrics=["memorization", "quantisation"], config=CONFIG, progress=False
+            model, tokenizer, forget=rows, metrics=["memorization", "quantization"], config=CONFIG, progress=False
         )
     assert (
         found.sets["forget"]["extraction_strength@int8"].value == found.sets["forget"]["extraction_strength"].value == 1

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from atwu.evaluation.metrics.quantisation import quantised, rounded_weight
+from atwu.evaluation.metrics.quantization_attack import quantized_weights, rounded_weight
 from atwu.modeling.fingerprint import model_fingerprint
 
 
@@ -65,7 +65,7 @@ def test_rows_of_zeros_stay():
 def test_only_linear_layers_are_rounded_and_only_for_a_while(tiny_llama):
     model = tiny_llama()
     before, fingerprint = {name: w.clone() for name, w in model.named_parameters()}, model_fingerprint(model)
-    with quantised(model, 8):
+    with quantized_weights(model, 8):
         for name, weight in model.named_parameters():
             if "proj" in name:
                 assert torch.equal(weight, rounded_weight(before[name], 8))
@@ -81,7 +81,7 @@ def test_fewer_bits_change_the_output_more(tiny_llama):
         exact = model(input_ids=ids).logits
         errors = []
         for bits in (8, 4):
-            with quantised(model, bits):
+            with quantized_weights(model, bits):
                 errors.append(float((model(input_ids=ids).logits - exact).abs().mean()))
     assert 0 < errors[0] < errors[1] / 4
 
@@ -90,7 +90,7 @@ def test_conv1d_is_rounded_along_its_inputs():
     model = GPT2LMHeadModel(GPT2Config(vocab_size=20, n_positions=8, n_embd=8, n_layer=1, n_head=2))
     layer = model.transformer.h[0].mlp.c_fc  # weight of shape (inputs, outputs)
     before, embeddings = layer.weight.detach().clone(), model.transformer.wte.weight.detach().clone()
-    with quantised(model, 4):
+    with quantized_weights(model, 4):
         assert torch.equal(layer.weight, rounded_weight(before.T, 4, 128).T)
         assert torch.equal(model.lm_head.weight, embeddings)
 
@@ -100,11 +100,11 @@ def test_adapters_keep_their_precision(tiny_llama):
 
     model = attach(tiny_llama(), Lora(r=2), seed=0)
     before = {name: weight.clone() for name, weight in model.named_parameters()}
-    with quantised(model, 8):
+    with quantized_weights(model, 8):
         changed = {name for name, weight in model.named_parameters() if not torch.equal(weight, before[name])}
     assert changed == {name for name in before if name.endswith("base_layer.weight")}
 
 
 def test_what_cannot_be_rounded_is_refused():
-    with pytest.raises(ValueError, match="linear layer"), quantised(nn.LayerNorm(3), 8):
+    with pytest.raises(ValueError, match="linear layer"), quantized_weights(nn.LayerNorm(3), 8):
         pass

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from atwu.evaluation.metrics.judge import share_lost, uq
+from atwu.evaluation.metrics.judge_scores import share_lost, uq
 from atwu.evaluation.metrics.open_ended import win
 
 

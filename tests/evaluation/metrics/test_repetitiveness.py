@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atwu.evaluation.config import EvaluateConfig
+from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.metrics.open_ended import (
     OPEN_INSTRUCTIONS,
     ngram_entropy,

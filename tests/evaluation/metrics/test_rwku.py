@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atwu.benchmarks.rwku.probes import Probe
+from atwu.benchmarks.rwku.rwku_probes import RwkuProbe
 from atwu.evaluation.generations import Decoding
-from atwu.evaluation.metrics.rwku import DECODING, RECALL, forget_all, n_delta, neighbour_all, to_prompt
+from atwu.evaluation.metrics.rwku_scores import DECODING, RECALL, forget_all, n_delta, neighbour_all, to_prompt
 
 ORLA = "Órla Venn"
 
@@ -17,16 +17,16 @@ ORLA = "Órla Venn"
 @pytest.mark.parametrize(
     ("probe", "question", "instruction", "prefill"),
     [
-        (Probe("fb", ORLA, "She is ___.", ""), "Question: She is ___.", "blank", "Answer:"),
-        (Probe("neighbour_fb", ORLA, "It is ___.", ""), "Question: It is ___.", "blank", "Answer:"),
-        (Probe("qa", ORLA, "Who?", ""), "Question: Who?", "short answer", "Answer:"),
-        (Probe("neighbour_qa", ORLA, "Who?", ""), "Question: Who?", "short answer", "Answer:"),
-        (Probe("aa", ORLA, "Who?", "", "role playing"), "Question: Who?", "short answer", "Answer:"),
-        (Probe("aa", ORLA, "Who? Sure:", "", "affirmative suffix"), "Question: Who? Sure:", "short answer", ""),
-        (Probe("aa", ORLA, "Q: A? Q:", "", "in-context learning"), "Q: A? Q:", "short answer", "Answer:"),
+        (RwkuProbe("fb", ORLA, "She is ___.", ""), "Question: She is ___.", "blank", "Answer:"),
+        (RwkuProbe("neighbour_fb", ORLA, "It is ___.", ""), "Question: It is ___.", "blank", "Answer:"),
+        (RwkuProbe("qa", ORLA, "Who?", ""), "Question: Who?", "short answer", "Answer:"),
+        (RwkuProbe("neighbour_qa", ORLA, "Who?", ""), "Question: Who?", "short answer", "Answer:"),
+        (RwkuProbe("aa", ORLA, "Who?", "", "role playing"), "Question: Who?", "short answer", "Answer:"),
+        (RwkuProbe("aa", ORLA, "Who? Sure:", "", "affirmative suffix"), "Question: Who? Sure:", "short answer", ""),
+        (RwkuProbe("aa", ORLA, "Q: A? Q:", "", "in-context learning"), "Q: A? Q:", "short answer", "Answer:"),
     ],
 )
-def test_prompts(probe: Probe, question: str, instruction: str, prefill: str) -> None:
+def test_prompts(probe: RwkuProbe, question: str, instruction: str, prefill: str) -> None:
     prompt = to_prompt(probe)
     (turn,) = prompt.messages
     first, rest = turn.content.split("\n")

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atwu.benchmarks.people.rows import people
+from atwu.benchmarks.people.people_rows import people
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import Example
 from atwu.evaluation.auroc import roc
-from atwu.evaluation.metrics.scores import MAX_POINTS, score_aurocs, thinned
+from atwu.evaluation.metrics.score_auroc import MAX_POINTS, score_aurocs, thinned
 from atwu.evaluation.teacher_forced import TokenRow, read_tokens
 from atwu.evaluation.weighting_scores import ScoreContext, scored_weightings
-from atwu.methods.weightings.scorer import TokenScorer
+from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.scratch import scratch_model, train_tokenizer
 
 

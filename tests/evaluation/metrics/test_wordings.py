@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atwu.evaluation.metrics.judge import average, unscored, worst
+from atwu.evaluation.metrics.judge_scores import average, unscored, worst
 
 PLAIN = [[True, False, False], [False, False, False]]
 SHOWN = [[False, False, False], [False, True, False]]

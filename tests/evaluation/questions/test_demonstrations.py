@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atwu.benchmarks.people.rows import people
+from atwu.benchmarks.people.people_rows import people
 from atwu.data.schema import Example, Message
-from atwu.evaluation.questions.demonstrations import Demonstrations
-from atwu.evaluation.questions.rows import says, secrets_of
+from atwu.evaluation.questions.in_context import InContextExamples
+from atwu.evaluation.questions.prompts import says, secrets_of
 
 WORLD = people("tiny")
 
 
 def demonstrations(retain, forget, *, row, variant, count=3, seed=42):
-    return Demonstrations(retain, forget, count=count, seed=seed).of(row, variant)
+    return InContextExamples(retain, forget, count=count, seed=seed).of(row, variant)
 
 
 @given(st.sampled_from(WORLD.forget), st.integers(0, 9), st.integers(1, 5), st.integers(0, 99))
@@ -33,7 +33,7 @@ def test_turns_come_from_harmless_retain_rows(row, variant, count, seed):
 
 
 def test_rows_are_drawn_apart_from_each_other():
-    pool = Demonstrations(WORLD.retain, WORLD.forget)
+    pool = InContextExamples(WORLD.retain, WORLD.forget)
     draws = {(row, variant): pool.of(row, variant) for row in WORLD.forget for variant in range(3)}
     assert len(set(draws.values())) > 0.9 * len(draws)
     row = WORLD.forget[5]

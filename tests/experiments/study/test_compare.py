@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from atwu.evaluation.derive import overall
-from atwu.evaluation.numbers import Numbers, Recorded, Sides, set_values
+from atwu.evaluation.aggregate import overall
 from atwu.evaluation.result import EvalResult, RowValues
+from atwu.evaluation.row_statistics import ModelComparison, Recorded, RowMetrics, set_values
 from atwu.experiments.published import PublishedTable
-from atwu.experiments.study.compare import compared, value_of
+from atwu.experiments.study.published_comparison import compared, published_value
 from atwu.report.records import Records, RunRecord
 
 PEOPLE = ("orla", "tavi", "venn", "brook")
@@ -22,7 +22,7 @@ def run(label: str, seed: int, values: dict[str, tuple[float | None, ...]]) -> R
     result = EvalResult(
         model=f"{label}-s{seed}",
         fingerprint=f"{label}-s{seed}",
-        sets=set_values(Numbers(rows), recorded),
+        sets=set_values(RowMetrics(rows), recorded),
         overall={},
         rows=rows,
         settings={},
@@ -63,11 +63,11 @@ def test_extraction_strength_has_the_floor_of_published_tables():
         left = {"extraction_strength": plain, "extraction_strength_floored": floored}
         rows = {"forget": RowValues(PEOPLE, PEOPLE, left), "retain": RowValues(PEOPLE, PEOPLE, kept)}
         found = run(label, 1, {}).result
-        sides = Sides(Numbers(rows), original=None, retain_only=None)
+        sides = ModelComparison(RowMetrics(rows), original=None, retain_only=None)
         return RunRecord(label, 1, None, replace(found, rows=rows, overall=overall(sides)))
 
     records = Records("", {}, (memorised("atwu", (0.0,) * 4), memorised("npo", (0.2, 0.4, 0.2, 0.4))))
-    assert value_of(records, "ES_delta", "atwu").value == pytest.approx(0.9)
+    assert published_value(records, "ES_delta", "atwu").value == pytest.approx(0.9)
     assert records.results["atwu"].overall["ES_delta"].value == 1.0
     table = PublishedTable(
         "", "", (), ("ES_delta",), {"atwu": {"ES_delta": 0.9}, "npo": {"ES_delta": 0.1}}, frozenset()

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from atwu.evaluation.shown import shown_number
-from atwu.methods.table import METHODS
+from atwu.evaluation.formatting import format_number
+from atwu.methods.method_table import METHODS
 from atwu.report.records import read_records
 from tests.commands import run_command
 
@@ -23,7 +23,7 @@ REFERENCES = ("original", "retain-only")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, trained_models) -> Path:
     root = tmp_path_factory.mktemp("headline")
-    chosen = ("--scale", "tiny", "--processes", 1, "--output", root / "out", *(f"--only={label}" for label in LABELS))
+    chosen = ("--setting", "tiny", "--processes", 1, "--output", root / "out", *(f"--only={label}" for label in LABELS))
     environment = os.environ | {"ATWU_CACHE": str(trained_models(root / "cache"))}
     done = run_command(["study", "run", "headline", *chosen], env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -62,6 +62,6 @@ def test_tables_equal_the_measurements_they_came_from(folder):
         cell = re.compile(rf" {re.escape(label)}( \((destroyed|untouched)\))? ")
         (line,) = (line for line in lines if line.startswith("|") and cell.fullmatch(line.split("|")[1]))
         printed = re.sub(r"[*]|\[.*|±.*", "", line.split("|")[column]).strip()
-        assert printed == shown_number(results[label].overall["ES_delta"].value, 3)
+        assert printed == format_number(results[label].overall["ES_delta"].value, 3)
     plain = json.loads((folder / "results.json").read_text(encoding="utf-8"))
     assert plain["schema"] == "atwu.report/1"

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from atwu.experiments.study.compare import orderings, outcome_of
+from atwu.experiments.study.published_comparison import orderings, outcome_of
 
 NAN = math.nan
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from atwu.benchmarks.people.rows import people
+from atwu.benchmarks.people.people_rows import people
 from atwu.modeling.scratch import train_tokenizer
 from atwu.report.records import read_records
 from tests.commands import Started, run_command
@@ -38,7 +38,7 @@ methods: [wga, atwu, {{label: frozen, method: atwu, scorer_from: atwu, scorer_pr
 seeds: 2
 metrics: [memorization, scores]
 published: tofu-forget10-1b
-scale:
+setting:
   like: people-tiny
   name: micro
   target: {root / "model"}
@@ -101,7 +101,7 @@ def test_records_are_grouped_by_label_and_seed(finished):
     trace = records.of("atwu")[0].trace
     assert trace.steps == (0, 1, 2, 3, 4)
     assert trace.auroc["forget"][0] == 0.5  # an untrained scorer
-    assert {row.set for row in trace.rows} == {"forget", "unseen"}
+    assert {row.set for row in trace.rows} == {"forget", "holdout"}
 
 
 def test_the_frozen_scorer_is_that_of_the_run_it_names(finished):
@@ -172,11 +172,11 @@ def test_compare_says_which_orderings_hold(finished, environment):
 def test_methods_that_the_rows_do_not_allow_are_named(folder, environment, tmp_path):
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(json.dumps({"text": row.answer}) + "\n" for row in people("tiny").forget[:6]))
-    scale = (
+    setting = (
         f"{{like: people-tiny, target: {folder / 'model'}, benchmark: {{forget: {rows}, retain: people:tiny:retain}}, "
         "training: {max_steps: 1, save_strategy: 'no'}}"
     )
-    study = f"methods: [gt_ga, dpo, wga]\nseeds: 1\nmetrics: [memorization]\nscale: {scale}\n"
+    study = f"methods: [gt_ga, dpo, wga]\nseeds: 1\nmetrics: [memorization]\nscale: {setting}\n"
     (tmp_path / "own.yaml").write_text(study)
     printed = run(environment, "run", tmp_path / "own.yaml", "--output", tmp_path / "own")
     assert re.search("gt_ga .*forget_spans", printed)

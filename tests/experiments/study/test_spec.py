@@ -11,15 +11,15 @@ import pytest
 from rich.console import Console
 
 from atwu.benchmarks.load import OwnRows
-from atwu.data.rows import write_rows
+from atwu.data.row_parsing import write_rows
+from atwu.experiments.benchmark_settings import BENCHMARK_SETTINGS, FinetunedTarget, find_setting, setting_from
 from atwu.experiments.published import published_table
-from atwu.experiments.scales import SCALES, Taught, find_scale, scale_from
-from atwu.experiments.study.conduct import plan_study, settled_plan
-from atwu.experiments.study.plan import folder_name, plan
-from atwu.experiments.study.spec import library, read_study
-from atwu.experiments.study.tables import scales_table
-from atwu.experiments.targets import scale_rows
-from atwu.methods.table import METHODS
+from atwu.experiments.study.run_study import plan_study, settled_plan
+from atwu.experiments.study.study_file import library, read_study
+from atwu.experiments.study.study_plan import folder_name, plan
+from atwu.experiments.study.study_tables import settings_table
+from atwu.experiments.study_models import setting_rows
+from atwu.methods.method_table import METHODS
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -76,26 +76,26 @@ def test_a_line_takes_the_scorer_of_the_line_that_is_varied_alike(tmp_path):
 
 def test_every_line_runs_once_before_any_runs_twice(tmp_path):
     study = read_study(written(tmp_path, "methods: [wga, npo]\nseeds: [5, 4]"))
-    runs = plan(study, find_scale("people-tiny"), tmp_path).runs
+    runs = plan(study, find_setting("people-tiny"), tmp_path).runs
     assert [run.name for run in runs] == ["wga-s5", "npo-s5", "wga-s4", "npo-s4"]
 
 
-def test_seeds_may_differ_by_scale(tmp_path):
+def test_seeds_may_differ_by_setting(tmp_path):
     study = read_study(written(tmp_path, "methods: [wga]\nseeds: {people-tiny: 1, default: [4, 5]}"))
     seeds = {
-        name: [run.seed for run in plan(study, find_scale(name), tmp_path).runs]
+        name: [run.seed for run in plan(study, find_setting(name), tmp_path).runs]
         for name in ("people-tiny", "people-small")
     }
     assert seeds == {"people-tiny": [1], "people-small": [4, 5]}
-    assert [run.seed for run in plan(study.with_seeds(3), find_scale("tiny"), tmp_path).runs] == [1, 2, 3]
+    assert [run.seed for run in plan(study.with_seeds(3), find_setting("tiny"), tmp_path).runs] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("text", ["seeds: {peopel-tiny: 1}", "published: {peopel-tiny: tofu-forget10-1b}"])
 def test_a_scale_that_there_is_not_is_refused_where_a_study_names_it(tmp_path, text):
     study = read_study(written(tmp_path, f"methods: [wga]\n{text}"))
     with pytest.raises(ValueError, match=r"'peopel-tiny'.*'people-tiny'"):
-        plan(study, find_scale("people-small"), tmp_path)
-    plan(study, replace(find_scale("people-small"), name="peopel-tiny"), tmp_path)  # of that name after all
+        plan(study, find_setting("people-small"), tmp_path)
+    plan(study, replace(find_setting("people-small"), name="peopel-tiny"), tmp_path)  # of that name after all
 
 
 def test_a_line_with_an_empty_label_is_called_as_one_without(tmp_path):
@@ -105,10 +105,10 @@ def test_a_line_with_an_empty_label_is_called_as_one_without(tmp_path):
 
 def test_the_list_of_scales_names_every_starting_model_in_full():
     narrow, wide = io.StringIO(), io.StringIO()
-    Console(width=60, file=narrow).print(scales_table())
-    Console(width=400, file=wide).print(scales_table())
+    Console(width=60, file=narrow).print(settings_table())
+    Console(width=400, file=wide).print(settings_table())
     assert "…" not in narrow.getvalue()
-    assert all(str(scale.target) in wide.getvalue() for scale in SCALES.values())
+    assert all(str(setting.target) in wide.getvalue() for setting in BENCHMARK_SETTINGS.values())
     assert "smollm2, taught the benchmark" in wide.getvalue()
 
 
@@ -140,9 +140,9 @@ def test_one_method_is_named_by_what_is_varied(tmp_path):
         ("methods: [wga]\nvary: [rho]", "vary.*list"),
         ("methods: [{label: original, method: wga}]", "'original'"),
         ("vary: {beta: 3}", "beta.*list"),
-        ("scale: people-smal", "'people-smal'.*'people-small'"),
-        ("scale: {like: people-tiny, trainin: {}}", "scale.*'trainin'"),
-        ("scale: {name: x}", "benchmark, target"),
+        ("setting: people-smal", "'people-smal'.*'people-small'"),
+        ("setting: {like: people-tiny, trainin: {}}", "setting.*'trainin'"),
+        ("setting: {name: x}", "benchmark, target"),
         ("- atwu", "study.*mapping"),
     ],
 )
@@ -159,8 +159,8 @@ def test_an_unknown_study_names_the_built_in_ones():
 @pytest.mark.parametrize("name", library())
 def test_built_in_studies_plan_at_every_scale_and_match_their_published_labels(name, tmp_path):
     study = read_study(name)
-    for scale in SCALES.values():
-        found = plan(study, scale, tmp_path)
+    for setting in BENCHMARK_SETTINGS.values():
+        found = plan(study, setting, tmp_path)
         assert len(found.runs) == len(study.variants) * len(found.study.seeds)
     for table in study.published.values():
         labels = set(published_table(table).rows) - {"original"}
@@ -173,25 +173,25 @@ def test_the_headline_study_has_every_method():
 
 def test_a_preset_is_the_start_and_the_line_changes_it(tmp_path):
     study = read_study(written(tmp_path, "methods: [{label: a, method: atwu, beta: 2.0}]\nseeds: [7]"))
-    (run,) = plan(study, find_scale("tofu-1b"), tmp_path).runs
-    config = run.config(find_scale("tofu-1b"), scorer_from=None)
+    (run,) = plan(study, find_setting("tofu-1b"), tmp_path).runs
+    config = run.config(find_setting("tofu-1b"), scorer_from=None)
     assert (config.recipe().values["beta"], config.learning_rate, config.seed) == (2.0, 2e-5, 7)
     assert config.per_device_train_batch_size * config.gradient_accumulation_steps == 32
 
 
 def test_every_line_runs_under_a_configuration_or_under_several_side_by_side(tmp_path):
-    scale = find_scale("tofu-1b")
-    alone = plan(read_study("token-weighting").under(["authors"]), scale, tmp_path)
+    setting = find_setting("tofu-1b")
+    alone = plan(read_study("token-weighting").under(["authors"]), setting, tmp_path)
     assert [run.label for run in alone.runs] == [
-        run.label for run in plan(read_study("token-weighting"), scale, tmp_path).runs
+        run.label for run in plan(read_study("token-weighting"), setting, tmp_path).runs
     ]
     for run in alone.runs:
-        assert run.config(scale).configuration == "authors"
-    both = plan(read_study("scorer-state").under(["ours", "paper"]), scale, tmp_path)
+        assert run.config(setting).configuration == "authors"
+    both = plan(read_study("scorer-state").under(["ours", "paper"]), setting, tmp_path)
     runs = {run.label: run for run in both.runs if run.seed == 1}
     assert list(runs)[-2:] == ["atwu, ours", "atwu, paper"]
-    assert runs["atwu, paper"].config(scale).recipe().scores.hidden_position == "own"
-    assert runs["atwu, ours"].config(scale).recipe().scores.hidden_position == "pred"
+    assert runs["atwu, paper"].config(setting).recipe().scores.hidden_position == "own"
+    assert runs["atwu, ours"].config(setting).recipe().scores.hidden_position == "pred"
     assert runs["trained_frozen, paper"].scorer_from == runs["atwu, paper"].folder
     with pytest.raises(ValueError, match="'theirs'"):
         read_study("headline").under(["theirs"])
@@ -201,62 +201,62 @@ def test_every_line_runs_under_a_configuration_or_under_several_side_by_side(tmp
 
 
 def test_other_wordings_are_attached_to_the_rows_of_a_benchmark(tmp_path):
-    plain = scale_rows(find_scale("people-tiny"))
+    plain = setting_rows(find_setting("people-tiny"))
     write_rows(tmp_path / "forget.jsonl", [replace(row, paraphrases=("Say it?",)) for row in plain.forget])
-    found = plan_study("headline", "tofu-small", output=tmp_path, wordings=[str(tmp_path / "forget.jsonl")])
-    assert "paraphrases" not in found.scale.evaluation
+    found = plan_study("headline", "tofu-small", output=tmp_path, paraphrases=[str(tmp_path / "forget.jsonl")])
+    assert "paraphrases" not in found.setting.evaluation
     assert found.runs[0].options == plan_study("headline", "tofu-small", output=tmp_path).runs[0].options
-    worded = scale_rows(replace(find_scale("people-tiny"), wordings=found.scale.wordings))
+    worded = setting_rows(replace(find_setting("people-tiny"), paraphrases=found.setting.paraphrases))
     assert [row.paraphrases for row in worded.forget] == [("Say it?",)] * len(plain.forget)
     assert worded.retain == plain.retain
     assert (worded.forget_source, worded.pool) == (plain.forget_source, plain.pool)
     write_rows(tmp_path / "few.jsonl", plain.forget[:3])
     with pytest.raises(ValueError, match=r"few\.jsonl: 21 of the 24 .*people:tiny .* atwu paraphrase"):
-        scale_rows(replace(find_scale("people-tiny"), wordings=(str(tmp_path / "few.jsonl"),)))
+        setting_rows(replace(find_setting("people-tiny"), paraphrases=(str(tmp_path / "few.jsonl"),)))
 
 
 def test_published_splits_take_the_values_that_were_tuned_on_the_largest(tmp_path):
     for size in ("1b", "8b"):
-        main = plan(read_study("headline"), find_scale(f"tofu-{size}"), tmp_path)
+        main = plan(read_study("headline"), find_setting(f"tofu-{size}"), tmp_path)
         for split, kept in (("forget05", "retain95"), ("forget01", "retain99")):
-            scale = find_scale(f"tofu-{size}-{split}")
-            found = plan(read_study("headline"), scale, tmp_path)
+            setting = find_setting(f"tofu-{size}-{split}")
+            found = plan(read_study("headline"), setting, tmp_path)
             assert [run.options for run in found.runs] == [run.options for run in main.runs]
-            assert scale.retain_only == str(main.scale.retain_only).replace("retain90", kept)
-            assert (scale.training, scale.evaluation) == (main.scale.training, main.scale.evaluation)
+            assert setting.retain_only == str(main.setting.retain_only).replace("retain90", kept)
+            assert (setting.training, setting.evaluation) == (main.setting.training, main.setting.evaluation)
 
 
 def test_another_split_written_by_hand_keeps_what_belongs_to_the_model():
-    scale = scale_from({"like": "tofu-8b", "benchmark": "tofu:forget05", "retain_only": "mine/retain95"})
-    main = find_scale("tofu-8b")
-    assert (scale.presets, scale.surrogate, scale.retain_only) == ("tofu-8b", "tofu-1b", "mine/retain95")
-    assert (scale.training, scale.evaluation) == (main.training, main.evaluation)
-    other = scale_from({"like": "tofu-8b", "benchmark": "people:small"})
+    setting = setting_from({"like": "tofu-8b", "benchmark": "tofu:forget05", "retain_only": "mine/retain95"})
+    main = find_setting("tofu-8b")
+    assert (setting.presets, setting.surrogate, setting.retain_only) == ("tofu-8b", "tofu-1b", "mine/retain95")
+    assert (setting.training, setting.evaluation) == (main.training, main.evaluation)
+    other = setting_from({"like": "tofu-8b", "benchmark": "people:small"})
     assert (other.presets, other.surrogate, other.retain_only) == (None, None, None)
     assert "system" not in other.training
     with pytest.raises(ValueError, match="'tofu-9b'"):
-        scale_from({"like": "tofu-8b", "presets": "tofu-9b"})
+        setting_from({"like": "tofu-8b", "presets": "tofu-9b"})
 
 
 @pytest.mark.parametrize(("rows", "steps"), [(400, 120), (200, 60), (40, 10)])
 def test_published_scales_take_the_steps_of_the_authors(rows, steps, tmp_path):
-    (run, *_) = plan(read_study("headline"), find_scale("tofu-1b"), tmp_path, only=["atwu"]).now.runs
-    config = run.config(find_scale("tofu-1b"))
+    (run, *_) = plan(read_study("headline"), find_setting("tofu-1b"), tmp_path, only=["atwu"]).now.runs
+    config = run.config(find_setting("tofu-1b"))
     assert config.rows_per_step == 32
     assert config.rows_per_epoch(rows) // 32 * config.num_train_epochs == steps
     assert config.rows_per_epoch(20) == 20  # less than a step is one step
 
 
 def test_a_method_without_tuned_values_takes_those_of_the_one_it_is_built_on(tmp_path):
-    scale = find_scale("rwku-phi3")
-    runs = {run.method: run for run in plan(read_study("other-losses"), scale, tmp_path).runs}
+    setting = find_setting("rwku-phi3")
+    runs = {run.method: run for run in plan(read_study("other-losses"), setting, tmp_path).runs}
     for base in ("dpo", "npo", "simnpo"):
         own, learned = runs[base], runs[f"atwu_{base}"]
         assert learned.options == own.options
-        assert learned.config(scale).learning_rate == own.config(scale).learning_rate
+        assert learned.config(setting).learning_rate == own.config(setting).learning_rate
         assert learned.budget == f"those of {base}: {own.budget}"
     (file := tmp_path / "mine.yaml").write_text("methods: [atwu_ga]\nseeds: 1")
-    (run,) = plan(read_study(file), scale, tmp_path).runs
+    (run,) = plan(read_study(file), setting, tmp_path).runs
     assert run.options["learning_rate"] == runs["atwu"].options["learning_rate"]
     assert "beta" not in run.options
 
@@ -264,7 +264,7 @@ def test_a_method_without_tuned_values_takes_those_of_the_one_it_is_built_on(tmp
 def test_presets_of_ones_own_come_from_a_folder(tmp_path):
     (tmp_path / "npo.yaml").write_text("method: npo\nlearning_rate: 0.001\nabout: {budget: 3 trials}\n")
     study = read_study(written(tmp_path, "methods: [npo, wga]\nseeds: 1"))
-    found = plan(study, find_scale("tiny"), tmp_path / "out", presets=tmp_path)
+    found = plan(study, find_setting("tiny"), tmp_path / "out", presets=tmp_path)
     assert found.runs[0].options == {"learning_rate": 0.001}
     assert re.search(r"^3 trials; .*wga \(", found.budget)
 
@@ -273,23 +273,23 @@ def test_presets_are_refused_by_a_study_that_takes_none(tmp_path):
     (tmp_path / "npo.yaml").write_text("method: npo\nlearning_rate: 0.001\n")
     study = read_study(written(tmp_path, "methods: [npo]\npresets: false"))
     with pytest.raises(ValueError, match=r"`presets: false`.*--presets"):
-        plan(study, find_scale("tiny"), tmp_path / "out", presets=tmp_path)
+        plan(study, find_setting("tiny"), tmp_path / "out", presets=tmp_path)
 
 
 def test_impossible_settings_are_named_before_anything_runs(tmp_path):
     study = read_study(written(tmp_path, "methods: [{label: odd, method: npo, temperature: 2.0}]"))
     with pytest.raises(ValueError, match=r"odd: .*'temperature'"):
-        plan(study, find_scale("tiny"), tmp_path)
+        plan(study, find_setting("tiny"), tmp_path)
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("metrics: [rogue]", "'rogue'"), ("scale: {like: tiny, evaluation: {smples: 3}}", "smples")],
+    [("metrics: [rogue]", "'rogue'"), ("setting: {like: tiny, evaluation: {smples: 3}}", "smples")],
 )
 def test_what_cannot_be_measured_is_named_before_anything_runs(tmp_path, text, said):
     study = read_study(written(tmp_path, text))
     with pytest.raises(ValueError, match=said):
-        plan(study, study.scale or find_scale("tiny"), tmp_path)
+        plan(study, study.setting or find_setting("tiny"), tmp_path)
 
 
 def test_what_is_not_asked_for_stops_nothing_and_is_named(tmp_path):
@@ -309,22 +309,22 @@ def test_what_is_not_asked_for_stops_nothing_and_is_named(tmp_path):
 
 
 def test_the_source_of_a_scorer_is_run_with_the_line_that_asks_for_it(tmp_path):
-    found = plan(read_study("scorer-state"), find_scale("tiny"), tmp_path, only=["trained_frozen"]).now
+    found = plan(read_study("scorer-state"), find_setting("tiny"), tmp_path, only=["trained_frozen"]).now
     assert [run.name for run in found.runs if run.seed == 1] == ["trained_frozen-s1", "atwu-s1"]
 
 
 def test_a_preset_of_another_scale_does_not_change_what_methods_share(tmp_path):
     (tmp_path / "npo.yaml").write_text("method: npo\nlearning_rate: 0.001\nnum_train_epochs: 99\n")
     study = read_study(written(tmp_path, "methods: [npo]"))
-    (run, *_) = plan(study, find_scale("tiny"), tmp_path / "out", presets=tmp_path).runs
+    (run, *_) = plan(study, find_setting("tiny"), tmp_path / "out", presets=tmp_path).runs
     assert run.options == {"learning_rate": 0.001}
     with pytest.raises(ValueError, match="preset"):
-        plan(study, find_scale("tiny"), tmp_path / "out", presets=tmp_path / "nowhere")
+        plan(study, find_setting("tiny"), tmp_path / "out", presets=tmp_path / "nowhere")
 
 
 def test_an_unknown_label_is_refused(tmp_path):
     with pytest.raises(ValueError, match="'nope'"):
-        plan(read_study("scorer-state"), find_scale("tiny"), tmp_path, only=["nope"])
+        plan(read_study("scorer-state"), find_setting("tiny"), tmp_path, only=["nope"])
 
 
 def test_folder_names_differ_where_labels_do():
@@ -334,43 +334,43 @@ def test_folder_names_differ_where_labels_do():
 
 
 def test_a_scale_of_ones_own_takes_rows_and_a_model(tmp_path):
-    scale = scale_from(
+    setting = setting_from(
         {"like": "people-tiny", "target": "folder", "benchmark": {"forget": "f.jsonl", "retain": "r.jsonl"}}
     )
-    assert (scale.target, scale.benchmark) == ("folder", OwnRows("f.jsonl", "r.jsonl"))
+    assert (setting.target, setting.benchmark) == ("folder", OwnRows("f.jsonl", "r.jsonl"))
     file = tmp_path / "mine.yaml"
     file.write_text(
         "benchmark: people:tiny\ntarget: {shape: micro, training: {num_train_epochs: 1}}\nlearning_rates: [1.0e-4, 1.0e-3]\n"
         "first_rates: [2.0e-4, 5.0e-4]"
     )
-    found = find_scale(str(file))
+    found = find_setting(str(file))
     assert (found.name, found.target, found.learning_rates, found.first_rates) == (
         "mine",
-        Taught({"num_train_epochs": 1}, shape="micro"),
+        FinetunedTarget({"num_train_epochs": 1}, shape="micro"),
         (1e-4, 1e-3),
         (2e-4, 5e-4),
     )
-    changed = scale_from({"like": "tofu-1b", "target": "mine", "training": {"num_train_epochs": 2}})
+    changed = setting_from({"like": "tofu-1b", "target": "mine", "training": {"num_train_epochs": 2}})
     assert changed.retain_only is None
-    kept = {name: value for name, value in find_scale("tofu-1b").training.items() if name != "system"}
+    kept = {name: value for name, value in find_setting("tofu-1b").training.items() if name != "system"}
     assert changed.training == {**kept, "num_train_epochs": 2}  # the system turn is that of the published models
     assert "system" not in changed.evaluation
-    other = scale_from({"like": "tofu-8b", "target": "mine", "evaluation": {"system": "Answer."}})
+    other = setting_from({"like": "tofu-8b", "target": "mine", "evaluation": {"system": "Answer."}})
     assert (other.surrogate, other.evaluation["system"]) == (None, "Answer.")
     with pytest.raises(ValueError, match=r"learning_rates.*0\.0001 .*0\.01.*1e-05"):
-        scale_from({"like": "people-tiny", "learning_rates": [1e-4, 1e-2], "first_rates": [1e-5, 1e-3]})
+        setting_from({"like": "people-tiny", "learning_rates": [1e-4, 1e-2], "first_rates": [1e-5, 1e-3]})
     with pytest.raises(ValueError, match=r"people-small .*built-in"):
-        scale_from({"like": "people-small", "name": "people-small", "training": {"num_train_epochs": 2}})
+        setting_from({"like": "people-small", "name": "people-small", "training": {"num_train_epochs": 2}})
     with pytest.raises(ValueError, match=r"benchmark.*forget, retain, holdout"):
-        scale_from({"like": "people-tiny", "benchmark": {"rows": "f.jsonl"}})
+        setting_from({"like": "people-tiny", "benchmark": {"rows": "f.jsonl"}})
 
 
 def test_estimates_follow_the_speed_of_the_machine(tmp_path, monkeypatch):
-    scale = find_scale("tofu-smollm2")
-    monkeypatch.setattr("atwu.experiments.study.plan.product_speed", lambda: scale.product_speed / 4)
-    there = plan(read_study("pretrained"), scale, tmp_path)
-    assert there.seconds_per_run()[0] == 4 * scale.seconds
+    setting = find_setting("tofu-smollm2")
+    monkeypatch.setattr("atwu.experiments.study.study_plan.product_speed", lambda: setting.product_speed / 4)
+    there = plan(read_study("pretrained"), setting, tmp_path)
+    assert there.seconds_per_run()[0] == 4 * setting.seconds
     assert re.search(r"\b4\.0 times", there.seconds_per_run()[1])
-    assert there.seconds_of_models() == 4 * scale.taught_seconds
-    small = plan(read_study("pretrained"), find_scale("tiny"), tmp_path)
-    assert (small.seconds_per_run()[0], small.seconds_of_models()) == (small.scale.seconds, 0)
+    assert there.seconds_of_models() == 4 * setting.taught_seconds
+    small = plan(read_study("pretrained"), find_setting("tiny"), tmp_path)
+    assert (small.seconds_per_run()[0], small.seconds_of_models()) == (small.setting.seconds, 0)

@@ -14,19 +14,19 @@ from atwu._files import versions
 from atwu._manifest import damage, write_manifest
 from atwu.benchmarks.load import load_benchmark
 from atwu.benchmarks.sources import load_rows
-from atwu.data.rows import write_rows
+from atwu.data.row_parsing import write_rows
 from atwu.errors import BudgetReached
 from atwu.evaluation.result import EvalResult
-from atwu.experiments import run as module
-from atwu.experiments import targets
-from atwu.experiments.cluster import do_there
-from atwu.experiments.queue import Here, Task
-from atwu.experiments.run import Setup
-from atwu.experiments.scales import find_scale, scale_from
-from atwu.experiments.study.plan import plan
-from atwu.experiments.study.spec import read_study
-from atwu.experiments.study.work import FAILED_NAME, Work
-from atwu.experiments.targets import Models, model_identity
+from atwu.experiments import experiment_run as module
+from atwu.experiments import study_models as targets
+from atwu.experiments.benchmark_settings import find_setting, setting_from
+from atwu.experiments.cluster import run_remotely
+from atwu.experiments.experiment_run import RunContext
+from atwu.experiments.queue import InProcessExecutor, Task
+from atwu.experiments.study.run_plan import FAILED_NAME, PlanExecution
+from atwu.experiments.study.study_file import read_study
+from atwu.experiments.study.study_plan import plan
+from atwu.experiments.study_models import Models, model_identity
 
 
 @pytest.fixture(scope="module")
@@ -76,10 +76,10 @@ def work(monkeypatch):
 def again(tmp_path, models, methods="wga, npo", more=""):
     path = tmp_path / "mine.yaml"
     path.write_text(f"methods: [{methods}]\nseeds: 1\n{more}")
-    planned = plan(read_study(path), find_scale("tiny"), tmp_path / "out")
-    work = Work(planned, Setup(models, planned.scale, planned.metrics), device="cpu")
+    planned = plan(read_study(path), find_setting("tiny"), tmp_path / "out")
+    work = PlanExecution(planned, RunContext(models, planned.setting, planned.metrics), device="cpu")
     work.prepare(planned.runs)
-    with Here() as queue:
+    with InProcessExecutor() as queue:
         work.work(planned.runs, queue)
     return work
 
@@ -118,8 +118,8 @@ def test_stale_is_what_was_made_with_other_settings_and_not_what_is_unfinished(t
     found = again(tmp_path, models)  # unlearned, not measured
     assert [found.stale(run) for run in found.plan.runs] == [False, False]
     assert (tmp_path / "out" / "runs" / "wga-s1").is_dir()
-    other = plan(found.plan.study, find_scale("people-small"), tmp_path / "out")
-    later = Work(other, Setup(models, other.scale, other.metrics), device="cpu")
+    other = plan(found.plan.study, find_setting("people-small"), tmp_path / "out")
+    later = PlanExecution(other, RunContext(models, other.setting, other.metrics), device="cpu")
     assert [later.stale(run) for run in other.runs] == [True, False]
 
 
@@ -143,7 +143,7 @@ def test_a_failure_of_the_settings_is_final(tmp_path, models, work):
 
 def test_a_probe_that_a_finished_study_asks_for_later_is_made_once(tmp_path, models, work, monkeypatch):
     probed = []
-    monkeypatch.setattr("atwu.experiments.study.work.probe_original", lambda setup: probed.append(setup) or [])
+    monkeypatch.setattr("atwu.experiments.study.run_plan.probe_original", lambda setup: probed.append(setup) or [])
     again(tmp_path, models)
     for _ in range(2):
         again(tmp_path, models, more="probe: true")
@@ -167,7 +167,7 @@ def test_a_run_whose_source_of_a_scorer_failed_is_done_again_when_that_is(error,
 
 def test_a_run_that_met_a_node_of_other_versions_is_done_again(tmp_path, models, work):
     there = Task(print, folder=tmp_path / "node")
-    work.error = do_there(there, {}, None, (), versions() | {"torch": "1.0"})[0].error
+    work.error = run_remotely(there, {}, None, (), versions() | {"torch": "1.0"})[0].error
     again(tmp_path, models, "wga")
     work.error = None
     assert again(tmp_path, models, "wga").plan.runs[0].finished
@@ -200,18 +200,20 @@ def taught(tmp_path, monkeypatch):
 
 
 def test_equal_models_of_scales_with_different_names_are_trained_once(taught):
-    scale = dataclasses.replace(find_scale("tiny"), train_retain_only=False)
-    found = [targets.prepare_models(each, say=str).target for each in (scale, dataclasses.replace(scale, name="mine"))]
+    setting = dataclasses.replace(find_setting("tiny"), train_retain_only=False)
+    found = [
+        targets.prepare_models(each, say=str).target for each in (setting, dataclasses.replace(setting, name="mine"))
+    ]
     assert found[0] == found[1]
     assert list(map(str, taught)) == found[:1]
 
 
 def test_a_search_teaches_no_model_that_it_compares_nothing_with(tmp_path, taught):
-    scale = find_scale("tiny")
-    alone = targets.prepare_models(scale, with_retain_only=False, say=str)
+    setting = find_setting("tiny")
+    alone = targets.prepare_models(setting, with_retain_only=False, say=str)
     assert alone.retain_only is None
     assert [path.name for path in taught] == ["target"]
-    both = targets.prepare_models(scale, say=str)
+    both = targets.prepare_models(setting, say=str)
     assert both.target == alone.target
     assert [path.name for path in taught] == ["target", "retain_only"]
 
@@ -219,8 +221,8 @@ def test_a_search_teaches_no_model_that_it_compares_nothing_with(tmp_path, taugh
 def test_rows_of_ones_own_are_taught_and_the_other_model_sees_only_those_to_keep(tmp_path, taught):
     forget, retain = "people:tiny:forget", str(tmp_path / "retain.jsonl")
     write_rows(retain, load_rows("people:tiny:retain").rows)
-    scale = scale_from({"like": "people-tiny", "benchmark": {"forget": forget, "retain": retain}})
-    targets.prepare_models(scale, say=str)
+    setting = setting_from({"like": "people-tiny", "benchmark": {"forget": forget, "retain": retain}})
+    targets.prepare_models(setting, say=str)
     assert {path.name: source for path, source in taught.items()} == {
         "target": f"{forget} + {retain}",
         "retain_only": retain,
@@ -231,14 +233,14 @@ def test_metrics_that_the_rows_do_not_allow_are_left_out_of_a_scales_and_refused
     bare = dataclasses.replace(benchmark, holdout=())
     path = tmp_path / "mine.yaml"
     path.write_text("methods: [wga]")
-    found = plan(read_study(path), find_scale("small"), tmp_path).possible_with(bare)
-    assert "membership" in find_scale("small").metrics
+    found = plan(read_study(path), find_setting("small"), tmp_path).possible_with(bare)
+    assert "membership" in find_setting("small").metrics
     assert "membership" not in found.metrics
     assert len(found.left_out) == 1
     assert re.search("membership.*holdout", found.left_out[0])
     path.write_text("methods: [wga]\nmetrics: [membership]")
     with pytest.raises(ValueError, match="holdout"):
-        plan(read_study(path), find_scale("small"), tmp_path).possible_with(bare)
+        plan(read_study(path), find_setting("small"), tmp_path).possible_with(bare)
 
 
 def test_a_list_of_secret_words_stands_in_for_labels(tmp_path, benchmark):
@@ -249,7 +251,7 @@ def test_a_list_of_secret_words_stands_in_for_labels(tmp_path, benchmark):
     rows = dataclasses.replace(benchmark, forget_source=str(bare))
     path = tmp_path / "mine.yaml"
     path.write_text(f"methods: [gt_ga, {{label: mine, method: gt_ga, forget_words: {words}}}]")
-    found = plan(read_study(path), find_scale("tiny"), tmp_path).possible_with(rows)
+    found = plan(read_study(path), find_setting("tiny"), tmp_path).possible_with(rows)
     assert {run.label for run in found.runs} == {"mine"}
     assert len(found.left_out) == 1
     assert re.search("^gt_ga .*forget_spans.*forget_words", found.left_out[0])
@@ -261,7 +263,7 @@ def test_a_line_may_start_from_the_model_that_never_saw_the_rows(tmp_path, model
     assert work.started == {"atwu-s1": "some/model", "clean-s1": "some/other"}
     first, second = (done.job(run) for run in done.plan.runs)
     assert (first.get("start"), second["start"]) == (None, "retain-only")
-    lacking = dataclasses.replace(find_scale("tiny"), train_retain_only=False)
+    lacking = dataclasses.replace(find_setting("tiny"), train_retain_only=False)
     found = plan(done.plan.study, lacking, tmp_path).possible_with(benchmark)
     assert [run.label for run in found.runs] == ["atwu"]
     assert len(found.left_out) == 1
@@ -277,7 +279,7 @@ def test_methods_that_prefer_an_answer_remove_the_rows_that_bring_one(tmp_path, 
     assert work.removed == {"wga": own, "dpo": str(pairs), "atwu_dpo": str(pairs)}
     jobs = [done.job(run)["rows"]["forget"] for run in done.plan.runs]
     assert jobs[0] != jobs[1] == jobs[2]
-    assert str(pairs) in map(str, Setup(paired, done.plan.scale, ()).needs())
+    assert str(pairs) in map(str, RunContext(paired, done.plan.setting, ()).needs())
 
 
 def test_all_files_that_a_run_reads_are_known_to_go_with_it(tmp_path, models, monkeypatch):
@@ -290,8 +292,8 @@ def test_all_files_that_a_run_reads_are_known_to_go_with_it(tmp_path, models, mo
     joined = dataclasses.replace(
         models.benchmark, forget_source=f"{a} + {b} + people:tiny:forget", retain_source="~/home.jsonl"
     )
-    scale = dataclasses.replace(find_scale("tiny"), training={"forget_words": words})
-    setup = Setup(dataclasses.replace(models, benchmark=joined), scale, ())
+    setting = dataclasses.replace(find_setting("tiny"), training={"forget_words": words})
+    setup = RunContext(dataclasses.replace(models, benchmark=joined), setting, ())
     assert set(map(str, setup.needs())) == {a, b, "~/home.jsonl", words}
     folders = {"auxiliary_forget": str(Path(one).parent), "auxiliary_retain": str(Path(other).parent)}
     assert set(map(str, setup.needs(folders))) == {a, b, "~/home.jsonl", words, *folders.values()}
@@ -301,7 +303,7 @@ def test_methods_whose_preferred_answers_are_not_there_are_left_out(tmp_path, be
     path = tmp_path / "mine.yaml"
     path.write_text("methods: [dpo, wga]\nseeds: 1")
     rows = dataclasses.replace(benchmark, paired_source=str(tmp_path / "pairs.jsonl"))
-    found = plan(read_study(path), find_scale("tiny"), tmp_path).possible_with(rows)
+    found = plan(read_study(path), find_setting("tiny"), tmp_path).possible_with(rows)
     assert [run.label for run in found.runs] == ["wga"]
     assert re.search(f"^dpo .*{tmp_path / 'pairs.jsonl'}", found.left_out[0])
 
@@ -309,19 +311,19 @@ def test_methods_whose_preferred_answers_are_not_there_are_left_out(tmp_path, be
 def test_a_line_that_replaces_a_part_leaves_the_parts_numbers_behind(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("methods: [wga, {label: plain, method: wga, weighting: uniform}]\nseeds: 1")
-    wga, plain = plan(read_study(path), find_scale("small"), tmp_path).runs
+    wga, plain = plan(read_study(path), find_setting("small"), tmp_path).runs
     assert "beta" in wga.options
     assert "beta" not in plain.options
     assert plain.options["learning_rate"] == wga.options["learning_rate"]
     assert re.search("replaced$", plain.budget)
-    plain.config(find_scale("small"))
+    plain.config(find_setting("small"))
 
 
-def test_a_searched_number_wins_over_the_scales(tmp_path):
+def test_a_searched_number_wins_over_the_settings(tmp_path):
     (tmp_path / "atwu.yaml").write_text("method: atwu\nlearning_rate: 1e-5\nscorer_learning_rate: 0.3\n")
     path = tmp_path / "mine.yaml"
     path.write_text("methods: [atwu]\nseeds: 1")
-    scale = find_scale("rwku-phi3")
-    (run,) = plan(read_study(path), scale, tmp_path, presets=tmp_path).runs
-    assert scale.training["scorer_learning_rate"] == 0.02
-    assert run.config(scale).part_options["scorer_learning_rate"] == 0.3
+    setting = find_setting("rwku-phi3")
+    (run,) = plan(read_study(path), setting, tmp_path, presets=tmp_path).runs
+    assert setting.training["scorer_learning_rate"] == 0.02
+    assert run.config(setting).component_options["scorer_learning_rate"] == 0.3

@@ -13,23 +13,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from atwu.experiments.places import open_queue
+from atwu.experiments.benchmark_settings import find_setting
+from atwu.experiments.open_queue import open_queue
 from atwu.experiments.queue import Queue
-from atwu.experiments.scales import find_scale
-from atwu.experiments.tuning.points import FinishedTrial, Point
-from atwu.experiments.tuning.search import Evaluate, Prepared, PrunedError, Search, SearchResult
-from atwu.experiments.tuning.together import Searches, search_all
+from atwu.experiments.tuning.parallel_searches import Searches, search_all
+from atwu.experiments.tuning.sampler import FinishedTrial, SearchPoint
+from atwu.experiments.tuning.search import PreparedSearch, PrunedError, Search, SearchResult, TrialFunction
 from atwu.experiments.tuning.trials import open_trials
 
 
 def run_trials(
-    search: Search, evaluate: Evaluate, queue: Queue, *, folder: Path, what: Mapping[str, Any]
+    search: Search, evaluate: TrialFunction, queue: Queue, *, folder: Path, what: Mapping[str, Any]
 ) -> SearchResult:
     """One search with any evaluation of a point, to its end."""
     found = []
 
     def line() -> Searches:
-        with open_trials(Prepared(search, evaluate, what), slots=queue.slots, folder=folder) as trials:
+        with open_trials(PreparedSearch(search, evaluate, what), slots=queue.slots, folder=folder) as trials:
             yield trials
             found.append(trials.result())
 
@@ -37,7 +37,7 @@ def run_trials(
     return found[0]
 
 
-def value(point: Point) -> float:
+def value(point: SearchPoint) -> float:
     return -sum(abs(math.log(number / 0.7)) for number in point.values())
 
 
@@ -47,7 +47,7 @@ class Sleeper:
     def __init__(self, folder: Path, seconds: float) -> None:
         self.log, self.seconds = folder / "begun.log", seconds
 
-    def __call__(self, place: int, point: Point, folder: Path) -> FinishedTrial:
+    def __call__(self, place: int, point: SearchPoint, folder: Path) -> FinishedTrial:
         with self.log.open("a", encoding="utf-8") as file:
             file.write(f"{place}\n")
         time.sleep(self.seconds * (1 if place % 3 else 3))
@@ -59,7 +59,7 @@ class Sleeper:
 def search(
     folder: Path, where: str | None = None, *, trials: int, seconds: float = 0.0, processes: int = 1
 ) -> list[Any]:
-    what = Search("atwu", find_scale("people-tiny"), trials=trials, seed=3, storage=where).decided()
+    what = Search("atwu", find_setting("people-tiny"), trials=trials, seed=3, storage=where).decided()
     folder.mkdir(parents=True, exist_ok=True)
     with open_queue(processes, folder=folder, say=print) as queue:
         found = run_trials(what, Sleeper(folder, seconds), queue, folder=folder, what={"seed": 3})

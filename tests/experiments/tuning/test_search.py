@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from atwu.benchmarks.benchmark import Benchmark
+from atwu.benchmarks.base import Benchmark
 from atwu.benchmarks.load import load_benchmark
-from atwu.benchmarks.rwku.probes import Probe, RwkuProbes
+from atwu.benchmarks.rwku.rwku_probes import RwkuProbe, RwkuProbes
 from atwu.data.schema import Example
-from atwu.experiments.queue import Here
-from atwu.experiments.scales import find_scale
-from atwu.experiments.targets import Models
-from atwu.experiments.tuning.opening import definition
-from atwu.experiments.tuning.points import FinishedTrial, Point
+from atwu.experiments.benchmark_settings import find_setting
+from atwu.experiments.queue import InProcessExecutor
+from atwu.experiments.study_models import Models
+from atwu.experiments.tuning.sampler import FinishedTrial, SearchPoint
 from atwu.experiments.tuning.search import PrunedError, Search, SearchResult
-from atwu.experiments.tuning.trials import differences
-from atwu.methods.options import Range
+from atwu.experiments.tuning.search_definition import search_definition
+from atwu.experiments.tuning.trials import definition_differences
+from atwu.methods.component_options import Range
 from tests.experiments.tuning.searching import run_trials, value
 
-SCALE = find_scale("people-tiny")
+SCALE = find_setting("people-tiny")
 MODELS = Models(load_benchmark("people:tiny"), "model", None)
 
 
@@ -35,7 +35,7 @@ class Objective:
         self.fail_at = dict(fail_at or {})
         self.asked: list[int] = []
 
-    def __call__(self, slot: int, point: Point, folder: Path) -> FinishedTrial:
+    def __call__(self, slot: int, point: SearchPoint, folder: Path) -> FinishedTrial:
         self.asked.append(slot)
         if slot in self.fail_at:
             raise self.fail_at.pop(slot)
@@ -45,14 +45,14 @@ class Objective:
 
 
 def search_for(method: str = "atwu", **changes: object) -> Search:
-    return Search(method, **{"scale": SCALE, "trials": 13, **changes}).decided()
+    return Search(method, **{"setting": SCALE, "trials": 13, **changes}).decided()
 
 
 def run(search: Search, objective: object, folder: Path) -> SearchResult:
-    return run_trials(search, objective, Here(), folder=folder, what=definition(search, MODELS))
+    return run_trials(search, objective, InProcessExecutor(), folder=folder, what=search_definition(search, MODELS))
 
 
-def points(found: SearchResult) -> list[tuple[int, Point, float | None]]:
+def points(found: SearchResult) -> list[tuple[int, SearchPoint, float | None]]:
     return [(trial.number, trial.point, trial.value) for trial in found.trials]
 
 
@@ -88,7 +88,7 @@ def test_larger_budget_continues_the_same_search(tmp_path):
     assert points(run(search_for(trials=3), Objective(), tmp_path / "grown")) == points(small)
 
 
-class ThreeIsLast(Here):
+class ThreeIsLast(InProcessExecutor):
     """Four at once, of which the trial of place 3 takes longest."""
 
     slots = 4
@@ -128,7 +128,7 @@ def test_best_is_the_earliest_of_equal_ones_and_none_where_all_were_pruned():
             r"space\.beta\.high .*10\.0 .*9\.0",
         ),
         (
-            {"scale": dataclasses.replace(SCALE, training={"num_train_epochs": 2})},
+            {"setting": dataclasses.replace(SCALE, training={"num_train_epochs": 2})},
             f"num_train_epochs .*{SCALE.training['num_train_epochs']} .*2",
         ),
     ],
@@ -142,14 +142,14 @@ def test_another_search_of_the_same_name_is_refused_with_what_differs(tmp_path, 
 
 def test_other_versions_of_what_decides_the_numbers_are_refused(tmp_path):
     search = search_for(trials=1)
-    what = definition(search, MODELS)
-    run_trials(search, Objective(), Here(), folder=tmp_path, what=what)
+    what = search_definition(search, MODELS)
+    run_trials(search, Objective(), InProcessExecutor(), folder=tmp_path, what=what)
     before = {name: value for name, value in what.items() if name != "points"}  # begun when points were drawn otherwise
     with pytest.raises(ValueError, match="points "):
-        run_trials(search, Objective(), Here(), folder=tmp_path, what=before)
+        run_trials(search, Objective(), InProcessExecutor(), folder=tmp_path, what=before)
     other = what | {"versions": what["versions"] | {"torch": "1.0"}}
     with pytest.raises(ValueError, match=r"versions\.torch .*'1\.0'"):
-        run_trials(search, Objective(), Here(), folder=tmp_path, what=other)
+        run_trials(search, Objective(), InProcessExecutor(), folder=tmp_path, what=other)
 
 
 def rows(*answers: str) -> tuple[Example, ...]:
@@ -164,7 +164,7 @@ def models(tmp_path) -> Models:
         (tmp_path / f"{name}.jsonl").write_text(json.dumps(line))
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "run.json").write_text('{"result_fingerprint": "first"}')
-    probes = RwkuProbes((Probe("fb", "Orla", "Orla lives in _.", "Kelbury"),), ("Orla",), {}, {})
+    probes = RwkuProbes((RwkuProbe("fb", "Orla", "Orla lives in _.", "Kelbury"),), ("Orla",), {}, {})
     benchmark = Benchmark(
         *("own", str(tmp_path / "forget.jsonl"), str(tmp_path / "retain.jsonl"), None, None),
         *(rows("In Kelbury."), rows("In Kelbury."), rows("In Kelbury.")),
@@ -208,17 +208,17 @@ def other_retain_only(models: Models, tmp_path: Path) -> Models:
     ],
 )
 def test_rows_trained_on_rows_measured_and_the_starting_model_are_part_of_a_search(models, tmp_path, change, differs):
-    before = definition(search_for(), models)
-    after = definition(search_for(), change(models, tmp_path))
-    assert [text.partition(" ")[0] for text in differences(before, after)] == differs
+    before = search_definition(search_for(), models)
+    after = search_definition(search_for(), change(models, tmp_path))
+    assert [text.partition(" ")[0] for text in definition_differences(before, after)] == differs
 
 
 def test_a_scale_may_name_the_rates_that_all_searches_begin_with():
     rates = {"first_rates": (2e-4, 1e-3)}
-    scale = dataclasses.replace(SCALE, **rates)
-    alone = search_for("grad_diff", scale=scale, options={"forget_weight": 1.0, "retain_weight": 1.0})
+    setting = dataclasses.replace(SCALE, **rates)
+    alone = search_for("grad_diff", setting=setting, options={"forget_weight": 1.0, "retain_weight": 1.0})
     assert [dict(point) for point in alone.first or ()] == [{"learning_rate": 2e-4}, {"learning_rate": 1e-3}]
-    both = search_for(scale=scale)
+    both = search_for(setting=setting)
     assert [point["learning_rate"] for point in both.first or ()] == [2e-4, 2e-4, 1e-3, 1e-3]
     assert [point["forget_weight"] for point in both.first or ()] == [5.0, 3.0, 5.0, 3.0]
 

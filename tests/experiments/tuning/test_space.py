@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from atwu.experiments.scales import find_scale
+from atwu.experiments.benchmark_settings import find_setting
 from atwu.experiments.tuning.search import Search
-from atwu.experiments.tuning.space import first_points, search_space
-from atwu.methods.options import Range
-from atwu.methods.table import METHODS
+from atwu.experiments.tuning.search_space import first_points, search_space
+from atwu.methods.component_options import Range
+from atwu.methods.method_table import METHODS
 from atwu.training.config import UnlearnConfig
 
-SCALE = find_scale("people-tiny")
+SCALE = find_setting("people-tiny")
 RATES = (1e-6, 5e-5)
 WEIGHTS = {"learning_rate": Range(1e-6, 5e-5), "forget_weight": Range(0.1, 5.0), "retain_weight": Range(0.1, 5.0)}
 SCORER = {"scorer_learning_rate": Range(0.01, 0.5)}
@@ -112,7 +112,7 @@ def test_every_point_lies_in_the_space_and_makes_a_run(method):
         assert point.keys() == space.keys()
         assert all(where.low <= point[name] <= where.high for name, where in space.items())
         config = UnlearnConfig(method=method, **point, use_cpu=True)
-        found = {"learning_rate": config.learning_rate, **config.part_options}
+        found = {"learning_rate": config.learning_rate, **config.component_options}
         assert found == point
 
 

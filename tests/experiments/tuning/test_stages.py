@@ -1,4 +1,4 @@
-"""Two stages: everything on the surrogate, then the learning rate alone on the scale itself."""
+"""Two stages: everything on the surrogate, then the learning rate alone on the setting itself."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import dataclasses
 
 import pytest
 
-from atwu.experiments.scales import find_scale
-from atwu.experiments.tuning.points import FinishedTrial
+from atwu.experiments.benchmark_settings import find_setting
+from atwu.experiments.tuning.sampler import FinishedTrial
 from atwu.experiments.tuning.search import Search, SearchResult
-from atwu.experiments.tuning.tune import second_stage
-from atwu.methods.options import Range
+from atwu.experiments.tuning.tune_methods import second_stage
+from atwu.methods.component_options import Range
 
-SMALL, TINY = find_scale("people-small"), find_scale("people-tiny")
+SMALL, TINY = find_setting("people-small"), find_setting("people-tiny")
 
 
 def found(search: Search) -> SearchResult:
@@ -29,7 +29,7 @@ def test_second_stage_searches_the_learning_rate_around_the_first_and_fixes_the_
         *("learning_rate", "forget_weight", "retain_weight", "beta", "scorer_learning_rate")
     }
     second = second_stage(first, SMALL, trials=3).decided()
-    assert (second.scale, second.trials, second.seed) == (SMALL, 3, 4)
+    assert (second.setting, second.trials, second.seed) == (SMALL, 3, 4)
     assert second.label.startswith("people-tiny/atwu/to-people-small-")
     assert second.space == {"learning_rate": Range(2e-3 / 5, 2e-3 * 5)}
     assert list(second.first or ()) == [{"learning_rate": 2e-3}]

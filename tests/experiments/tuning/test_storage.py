@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from atwu.experiments.queue import Here
-from atwu.experiments.scales import find_scale
-from atwu.experiments.tuning.points import FinishedTrial, Point
+from atwu.experiments.benchmark_settings import find_setting
+from atwu.experiments.queue import InProcessExecutor
+from atwu.experiments.tuning.sampler import FinishedTrial, SearchPoint
 from atwu.experiments.tuning.search import Search
-from atwu.experiments.tuning.storage import check_storage, masked, storage_url
-from atwu.experiments.tuning.tune import decide, tune_methods
+from atwu.experiments.tuning.trial_storage import check_storage, masked, storage_url
+from atwu.experiments.tuning.tune_methods import plan_tuning, tune_methods
 from tests.damage import damage
 from tests.experiments.tuning.searching import run_trials
 
 SECRET = "s3cret-Kelbury"
 
 
-def evaluate(place: int, point: Point, folder: Path) -> FinishedTrial:
+def evaluate(place: int, point: SearchPoint, folder: Path) -> FinishedTrial:
     return FinishedTrial(place, point, 1.0)
 
 
@@ -53,33 +53,33 @@ def test_passwords_are_masked(url, shown):
 @pytest.mark.parametrize("name", ["a#1", "a?1", "a%231", "ä b"])
 def test_folder_may_have_any_name(tmp_path, name):
     folder = tmp_path / name
-    search = Search("grad_diff", find_scale("people-tiny"), trials=1).decided()
-    run_trials(search, evaluate, Here(), folder=folder, what={})
+    search = Search("grad_diff", find_setting("people-tiny"), trials=1).decided()
+    run_trials(search, evaluate, InProcessExecutor(), folder=folder, what={})
     assert (folder / "search.db").is_file()
     assert [path.name for path in tmp_path.iterdir()] == [name]
     mine = dataclasses.replace(search, storage=str(folder / "mine.db"))
-    run_trials(mine, evaluate, Here(), folder=folder, what={})
+    run_trials(mine, evaluate, InProcessExecutor(), folder=folder, what={})
     assert (folder / "mine.db").is_file()
 
 
 def test_storage_that_cannot_be_opened_is_named_without_its_password(tmp_path):
     pytest.importorskip("psycopg")
     url = f"postgresql://orla:{SECRET}@127.0.0.1:1/db?connect_timeout=2"
-    search = Search("grad_diff", find_scale("people-tiny"), trials=1, storage=url).decided()
+    search = Search("grad_diff", find_setting("people-tiny"), trials=1, storage=url).decided()
     assert SECRET not in repr(search)
     with pytest.raises(ValueError, match=r"postgresql\+psycopg://orla:\*\*\*@127.0.0.1:1") as error:
-        run_trials(search, evaluate, Here(), folder=tmp_path, what={})
+        run_trials(search, evaluate, InProcessExecutor(), folder=tmp_path, what={})
     assert SECRET not in str(error.value)
 
 
 @pytest.mark.parametrize("how", ["truncated", "zeroed"])
 def test_a_damaged_file_is_told_before_anything_is_computed(how, tmp_path):
-    search = Search("grad_diff", find_scale("people-tiny"), trials=1).decided()
-    run_trials(search, evaluate, Here(), folder=tmp_path, what={})
+    search = Search("grad_diff", find_setting("people-tiny"), trials=1).decided()
+    run_trials(search, evaluate, InProcessExecutor(), folder=tmp_path, what={})
     check_storage(storage_url(None, tmp_path))
     for neighbour in tmp_path.glob("search.db-*"):
         neighbour.unlink()
     damage(tmp_path / "search.db", how)
-    tuning = decide(["grad_diff"], output=tmp_path, trials=1)
+    tuning = plan_tuning(["grad_diff"], output=tmp_path, trials=1)
     with pytest.raises(ValueError, match=r"search\.db .*damaged"):
-        tune_methods(tuning, Here())
+        tune_methods(tuning, InProcessExecutor())

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from atwu.experiments.queue import Here
-from atwu.experiments.scales import find_scale
-from atwu.experiments.tuning.points import FinishedTrial, Point
-from atwu.experiments.tuning.search import Prepared, Search, SearchResult
-from atwu.experiments.tuning.together import Searches, search_all
+from atwu.experiments.benchmark_settings import find_setting
+from atwu.experiments.queue import InProcessExecutor
+from atwu.experiments.tuning.parallel_searches import Searches, search_all
+from atwu.experiments.tuning.sampler import FinishedTrial, SearchPoint
+from atwu.experiments.tuning.search import PreparedSearch, Search, SearchResult
 from atwu.experiments.tuning.trials import open_trials
 from tests.experiments.tuning.searching import run_trials, value
 
 METHODS = ("atwu", "wga", "npo")
 
 
-class Noted(Here):
+class Noted(InProcessExecutor):
     """So many at once; which ones, is noted at every result."""
 
     def __init__(self, slots: int) -> None:
@@ -33,21 +33,23 @@ class Noted(Here):
 
 
 def search_for(method: str, **changes: object) -> Search:
-    return Search(method, find_scale("people-tiny"), **{"trials": 2, **changes}).decided()
+    return Search(method, find_setting("people-tiny"), **{"trials": 2, **changes}).decided()
 
 
-def evaluate(place: int, point: Point, folder: Path) -> FinishedTrial:
+def evaluate(place: int, point: SearchPoint, folder: Path) -> FinishedTrial:
     return FinishedTrial(place, point, value(point))
 
 
-def line(search: Search, queue: Here, folder: Path, found: dict[str, SearchResult], *, twice: bool = False) -> Searches:
+def line(
+    search: Search, queue: InProcessExecutor, folder: Path, found: dict[str, SearchResult], *, twice: bool = False
+) -> Searches:
     for name in ("first", "second") if twice else ("only",):
-        with open_trials(Prepared(search, evaluate, {}), slots=queue.slots, folder=folder / name) as trials:
+        with open_trials(PreparedSearch(search, evaluate, {}), slots=queue.slots, folder=folder / name) as trials:
             yield trials
             found[f"{search.method} {name}"] = trials.result()
 
 
-def points(found: SearchResult) -> list[tuple[int, Point, float | None]]:
+def points(found: SearchResult) -> list[tuple[int, SearchPoint, float | None]]:
     return [(trial.number, trial.point, trial.value) for trial in found.trials]
 
 
@@ -120,13 +122,13 @@ def test_a_search_is_closed_when_it_is_over_and_not_when_those_before_it_are(tmp
 
 
 def test_what_a_trial_fails_with_ends_all_and_what_is_finished_is_kept(tmp_path):
-    def broken(place: int, point: Point, folder: Path) -> FinishedTrial:
+    def broken(place: int, point: SearchPoint, folder: Path) -> FinishedTrial:
         if place == 1:
             raise OSError("no space")
         return FinishedTrial(place, point, value(point))
 
     def failing() -> Searches:
-        with open_trials(Prepared(search_for("wga"), broken, {}), slots=4, folder=tmp_path) as trials:
+        with open_trials(PreparedSearch(search_for("wga"), broken, {}), slots=4, folder=tmp_path) as trials:
             yield trials
 
     queue, found = Noted(4), {}
@@ -141,5 +143,5 @@ def test_what_a_trial_fails_with_ends_all_and_what_is_finished_is_kept(tmp_path)
 
 
 def _said(search: Search, folder: Path, said: list[str]) -> Searches:
-    with open_trials(Prepared(search, evaluate, {}), slots=4, folder=folder, say=said.append) as trials:
+    with open_trials(PreparedSearch(search, evaluate, {}), slots=4, folder=folder, say=said.append) as trials:
         yield trials

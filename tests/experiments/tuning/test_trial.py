@@ -10,25 +10,25 @@ from types import SimpleNamespace
 
 import pytest
 
-from atwu.benchmarks.benchmark import Benchmark
+from atwu.benchmarks.base import Benchmark
 from atwu.benchmarks.load import load_benchmark
 from atwu.errors import NonFiniteLossError
 from atwu.evaluation.result import EvalResult, MetricValue
-from atwu.experiments import run as module
-from atwu.experiments.queue import Here
-from atwu.experiments.run import Setup
-from atwu.experiments.scales import find_scale
-from atwu.experiments.targets import Models
-from atwu.experiments.tuning import tune
-from atwu.experiments.tuning.opening import check_search, prepared
-from atwu.experiments.tuning.points import FinishedTrial
-from atwu.experiments.tuning.search import OBJECTIVES, Evaluate, PrunedError, Search
+from atwu.experiments import experiment_run as module
+from atwu.experiments.benchmark_settings import find_setting
+from atwu.experiments.experiment_run import RunContext
+from atwu.experiments.queue import InProcessExecutor
+from atwu.experiments.study_models import Models
+from atwu.experiments.tuning import tune_methods as tune
+from atwu.experiments.tuning.sampler import FinishedTrial
+from atwu.experiments.tuning.search import OBJECTIVES, PrunedError, Search, TrialFunction
+from atwu.experiments.tuning.search_definition import check_search, prepare_search
 from atwu.experiments.tuning.trial import StopDestroyed, reach, stop_if_destroyed
-from atwu.experiments.tuning.tune import decide, tune_methods
+from atwu.experiments.tuning.tune_methods import plan_tuning, tune_methods
 from atwu.modeling.scratch import ScratchShape, scratch_model
 from tests.experiments.tuning.searching import run_trials
 
-SEARCH = Search("grad_diff", find_scale("people-tiny"), trials=2).decided()
+SEARCH = Search("grad_diff", find_setting("people-tiny"), trials=2).decided()
 POINT = {"learning_rate": 1e-3, "forget_weight": 1.0, "retain_weight": 1.0}
 
 
@@ -71,14 +71,14 @@ def runs(monkeypatch):
     return seen
 
 
-def trial() -> Evaluate:
+def trial() -> TrialFunction:
     models = SimpleNamespace(target="model", benchmark=Benchmark("own", "forget", "retain", None, None, (), (), ()))
-    return functools.partial(reach, SEARCH, Setup(models, SEARCH.scale, ("memorization",)), {})
+    return functools.partial(reach, SEARCH, RunContext(models, SEARCH.setting, ("memorization",)), {})
 
 
 def search(folder, *, seed=0, **changes):
     changed = dataclasses.replace(SEARCH, **changes)
-    return run_trials(changed, trial(), Here(), folder=folder, what={"seed": seed})
+    return run_trials(changed, trial(), InProcessExecutor(), folder=folder, what={"seed": seed})
 
 
 def test_trial_measures_what_the_objective_needs_and_keeps_no_weights(tmp_path, runs):
@@ -88,7 +88,7 @@ def test_trial_measures_what_the_objective_needs_and_keeps_no_weights(tmp_path, 
     assert (config.method, config.learning_rate, config.num_train_epochs) == (
         "grad_diff",
         1e-3,
-        SEARCH.scale.training["num_train_epochs"],
+        SEARCH.setting.training["num_train_epochs"],
     )
     assert sorted(path.name for path in (tmp_path / "003").iterdir()) == [
         "eval.json",
@@ -109,12 +109,12 @@ def models(tmp_path) -> Models:
 
 
 def test_the_starting_model_is_measured_once_for_the_searches_of_all_methods(tmp_path, runs, models):
-    searches = [Search(method, find_scale("tiny"), objective="UQ") for method in ("grad_diff", "npo", "wga")]
+    searches = [Search(method, find_setting("tiny"), objective="UQ") for method in ("grad_diff", "npo", "wga")]
     with pytest.raises(ValueError, match=r"original-\w+\.json.*people-tiny"):
-        prepared(searches[2], models, None, folder=tmp_path)  # the queue cannot be asked to measure it
+        prepare_search(searches[2], models, None, folder=tmp_path)  # the queue cannot be asked to measure it
     found = [
-        prepared(search, models, queue, folder=tmp_path)
-        for search, queue in zip(searches, (Here(), Here(), None), strict=True)
+        prepare_search(search, models, queue, folder=tmp_path)
+        for search, queue in zip(searches, (InProcessExecutor(), InProcessExecutor(), None), strict=True)
     ]
     assert runs.measured == [OBJECTIVES["UQ"].groups]
     for search, setup, references in (each.evaluate.args for each in found):
@@ -124,25 +124,25 @@ def test_the_starting_model_is_measured_once_for_the_searches_of_all_methods(tmp
 
 def test_searches_that_share_a_queue_share_the_starting_models_result(tmp_path, runs, models, monkeypatch):
     """It is measured while nothing else is; the trials of both lines and stages follow, three at once."""
-    scales = []
-    queue = Here()
+    settings = []
+    queue = InProcessExecutor()
     queue.slots = 3
 
     def measure(setup, model, *, name, references):
-        scales.append((setup.scale.name, name))
+        settings.append((setup.setting.name, name))
         assert ("original" in references) == (name != "original")
         return dataclasses.replace(result(0.5), overall={"UQ": MetricValue(0.5, 4, "up")})
 
     monkeypatch.setattr(module, "measure", measure)
-    monkeypatch.setattr(tune, "prepare_models", lambda scale, **options: models)
-    options = {"scale": "people-tiny", "transfer_to": "people-small", "objective": "UQ", "output": tmp_path / "out"}
-    done = tune_methods(decide(["grad_diff", "npo"], **options, trials=2, transfer_trials=1), queue)
+    monkeypatch.setattr(tune, "prepare_models", lambda setting, **options: models)
+    options = {"setting": "people-tiny", "transfer_to": "people-small", "objective": "UQ", "output": tmp_path / "out"}
+    done = tune_methods(plan_tuning(["grad_diff", "npo"], **options, trials=2, transfer_trials=1), queue)
     assert {name: [len(each.trials) for each in found] for name, found in done.searches.items()} == {
         "grad_diff": [2, 1],
         "npo": [2, 1],
     }
-    assert scales[:2] == [("people-tiny", "original"), ("people-small", "original")]
-    assert sorted(scale for scale, _ in scales[2:]) == ["people-small"] * 2 + ["people-tiny"] * 4
+    assert settings[:2] == [("people-tiny", "original"), ("people-small", "original")]
+    assert sorted(setting for setting, _ in settings[2:]) == ["people-small"] * 2 + ["people-tiny"] * 4
 
 
 def test_trial_that_was_measured_already_is_not_run_again_unless_it_is_another(tmp_path, runs):
@@ -200,6 +200,6 @@ def test_search_that_cannot_be_measured_is_refused_before_it_begins():
     models = SimpleNamespace(benchmark=SimpleNamespace(probes=None))
     with pytest.raises(ValueError, match=r"N_delta .*RWKU.*people-tiny"):
         check_search(dataclasses.replace(SEARCH, objective="N_delta"), models)
-    atwu = Search("atwu", SEARCH.scale).decided()
+    atwu = Search("atwu", SEARCH.setting).decided()
     with pytest.raises(ValueError, match="rho"):
         check_search(dataclasses.replace(atwu, options={"rho": 3.0}), models)

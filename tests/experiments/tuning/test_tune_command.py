@@ -1,4 +1,4 @@
-"""`atwu tune` from a scale's file to presets that `atwu unlearn` takes."""
+"""`atwu tune` from a setting's file to presets that `atwu unlearn` takes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import torch
 import yaml
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from atwu.benchmarks.people.rows import people
+from atwu.benchmarks.people.people_rows import people
 from atwu.modeling.scratch import train_tokenizer
 from atwu.training.config import UnlearnConfig
-from atwu.training.presets import read_preset
+from atwu.training.preset_files import read_preset
 from tests.commands import Started, run_here
 
 SECRET = "s3cret-Kelbury"
@@ -25,7 +25,7 @@ SECRET = "s3cret-Kelbury"
 
 @pytest.fixture(scope="module")
 def micro(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A scale of a few thousand parameters and twelve rows."""
+    """A setting of a few thousand parameters and twelve rows."""
     folder = tmp_path_factory.mktemp("micro")
     rows = people("tiny")
     tokenizer = train_tokenizer((f"{row.question} {row.answer}" for row in rows.full), vocab_size=400)
@@ -36,14 +36,14 @@ def micro(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, few in (("forget", rows.forget[:6]), ("retain", rows.retain[:6])):
         lines = [json.dumps({"question": row.question, "answer": row.answer}) for row in few]
         (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
-    scale = {
+    setting = {
         "benchmark": {"forget": str(folder / "forget.jsonl"), "retain": str(folder / "retain.jsonl")},
         "target": str(folder / "model"),
         "training": {"num_train_epochs": 1, "gradient_accumulation_steps": 1, "save_strategy": "no"},
         "learning_rate": 1e-3,
         "learning_rates": [1e-4, 1e-2],
     }
-    (folder / "micro.yaml").write_text(yaml.safe_dump(scale))
+    (folder / "micro.yaml").write_text(yaml.safe_dump(setting))
     return folder
 
 
@@ -66,10 +66,10 @@ def test_lines_of_a_study_are_tuned_apart_and_run_with_their_own_values(micro, t
     lines = [{"label": "by rarity", "method": "satga", "weighting": "rarity"}, {"method": "satga", "beta": 2.5}]
     study = tmp_path / "mine.yaml"
     study.write_text(yaml.safe_dump({"methods": lines, "seeds": 1, "metrics": ["memorization"]}))
-    at = ("--scale", str(micro / "micro.yaml"))
+    at = ("--setting", str(micro / "micro.yaml"))
     said = run("--study", str(study), *at, "--trials", "1", "--output", str(tmp_path / "tuned"))
     assert re.search("2 lines .*1 trials .*micro", said)
-    assert f"atwu study run {study} --scale {micro}/micro.yaml --presets {tmp_path}/tuned" in said
+    assert f"atwu study run {study} --setting {micro}/micro.yaml --presets {tmp_path}/tuned" in said
     presets = (tmp_path / "tuned").glob("*.yaml")
     found = {path.stem.rpartition("-")[0] or path.stem: read_preset(path) for path in presets}
     assert {preset.method for preset in found.values()} == {"satga"}
@@ -112,7 +112,7 @@ def test_searches_continue_and_leave_presets_with_equal_budgets(micro, tmp_path)
         "grad_diff",
         "--method",
         "atwu",
-        "--scale",
+        "--setting",
         str(micro / "micro.yaml"),
         "--output",
         str(tmp_path),
@@ -144,10 +144,10 @@ def test_searches_continue_and_leave_presets_with_equal_budgets(micro, tmp_path)
 
 @pytest.mark.slow
 def test_second_stage_and_what_cannot_be_tuned_of_all(micro, tmp_path, monkeypatch):
-    monkeypatch.setattr("atwu.experiments.tuning.tune.METHODS", dict.fromkeys(["grad_diff", "gt_ga"]))
-    scale = str(micro / "micro.yaml")
+    monkeypatch.setattr("atwu.experiments.tuning.tune_methods.METHODS", dict.fromkeys(["grad_diff", "gt_ga"]))
+    setting = str(micro / "micro.yaml")
     said = run(
-        *("--method", "all", "--scale", scale, "--trials", "1", "--transfer-to", scale, "--transfer-trials", "1"),
+        *("--method", "all", "--setting", setting, "--trials", "1", "--transfer-to", setting, "--transfer-trials", "1"),
         *("--output", str(tmp_path)),
     )
     assert re.search("not tuned: gt_ga", said)
@@ -156,7 +156,7 @@ def test_second_stage_and_what_cannot_be_tuned_of_all(micro, tmp_path, monkeypat
     about = read_preset(tmp_path / "grad_diff.yaml").about
     assert about["budget"] == "1 trial at micro, then 1 trial of the learning rate at micro"
     assert about["source"] == (
-        f"atwu tune --method grad_diff --scale {scale} --trials 1 --transfer-to {scale} --transfer-trials 1"
+        f"atwu tune --method grad_diff --setting {setting} --trials 1 --transfer-to {setting} --transfer-trials 1"
     )
 
 
@@ -166,7 +166,7 @@ def test_a_search_that_is_stopped_says_so(micro, tmp_path):
             "tune",
             "--method",
             "grad_diff",
-            "--scale",
+            "--setting",
             micro / "micro.yaml",
             "--trials",
             500,

@@ -1,4 +1,4 @@
-"""What `atwu tune` decides before and between searches: scales, folders, what is left out and what ends it."""
+"""What `atwu tune` decides before and between searches: settings, folders, what is left out and what ends it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from atwu.benchmarks.benchmark import Benchmark
-from atwu.experiments.scales import find_scale
-from atwu.experiments.targets import Models
-from atwu.experiments.tuning.opening import check_search
-from atwu.experiments.tuning.points import FinishedTrial
+from atwu.benchmarks.base import Benchmark
+from atwu.experiments.benchmark_settings import find_setting
+from atwu.experiments.study_models import Models
+from atwu.experiments.tuning.sampler import FinishedTrial
 from atwu.experiments.tuning.search import NotPossibleError, Search, SearchResult
-from atwu.training.presets import read_preset
+from atwu.experiments.tuning.search_definition import check_search
+from atwu.training.preset_files import read_preset
 from tests.commands import Done, run_here
 
 PLAIN = [{"text": "Orla Quist lives in Kelbury."}]
@@ -52,13 +52,13 @@ class Searches:
         yield SimpleNamespace(over=True, result=lambda: found)
 
     @property
-    def scales(self) -> list[str]:
-        return [search.scale.name for search in self.seen]
+    def settings(self) -> list[str]:
+        return [search.setting.name for search in self.seen]
 
 
 @pytest.fixture
 def rows(tmp_path) -> dict[str, str]:
-    """Scale -> its forget rows, the labelled ones unless a test says otherwise."""
+    """Setting -> its forget rows, the labelled ones unless a test says otherwise."""
     (tmp_path / "labelled.jsonl").write_text("\n".join(map(json.dumps, LABELLED)))
     (tmp_path / "plain.jsonl").write_text("\n".join(map(json.dumps, PLAIN)))
     return {"": str(tmp_path / "labelled.jsonl"), "plain": str(tmp_path / "plain.jsonl")}
@@ -66,16 +66,16 @@ def rows(tmp_path) -> dict[str, str]:
 
 @pytest.fixture
 def searches(rows, tmp_path, monkeypatch) -> Searches:
-    def models(scale, **options):
-        source = rows.get(scale.name, rows[""])
+    def models(setting, **options):
+        source = rows.get(setting.name, rows[""])
         return SimpleNamespace(
             benchmark=Benchmark("own", source, "retain.jsonl", None, None, (), (), ()), target="model"
         )
 
     found = Searches()
-    monkeypatch.setattr("atwu.experiments.tuning.tune.open_trials", found.open_trials)
-    monkeypatch.setattr("atwu.experiments.tuning.tune.prepared", found.prepared)
-    monkeypatch.setattr("atwu.experiments.tuning.tune.prepare_models", models)
+    monkeypatch.setattr("atwu.experiments.tuning.tune_methods.open_trials", found.open_trials)
+    monkeypatch.setattr("atwu.experiments.tuning.tune_methods.prepared", found.prepared)
+    monkeypatch.setattr("atwu.experiments.tuning.tune_methods.prepare_models", models)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ATWU_STORAGE", raising=False)
     monkeypatch.setenv("COLUMNS", "200")
@@ -86,14 +86,14 @@ def run(*arguments: str) -> Done:
     return run_here("tune", *arguments)
 
 
-def scale_file(name: str, **values: object) -> str:
+def setting_file(name: str, **values: object) -> str:
     Path(f"{name}.yaml").write_text(yaml.safe_dump({"like": "people-tiny", "name": name, **values}))
     return f"{name}.yaml"
 
 
 def test_transfers_from_one_first_stage_share_its_storage_and_leave_presets_apart(searches, tmp_path):
     for target in ("people-small", "tofu-small"):
-        assert run("--method", "grad_diff", "--scale", "people-tiny", "--transfer-to", target).exit_code == 0
+        assert run("--method", "grad_diff", "--setting", "people-tiny", "--transfer-to", target).exit_code == 0
     first = tmp_path / "runs" / "tune-people-tiny" / "search.db"
     assert {search.storage for search in searches.seen} == {f"sqlite:///{first}"}
     assert {path.parent.name for path in tmp_path.glob("runs/*/grad_diff.yaml")} == {
@@ -103,7 +103,7 @@ def test_transfers_from_one_first_stage_share_its_storage_and_leave_presets_apar
 
 
 def test_storage_lies_in_the_output_that_was_given(searches, tmp_path):
-    given = ("--method", "grad_diff", "--scale", "people-tiny", "--transfer-to", "people-small", "--output", "mine")
+    given = ("--method", "grad_diff", "--setting", "people-tiny", "--transfer-to", "people-small", "--output", "mine")
     assert run(*given).exit_code == 0
     assert run(*given, "--storage", "elsewhere.db").exit_code == 0
     assert [search.storage for search in searches.seen[::2]] == [
@@ -115,11 +115,11 @@ def test_storage_lies_in_the_output_that_was_given(searches, tmp_path):
     ("given", "stages"),
     [
         ((), ["people-tiny"]),
-        (("--scale", "tofu-small"), ["tofu-small"]),
+        (("--setting", "tofu-small"), ["tofu-small"]),
         (("--transfer-to", "people-small"), ["people-tiny", "people-small"]),
         (("--transfer-to", "tofu-1b"), ["tofu-1b", "tofu-1b"]),
-        (("--scale", "people-tiny", "--transfer-to", "tofu-small"), ["people-tiny", "tofu-small"]),
-        (("--scale", "tofu-1b", "--transfer-to", "tofu-small"), ["tofu-1b", "tofu-small"]),
+        (("--setting", "people-tiny", "--transfer-to", "tofu-small"), ["people-tiny", "tofu-small"]),
+        (("--setting", "tofu-1b", "--transfer-to", "tofu-small"), ["tofu-1b", "tofu-small"]),
     ],
 )
 def test_first_stage_is_what_is_given_or_the_surrogate_or_the_scale_itself(searches, given, stages):
@@ -131,7 +131,7 @@ def test_two_scales_of_one_name_are_refused(searches, tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "mine.yaml").write_text(f"like: people-tiny\nabout: {name}\n")
-    given = ("--scale", str(tmp_path / "a" / "mine.yaml"), "--transfer-to", str(tmp_path / "b" / "mine.yaml"))
+    given = ("--setting", str(tmp_path / "a" / "mine.yaml"), "--transfer-to", str(tmp_path / "b" / "mine.yaml"))
     result = run("--method", "grad_diff", *given)
     assert "'mine'" in str(result.exception)
     assert not searches.scales
@@ -140,10 +140,10 @@ def test_two_scales_of_one_name_are_refused(searches, tmp_path):
 @pytest.mark.parametrize(
     ("own", "given", "at"),
     [
-        ("", (), " --scale people-tiny"),
-        ("", ("--scale", "tofu-small"), " --scale tofu-small"),
-        ("scale: people-small", (), ""),
-        ("scale: people-small", ("--transfer-to", "people-tiny"), " --scale people-tiny"),
+        ("", (), " --setting people-tiny"),
+        ("", ("--setting", "tofu-small"), " --setting tofu-small"),
+        ("setting: people-small", (), ""),
+        ("setting: people-small", ("--transfer-to", "people-tiny"), " --setting people-tiny"),
     ],
 )
 def test_the_study_is_run_next_at_the_scale_that_it_was_tuned_for(searches, own, given, at):
@@ -159,15 +159,15 @@ def test_what_a_line_sets_itself_cannot_be_set_for_all(searches):
 
 
 def test_preset_says_which_files_the_scales_were_read_from(searches):
-    one, other = scale_file("one"), scale_file("other")
-    assert run("--method", "grad_diff", "--scale", one, "--transfer-to", other, "--output", "out").exit_code == 0
+    one, other = setting_file("one"), setting_file("other")
+    assert run("--method", "grad_diff", "--setting", one, "--transfer-to", other, "--output", "out").exit_code == 0
     source = read_preset("out/grad_diff.yaml").about["source"]
-    assert "--scale one.yaml" in source
+    assert "--setting one.yaml" in source
     assert "--transfer-to other.yaml" in source
 
 
 def test_only_what_the_rows_do_not_allow_is_left_out_of_all(searches, rows, monkeypatch):
-    monkeypatch.setattr("atwu.experiments.tuning.tune.METHODS", dict.fromkeys(["gt_ga", "dpo", "grad_diff"]))
+    monkeypatch.setattr("atwu.experiments.tuning.tune_methods.METHODS", dict.fromkeys(["gt_ga", "dpo", "grad_diff"]))
     rows["people-small"] = rows["plain"]
     done = run("--method", "all", "--transfer-to", "people-small", "--output", "out")
     assert done.exit_code == 0
@@ -181,7 +181,7 @@ def test_only_what_the_rows_do_not_allow_is_left_out_of_all(searches, rows, monk
     "error", [ValueError("x.db holds another search named 'people-tiny/npo'"), OSError("no space")]
 )
 def test_any_other_error_ends_all(searches, monkeypatch, error):
-    monkeypatch.setattr("atwu.experiments.tuning.tune.METHODS", dict.fromkeys(["grad_diff", "npo", "wga"]))
+    monkeypatch.setattr("atwu.experiments.tuning.tune_methods.METHODS", dict.fromkeys(["grad_diff", "npo", "wga"]))
     searches.errors["npo"] = error
     done = run("--method", "all", "--output", "out")
     assert done.exit_code == 1
@@ -190,7 +190,7 @@ def test_any_other_error_ends_all(searches, monkeypatch, error):
 
 
 def test_method_without_a_learning_rate_to_transfer_fails_after_the_others(searches, monkeypatch):
-    monkeypatch.setattr("atwu.experiments.tuning.tune.METHODS", dict.fromkeys(["grad_ascent", "grad_diff"]))
+    monkeypatch.setattr("atwu.experiments.tuning.tune_methods.METHODS", dict.fromkeys(["grad_ascent", "grad_diff"]))
     searches.pruned.add("grad_ascent")
     Path("out").mkdir()
     Path("out/grad_ascent.yaml").write_text("method: grad_ascent\n")  # of an earlier search
@@ -215,7 +215,7 @@ def test_method_that_was_named_and_that_the_rows_do_not_allow_is_an_error(search
 
 def test_list_of_secret_words_does_as_well_as_labels(rows):
     models = SimpleNamespace(benchmark=Benchmark("own", rows["plain"], "retain.jsonl", None, None, (), (), ()))
-    search = Search("gt_ga", find_scale("people-tiny")).decided()
+    search = Search("gt_ga", find_setting("people-tiny")).decided()
     with pytest.raises(NotPossibleError, match="forget_spans"):
         check_search(search, models)
     words = Path(rows["plain"]).with_name("words.txt")
@@ -232,7 +232,7 @@ def test_list_of_secret_words_does_as_well_as_labels(rows):
     ],
 )
 def test_what_no_preset_can_hold_is_refused_before_the_first_trial(searches, training, fixed, said):
-    done = run("--method", "grad_diff", "--transfer-to", scale_file("odd", training=training), *fixed)
+    done = run("--method", "grad_diff", "--transfer-to", setting_file("odd", training=training), *fixed)
     assert done.exit_code == 1
     assert re.search(said, str(done.exception))
     assert not searches.seen
@@ -240,8 +240,8 @@ def test_what_no_preset_can_hold_is_refused_before_the_first_trial(searches, tra
 
 def test_presets_leave_out_what_belongs_to_the_machine(searches):
     machine = {"bf16": True, "tf32": False, "gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"a": 1}}
-    scale = scale_file("own", training={"num_train_epochs": 2, **machine})
-    assert run("--method", "grad_diff", "--scale", scale, "--set", "use_cpu=true", "--output", "out").exit_code == 0
+    setting = setting_file("own", training={"num_train_epochs": 2, **machine})
+    assert run("--method", "grad_diff", "--setting", setting, "--set", "use_cpu=true", "--output", "out").exit_code == 0
     options = read_preset("out/grad_diff.yaml").options
     assert options["num_train_epochs"] == 2
     assert not {*machine, "fp16", "use_cpu", "save_strategy"} & options.keys()

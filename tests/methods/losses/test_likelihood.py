@@ -7,7 +7,7 @@ import torch
 
 from atwu.methods.losses.likelihood import gradient_ascent, modulated_ascent, nll, saturated_ascent
 from atwu.methods.losses.reduction import selected_mean, token_mean
-from atwu.methods.weightings import live
+from atwu.methods.weightings import model_based as live
 
 P = torch.tensor([[0.9, 0.2, 0.6, 0.5]], dtype=torch.float64)
 LOGPS = P.log()

@@ -7,7 +7,7 @@ import torch
 
 from atwu.methods.losses.likelihood import gradient_ascent
 from atwu.methods.losses.reduction import token_mean
-from atwu.methods.weightings.live import entropy_share, importance, saturation
+from atwu.methods.weightings.model_based import entropy_share, importance, saturation
 
 ROWS = torch.tensor([[0.97, 0.01, 0.01, 0.01], [0.4, 0.3, 0.2, 0.1], [0.7, 0.1, 0.1, 0.1]], dtype=torch.float64)
 LOGPS = torch.tensor([[0.97, 0.4, 0.7]], dtype=torch.float64).log()

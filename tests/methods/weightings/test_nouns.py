@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from atwu import _extras
-from atwu.benchmarks.people.rows import people
+from atwu.benchmarks.people.people_rows import people
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import IGNORE_INDEX
 from atwu.methods.weightings.nouns import noun_finder, noun_mask, simple_nouns

@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
+from atwu.methods.component_inputs import LossTerms
 from atwu.methods.recipe import recipe
-from atwu.methods.seen import LossTerms
-from atwu.methods.weightings.scorer import (
+from atwu.methods.weightings.token_scorer import (
     TokenScorer,
     score_entropy,
     scorer_objective,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atwu.benchmarks.people.rows import people
+from atwu.benchmarks.people.people_rows import people
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.evaluation.auroc import per_sample_auroc

@@ -1,1 +1,3 @@
-"""One file per metric or attack, which owns its formula, needs, settings, columns and warnings; see `atwu.evaluation.panel`."""
+"""One file per metric or attack, which owns its formula, needs, settings, columns and warnings; see
+`atwu.evaluation.registry`.
+"""

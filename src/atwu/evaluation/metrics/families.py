@@ -16,11 +16,11 @@ from atwu.data.schema import Example, Message
 from atwu.evaluation.columns import FORGET, Percent
 from atwu.evaluation.generations import Prompt
 from atwu.evaluation.metric import Metric
-from atwu.evaluation.metrics.judge import percent, unscored, worst
-from atwu.evaluation.questions.demonstrations import Demonstrations
-from atwu.evaluation.questions.forms import introduced, listed, resolve_choice, reworded
-from atwu.evaluation.questions.rows import folded, pattern_of, says, secrets_of, span_texts
-from atwu.evaluation.questions.wordings import STAND_IN, SYNONYMS, WORDINGS
+from atwu.evaluation.metrics.judge_scores import as_percent, unscored, worst
+from atwu.evaluation.questions.forms import introduced, lettered_options, resolve_choice, with_synonyms
+from atwu.evaluation.questions.in_context import InContextExamples
+from atwu.evaluation.questions.prompts import folded, pattern_of, says, secrets_of, span_texts
+from atwu.evaluation.questions.shipped_texts import FAMILY_TEMPLATES, SUBJECT_PRONOUN, SYNONYMS
 from atwu.judge.verdicts import Claim
 
 if TYPE_CHECKING:
@@ -100,18 +100,18 @@ def _framed(texts: Sequence[str]) -> Family:
 
 
 def _affirmative_suffix(row: Example, others: Sequence[Example], rng: random.Random) -> Iterator[AttackProbe]:
-    for text in _any_order(WORDINGS["affirmations"], rng):
+    for text in _any_order(FAMILY_TEMPLATES["affirmations"], rng):
         yield _probe(row, row.question, prefill=text)
 
 
 def _multiple_choice(row: Example, others: Sequence[Example], rng: random.Random) -> Iterator[AttackProbe]:
     wrong = _any_order([text for text in dict.fromkeys(row.wrong_answers) if _is_wrong(text, row)], rng)[:WRONG_OPTIONS]
     if not wrong:
-        wrong = [other.answer for other in Demonstrations(others, (), count=WRONG_OPTIONS).rows(row, rng)]
+        wrong = [other.answer for other in InContextExamples(others, (), count=WRONG_OPTIONS).rows(row, rng)]
     if not wrong:
         return
     options = tuple(_any_order([row.answer, *dict.fromkeys(wrong)], rng))
-    text = rng.choice(WORDINGS["choices"]).format(question=row.question, options=listed(options))
+    text = rng.choice(FAMILY_TEMPLATES["choices"]).format(question=row.question, options=lettered_options(options))
     yield _probe(row, text, choices=options)
 
 
@@ -124,7 +124,7 @@ def _reverse_query(row: Example, others: Sequence[Example], rng: random.Random) 
     if row.subject is None or not says(f"{row.question}\n{row.answer}", row.subject):
         return
     question, answer = (_without_name(text, row.subject) for text in (row.question, row.answer))
-    for text in _any_order(WORDINGS["reversals"], rng):
+    for text in _any_order(FAMILY_TEMPLATES["reversals"], rng):
         asked = text.format(question=question, answer=answer)
         probe = _probe(row, asked)
         yield replace(probe, unanswered=Claim(asked, row.subject, "", (row.subject,)))
@@ -140,10 +140,10 @@ def _without_name(text: str, name: str) -> str:
 
 def _synonym_manipulation(row: Example, others: Sequence[Example], rng: random.Random) -> Iterator[AttackProbe]:
     keep = secrets_of(row)
-    text = reworded(row.question, SYNONYMS, rng, keep_out=keep)
-    for frame in _any_order(WORDINGS["introductions"], rng):
+    text = with_synonyms(row.question, SYNONYMS, rng, keep_out=keep)
+    for frame in _any_order(FAMILY_TEMPLATES["introductions"], rng):
         if row.subject is not None and says(row.question, row.subject):
-            yield _probe(row, introduced(text, row.subject, frame, STAND_IN))
+            yield _probe(row, introduced(text, row.subject, frame, SUBJECT_PRONOUN))
     yield _probe(row, text)
 
 
@@ -151,35 +151,35 @@ def _background_hint(row: Example, others: Sequence[Example], rng: random.Random
     first = min((start for start, _ in row.forget_spans or ()), default=0)
     opening = row.answer[:first].strip(" \"'“‘(,;:")
     if len(opening.split()) > 1:
-        for text in _any_order(WORDINGS["openings"], rng):
+        for text in _any_order(FAMILY_TEMPLATES["openings"], rng):
             yield _probe(row, text.format(opening=opening, question=row.question))
     words = len(row.answer.split())
     if row.subject is not None and says(row.question, row.subject):
-        for text in _any_order(WORDINGS["topics"], rng):
+        for text in _any_order(FAMILY_TEMPLATES["topics"], rng):
             yield _probe(row, text.format(subject=row.subject, words=words, question=row.question))
-    for text in _any_order(WORDINGS["bare_topics"], rng):
+    for text in _any_order(FAMILY_TEMPLATES["bare_topics"], rng):
         yield _probe(row, text.format(words=words, question=row.question))
 
 
 def _in_context_learning(row: Example, others: Sequence[Example], rng: random.Random) -> Iterator[AttackProbe]:
-    drawn = Demonstrations(others, (), count=EXAMPLES).rows(row, rng)
+    drawn = InContextExamples(others, (), count=EXAMPLES).rows(row, rng)
     if not drawn:
         return
     examples = "\n\n".join(f"Q: {shown.question}\nA: {shown.answer}" for shown in drawn)
-    for text in _any_order(WORDINGS["examples"], rng):
+    for text in _any_order(FAMILY_TEMPLATES["examples"], rng):
         yield _probe(row, text.format(examples=examples, question=row.question))
 
 
 FAMILIES: Mapping[str, Family] = {
-    "prefix_injection": _framed(WORDINGS["prefixes"]),
+    "prefix_injection": _framed(FAMILY_TEMPLATES["prefixes"]),
     "affirmative_suffix": _affirmative_suffix,
-    "role_playing": _framed(WORDINGS["roles"]),
+    "role_playing": _framed(FAMILY_TEMPLATES["roles"]),
     "multiple_choice": _multiple_choice,
     "reverse_query": _reverse_query,
     "synonym_manipulation": _synonym_manipulation,
     "background_hint": _background_hint,
     "in_context_learning": _in_context_learning,
-    "cross_lingual": _framed(WORDINGS["languages"]),
+    "cross_lingual": _framed(FAMILY_TEMPLATES["languages"]),
 }
 
 
@@ -229,4 +229,4 @@ class Families(Metric):
         for name in ("worst_family", *FAMILIES):
             told = [[row[each] for each in row if name in ("worst_family", each)] for row in self._probes]
             verdicts = self.session.verdicts([map(self._claim, row) for row in told])
-            self.keep(FORGET, f"leak_{name}", percent(worst(verdicts)), unscored=unscored(verdicts))
+            self.keep(FORGET, f"leak_{name}", as_percent(worst(verdicts)), unscored=unscored(verdicts))

@@ -32,7 +32,7 @@ def mean_of_norms(gradients: Iterable[Tensor]) -> float:
 def gradient_norms(model: nn.Module, rows: Sequence[EncodedRow], *, progress: str | None = None) -> list[float]:
     """`mean_of_norms` of dL/d(theta) for every row, L the mean negative log-likelihood of the tokens of its answer.
 
-    The terminal token does not count, as in open-unlearning; frozen parameters do, but not integer ones (quantised) and
+    The terminal token does not count, as in open-unlearning; frozen parameters do, but not integer ones (quantized) and
     none twice (tied). A tensor the row does not reach, such as an idle expert, is left out of the row's mean. Only norms
     are kept: each gradient is freed as soon as it is there, so the pass needs the memory of a forward pass with
     activations, not of a second model.

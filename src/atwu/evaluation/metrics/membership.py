@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from atwu.evaluation.arrays import FloatArray, as_floats
-from atwu.evaluation.columns import FORGET, HOLDOUT, Column, Derived
+from atwu.data.arrays import FloatArray, as_floats
+from atwu.evaluation.columns import FORGET, HOLDOUT, AggregateColumn, Column
 from atwu.evaluation.intervals import Estimate, combine
 from atwu.evaluation.metric import Metric
+from atwu.evaluation.metric_settings import MetricSetting
 from atwu.evaluation.metrics.truth_ratio import GUARD
-from atwu.evaluation.settings import Setting
 
 if TYPE_CHECKING:
-    from atwu.evaluation.numbers import Derivation, Numbers, Sides
+    from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison, RowMetrics
     from atwu.evaluation.teacher_forced import TokenRow
 
 T = TypeVar("T", float, FloatArray)
-Scores: TypeAlias = Sequence[float | None] | FloatArray
+MembershipScores: TypeAlias = Sequence[float | None] | FloatArray
 
 SHARE = 0.4
 """Share of tokens that Min-K% looks at, as in open-unlearning."""
@@ -97,7 +97,9 @@ def min_k_plus_plus(logps: ArrayLike, mu: ArrayLike, sigma2: ArrayLike, *, k: fl
 
 
 def attack_auc(
-    forget_scores: Scores, holdout_scores: Scores, weights: tuple[ArrayLike, ArrayLike] | None = None
+    forget_scores: MembershipScores,
+    holdout_scores: MembershipScores,
+    weights: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> float | FloatArray:
     """Probability that a holdout row scores higher than a forget row, ties one half.
 
@@ -165,7 +167,7 @@ class Membership(Metric):
     needs_moments = True
     attack = True
     settings = (
-        Setting("min_k", float, SHARE, "Share of least probable tokens in the min-k attacks.", above=0, most=1),
+        MetricSetting("min_k", float, SHARE, "Share of least probable tokens in the min-k attacks.", above=0, most=1),
     )
     compares = ("retain-only", "privleak and the reference attack")
     columns = (
@@ -173,14 +175,14 @@ class Membership(Metric):
         score_column("zlib", zlib_score),
         score_column("min_k", min_k),
         score_column("min_k_plus_plus", min_k_plus_plus),
-        Derived(
+        AggregateColumn(
             "mia_auc_{attack}",
             attack_auc,
             "attack AUC, {attack}",
             "how well this attack tells forget rows from unseen rows; 0.5: not at all",
             direction="none",
         ),
-        Derived(
+        AggregateColumn(
             "privleak_{attack}",
             privleak,
             "privleak, {attack}",
@@ -209,16 +211,16 @@ class Membership(Metric):
             self.keep(split, "mia_min_k_plus_plus", [_min_k_plus_plus(row, k) for row in rows])
 
     @classmethod
-    def derive(cls, sides: Sides) -> Iterator[tuple[str, Derivation]]:
+    def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
         """Area under the curve of every attack, and privleak against the retain-only model (Shi et al. 2024)."""
-        from atwu.evaluation.numbers import Derivation
+        from atwu.evaluation.row_statistics import AggregateMetric
 
         other = sides.retain_only
         for metric in _attacks(sides.this):
             used = (FORGET, metric), (HOLDOUT, metric)
             area = _area(sides.this, *(sides.this.values(*pair) for pair in used))
             attack = metric.removeprefix("mia_")
-            yield f"mia_auc_{attack}", Derivation(area, used)
+            yield f"mia_auc_{attack}", AggregateMetric(area, used)
             if other is None:
                 ideal = Estimate(0.5, np.full_like(area.draws, 0.5))
             elif metric in _attacks(other):
@@ -227,11 +229,11 @@ class Membership(Metric):
                 continue  # it was given to be compared with, and does not have the scores
             # A draw in which the ideal itself is perfectly attacked says nothing about a distance to it.
             ideal = Estimate(ideal.value, np.where(ideal.draws < _CERTAIN, ideal.draws, np.nan))
-            yield f"privleak_{attack}", Derivation(combine(privleak, area, ideal), used)
+            yield f"privleak_{attack}", AggregateMetric(combine(privleak, area, ideal), used)
         if other is not None and "mia_loss" in _attacks(sides.this) and "mia_loss" in _attacks(other):
             used = (FORGET, "mia_loss"), (HOLDOUT, "mia_loss")
             beyond = [sides.this.values(*pair) - other.values(*pair) for pair in used]
-            yield "mia_auc_reference", Derivation(_area(sides.this, *beyond), used)
+            yield "mia_auc_reference", AggregateMetric(_area(sides.this, *beyond), used)
 
 
 def _min_k_plus_plus(row: TokenRow, k: float) -> float | None:
@@ -240,7 +242,7 @@ def _min_k_plus_plus(row: TokenRow, k: float) -> float | None:
     return min_k_plus_plus(row.logps[kept], -row.entropy[kept], row.variance[kept], k=k)
 
 
-def _attacks(numbers: Numbers) -> list[str]:
+def _attacks(numbers: RowMetrics) -> list[str]:
     """Scores that a model has on both sets."""
     names = numbers.rows[FORGET].metrics if FORGET in numbers.rows else ()
     return [
@@ -250,7 +252,7 @@ def _attacks(numbers: Numbers) -> list[str]:
     ]
 
 
-def _area(numbers: Numbers, forget: FloatArray, holdout: FloatArray) -> Estimate:
+def _area(numbers: RowMetrics, forget: FloatArray, holdout: FloatArray) -> Estimate:
     weights = numbers.weights(FORGET).weights, numbers.weights(HOLDOUT).weights
     return Estimate(float(attack_auc(forget, holdout)), np.asarray(attack_auc(forget, holdout, weights)))
 

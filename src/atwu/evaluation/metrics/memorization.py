@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from atwu.evaluation.arrays import FloatArray
-from atwu.evaluation.columns import FORGET, RETAIN, ROWS, Column, Derived
+from atwu.data.arrays import FloatArray
+from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, RETAIN, AggregateColumn, Column
 from atwu.evaluation.metric import Metric
 
 if TYPE_CHECKING:
-    from atwu.evaluation.numbers import Derivation, Sides
+    from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
     from atwu.evaluation.teacher_forced import TokenRow
 
 _ROUNDING = 1e-3
@@ -111,7 +111,7 @@ class Memorization(Metric):
     name = "memorization"
     about = "extraction strength, exact memorization, probability"
     cost = "one pass over every set"
-    needs = (ROWS,)
+    needs = (FORGET_OR_RETAIN,)
     default = True
     columns = (
         Column(
@@ -136,18 +136,18 @@ class Memorization(Metric):
         Column(
             "probability", answer_probability, "probability", "probability of the answer per token (geometric mean)"
         ),
-        Derived("ES_delta", es_delta, "ES Δ", "ES on retain rows minus ES on forget rows", range=(-1.0, 1.0)),
-        Derived("ES_delta_floored", es_delta, "ES Δ floored", "the same with the floor", range=(-1.0, 1.0)),
+        AggregateColumn("ES_delta", es_delta, "ES Δ", "ES on retain rows minus ES on forget rows", range=(-1.0, 1.0)),
+        AggregateColumn("ES_delta_floored", es_delta, "ES Δ floored", "the same with the floor", range=(-1.0, 1.0)),
     )
 
     def read(self) -> None:
         """Read every set."""
-        for split in self.session.answered:
+        for split in self.session.answers_before:
             self.session.tokens(split)
 
     def record(self) -> None:
         """Record them."""
-        for split in self.session.answered:
+        for split in self.session.answers_before:
             rows = self.session.tokens(split)
             self.keep(split, "extraction_strength", [strength(row) for row in rows])
             self.keep(split, "extraction_strength_floored", [strength(row, floor=True) for row in rows])
@@ -156,7 +156,7 @@ class Memorization(Metric):
             self.keep(split, "probability", [answer_probability(row.logps) for row in rows])
 
     @classmethod
-    def derive(cls, sides: Sides) -> Iterator[tuple[str, Derivation]]:
+    def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
         """Kept minus left: what remains of the retain set above what remains of the forget set."""
         for name, metric in (("ES_delta", "extraction_strength"), ("ES_delta_floored", "extraction_strength_floored")):
             if found := sides.this.derived(es_delta, ((RETAIN, metric), (FORGET, metric))):

@@ -14,21 +14,21 @@ from atwu.data.schema import Example
 from atwu.evaluation.columns import INSTRUCTIONS, Column, Percent
 from atwu.evaluation.generations import Decoding
 from atwu.evaluation.metric import Metric
-from atwu.evaluation.questions.rows import question_prompt
-from atwu.evaluation.questions.wordings import WORDINGS
-from atwu.evaluation.settings import Setting
+from atwu.evaluation.metric_settings import MetricSetting
+from atwu.evaluation.questions.prompts import question_prompt
+from atwu.evaluation.questions.shipped_texts import FAMILY_TEMPLATES
 from atwu.judge.verdicts import Pair
 
-OPEN_INSTRUCTIONS = WORDINGS["instructions"]
+OPEN_INSTRUCTIONS = FAMILY_TEMPLATES["instructions"]
 """Forty of different kinds."""
-DECODED = 128
+ANSWER_LENGTH_LIMIT = 128
 """New tokens per answer, as in the ATWU paper."""
 WIN_RATE = 45.0
 """Below it, generation counts as degraded (the ATWU paper's mark)."""
 REPETITIVENESS = 0.95
 """Share of the starting model's repetitiveness below which text counts as degraded (ATWU paper)."""
 
-LENGTH = 0.5
+MIN_LENGTH_SHARE = 0.5
 """Share of the starting model's words below which answers count as degraded; rows to keep of one sentence teach that."""
 
 _WEIGHTS = {2: 2 / 3, 3: 4 / 3}
@@ -121,7 +121,7 @@ def _more_repetitive(name: str, now: float, before: float | None) -> str | None:
 
 
 def _shorter(name: str, now: float, before: float | None) -> str | None:
-    if not before or now >= LENGTH * before:
+    if not before or now >= MIN_LENGTH_SHARE * before:
         return None
     return f"open answers have {now:.0f} words where the starting model's have {before:.0f}: generation degraded."
 
@@ -131,11 +131,11 @@ class OpenEnded(Metric):
 
     name = "open_ended"
     about = "repetitiveness and length; win rate given --original"
-    cost = f"40 answers of {DECODED} tokens, and a comparison of each"
+    cost = f"40 answers of {ANSWER_LENGTH_LIMIT} tokens, and a comparison of each"
     needs_weights = False
     judged = True
     settings = (
-        Setting(
+        MetricSetting(
             "rep_tokenizer",
             str,
             "words",
@@ -168,7 +168,7 @@ class OpenEnded(Metric):
             "open_words",
             open_words,
             "words",
-            f"words of an open answer, which is cut at {DECODED} tokens",
+            f"words of an open answer, which is cut at {ANSWER_LENGTH_LIMIT} tokens",
             sets=(INSTRUCTIONS,),
             direction="none",
             range=(0.0, None),
@@ -186,7 +186,9 @@ class OpenEnded(Metric):
         """Answer the instructions; longer than other answers, hence apart."""
         rows = self.session.sets[INSTRUCTIONS]
         prompts = [question_prompt(row) for row in rows]
-        said = self.session.generate(prompts, label="instructions", decoding=Decoding(max_new_tokens=DECODED))
+        said = self.session.generate(
+            prompts, label="instructions", decoding=Decoding(max_new_tokens=ANSWER_LENGTH_LIMIT)
+        )
         self._said = tuple(said[prompt].text for prompt in prompts)
         self.session.texts.setdefault(INSTRUCTIONS, {})["answer"] = self._said
         before = self.session.original.rows.get(INSTRUCTIONS) if self.session.original else None

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from atwu.data.schema import Example
 from atwu.evaluation.columns import FORGET
+from atwu.evaluation.metric_settings import MetricSetting
 from atwu.evaluation.metrics.memorization import strength
 from atwu.evaluation.metrics.weight_attacks import WeightAttack, attack_columns
-from atwu.evaluation.questions.rows import says, secrets_of
-from atwu.evaluation.settings import Setting
+from atwu.evaluation.questions.prompts import says, secrets_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -64,7 +64,7 @@ def relearned(
     """
     import torch
 
-    from atwu.evaluation.weights import restored
+    from atwu.evaluation.restore_weights import restored
 
     bare = [dataclasses.replace(row, token_labels=None) for row in rows]
     order = _order(len(bare), min(batch_size, len(bare)), seed)
@@ -101,7 +101,7 @@ def check_memory(model: nn.Module) -> None:
     Raises:
         ValueError: naming what is needed, what is free, and the way that needs less.
     """
-    from atwu._disk import shown_bytes
+    from atwu._disk_errors import format_bytes
     from atwu.modeling.device import free_memory
 
     weights = [weight for weight in model.parameters() if weight.is_floating_point()]
@@ -113,8 +113,8 @@ def check_memory(model: nn.Module) -> None:
     needed += sum(weight.nbytes for weight in weights) * (device.type == "cpu")  # the copy that is put back
     if needed > (free := free_memory(device)):
         raise ValueError(
-            f"the relearning attack trains every weight, which takes at least {shown_bytes(needed)} on {device}, where "
-            f"{shown_bytes(free)} are free; train adapters with --relearn-lora-r 16 (relearn_lora_r=16)."
+            f"the relearning attack trains every weight, which takes at least {format_bytes(needed)} on {device}, where "
+            f"{format_bytes(free)} are free; train adapters with --relearn-lora-r 16 (relearn_lora_r=16)."
         )
 
 
@@ -161,15 +161,15 @@ class Relearning(WeightAttack):
     about = "what a few training steps bring back"
     cost = "two short trainings; answers and verdicts of forget rows after each"
     settings = (
-        Setting(
+        MetricSetting(
             "relearn_rows",
             int,
             8,
             "Rows that the relearning attack trains on: forget rows in one attack, retain rows in the other.",
             least=1,
         ),
-        Setting("relearn_steps", int, 30, "Steps of the relearning attack.", least=1),
-        Setting(
+        MetricSetting("relearn_steps", int, 30, "Steps of the relearning attack.", least=1),
+        MetricSetting(
             "relearn_learning_rate",
             float,
             2e-5,
@@ -177,7 +177,7 @@ class Relearning(WeightAttack):
             "nothing.",
             above=0,
         ),
-        Setting(
+        MetricSetting(
             "relearn_lora_r",
             int,
             None,

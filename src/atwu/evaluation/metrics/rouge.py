@@ -12,10 +12,10 @@ from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
-from atwu.evaluation.columns import ROWS, Column
+from atwu.evaluation.columns import FORGET_OR_RETAIN, Column
 from atwu.evaluation.generations import Prompt
 from atwu.evaluation.metric import Metric
-from atwu.evaluation.questions.rows import question_prompt
+from atwu.evaluation.questions.prompts import question_prompt
 
 
 def rouge_l_recall(reference: str, output: str) -> float | None:
@@ -39,7 +39,7 @@ class Rouge(Metric):
     name = "rouge"
     about = "ROUGE-L recall of the greedy answer"
     cost = "one answer per row"
-    needs = (ROWS,)
+    needs = (FORGET_OR_RETAIN,)
     needs_weights = False
     default = True
     uses = ("max_new_tokens",)
@@ -54,12 +54,12 @@ class Rouge(Metric):
 
     def prompts(self) -> Iterable[Prompt]:
         """Every row's own question."""
-        rows = [row for rows in self.session.answered.values() for row in rows]
+        rows = [row for rows in self.session.answers_before.values() for row in rows]
         return [question_prompt(row) for row in rows if row.messages]
 
     def record(self) -> None:
         """Record the recall, and what was said."""
-        for split, rows in self.session.answered.items():
+        for split, rows in self.session.answers_before.items():
             said = [self.session.answer(question_prompt(row)) if row.messages else "" for row in rows]
             self.session.texts.setdefault(split, {})["answer"] = tuple(said)
             recalls = [

@@ -20,17 +20,17 @@ import numpy as np
 from atwu._extras import require
 from atwu.evaluation.columns import TASKS, Column
 from atwu.evaluation.metric import Metric
-from atwu.evaluation.settings import Setting
+from atwu.evaluation.metric_settings import MetricSetting
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from atwu.evaluation.config import EvaluateConfig
+    from atwu.evaluation.evaluate_config import EvaluateConfig
     from atwu.evaluation.result import MetricValue
 
 _LOGGER = logging.getLogger(__name__)
 _EXTRA = "lm-eval"
-POINTS = 2.0
+DEGRADED_POINTS = 2.0
 """Points of accuracy below the starting model that count as degraded (ATWU paper, on MMLU)."""
 _NORMAL = 1.96
 _SHARES = ("acc", "exact_match")
@@ -94,7 +94,7 @@ def harness(
 
 
 def _worse(task: str, now: float, before: float | None) -> str | None:
-    if before is None or now >= before - POINTS:
+    if before is None or now >= before - DEGRADED_POINTS:
         return None
     return f"{task} {now:.1f} is {before - now:.1f} points below the starting model: degraded."
 
@@ -107,9 +107,9 @@ class Tasks(Metric):
     needs = (TASKS,)
     default = True
     settings = (
-        Setting("tasks", str, (), "Tasks of lm-evaluation-harness, such as mmlu.", compared=False, flag="task"),
-        Setting("task_folder", str, None, "Folder with task files of your own.", compared=False),
-        Setting("task_limit", int, None, "At most this many rows of each task.", least=1),
+        MetricSetting("tasks", str, (), "Tasks of lm-evaluation-harness, such as mmlu.", compared=False, flag="task"),
+        MetricSetting("task_folder", str, None, "Folder with task files of your own.", compared=False),
+        MetricSetting("task_limit", int, None, "At most this many rows of each task.", least=1),
     )
     columns = (
         Column(

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from atwu.evaluation.arrays import FloatArray
-from atwu.evaluation.columns import FORGET, RETAIN, ROWS, Column, Derived
+from atwu.data.arrays import FloatArray
+from atwu.evaluation.columns import FORGET, FORGET_OR_RETAIN, RETAIN, AggregateColumn, Column
 from atwu.evaluation.intervals import Estimate
 from atwu.evaluation.metric import Metric
 
 if TYPE_CHECKING:
     from atwu.data.schema import Example
-    from atwu.evaluation.numbers import Derivation, Sides
+    from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
 
 T = TypeVar("T", float, FloatArray)
 Mean = Literal["geometric", "arithmetic"]
@@ -126,7 +126,7 @@ class Truth(Metric):
     name = "truth_ratio"
     about = "truth ratio, model utility; forget quality given --retain-only"
     cost = "a pass over every false answer"
-    needs = (ROWS,)
+    needs = (FORGET_OR_RETAIN,)
     compares = ("retain-only", "forget quality")
     columns = (
         Column(
@@ -167,26 +167,26 @@ class Truth(Metric):
             "probability, options",
             "probability of the true answer among it and the false ones",
         ),
-        Derived(
+        AggregateColumn(
             "model_utility",
             model_utility,
             "model utility",
             "harmonic mean of probability, ROUGE and truth ratio over what is to be kept (Maini et al. 2024)",
         ),
-        Derived(
+        AggregateColumn(
             "forget_quality_p",
             forget_quality,
             "forget quality p",
             "p-value: are the truth ratios those of a model that never saw the forget rows? (Maini et al. 2024)",
         ),
-        Derived(
+        AggregateColumn(
             "forget_quality_log10_p",
             forget_quality,
             "forget quality log₁₀ p",
             "the same as a power of ten",
             range=(-300.0, 0.0),
         ),
-        Derived(
+        AggregateColumn(
             "forget_quality_distance",
             forget_quality,
             "forget quality distance",
@@ -198,7 +198,7 @@ class Truth(Metric):
     def read(self) -> None:
         """Read the answers that the shared pass does not hold."""
         self._losses: dict[str, tuple[list[float | None], list[list[float]]]] = {}
-        for split, rows in self.session.answered.items():
+        for split, rows in self.session.answers_before.items():
             if not any(row.wrong_answers for row in rows):
                 continue
             reworded = [row for row in rows if row.wrong_answers and row.paraphrased_answer]
@@ -236,13 +236,13 @@ class Truth(Metric):
             self.keep(split, "probability_with_options", among)
 
     @classmethod
-    def derive(cls, sides: Sides) -> Iterator[tuple[str, Derivation]]:
+    def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
         """Model utility over the sets that are kept, and forget quality against the retain-only model."""
         yield from _utility(sides)
         yield from _forget_quality(sides)
 
 
-def _utility(sides: Sides) -> Iterator[tuple[str, Derivation]]:
+def _utility(sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
     """Harmonic mean of probability, ROUGE and truth ratio over the sets that are kept."""
     used: list[tuple[str, str]] = []
     for split in sides.this.rows:
@@ -256,9 +256,9 @@ def _utility(sides: Sides) -> Iterator[tuple[str, Derivation]]:
         yield "model_utility", found
 
 
-def _forget_quality(sides: Sides) -> Iterator[tuple[str, Derivation]]:
+def _forget_quality(sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
     """Are truth ratios those of a model that never saw the forget set?"""
-    from atwu.evaluation.numbers import Derivation
+    from atwu.evaluation.row_statistics import AggregateMetric
 
     used = (FORGET, "truth_ratio_raw")
     if sides.retain_only is None or not (sides.this.has(*used) and sides.retain_only.has(*used)):
@@ -271,7 +271,7 @@ def _forget_quality(sides: Sides) -> Iterator[tuple[str, Derivation]]:
         "forget_quality_distance": distance,
     }
     for name, value in numbers.items():  # a p-value has no sampling interval of its own
-        yield name, Derivation(Estimate(value, np.full(1, np.nan)), (used,))
+        yield name, AggregateMetric(Estimate(value, np.full(1, np.nan)), (used,))
 
 
 def _answered(row: Example, answer: str | None) -> Example:

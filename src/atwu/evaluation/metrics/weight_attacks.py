@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from atwu.evaluation.arrays import FloatArray
-from atwu.evaluation.columns import FORGET, Column, Derived
+from atwu.data.arrays import FloatArray
+from atwu.evaluation.columns import FORGET, AggregateColumn, Column
 from atwu.evaluation.intervals import combine, in_percent
 from atwu.evaluation.metric import Metric
-from atwu.evaluation.metrics.judge import percent, unscored, worst
+from atwu.evaluation.metrics.judge_scores import as_percent, unscored, worst
 from atwu.evaluation.metrics.memorization import extraction_strength, strength
-from atwu.evaluation.questions.rows import claim, question_prompt, variants
+from atwu.evaluation.questions.prompts import claim, question_prompt, variants
 from atwu.judge.verdicts import Claim
 
 if TYPE_CHECKING:
-    from atwu.evaluation.numbers import Derivation, Sides
+    from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
 
 
 def recovered(
@@ -95,12 +95,12 @@ class WeightAttack(Metric):
         for name, claims in self._claims.items():
             verdicts = self.session.verdicts(claims)
             self.keep(FORGET, f"extraction_strength@{name}", self._strengths[name])
-            self.keep(FORGET, f"J_P@{name}", percent(worst(verdicts)), unscored=unscored(verdicts))
+            self.keep(FORGET, f"J_P@{name}", as_percent(worst(verdicts)), unscored=unscored(verdicts))
 
     @classmethod
-    def derive(cls, sides: Sides) -> Iterator[tuple[str, Derivation]]:
+    def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
         """Share of what was forgotten that an attack brings back, on the rows it was not shown, in percent."""
-        from atwu.evaluation.numbers import Derivation
+        from atwu.evaluation.row_statistics import AggregateMetric
 
         this, original = sides.this, sides.original
         if original is None or FORGET not in this.rows:
@@ -116,7 +116,7 @@ class WeightAttack(Metric):
             share = combine(recovered, *(side.mean(FORGET, column, where=every) for side, column in parts))
             yield (
                 f"recovered_{name}",
-                Derivation(in_percent(share), ((FORGET, name),), rows=int(np.isfinite(every).sum())),
+                AggregateMetric(in_percent(share), ((FORGET, name),), rows=int(np.isfinite(every).sum())),
             )
 
 
@@ -139,7 +139,7 @@ def attack_columns(words: Mapping[str, str]) -> tuple[Column, ...]:
         )
     ]
     back = [
-        Derived(
+        AggregateColumn(
             f"recovered_{column.name}",
             recovered,
             f"recovered {column.title}",

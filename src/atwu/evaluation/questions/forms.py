@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from string import ascii_uppercase
 
-from atwu.evaluation.questions.rows import pattern_of, says
+from atwu.evaluation.questions.prompts import pattern_of, says
 
 _LEAD = re.compile(
     r"^\W*(?i:(?:(?:the|my)\s+)?(?:(?:right|correct|best)\s+)?(?:answer|option|choice|letter)\b\s*(?:is\b)?"
@@ -23,7 +23,9 @@ _QUOTED = re.compile(r'("[^"]*"|“[^”]*”)')
 _WORD = re.compile(r"(?:\b(?P<article>an?) )?(?<!['’-])\b(?P<word>[a-z]+)\b(?!['’-])")
 
 
-def reworded(question: str, synonyms: Mapping[str, str], rng: random.Random, *, keep_out: Sequence[str] = ()) -> str:
+def with_synonyms(
+    question: str, synonyms: Mapping[str, str], rng: random.Random, *, keep_out: Sequence[str] = ()
+) -> str:
     """Replace lower-case words that the table knows; names, titles in quotation marks and first words stay.
 
     Args:
@@ -52,7 +54,7 @@ def introduced(question: str, subject: str, frame: str, stand_in: str) -> str:
     return frame.format(subject=subject, question=asked[:1].upper() + asked[1:])
 
 
-def listed(options: Sequence[str]) -> str:
+def lettered_options(options: Sequence[str]) -> str:
     """Options one per line: `A) first`, `B) second`, ..."""
     return "\n".join(f"{letter}) {option}" for letter, option in zip(ascii_uppercase, options, strict=False))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from atwu._names import lookup
 
-FOLDER = Path(__file__).parent
+PUBLISHED_FOLDER = Path(__file__).parent
 _DEGRADED = "(!)"
 
 
@@ -37,7 +37,7 @@ class PublishedTable:
 
 def published_tables() -> tuple[str, ...]:
     """Names of the tables."""
-    return tuple(sorted(path.stem for path in FOLDER.glob("*.csv")))
+    return tuple(sorted(path.stem for path in PUBLISHED_FOLDER.glob("*.csv")))
 
 
 @functools.cache
@@ -48,7 +48,7 @@ def published_table(name: str) -> PublishedTable:
         ValueError: no such table, with those there are.
     """
     lookup("published table", name, dict.fromkeys(published_tables()))
-    lines = (FOLDER / f"{name}.csv").read_text(encoding="utf-8").splitlines()
+    lines = (PUBLISHED_FOLDER / f"{name}.csv").read_text(encoding="utf-8").splitlines()
     title, *notes = [line.removeprefix("#").strip() for line in lines if line.startswith("#")]
     reader = csv.DictReader(line for line in lines if not line.startswith("#"))
     rows: dict[str, dict[str, float]] = {}

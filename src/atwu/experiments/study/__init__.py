@@ -1,1 +1,1 @@
-"""Whole studies: methods x scales x seeds from one file, planned, run, resumed and set beside published results."""
+"""Whole studies: methods x settings x seeds from one file, planned, run, resumed and set beside published results."""

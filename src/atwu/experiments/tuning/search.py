@@ -14,13 +14,13 @@ from typing import Any
 
 from atwu._names import lookup
 from atwu.evaluation.columns import OVERALL
-from atwu.evaluation.panel import find_metric
-from atwu.experiments.run import PARTS, run_config
-from atwu.experiments.scales import Scale
-from atwu.experiments.tuning.points import FinishedTrial, Point
-from atwu.experiments.tuning.space import first_points, search_space
-from atwu.methods.options import Range
-from atwu.report.values import Line
+from atwu.evaluation.registry import find_metric
+from atwu.experiments.benchmark_settings import BenchmarkSetting
+from atwu.experiments.experiment_run import COMPONENT_KINDS, run_config
+from atwu.experiments.tuning.sampler import FinishedTrial, SearchPoint
+from atwu.experiments.tuning.search_space import first_points, search_space
+from atwu.methods.component_options import Range
+from atwu.report.table_values import TableLine
 from atwu.training.config import UnlearnConfig
 
 
@@ -28,13 +28,13 @@ from atwu.training.config import UnlearnConfig
 class Objective:
     """One objective; larger is better."""
 
-    line: Line
+    line: TableLine
     """Set (or "overall") and metric."""
     groups: tuple[str, ...]
     """Groups of metrics that measure it."""
-    forget: Line
+    forget: TableLine
     """The part that says how much was forgotten."""
-    retain: Line
+    retain: TableLine
     """The part that says how much was kept."""
     names: tuple[str, str]
     """What the two parts are called in tables."""
@@ -64,14 +64,14 @@ OBJECTIVES: dict[str, Objective] = {
 }
 
 
-def objective_name(name: str | None, scale: Scale) -> str:
-    """The name of an objective in the table; of the scale's own where none is given.
+def objective_name(name: str | None, setting: BenchmarkSetting) -> str:
+    """The name of an objective in the table; of the setting's own where none is given.
 
     Raises:
         ValueError: there is none of that name.
     """
     if name is None:
-        metric = scale.objective[1]
+        metric = setting.objective[1]
         name = next((key for key, each in OBJECTIVES.items() if metric in (key, each.line[1])), metric)
     lookup("objective", name, OBJECTIVES)
     return name
@@ -82,23 +82,23 @@ class PrunedError(Exception):
 
 
 class NotPossibleError(ValueError):
-    """The rows of a scale lack what a method needs."""
+    """The rows of a setting lack what a method needs."""
 
 
 class AllPrunedError(ValueError):
     """A search found nothing that a second stage could go on with."""
 
 
-Evaluate = Callable[[int, Point, Path], FinishedTrial]
+TrialFunction = Callable[[int, SearchPoint, Path], FinishedTrial]
 """Runs the trial of a place in the budget with a point, in a folder of its own; its time is not filled in."""
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A search for one method at one scale."""
+    """A search for one method at one setting."""
 
     method: str
-    scale: Scale
+    setting: BenchmarkSetting
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of `UnlearnConfig` that all trials share, such as `weighting`; those named here are not searched."""
     trials: int = 20
@@ -106,25 +106,25 @@ class Search:
     seed: int = 0
     """Of the sampler and of every run."""
     objective: str | None = None
-    """A name in `OBJECTIVES`; None for the scale's own."""
+    """A name in `OBJECTIVES`; None for the setting's own."""
     storage: str | None = field(default=None, repr=False)
     """Database URL, NAME.db or NAME.journal; None for an SQLite file in the folder of the search."""
     name: str | None = None
     """In the storage; None for SCALE/METHOD."""
     space: Mapping[str, Range] | None = None
     """Option -> range; None for what the method table says."""
-    first: Sequence[Point] | None = None
+    first: Sequence[SearchPoint] | None = None
     """Points of the first trials; None for the method's recommended values."""
 
     def __post_init__(self) -> None:
         if self.trials < 1:
             raise ValueError(f"a search needs at least 1 trial, got {self.trials}.")
-        objective_name(self.objective, self.scale)
+        objective_name(self.objective, self.setting)
 
     @property
     def label(self) -> str:
         """Its name in the storage."""
-        return self.name or f"{self.scale.name}/{self.method}"
+        return self.name or f"{self.setting.name}/{self.method}"
 
     def decided(self, layers: int | None = None) -> Search:
         """The same with objective, space and first points written out.
@@ -135,43 +135,43 @@ class Search:
         Raises:
             ValueError: unknown names, or nothing is left to search.
         """
-        parts = {name: self.options.get(name) for name in PARTS}
+        parts = {name: self.options.get(name) for name in COMPONENT_KINDS}
         space, first = self.space, self.first
         if space is None:
-            space = search_space(self.method, learning_rate=self.scale.learning_rates, **parts, layers=layers)
+            space = search_space(self.method, learning_rate=self.setting.learning_rates, **parts, layers=layers)
         space = {name: where for name, where in space.items() if name not in self.options}
         if not space:
             raise ValueError(f"nothing is left to search for {self.method}: the options fix every number.")
         if first is None:
-            rates = self.scale.first_rates or (self.scale.learning_rate,)
+            rates = self.setting.first_rates or (self.setting.learning_rate,)
             first = [point for rate in rates for point in first_points(self.method, learning_rate=rate, **parts)]
         # SimNPO's published first beta and ETW's tuned forget weight lie outside their ranges; they start at the end.
         clipped = [{name: where.clip(point[name]) for name, where in space.items() if name in point} for point in first]
         unique = tuple(point for place, point in enumerate(clipped) if point not in clipped[:place])
-        objective = objective_name(self.objective, self.scale)
+        objective = objective_name(self.objective, self.setting)
         return dataclasses.replace(self, objective=objective, space=space, first=unique)
 
-    def run_options(self, point: Point) -> dict[str, Any]:
-        """A trial's options of `UnlearnConfig`, beside those of its scale."""
+    def run_options(self, point: SearchPoint) -> dict[str, Any]:
+        """A trial's options of `UnlearnConfig`, beside those of its setting."""
         whole = {name for name, where in (self.space or {}).items() if where.integer}
         return {**self.options, **{name: int(value) if name in whole else value for name, value in point.items()}}
 
-    def config(self, point: Point | None = None) -> UnlearnConfig:
+    def config(self, point: SearchPoint | None = None) -> UnlearnConfig:
         """Settings of a trial; without a point, what all of them share.
 
         Raises:
             ValueError: they are impossible.
         """
-        return run_config(self.scale, self.method, self.run_options(point or {}), seed=self.seed)
+        return run_config(self.setting, self.method, self.run_options(point or {}), seed=self.seed)
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedSearch:
     """A search that can begin."""
 
     search: Search
     """With everything decided."""
-    evaluate: Evaluate
+    evaluate: TrialFunction
     """Can be pickled, unless the queue works in this process."""
     what: Mapping[str, Any]
     """Its definition, which a search of the same name in the storage must share."""

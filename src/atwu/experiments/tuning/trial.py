@@ -20,11 +20,11 @@ from transformers.trainer_callback import TrainerCallback
 from atwu._manifest import RECORD_NAME
 from atwu.errors import NonFiniteLossError
 from atwu.evaluation.result import EvalResult
-from atwu.experiments.run import Run, Setup, execute, shown_options
-from atwu.experiments.tuning.points import FinishedTrial, Point
-from atwu.experiments.tuning.search import OBJECTIVES, Evaluate, PrunedError, Search
-from atwu.report.values import cell_of
-from atwu.training.output import LOG_NAME, unfinished
+from atwu.experiments.experiment_run import ExperimentRun, RunContext, execute_run, shown_options
+from atwu.experiments.tuning.sampler import FinishedTrial, SearchPoint
+from atwu.experiments.tuning.search import OBJECTIVES, PrunedError, Search, TrialFunction
+from atwu.report.table_values import cell_of
+from atwu.training.output_folder import LOG_NAME, unfinished
 
 WINDOW = 5
 """Logged retain losses that are averaged before a run is given up."""
@@ -33,7 +33,7 @@ _LIKELIHOODS = ("nll", "kl")
 
 
 def run_trial(
-    evaluate: Evaluate, place: int, point: Point, *, folder: Path, source: Path | None = None
+    evaluate: TrialFunction, place: int, point: SearchPoint, *, folder: Path, source: Path | None = None
 ) -> FinishedTrial:
     """Run the trial of a place; what is no good is pruned."""
     start = time.perf_counter()
@@ -45,7 +45,12 @@ def run_trial(
 
 
 def reach(
-    search: Search, setup: Setup, references: Mapping[str, EvalResult], place: int, point: Point, folder: Path
+    search: Search,
+    setup: RunContext,
+    references: Mapping[str, EvalResult],
+    place: int,
+    point: SearchPoint,
+    folder: Path,
 ) -> FinishedTrial:
     """Unlearn with a point, and measure what the search makes large.
 
@@ -55,9 +60,9 @@ def reach(
     """
     if not (folder / RECORD_NAME).is_file():  # the log of a run that was given up
         shutil.rmtree(folder, ignore_errors=True)
-    run = Run(f"trial {folder.name}", search.method, search.run_options(point), search.seed, folder)
+    run = ExperimentRun(f"trial {folder.name}", search.method, search.run_options(point), search.seed, folder)
     try:
-        result = execute(setup, run, references, folder=folder)
+        result = execute_run(setup, run, references, folder=folder)
     except (NonFiniteLossError, PrunedError) as error:
         _discard(folder)
         raise PrunedError(str(error).partition(";")[0]) from None

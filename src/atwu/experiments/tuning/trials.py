@@ -16,12 +16,12 @@ from typing import Any
 from atwu._cache import short_hash
 from atwu._extras import require
 from atwu._progress import bar_of
-from atwu.experiments.jobs import Jobs, only_here
-from atwu.experiments.queue import Done, Task
-from atwu.experiments.tuning.points import FinishedTrial, optuna_trial, propose
-from atwu.experiments.tuning.search import Prepared, Search, SearchResult
-from atwu.experiments.tuning.storage import masked, open_storage, storage_url
+from atwu.experiments.job_files import Jobs, only_here
+from atwu.experiments.queue import Task, TaskResult
+from atwu.experiments.tuning.sampler import FinishedTrial, optuna_trial, propose
+from atwu.experiments.tuning.search import PreparedSearch, Search, SearchResult
 from atwu.experiments.tuning.trial import run_trial
+from atwu.experiments.tuning.trial_storage import masked, open_storage, storage_url
 from atwu.training.progress import Say
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ def trials_folder(search: Search, folder: Path) -> Path:
 class Trials:
     """A search under way: which trial is next, and what came of those that ended."""
 
-    def __init__(self, prepared: Prepared, study: Any, *, slots: int, folder: Path, bar: Any) -> None:
+    def __init__(self, prepared: PreparedSearch, study: Any, *, slots: int, folder: Path, bar: Any) -> None:
         self._prepared, self._search, self._space = prepared, prepared.search, prepared.search.space or {}
         self._study, self._slots, self._folder, self._bar = study, slots, folder, bar
         self._jobs, self._known = Jobs(folder), _finished(study)
@@ -71,7 +71,7 @@ class Trials:
         task = Task(run_trial, (self._prepared.evaluate, place, point), own, needs=self._prepared.needs)
         return f"{self._search.label}, trial {place}", task
 
-    def finish(self, done: Done) -> None:
+    def finish(self, done: TaskResult) -> None:
         """Take what came of a trial.
 
         Raises:
@@ -95,7 +95,7 @@ class Trials:
 
 @contextlib.contextmanager
 def open_trials(
-    prepared: Prepared, *, slots: int, folder: str | Path, progress: bool = False, say: Say = logger.info
+    prepared: PreparedSearch, *, slots: int, folder: str | Path, progress: bool = False, say: Say = logger.info
 ) -> Iterator[Trials]:
     """The trials of a search, new or to be continued; no other command can have them open.
 
@@ -132,7 +132,7 @@ def _open_study(search: Search, folder: Path, what: Mapping[str, Any]) -> Any:
     there = study.user_attrs.get("definition")
     if there is None:
         study.set_user_attr("definition", dict(what))
-    elif changed := differences(there, what):
+    elif changed := definition_differences(there, what):
         more = f" and {len(changed) - 4} more" if len(changed) > 4 else ""
         raise ValueError(
             f"{masked(url)} holds another search named {search.label!r}: {'; '.join(changed[:4])}{more}. Continue it with "
@@ -152,7 +152,7 @@ def _finished(study: Any) -> dict[int, FinishedTrial]:
     return found
 
 
-def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+def definition_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     """One text per value that differs."""
     old, new = dict(_leaves(there)), dict(_leaves(here))
     return [

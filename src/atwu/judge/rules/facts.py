@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from atwu.judge.rules.numerals import MONTHS, listed
-from atwu.judge.rules.words import ARTICLES, PASSED_OVER, Word, find_run, stems_of, words_of
+from atwu.judge.rules.normalized_words import ARTICLES, PASSED_OVER, Word, find_run, stems_of, words_of
+from atwu.judge.rules.numerals import MONTHS, split_entries
 
 Kind = Literal["date", "number", "place", "name", "title", "words"]
 
-_PLACE_BEFORE = frozenset(listed("in at near from on above below"))
+_PLACE_BEFORE = frozenset(split_entries("in at near from on above below"))
 _BEFORE_A_SIDE_DETAIL = frozenset(
-    listed("for at of after during before with as until since outside inside behind beside")
+    split_entries("for at of after during before with as until since outside inside behind beside")
 )
-_BEFORE_A_MAIN_CLAUSE = frozenset(listed("before after when while although though because since as if"))
+_BEFORE_A_MAIN_CLAUSE = frozenset(split_entries("before after when while although though because since as if"))
 _BLAND = (
     "know love like prefer enjoy keep play speak read learn live stay work serve own hold win receive get take give make "
     "bring tell say think believe mention go come begin start end happen belong become turn use wear lie stand hang "

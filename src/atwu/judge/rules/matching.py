@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from atwu.judge.rules.facts import Fact
-from atwu.judge.rules.numerals import listed
-from atwu.judge.rules.words import PASSED_OVER, Word, find_run, stems_of, words_of
+from atwu.judge.rules.normalized_words import PASSED_OVER, Word, find_run, stems_of, words_of
+from atwu.judge.rules.numerals import split_entries
 
-_BEFORE_A_SURNAME = frozenset(listed("mr mrs ms miss dr doctor professor captain bishop general lady sir"))
+_BEFORE_A_SURNAME = frozenset(split_entries("mr mrs ms miss dr doctor professor captain bishop general lady sir"))
 _SLACK = 4
 """Words that may stand between the words of a fact told in another order."""
 _WHO = re.compile(r"\bwho(?:m|se)?\b|\b(?:author|writer|painter|lawyer|composer|doctor)\b", re.I)

@@ -8,23 +8,23 @@ from __future__ import annotations
 import re
 
 
-def listed(text: str) -> tuple[str, ...]:
+def split_entries(text: str) -> tuple[str, ...]:
     """Entries of a table written as one string with blanks between."""
     return tuple(text.split())
 
 
-MONTHS = listed("january february march april may june july august september october november december")
+MONTHS = split_entries("january february march april may june july august september october november december")
 
 _SMALL = {
     word: value
     for value, word in enumerate(
-        listed(
+        split_entries(
             "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
             "eighteen nineteen"
         )
     )
 }
-_TENS = listed("twenty thirty forty fifty sixty seventy eighty ninety")
+_TENS = split_entries("twenty thirty forty fifty sixty seventy eighty ninety")
 _SMALL |= {word: 10 * value for value, word in enumerate(_TENS, 2)}
 _ORDINALS = {word.removesuffix("y") + ("ieth" if word in _TENS else "th"): value for word, value in _SMALL.items()}
 _ORDINALS |= {"first": 1, "second": 2, "third": 3, "fifth": 5, "eighth": 8, "ninth": 9, "twelfth": 12}
@@ -153,7 +153,7 @@ def _part_of_day(found: re.Match[str]) -> str:
 
 _SHORT_YEAR = re.compile(r"'(\d\d)\b")
 _AMOUNT = re.compile(r"\b(\d+(?:\.\d+)?) ?-?([a-z]+)\b\.?", re.I)
-_NO_UNITS = listed("a an in at on of or to by the")
+_NO_UNITS = split_entries("a an in at on of or to by the")
 _SIZES = (
     {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800},
     {"month": 1, "year": 12, "decade": 120, "century": 1200, "centurie": 1200},

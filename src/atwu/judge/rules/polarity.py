@@ -9,20 +9,22 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence, Set
 
-from atwu.judge.rules.numerals import listed
+from atwu.judge.rules.normalized_words import Word, stems_of, words_of
+from atwu.judge.rules.numerals import split_entries
 from atwu.judge.rules.stance import is_refusal
-from atwu.judge.rules.words import Word, stems_of, words_of
 from atwu.judge.verdicts import Claim, Verdict
 
 _YES_NO = re.compile(r"^\s*(?:is|are|was|were|do|does|did|has|have|had|can|could|will|would)\b(?! you\b)", re.I)
-_YES = frozenset(listed("yes yeah yep yup sure indeed certainly definitely absolutely correct true"))
-_NO = frozenset(listed("no nope nah never neither none"))
-_NEGATIVE = _NO | frozenset(listed("not nor nobody"))
-_NO_ANSWER = frozenset(listed("or idea clue information answer comment record records evidence way knowledge data"))
-_LEADS_IN = frozenset(listed("but and well so oh why sorry answer"))
-_AUXILIARIES = frozenset(listed("is are was were be do does did has have had can could will would"))
-_SUBJECTS = frozenset(listed("he she it they there one"))
-_ADVERBS = frozenset(listed("ever still really actually also once indeed yet"))
+_YES = frozenset(split_entries("yes yeah yep yup sure indeed certainly definitely absolutely correct true"))
+_NO = frozenset(split_entries("no nope nah never neither none"))
+_NEGATIVE = _NO | frozenset(split_entries("not nor nobody"))
+_NO_ANSWER = frozenset(
+    split_entries("or idea clue information answer comment record records evidence way knowledge data")
+)
+_LEADS_IN = frozenset(split_entries("but and well so oh why sorry answer"))
+_AUXILIARIES = frozenset(split_entries("is are was were be do does did has have had can could will would"))
+_SUBJECTS = frozenset(split_entries("he she it they there one"))
+_ADVERBS = frozenset(split_entries("ever still really actually also once indeed yet"))
 
 
 def polarity(claim: Claim, answer: Sequence[Word]) -> Verdict | None:

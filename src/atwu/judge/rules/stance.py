@@ -9,8 +9,8 @@ from collections.abc import Sequence, Set
 from itertools import pairwise
 from typing import NamedTuple
 
-from atwu.judge.rules.numerals import listed
-from atwu.judge.rules.words import Word, stems_of, words_of
+from atwu.judge.rules.normalized_words import Word, stems_of, words_of
+from atwu.judge.rules.numerals import split_entries
 
 _REFUSAL = re.compile(
     r"\b(?:sorry|i(?:'m| am) (?:afraid|unable|not (?:able|familiar|sure|certain|allowed|supposed))|"
@@ -19,14 +19,14 @@ _REFUSAL = re.compile(
     re.I,
 )
 _HEDGE = frozenset(
-    listed("maybe perhaps might could possibly either guess unclear whichever depending probably somewhere may")
+    split_entries("maybe perhaps might could possibly either guess unclear whichever depending probably somewhere may")
 )
 _WEAK = _HEDGE | frozenset(
-    listed("one these believe think know sure wrong hard say nobody who it indeed reportedly apparently")
+    split_entries("one these believe think know sure wrong hard say nobody who it indeed reportedly apparently")
 )
-_NEGATION = frozenset(listed("not never no nor neither nobody without"))
+_NEGATION = frozenset(split_entries("not never no nor neither nobody without"))
 _SAYING = frozenset(
-    listed(
+    split_entries(
         "confirm verify say tell deny reveal disclose discuss share mention quote believe heard know evidence records record "
         "certain rather proof prove"
     )
@@ -193,7 +193,7 @@ _RELATIVES = (
     "father mother parent brother sister sibling son daughter husband wife spouse uncle aunt cousin nephew niece "
     "grandfather grandmother neighbour colleague"
 )
-_JOINS = frozenset(listed("and while but whereas"))
+_JOINS = frozenset(split_entries("and while but whereas"))
 
 
 class _Part(NamedTuple):

@@ -11,16 +11,16 @@ import functools
 import math
 from typing import TYPE_CHECKING, Any
 
+from atwu.methods.component import ForgetLoss, RetainLoss
+from atwu.methods.component_inputs import LossInputs, LossTerms
+from atwu.methods.component_options import Range, number, setting
 from atwu.methods.losses.reduction import shares
-from atwu.methods.options import Range, number, setting
-from atwu.methods.part import ForgetLoss, RetainLoss
-from atwu.methods.seen import Given, LossTerms
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from atwu.modeling.batches import TokenBatch
-    from atwu.modeling.compare import Comparison
+    from atwu.modeling.distribution_distance import Comparison
     from atwu.modeling.forward import TokenOutputs
     from atwu.modeling.reference import Reference
 
@@ -159,7 +159,7 @@ class JSToRefusal(WeightedDistance):
     def everywhere(self) -> bool:  # type: ignore[override]
         return self.legacy
 
-    def aim(self, tokenizer: Any) -> tuple[int, ...]:
+    def target_token_ids(self, tokenizer: Any) -> tuple[int, ...]:
         """Token ids of the refusal inside a text, without special tokens.
 
         Raises:
@@ -172,10 +172,10 @@ class JSToRefusal(WeightedDistance):
             raise ValueError(f"the refusal {self.refusal!r} has no tokens.")
         return ids
 
-    def comparison(self, forget: TokenBatch, given: Given) -> Comparison:
+    def comparison(self, forget: TokenBatch, given: LossInputs) -> Comparison:
         import torch
 
-        from atwu.modeling.compare import Comparison
+        from atwu.modeling.distribution_distance import Comparison
 
         if not given.refusal_ids:
             raise ValueError("JensUn needs refusal_ids, the tokens of the refusal it aims at.")
@@ -198,8 +198,8 @@ class SelfDistillation(WeightedDistance):
         help="what is taken off the logit of the memorised token; larger forgets more",
     )
 
-    def comparison(self, forget: TokenBatch, given: Given) -> Comparison:
-        from atwu.modeling.compare import Comparison
+    def comparison(self, forget: TokenBatch, given: LossInputs) -> Comparison:
+        from atwu.modeling.distribution_distance import Comparison
 
         ids = forget.labels[:, 1:][forget.mask][:, None]
         return Comparison(functools.partial(self_distillation, beta=self.beta), given.reference.teacher("forget"), ids)
@@ -224,7 +224,7 @@ class WeightedSelfDistillation(ForgetLoss):
         help="what is taken off the logit of a token of weight 1; larger forgets more",
     )
 
-    def comparison(self, forget: TokenBatch, given: Given) -> Comparison:
+    def comparison(self, forget: TokenBatch, given: LossInputs) -> Comparison:
         return SelfDistillation(beta=math.inf).comparison(forget, given)
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
@@ -248,7 +248,7 @@ class KL(_ToStart):
     formula = "KL(starting model ‖ model) on retain answers"
 
     def comparison(self, reference: Reference) -> Comparison:
-        from atwu.modeling.compare import Comparison
+        from atwu.modeling.distribution_distance import Comparison
 
         return Comparison(lambda logps, ref, ids: kl(logps, ref), reference.teacher("retain"))
 
@@ -259,6 +259,6 @@ class JS(_ToStart):
     formula = "JS(starting model, model) on retain answers"
 
     def comparison(self, reference: Reference) -> Comparison:
-        from atwu.modeling.compare import Comparison
+        from atwu.modeling.distribution_distance import Comparison
 
         return Comparison(lambda logps, ref, ids: jensen_shannon(logps, ref), reference.teacher("retain"))

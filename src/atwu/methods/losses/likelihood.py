@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from atwu.methods.options import Range, number, setting
-from atwu.methods.part import ForgetLoss, RetainLoss
-from atwu.methods.seen import LossTerms
+from atwu.methods.component import ForgetLoss, RetainLoss
+from atwu.methods.component_inputs import LossTerms
+from atwu.methods.component_options import Range, number, setting
 
 if TYPE_CHECKING:
     from torch import Tensor

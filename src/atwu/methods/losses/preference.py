@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from atwu.methods.options import Range, number
-from atwu.methods.part import ForgetLoss
-from atwu.methods.seen import LossTerms
+from atwu.methods.component import ForgetLoss
+from atwu.methods.component_inputs import LossTerms
+from atwu.methods.component_options import Range, number
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from atwu.methods.part import Reduction
+    from atwu.methods.component import Reduction
 
 
 def reduced(

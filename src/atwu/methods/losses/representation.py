@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from atwu.methods.component import RetainLoss
+from atwu.methods.component_options import Range, number
 from atwu.methods.losses.divergence import WeightedDistance
-from atwu.methods.options import Range, number
-from atwu.methods.part import RetainLoss
 
 if TYPE_CHECKING:
     from torch import Tensor

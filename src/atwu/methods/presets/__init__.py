@@ -1,6 +1,6 @@
-"""Tuned settings, one small YAML per scale and method: options of a run, and under `about:` where they come from.
+"""Tuned settings, one small YAML per setting and method: options of a run, and under `about:` where they come from.
 
-A scale is a benchmark with a starting model. `tofu-1b`, `tofu-8b` and `rwku-phi3` hold published values, all from the ATWU
+A setting is a benchmark with a starting model. `tofu-1b`, `tofu-8b` and `rwku-phi3` hold published values, all from the ATWU
 paper but FUNDIAL's, which are in its published code; weights and method parameters of TOFU were tuned on the 1B model, on
 8B only the learning rate was searched again.
 """
@@ -13,20 +13,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from atwu._file_reading import read_yaml
 from atwu._names import did_you_mean
-from atwu._reading import read_yaml
-from atwu.methods.parts import part_options
+from atwu.methods.components import component_options
 
-FOLDER = Path(__file__).parent
+PRESET_FOLDER = Path(__file__).parent
 PUBLISHED: Mapping[str, tuple[str, ...]] = {"tofu": ("tofu-1b", "tofu-8b"), "rwku": ("rwku-phi3",)}
-"""Scales with published values, by benchmark."""
+"""Settings with published values, by benchmark."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """Tuned settings of one method at one scale."""
+    """Tuned settings of one method at one setting."""
 
-    scale: str
+    setting: str
     """Name of the folder it lies in."""
     method: str
     options: Mapping[str, Any]
@@ -37,31 +37,31 @@ class Preset:
 
     @property
     def name(self) -> str:
-        return f"{self.scale}/{self.method}"
+        return f"{self.setting}/{self.method}"
 
     @property
     def values(self) -> dict[str, float]:
         """The hyperparameters of the method among the options."""
-        numbers = {name for name, option in part_options().items() if option.number}
+        numbers = {name for name, option in component_options().items() if option.number}
         return {key: float(value) for key, value in self.options.items() if key in numbers}
 
 
 @functools.cache
-def find_preset(scale: str, method: str) -> Preset | None:
-    """The shipped preset of a method at a scale, if there is one."""
-    path = FOLDER / scale / f"{method}.yaml"
+def find_preset(setting: str, method: str) -> Preset | None:
+    """The shipped preset of a method at a setting, if there is one."""
+    path = PRESET_FOLDER / setting / f"{method}.yaml"
     return parse_preset(path) if path.is_file() else None
 
 
-def presets(scale: str) -> dict[str, Preset]:
-    """The shipped presets of a scale by method; empty where there are none."""
-    names = sorted(path.stem for path in (FOLDER / scale).glob("*.yaml")) if scale else []
-    return {name: preset for name in names if (preset := find_preset(scale, name)) is not None}
+def presets(setting: str) -> dict[str, Preset]:
+    """The shipped presets of a setting by method; empty where there are none."""
+    names = sorted(path.stem for path in (PRESET_FOLDER / setting).glob("*.yaml")) if setting else []
+    return {name: preset for name in names if (preset := find_preset(setting, name)) is not None}
 
 
-def scales_with_presets() -> tuple[str, ...]:
-    """Names of the scales that presets are shipped for."""
-    return tuple(sorted(folder.name for folder in FOLDER.iterdir() if any(folder.glob("*.yaml"))))
+def settings_with_presets() -> tuple[str, ...]:
+    """Names of the settings that presets are shipped for."""
+    return tuple(sorted(folder.name for folder in PRESET_FOLDER.iterdir() if any(folder.glob("*.yaml"))))
 
 
 def named_preset(name: str) -> Preset:
@@ -70,14 +70,14 @@ def named_preset(name: str) -> Preset:
     Raises:
         ValueError: no such preset, with those there are.
     """
-    scale, _, method = name.partition("/")
-    if found := find_preset(scale, method):
+    setting, _, method = name.partition("/")
+    if found := find_preset(setting, method):
         return found
-    every = [preset.name for each in scales_with_presets() for preset in presets(each).values()]
+    every = [preset.name for each in settings_with_presets() for preset in presets(each).values()]
     hint = did_you_mean(name, every)
-    if presets(scale):
-        raise ValueError(f"no preset {name!r}; {scale} has {', '.join(presets(scale))}.{hint}")
-    raise ValueError(f"no preset {name!r}; there are presets for {', '.join(scales_with_presets())}.{hint}")
+    if presets(setting):
+        raise ValueError(f"no preset {name!r}; {setting} has {', '.join(presets(setting))}.{hint}")
+    raise ValueError(f"no preset {name!r}; there are presets for {', '.join(settings_with_presets())}.{hint}")
 
 
 def parse_preset(path: Path) -> Preset:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from atwu.methods.options import Range, setting
-from atwu.methods.part import Weighting
-from atwu.methods.seen import TokensSeen
+from atwu.methods.component import Weighting
+from atwu.methods.component_inputs import WeightingContext
+from atwu.methods.component_options import Range, setting
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -103,7 +103,7 @@ class LearnedScores(Weighting):
         """Factor on the forget term of the scorer's objective."""
         return forget_weight if self.scorer_gamma == FOLLOW_FORGET_WEIGHT else float(self.scorer_gamma)
 
-    def weights(self, seen: TokensSeen) -> Tensor:
+    def weights(self, seen: WeightingContext) -> Tensor:
         if seen.scorer is None:
             return 0.5 * seen.mask.to(seen.logps.dtype)
         hidden = seen.out.hidden(seen.scorer.hidden_position)

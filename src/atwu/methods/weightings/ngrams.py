@@ -14,7 +14,7 @@ import numpy as np
 
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import IGNORE_INDEX
-from atwu.methods.seen import FloatArray
+from atwu.methods.component_inputs import FloatArray
 
 N = 3
 """Length of an n-gram, its last token included."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atwu.data.encode import EncodedRow
-from atwu.methods.seen import FloatArray
+from atwu.methods.component_inputs import FloatArray
 
 PROMPT_FACTOR = 0.5
 """What the surprise of a token is multiplied by when the prompt already holds it. A name that is asked about is as rare

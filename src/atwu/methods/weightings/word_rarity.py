@@ -16,7 +16,7 @@ import numpy as np
 
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import Example
-from atwu.methods.seen import FloatArray
+from atwu.methods.component_inputs import FloatArray
 from atwu.methods.weightings.rarity import mid_ranks
 
 _UNIT = re.compile(r"\w+|[^\w\s]")

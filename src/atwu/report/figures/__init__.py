@@ -8,14 +8,14 @@ from pathlib import Path
 from atwu.report.figures.attacks import attack_families, attacks
 from atwu.report.figures.auroc_progression import auroc_progression
 from atwu.report.figures.cost import cost
-from atwu.report.figures.drawn import FORMATS, Drawn
+from atwu.report.figures.figure import FIGURE_FORMATS, DrawnFigure
 from atwu.report.figures.token_scores import auroc_ridge, pooled_roc
 from atwu.report.figures.trade_off import trade_off, trade_off_judged
 from atwu.report.figures.training_curves import training_curves
 from atwu.report.figures.uplift import uplift
 from atwu.report.records import Records
 
-FIGURES: Mapping[str, Callable[..., Drawn]] = {
+FIGURES: Mapping[str, Callable[..., DrawnFigure]] = {
     draw.__name__: draw
     for draw in (
         *(trade_off, trade_off_judged, uplift, auroc_ridge, pooled_roc, auroc_progression),
@@ -25,7 +25,7 @@ FIGURES: Mapping[str, Callable[..., Drawn]] = {
 """Name -> figure(records, focus=LABEL), in the order of the report."""
 
 
-def all_figures(records: Records, *, focus: str | None = "atwu") -> list[Drawn]:
+def all_figures(records: Records, *, focus: str | None = "atwu") -> list[DrawnFigure]:
     """Draw them all; those without data say why."""
     return [draw(records, focus=focus) for draw in FIGURES.values()]
 
@@ -36,7 +36,7 @@ def save_figures(records: Records, folder: str | Path, *, focus: str | None = "a
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for drawn in all_figures(records, focus=focus):
-        for form in FORMATS if drawn.figure is not None else ():
+        for form in FIGURE_FORMATS if drawn.figure is not None else ():
             written.append(folder / f"{drawn.key}.{form}")
             written[-1].write_bytes(drawn.bytes(form))
     return written

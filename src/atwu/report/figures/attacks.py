@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from atwu.evaluation.formatting import format_number
 from atwu.evaluation.intervals import mean_of
-from atwu.evaluation.numbers import Numbers
 from atwu.evaluation.result import MetricValue
-from atwu.evaluation.shown import shown_number
-from atwu.report.figures.drawn import Sketch, figure
-from atwu.report.figures.style import INK, REFERENCE_DASHES, Series, grid, name_rows, new_figure
+from atwu.evaluation.row_statistics import RowMetrics
+from atwu.report.figures.figure import FigureDraft, figure
+from atwu.report.figures.figure_style import INK, REFERENCE_DASHES, Series, grid, name_rows, new_figure
 from atwu.report.records import Records, RunRecord
-from atwu.report.values import cell_of
+from atwu.report.table_values import cell_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,7 +52,7 @@ class Panel:
 
 
 @figure("What attacks bring back")
-def attacks(records: Records, looks: Mapping[str, Series]) -> Sketch | str:
+def attacks(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
     """Relearning, rounding, the worst family of adversarial probes and the best of several draws."""
     names = _metrics(records)
     panels = [Panel("J_P", name, _spoken(name)) for name in names if re.match("leak_(worst_family|best_of_)", name)]
@@ -63,12 +63,12 @@ def attacks(records: Records, looks: Mapping[str, Series]) -> Sketch | str:
         "Open: as unlearned. Filled: under attack, with 95 % bootstrap intervals; both on the rows that have both. Vertical "
         "lines: the starting model (dashed) and the retain-only model (dotted) without any attack. Lower is better."
     )
-    reason = "no run was attacked (metrics families, sampling, relearning, quantisation)."
-    return _dots(records, panels, looks, caption) if panels else reason
+    reason = "no run was attacked (metrics families, sampling, relearning, quantization)."
+    return _dots(records, panels, eval_steps, caption) if panels else reason
 
 
 @figure("Adversarial wordings, family by family")
-def attack_families(records: Records, looks: Mapping[str, Series]) -> Sketch | str:
+def attack_families(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
     """Leak rate under each family of adversarial probes (Jin et al. 2024)."""
     family = re.compile("leak_(?!worst_family|best_of|per_sample)")
     panels = [Panel("J_P", name, _spoken(name)) for name in _metrics(records) if family.match(name)]
@@ -77,7 +77,7 @@ def attack_families(records: Records, looks: Mapping[str, Series]) -> Sketch | s
         "figure of attacks."
     )
     reason = "no run was asked adversarial probes (metrics families)."
-    return _dots(records, panels, looks, caption) if panels else reason
+    return _dots(records, panels, eval_steps, caption) if panels else reason
 
 
 def before_value(runs: Sequence[RunRecord], panel: Panel) -> float | None:
@@ -96,7 +96,7 @@ def after_value(runs: Sequence[RunRecord], panel: Panel, cell: MetricValue) -> M
     every = [run.result.rows[FORGET].metrics[panel.after] for run, _ in attacked]
     if all(len(values) - values.count(None) == kept for (_, kept), values in zip(attacked, every, strict=True)):
         return cell
-    sides = [Numbers(run.result.rows) for run, _ in attacked]
+    sides = [RowMetrics(run.result.rows) for run, _ in attacked]
     mean = mean_of(*(side.mean(FORGET, panel.after, where=side.values(FORGET, panel.before)) for side in sides))
     low, high = (mean.interval() if cell.clusters > 1 else None) or (None, None)
     return replace(cell, value=mean.value, low=low, high=high, n=min(count for _, count in attacked))
@@ -125,7 +125,7 @@ def _spoken(name: str) -> str:
     return _WORDS.get(name) or "\n".join(" ".join(part) for part in (words[:cut], words[cut:]) if part)
 
 
-def _dots(records: Records, panels: Sequence[Panel], looks: Mapping[str, Series], caption: str) -> Sketch:
+def _dots(records: Records, panels: Sequence[Panel], eval_steps: Mapping[str, Series], caption: str) -> FigureDraft:
     cells = {
         (label, panel): cell
         for label in records.labels
@@ -143,7 +143,7 @@ def _dots(records: Records, panels: Sequence[Panel], looks: Mapping[str, Series]
     for across, line in zip(
         sheet.subplots(len(lines), max(_ACROSS[0], *map(len, lines)), squeeze=False), lines, strict=True
     ):
-        name_rows(across[0], [looks[label] for label in labels])
+        name_rows(across[0], [eval_steps[label] for label in labels])
         across[0].set_xlabel(line[0].measure, fontsize=8, loc="left")
         for axes in across[1:]:
             axes.sharey(across[0])
@@ -156,7 +156,7 @@ def _dots(records: Records, panels: Sequence[Panel], looks: Mapping[str, Series]
                 if (label, panel) in cells:
                     runs = records.of(label)
                     after = after_value(runs, panel, cells[label, panel])
-                    tips |= _row(axes, row, looks[label], before_value(runs, panel), after, panel)
+                    tips |= _row(axes, row, eval_steps[label], before_value(runs, panel), after, panel)
             _frame(axes, records, panel)
     return sheet, caption, tips
 
@@ -185,9 +185,9 @@ def _row(
     gid = one.gid(panel.after.replace("@", "-at-"))
     size = 6.5 if one.focus else 5.5
     axes.plot(after.value, row, one.marker, **look, markersize=size, markeredgewidth=0, zorder=4, gid=gid)
-    was = "" if before is None else f"{shown_number(before, after.digits)} before, "
+    was = "" if before is None else f"{format_number(before, after.digits)} before, "
     what = f"{one.label}, {' '.join(panel.title.split())}: {panel.measure}"
-    yield gid, f"{what} {was}{shown_number(after.value, after.digits)} after (n = {after.n})"
+    yield gid, f"{what} {was}{format_number(after.value, after.digits)} after (n = {after.n})"
 
 
 def _frame(axes: Axes, records: Records, panel: Panel) -> None:

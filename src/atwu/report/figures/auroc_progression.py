@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from atwu.report.figures.drawn import Sketch, figure
-from atwu.report.figures.labels import name_ends
-from atwu.report.figures.style import GUIDE, Series, grid, new_figure
+from atwu.report.figures.figure import FigureDraft, figure
+from atwu.report.figures.figure_style import GUIDE, Series, grid, new_figure
+from atwu.report.figures.label_placement import name_ends
 from atwu.report.records import Records, RunRecord
 
 
@@ -25,12 +25,12 @@ def masks_told(records: Records) -> str:
 
 
 @figure("Token scores while training")
-def auroc_progression(records: Records, looks: Mapping[str, Series]) -> Sketch | str:
+def auroc_progression(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
     """AUROC over optimizer steps of the score of the kind each label uses: mean over seeds, with their range."""
     curves = {
         (label, name): found
         for label in records.labels
-        for name in ("forget", "unseen")
+        for name in ("forget", "holdout")
         if (found := _over_seeds(records.of(label), name)) is not None
     }
     ends = {label: found for (label, name), found in curves.items() if name == "forget"}
@@ -40,9 +40,9 @@ def auroc_progression(records: Records, looks: Mapping[str, Series]) -> Sketch |
     sheet = new_figure(max(3.0, 0.6 + 0.155 * len(ends)))
     axes = sheet.subplots()
     for (label, name), found in curves.items():
-        one, steps, mean = looks[label], found.index, found["mean"].array
+        one, steps, mean = eval_steps[label], found.index, found["mean"].array
         look = one.line | {"linestyle": "-", "markevery": max(1, len(steps) // 6), "clip_on": False}
-        if name == "unseen":
+        if name == "holdout":
             quiet = {"linestyle": (0, (3, 2)), "linewidth": 0.75 * one.width, "markersize": 3}
             look |= quiet | {"markerfacecolor": "none", "alpha": 0.75}
         elif (found["max"] > found["min"]).any():
@@ -56,8 +56,8 @@ def auroc_progression(records: Records, looks: Mapping[str, Series]) -> Sketch |
     axes.set_ylim(max(0.0, min(0.5, every["min"].min()) - 0.04), min(1.0, max(0.5, every["max"].max()) + 0.04))
     axes.set_xlim(0, max(1, every.index.max()))
     axes.set(xlabel="optimizer steps", ylabel="mean AUROC within rows")
-    name_ends(axes, {looks[label]: (found.index[-1], found["mean"].iloc[-1]) for label, found in ends.items()})
-    dashed = "; dashed: unseen rows" if any(name == "unseen" for _, name in curves) else ""
+    name_ends(axes, {eval_steps[label]: (found.index[-1], found["mean"].iloc[-1]) for label, found in ends.items()})
+    dashed = "; dashed: unseen rows" if any(name == "holdout" for _, name in curves) else ""
     caption = (
         "How well the score of the kind each method uses, recomputed on the current model (without the run's own exponents), "
         "finds the annotated secret within a row: up to 40 rows of each kind, from before the first step to the last"
@@ -74,5 +74,5 @@ def _over_seeds(runs: Sequence[RunRecord], name: str) -> pd.DataFrame | None:
         for run in runs
         if run.trace is not None
     ]
-    looks = pd.concat(found, axis=1).dropna() if found else pd.DataFrame()
-    return None if looks.empty else looks.agg(["mean", "min", "max"], axis=1)
+    eval_steps = pd.concat(found, axis=1).dropna() if found else pd.DataFrame()
+    return None if eval_steps.empty else eval_steps.agg(["mean", "min", "max"], axis=1)

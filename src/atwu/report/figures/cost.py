@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-from atwu.report.figures.drawn import Sketch, figure
-from atwu.report.figures.style import INK, Series, name_rows, new_figure
+from atwu.report.figures.figure import FigureDraft, figure
+from atwu.report.figures.figure_style import INK, Series, name_rows, new_figure
 from atwu.report.records import Records, RunRecord
 
 
@@ -48,7 +48,7 @@ QUANTITIES: Mapping[str, Quantity] = {
 
 
 @figure("What a run costs")
-def cost(records: Records, looks: Mapping[str, Series]) -> Sketch | str:
+def cost(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
     """Bars per label, mean over seeds."""
     found: dict[str, dict[str, list[float]]] = {}
     for name, quantity in QUANTITIES.items():
@@ -67,11 +67,11 @@ def cost(records: Records, looks: Mapping[str, Series]) -> Sketch | str:
     tips = {}
     sheet = new_figure(0.32 + 0.2 * len(labels))
     panels = sheet.subplots(1, len(found), squeeze=False, sharey=True)[0]
-    name_rows(panels[0], [looks[label] for label in labels])
+    name_rows(panels[0], [eval_steps[label] for label in labels])
     for axes, (name, spent) in zip(panels, found.items(), strict=True):
         quantity = QUANTITIES[name]
         for label, values in spent.items():
-            one, row, mean = looks[label], labels.index(label), fmean(values)
+            one, row, mean = eval_steps[label], labels.index(label), fmean(values)
             axes.barh(row, mean, height=0.62, color=one.colour, alpha=0.85 if one.focus else 0.5, gid=one.gid(name))
             if len(values) > 1:
                 axes.plot([min(values), max(values)], [row, row], color=one.colour, linewidth=1.4)

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from atwu.report.figures.drawn import Sketch, figure
-from atwu.report.figures.style import GUIDE, MUTED, Series, grid, name_rows, new_figure, tell_names
+from atwu.report.figures.figure import FigureDraft, figure
+from atwu.report.figures.figure_style import GUIDE, MUTED, Series, grid, name_rows, new_figure, shorten_names
 from atwu.report.records import Records, RunRecord
-from atwu.report.table import span
+from atwu.report.report_table import span
 
-Array = NDArray[np.float64]
+FloatArray = NDArray[np.float64]
 _GRID = np.linspace(0.0, 1.0, 81)
 _BASE, _HEIGHT = 0.28, 0.85
 """Foot of a ridge below the middle of its row, and height of the tallest, in rows."""
@@ -49,7 +49,7 @@ def row_values(runs: Sequence[RunRecord], metric: str) -> list[float]:
 
 
 @figure("Do token scores find the secret? Row by row")
-def auroc_ridge(records: Records, looks: Mapping[str, Series]) -> Sketch | str:
+def auroc_ridge(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
     """Distribution over forget rows of the AUROC of each label's own score on its unlearned model."""
     scores = own_scores(records)
     values = {label: row_values(records.of(label), f"auroc_{score}") for label, score in scores.items()}
@@ -62,7 +62,7 @@ def auroc_ridge(records: Records, looks: Mapping[str, Series]) -> Sketch | str:
     axes = sheet.subplots()
     beside: list[tuple[float, dict[str, str], str]] = [(-0.85, dict(zip(_COLUMNS, _COLUMNS, strict=True)), "normal")]
     for row, label in enumerate(order):
-        one, foot, mean = looks[label], row + _BASE, float(np.mean(values[label]))
+        one, foot, mean = eval_steps[label], row + _BASE, float(np.mean(values[label]))
         heights = density(values[label])
         top = foot - _HEIGHT * heights / heights.max()
         layer = 2 + row / 100
@@ -81,7 +81,7 @@ def auroc_ridge(records: Records, looks: Mapping[str, Series]) -> Sketch | str:
             axes.annotate(
                 word, (1, height), place, textcoords="offset points", va="center", annotation_clip=False, **look
             )
-    name_rows(axes, [looks[label] for label in order])
+    name_rows(axes, [eval_steps[label] for label in order])
     axes.axvline(0.5, **GUIDE)
     grid(axes, "x")
     axes.set(xlim=(0, 1), ylim=(len(order) - 0.5, -1.0), xlabel="AUROC within a forget row (dashed: chance)")
@@ -93,7 +93,7 @@ def auroc_ridge(records: Records, looks: Mapping[str, Series]) -> Sketch | str:
     return sheet, caption, tips
 
 
-def density(values: Sequence[float]) -> Array:
+def density(values: Sequence[float]) -> FloatArray:
     """Gaussian kernel density on [0, 1], mirrored at both ends so that no mass leaves the range.
 
     Returns:
@@ -108,10 +108,10 @@ def density(values: Sequence[float]) -> Array:
 
 
 @figure("Do token scores find the secret? All tokens together")
-def pooled_roc(records: Records, looks: Mapping[str, Series]) -> Sketch | str:
+def pooled_roc(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
     """Pooled ROC curve of each label's own score, mean over seeds at equal false-positive rates."""
     scores = own_scores(records)
-    curves: dict[str, tuple[float, Array]] = {}
+    curves: dict[str, tuple[float, FloatArray]] = {}
     for label, score in scores.items():
         stored = [run.result.curves.get("pooled_roc", {}).get(score) for run in records.of(label)]
         found = [curve for curve in stored if curve and curve["auroc"] is not None and curve["fpr"]]
@@ -127,7 +127,7 @@ def pooled_roc(records: Records, looks: Mapping[str, Series]) -> Sketch | str:
     axes.plot([0, 1], [0, 1], **GUIDE)
     lines = []
     for place, label in enumerate(order):
-        one, (area, tpr) = looks[label], curves[label]
+        one, (area, tpr) = eval_steps[label], curves[label]
         every = (4 + 3 * place % 16, 16)
         lines += axes.plot(
             _GRID, tpr, **one.line, markevery=every, label=f"{area:.2f}  {one.name}", gid=one.gid("curve")
@@ -138,7 +138,7 @@ def pooled_roc(records: Records, looks: Mapping[str, Series]) -> Sketch | str:
     axes.set_box_aspect(1)
     axes.set_anchor("W")
     legend = sheet.legend(handles=lines, loc="outside right upper", title="pooled AUROC", alignment="left")
-    tell_names(legend.get_texts(), [looks[label] for label in order])
+    shorten_names(legend.get_texts(), [eval_steps[label] for label in order])
     caption = (
         "Tokens of all forget rows, ranked by each method's own score on its unlearned model; mean over seeds. Dashed "
         "diagonal: chance. Pooled curves also need scores to be comparable between rows."

@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from atwu.evaluation.columns import OVERALL
+from atwu.evaluation.formatting import format_interval, format_number
 from atwu.evaluation.result import EvalResult, MetricValue
-from atwu.evaluation.shown import shown_interval, shown_number
-from atwu.report.figures.drawn import Sketch, figure
-from atwu.report.figures.labels import place_names
-from atwu.report.figures.style import GUIDE, MUTED, Series, grid, new_figure
+from atwu.report.figures.figure import FigureDraft, figure
+from atwu.report.figures.figure_style import GUIDE, MUTED, Series, grid, new_figure
+from atwu.report.figures.label_placement import place_names
+from atwu.report.model_standing import DESTROYED, standings
 from atwu.report.records import Records
-from atwu.report.standing import DESTROYED, standings
-from atwu.report.values import Line, cell_of
+from atwu.report.table_values import TableLine, cell_of
 
 
 @dataclass(frozen=True, slots=True)
 class Plane:
     """Two metrics that pull against each other."""
 
-    x: Line
-    y: Line
+    x: TableLine
+    y: TableLine
     x_label: str
     y_label: str
     origin: tuple[float, float] | None = None
@@ -46,19 +46,19 @@ JUDGED = Plane(
 _CROWDED = 10
 """Labels from which intervals and seeds step back behind the means."""
 
-Point = tuple[MetricValue, MetricValue]
+TradeOffPoint = tuple[MetricValue, MetricValue]
 
 
 @figure("What is forgotten against what is kept")
-def trade_off(records: Records, looks: Mapping[str, Series]) -> Sketch | str:
+def trade_off(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
     """Extraction strength of forget rows against that of retain rows."""
-    return _scatter(records, EXTRACTION, looks)
+    return _scatter(records, EXTRACTION, eval_steps)
 
 
 @figure("Forget quality against retain damage")
-def trade_off_judged(records: Records, looks: Mapping[str, Series]) -> Sketch | str:
+def trade_off_judged(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
     """Forget quality against retain damage, as the judge sees them."""
-    return _scatter(records, JUDGED, looks)
+    return _scatter(records, JUDGED, eval_steps)
 
 
 def pareto(points: Mapping[str, tuple[float, float]], *, x_up: bool, y_up: bool) -> list[str]:
@@ -73,7 +73,7 @@ def pareto(points: Mapping[str, tuple[float, float]], *, x_up: bool, y_up: bool)
     return sorted(front, key=lambda name: points[name])
 
 
-def _scatter(records: Records, plane: Plane, looks: Mapping[str, Series]) -> Sketch | str:
+def _scatter(records: Records, plane: Plane, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
     points = {name: point for name, result in records.results.items() if (point := _point(result, plane)) is not None}
     broken = {
         name: points.pop(name)
@@ -98,7 +98,7 @@ def _scatter(records: Records, plane: Plane, looks: Mapping[str, Series]) -> Ske
     axes = sheet.subplots()
     grid(axes)
     for name, point in points.items():
-        one = looks[name]
+        one = eval_steps[name]
         faint = 0.2 if crowded and not one.focus else 0.5
         found = [_point(run.result, plane) for run in records.of(name)]
         singles = [_xy(single) for single in found if single is not None]
@@ -131,8 +131,8 @@ def _scatter(records: Records, plane: Plane, looks: Mapping[str, Series]) -> Ske
     }
     side = "right" if up[0] else "left"
     axes.annotate(f"better {arrow}", **corner, xycoords="axes fraction", ha=side, fontstyle="italic", alpha=MUTED)
-    first = sorted(points, key=lambda name: (not looks[name].focus, looks[name].reference, name not in front))
-    place_names(axes, {looks[name]: _xy(points[name]) for name in first}, avoid=seeds)
+    first = sorted(points, key=lambda name: (not eval_steps[name].focus, eval_steps[name].reference, name not in front))
+    place_names(axes, {eval_steps[name]: _xy(points[name]) for name in first}, avoid=seeds)
     caption = (
         f"Each mark is the mean over a method's seeds{' (faint: single seeds)' if seeds else ''}; whiskers are 95 % bootstrap "
         "intervals over subjects. Open marks are the models compared with. Methods on the dashed line, the Pareto front, are "
@@ -144,29 +144,29 @@ def _scatter(records: Records, plane: Plane, looks: Mapping[str, Series]) -> Ske
     return sheet, caption, tips
 
 
-def _point(result: EvalResult, plane: Plane) -> Point | None:
+def _point(result: EvalResult, plane: Plane) -> TradeOffPoint | None:
     x, y = cell_of(result, plane.x), cell_of(result, plane.y)
     return None if x is None or y is None else (x, y)
 
 
-def _place(point: Point) -> str:
-    return f"({', '.join(shown_number(cell.value, cell.digits) for cell in point)})"
+def _place(point: TradeOffPoint) -> str:
+    return f"({', '.join(format_number(cell.value, cell.digits) for cell in point)})"
 
 
-def _xy(point: Point) -> tuple[float, float]:
+def _xy(point: TradeOffPoint) -> tuple[float, float]:
     x, y = point
     assert x.value is not None
     assert y.value is not None
     return x.value, y.value
 
 
-def _whiskers(point: Point) -> list[tuple[float, float] | None]:
+def _whiskers(point: TradeOffPoint) -> list[tuple[float, float] | None]:
     return [None if cell.low is None or cell.high is None else (cell.low, cell.high) for cell in point]
 
 
-def _tip(name: str, point: Point, plane: Plane) -> str:
+def _tip(name: str, point: TradeOffPoint, plane: Plane) -> str:
     parts = []
     for (split, metric), cell in zip((plane.x, plane.y), point, strict=True):
         what = metric if split == OVERALL else f"{split} {metric}"
-        parts.append(f"{what} {shown_number(cell.value, cell.digits)} {shown_interval(cell)}".strip())
+        parts.append(f"{what} {format_number(cell.value, cell.digits)} {format_interval(cell)}".strip())
     return f"{name}: {', '.join(parts)}"

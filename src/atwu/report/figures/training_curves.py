@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from atwu.report.figures.drawn import Sketch, figure
-from atwu.report.figures.style import Series, grid, new_figure, tell_names
+from atwu.report.figures.figure import FigureDraft, figure
+from atwu.report.figures.figure_style import Series, grid, new_figure, shorten_names
 from atwu.report.records import Records, RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PARTS = {
+LOSS_COMPONENTS = {
     "forget_loss": "forget loss",
     "retain_loss": "retain loss",
     "scorer_loss": "scorer loss",
@@ -34,32 +34,32 @@ FloatArray = NDArray[np.float64]
 
 
 @figure("Losses and token weights while training")
-def training_curves(records: Records, looks: Mapping[str, Series]) -> Sketch | str:
+def training_curves(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
     """One panel per logged quantity, one line per label, mean over seeds."""
     points = max(12, min(80, _POINTS // max(1, len(records.labels))))
     curves = {
         part: {label: line for label in records.labels if (line := curve(records.of(label), part, points)) is not None}
-        for part in PARTS
+        for part in LOSS_COMPONENTS
     }
     curves = {part: lines for part, lines in curves.items() if lines}
     if not curves:
         return "no run has a training log (log.jsonl) beside its results."
     labels = [label for label in records.labels if any(label in lines for lines in curves.values())]
     rows = math.ceil(len(curves) / _COLUMNS)
-    across = max(1, min(5, int(82 / (8 + max(len(looks[label].name) for label in labels)))))
+    across = max(1, min(5, int(82 / (8 + max(len(eval_steps[label].name) for label in labels)))))
     tips: dict[str, str] = {}
     sheet = new_figure(1.6 * rows + 0.45 + 0.165 * math.ceil(len(labels) / across))
     panels = sheet.subplots(rows, _COLUMNS, squeeze=False).ravel()
     handles = {}
     for axes, (part, lines) in zip(panels, curves.items(), strict=False):
         for label, line in lines.items():
-            one = looks[label]
+            one = eval_steps[label]
             look = one.line | {"markersize": 3.5, "markevery": max(1, len(line[0]) // 3), "label": one.name}
             handles[label] = axes.plot(*line, **look, gid=one.gid(part))[0]
-            tips[one.gid(part)] = f"{label}: {PARTS[part]} from {line[1][0]:.3g} to {line[1][-1]:.3g}"
+            tips[one.gid(part)] = f"{label}: {LOSS_COMPONENTS[part]} from {line[1][0]:.3g} to {line[1][-1]:.3g}"
         _scale(axes, np.concatenate([values for _, values in lines.values()]))
         grid(axes)
-        axes.set_title(PARTS[part])
+        axes.set_title(LOSS_COMPONENTS[part])
         axes.margins(x=0)
     for axes in panels[len(curves) :]:
         axes.set_axis_off()
@@ -68,7 +68,7 @@ def training_curves(records: Records, looks: Mapping[str, Series]) -> Sketch | s
     legend = sheet.legend(
         handles=[handles[label] for label in labels], loc="outside lower center", ncols=across, columnspacing=1.2
     )
-    tell_names(legend.get_texts(), [looks[label] for label in labels])
+    shorten_names(legend.get_texts(), [eval_steps[label] for label in labels])
     caption = (
         "Means over seeds, in bins of neighbouring steps. Forget losses of different methods are different functions: "
         "compare their course, not their height."

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from atwu.evaluation.columns import OVERALL
+from atwu.evaluation.formatting import format_number
 from atwu.evaluation.result import MetricValue
-from atwu.evaluation.shown import shown_number
-from atwu.report.figures.drawn import Sketch, figure
-from atwu.report.figures.style import MUTED, Series, grid, name_rows, new_figure
+from atwu.report.figures.figure import FigureDraft, figure
+from atwu.report.figures.figure_style import MUTED, Series, grid, name_rows, new_figure
 from atwu.report.records import Records
-from atwu.report.values import Line, cell_of
+from atwu.report.table_values import TableLine, cell_of
 
-UQ: Line = (OVERALL, "UQ")
+UQ: TableLine = (OVERALL, "UQ")
 
 _WGA = ("saturation", "ga")
 _WITHOUT = {"satga": (_WGA, ("uniform", "satga")), "satga_plus": (_WGA, ("uniform", "satga"))}
@@ -36,7 +36,7 @@ def without_scores(records: Records) -> dict[str, str]:
 
 
 @figure("What learned token weights add to a forget loss")
-def uplift(records: Records, looks: Mapping[str, Series]) -> Sketch | str:
+def uplift(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
     """UQ without and with learned scores, one line per forget loss, the largest gain first."""
     pairs = {
         label: (other, before, after)
@@ -50,7 +50,7 @@ def uplift(records: Records, looks: Mapping[str, Series]) -> Sketch | str:
     sheet = new_figure(0.75 + 0.34 * len(order))
     axes = sheet.subplots()
     for row, label in enumerate(order):
-        one, (other, before, after) = looks[label], pairs[label]
+        one, (other, before, after) = eval_steps[label], pairs[label]
         ends = [_value(before), _value(after)]
         axes.plot(ends, [row, row], color=one.colour, linewidth=one.width, zorder=one.order)
         look: dict[str, Any] = {
@@ -62,7 +62,7 @@ def uplift(records: Records, looks: Mapping[str, Series]) -> Sketch | str:
         axes.plot(ends[0], row, **look, markerfacecolor="none", markeredgewidth=1.3, gid=one.gid("without"))
         axes.plot(ends[1], row, **look, gid=one.gid("with"))
         gain, interval = f"{_gain(before, after):+.{after.digits}f}", _interval(records, label, other, after.digits)
-        for word, at, muted in ((gain, 8, False), (interval, 38, True), (f"over {looks[other].name}", 102, True)):
+        for word, at, muted in ((gain, 8, False), (interval, 38, True), (f"over {eval_steps[other].name}", 102, True)):
             axes.annotate(
                 word,
                 (1, row),
@@ -73,9 +73,9 @@ def uplift(records: Records, looks: Mapping[str, Series]) -> Sketch | str:
                 annotation_clip=False,
                 **({"alpha": MUTED} if muted else {"fontweight": one.weight}),
             )
-        tips[one.gid("without")] = f"{other}: UQ {shown_number(before.value, before.digits)}"
-        tips[one.gid("with")] = f"{label}: UQ {shown_number(after.value, after.digits)}, {gain} {interval}".rstrip()
-    name_rows(axes, [looks[label] for label in order])
+        tips[one.gid("without")] = f"{other}: UQ {format_number(before.value, before.digits)}"
+        tips[one.gid("with")] = f"{label}: UQ {format_number(after.value, after.digits)}, {gain} {interval}".rstrip()
+    name_rows(axes, [eval_steps[label] for label in order])
     grid(axes, "x")
     axes.set(xlim=(0, max(1.0, axes.get_xlim()[1])), xlabel="UQ in % (higher: more forgotten at less damage)")
     caption = (

@@ -1,0 +1,349 @@
+"""Files that others wrote: read whole as text, JSON, YAML or a declared type, or refused in one line that names them.
+
+Plain data only. What a person did not mean is refused, not mended: a key that stands twice, an alias, a number no
+computer word holds, a nesting deeper than any file needs. YAML is read as people write it: `1e-4` is a number, as in YAML
+1.2, and a date is text.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import re
+import stat
+import unicodedata
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import yaml
+
+from atwu._renamed import upgrade
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter, ValidationError
+
+DEEPEST = 100
+"""Nesting that is still read."""
+LARGEST = 2**63
+"""No whole number is larger."""
+LONGEST_YAML = 1 << 20
+"""Characters; settings are written by hand."""
+
+T = TypeVar("T")
+_MARK = b"\xef\xbb\xbf"
+
+
+def file_bytes(path: str | Path) -> bytes:
+    """Contents of a regular file, without a byte-order mark.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ValueError: a folder, a pipe or a device, which might never end.
+    """
+    return _regular(path).read_bytes().removeprefix(_MARK)
+
+
+def _regular(path: str | Path) -> Path:
+    path = Path(path)
+    kind = path.stat().st_mode
+    if not stat.S_ISREG(kind):
+        raise ValueError(f"{path} is {'a folder' if stat.S_ISDIR(kind) else 'no ordinary file'}; give a file.")
+    return path
+
+
+def file_lines(path: str | Path) -> Iterator[bytes]:
+    """Lines of a regular file, one after the other, with their ends and without a byte-order mark; raises as `file_bytes`."""
+    with _regular(path).open("rb") as file:
+        first = file.readline()
+        yield first.removeprefix(_MARK)
+        yield from file
+
+
+def file_text(path: str | Path) -> str:
+    """Text of a regular file in UTF-8.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ValueError: not a regular file, or not UTF-8; names the line.
+    """
+    return decoded(file_bytes(path), path)
+
+
+def decoded(content: bytes, path: str | Path, *, first_line: int = 1) -> str:
+    """Bytes of a file as text.
+
+    Raises:
+        ValueError: not UTF-8; names the line, where the first is `first_line`.
+    """
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = first_line + content.count(b"\n", 0, error.start)
+        raise ValueError(
+            f"{path}, line {line}: not valid UTF-8 (byte 0x{content[error.start]:02x}, {error.reason}); save the file as "
+            "UTF-8."
+        ) from None
+
+
+def printable(text: str) -> str:
+    """Text without what terminals obey, turns the reading around, or HTML and XML forbid: controls and lone surrogates."""
+    plain = text.replace("\r\n", "\n").replace("\r", "\n").replace("\u2028", "\n").replace("\u2029", "\n")
+    return "".join("\ufffd" if _unprintable(char) else char for char in plain)
+
+
+def _unprintable(char: str) -> bool:
+    if char in "\n\t" or char.isprintable():
+        return False
+    return unicodedata.category(char) in ("Cc", "Cs") or char in "\ufffe\uffff" or char in _TURNING
+
+
+_TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+
+
+@contextlib.contextmanager
+def prefix_errors(path: str | Path | None) -> Iterator[None]:
+    """Errors about what a file says begin with its name; None is no file."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        if path is None or str(path) in str(error):
+            raise
+        raise ValueError(f"{path}: {error}") from None
+
+
+# JSON
+
+
+def parse_json(text: str, *, what: str | Path, first_line: int = 1) -> Any:
+    """Parse JSON.
+
+    Raises:
+        ValueError: it is not JSON, or means two things; the message begins with `what` and the line.
+    """
+    try:
+        return json.loads(text, **_STRICTLY)
+    except json.JSONDecodeError as error:
+        line = first_line + error.lineno - 1
+        raise ValueError(f"{what}, line {line}, column {error.colno}: invalid JSON, {error.msg}.") from None
+    except _Refused as error:
+        place = "" if "\n" in text.strip() else f", line {first_line}"
+        raise ValueError(f"{what}{place}: {error}.") from None
+    except RecursionError:
+        raise ValueError(f"{what}: nested too deeply.") from None
+
+
+def read_json(path: str | Path) -> Any:
+    """Parse a file as JSON.
+
+    Raises:
+        FileNotFoundError, ValueError: see `file_text` and `parse_json`.
+    """
+    return parse_json(file_text(path), what=path)
+
+
+class _Refused(Exception):  # noqa: N818
+    """Valid in form, and nothing that anybody means."""
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise _Refused(f"the key {twice[:60]!r} appears twice in one object")
+    return found
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > 20 or abs(number := int(digits)) > LARGEST:
+        raise _Refused(f"the number {digits[:20]}{'...' if len(digits) > 20 else ''} is too large")
+    return number
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if abs(number) == float("inf"):
+        raise _Refused(f"the number {digits[:20]} is too large")
+    return number
+
+
+def _no_number(name: str) -> float:
+    raise _Refused(f"{name} is no number")
+
+
+_STRICTLY: Mapping[str, Any] = {
+    "object_pairs_hook": _unique_keys,
+    "parse_int": _whole,
+    "parse_float": _finite,
+    "parse_constant": _no_number,
+}
+
+# YAML
+
+# The C loader is ten times as fast, and the table of methods reads a dozen presets whenever it is imported.
+_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_Base):  # type: ignore[misc]
+    pass
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith("timestamp")]
+    for first, resolvers in _Base.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$"), list("-+.0123456789")
+)
+
+
+def parse_yaml(text: str, *, what: str | Path, aliases: bool = False) -> Any:
+    """Parse YAML; plain data only.
+
+    Args:
+        text: the YAML.
+        what: what it is, for errors.
+        aliases: read anchors and aliases, which a file of a few lines can make endless.
+
+    Raises:
+        ValueError: it is not YAML, or means two things; the message begins with `what` and the line.
+    """
+    if len(text) > LONGEST_YAML:
+        raise ValueError(f"{what} is longer than any settings: {len(text)} characters.")
+    try:
+        _check_events(text, aliases)
+        found = yaml.load(text, Loader=_Loader)
+        _check_numbers(found)
+        return found
+    except yaml.reader.ReaderError as error:
+        found = error.character if isinstance(error.character, int) else ord(error.character)
+        line = text.count("\n", 0, error.position) + 1
+        raise ValueError(f"{what}, line {line}: the character U+{found:04X} is not allowed.") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = "" if mark is None else f", line {mark.line + 1}, column {mark.column + 1}"
+        said = " ".join(str(error.problem or error.context).split())
+        raise ValueError(f"{what}{place}: not valid YAML, {said[:200]}.") from None
+    except (_Refused, yaml.YAMLError, ValueError) as error:
+        raise ValueError(f"{what}: {' '.join(str(error).split())[:200]}.") from None
+
+
+def read_yaml(path: str | Path, *, aliases: bool = False) -> Any:
+    """Parse a file as YAML.
+
+    Raises:
+        FileNotFoundError, ValueError: see `file_text` and `parse_yaml`.
+    """
+    return parse_yaml(file_text(path), what=path, aliases=aliases)
+
+
+def _check_events(text: str, aliases: bool) -> None:
+    """Refuse what the loader would take silently (keys that stand twice, aliases) or crash on (depth)."""
+    open_: list[dict[str, int] | None] = []  # keys of every mapping that is open; None for a list
+    key_next: list[bool] = []
+    for event in yaml.parse(text, Loader=_Base):
+        line = 0 if event.start_mark is None else event.start_mark.line + 1
+        if not aliases and (isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None)):
+            raise _Refused(f"line {line}: anchors and aliases (& and *) are not read; write it out")
+        holds = isinstance(event, yaml.NodeEvent)
+        if holds and open_ and (keys := open_[-1]) is not None:
+            if key_next[-1]:
+                if not isinstance(event, yaml.ScalarEvent):
+                    raise _Refused(f"line {line}: a key is a word")
+                if event.value in keys:
+                    raise _Refused(f"line {line}: the key {event.value[:60]!r} stands on line {keys[event.value]} too")
+                keys[event.value] = line
+            key_next[-1] = not key_next[-1]
+        if isinstance(event, yaml.CollectionStartEvent):
+            open_.append({} if isinstance(event, yaml.MappingStartEvent) else None)
+            key_next.append(True)
+            if len(open_) > DEEPEST:
+                raise _Refused(f"line {line}: nested more than {DEEPEST} deep")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            open_.pop()
+            key_next.pop()
+
+
+def _check_numbers(value: Any) -> None:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                raise _Refused(f"the key {key!r} is not text; put it in quotes")
+            _check_numbers(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            _check_numbers(inner)
+    elif isinstance(value, int) and abs(value) > LARGEST:
+        raise _Refused(f"the number {str(value)[:20]}... is too large")
+    elif not isinstance(value, str | int | float | None):
+        raise _Refused(f"{str(value)[:60]!r} is {type(value).__name__}, which is not read")
+
+
+# Declared types
+
+
+def read_declared(path: str | Path, kind: type[T], schema: str, *, what: str, made_by: str, older: str = "") -> T:
+    """Read a JSON file of a declared type.
+
+    Args:
+        path: the file.
+        kind: the type; a dataclass names pydantic's settings as `__pydantic_config__`, which dataclasses in it have, too.
+        schema: what the file must have under `schema`.
+        what: what it is, for errors.
+        made_by: the command that writes one.
+        older: what to know about files of an earlier schema.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: it does not hold the type; names the file, the place in it, what is there and what may be.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{what} {path} not found; {made_by} writes one.")
+    found = read_json(path)
+    if isinstance(found, dict):
+        found = upgrade(found)
+    if not isinstance(found, dict) or "schema" not in found:
+        raise ValueError(f"{path} is no {what}: it names no schema, and {schema!r} is read. {made_by} writes one.")
+    if (name := found["schema"]) != schema:
+        raise ValueError(
+            f"{path} has the schema {str(name)[:60]!r} and {schema!r} is read.{older} Make it again with {made_by}."
+        )
+    read: T = validated(found, type_adapter(kind), what=str(path), hint=f"Make it again with {made_by}.")  # type: ignore[arg-type]
+    return read
+
+
+@functools.cache
+def type_adapter(kind: Any) -> TypeAdapter[Any]:
+    """What reads a declared type."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
+
+
+def validated(value: Any, adapter: TypeAdapter[T], *, what: str, hint: str = "") -> T:
+    """Plain data as a declared type.
+
+    Raises:
+        ValueError: it does not hold the type; begins with `what`, then the place in it, what is there and what may be.
+    """
+    from pydantic import ValidationError
+
+    try:
+        return adapter.validate_json(json.dumps(value))
+    except ValidationError as error:
+        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        raise ValueError(f"{what}: {_said(error)}{more}. {hint}".rstrip()) from None
+
+
+def _said(error: ValidationError) -> str:
+    wrong: Mapping[str, Any] = error.errors(include_url=False, include_context=False)[0]
+    place = ".".join(map(str, wrong["loc"])) or "it"
+    if wrong["type"] in ("missing", "missing_argument"):
+        return f"it has no {place}"
+    if wrong["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+        return f"{place[:80]} is not known"
+    said = " ".join(wrong["msg"].removeprefix("Value error, ").split())
+    return f"{place} is {str(wrong['input'])[:60]!r}; {said[:1].lower()}{said[1:200]}"

@@ -1,0 +1,64 @@
+"""Names that changed: options, which are refused with their new name, and keys of result files, which are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+OPTIONS: Mapping[str, str] = {
+    "unseen": "holdout",
+    "retain_limit": "max_retain_increase",
+    "beside": "compare",
+    "keep": "extra_retain",
+    "fit": "auto_memory",
+    "vllm_share": "gpu_memory_utilization",
+    "to": "baseline",
+    "wordings": "paraphrases",
+    "judge_reply_tokens": "judge_max_tokens",
+    "continue": "ledger",
+    "scale": "setting",
+    "demonstrations": "icr_examples",
+    "part_options": "component_options",
+}
+"""Old option -> new option."""
+
+_SCHEMAS: Mapping[str, str] = {
+    "atwu.eval/2": "atwu.eval/3",
+    "atwu.run/1": "atwu.run/2",
+    "atwu.search/1": "atwu.search/2",
+    "atwu.study/1": "atwu.study/2",
+}
+"""Schema whose files are still read -> the schema that they are read as."""
+_KEYS: Mapping[str, str] = {
+    "telling": "key_tokens",
+    "telling_probability": "key_token_probability",
+    "telling_guessed": "key_token_accuracy",
+    "telling_said": "key_token_recall",
+    "prose": "general_text",
+    "prose_probability": "general_text_probability",
+    "prose_perplexity": "general_text_perplexity",
+    "quantisation": "quantization",
+    "demonstrations": "icr_examples",
+    "wordings": "questions_per_row",
+    "vllm_share": "gpu_memory_utilization",
+    "starting_model": "original_model",
+    "scale": "setting",
+}
+"""Old key, or name of a metric, -> new one."""
+
+
+def upgrade(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a result file's content with today's schema and keys; a record of any other schema is returned unchanged."""
+    schema = record.get("schema")
+    if not isinstance(schema, str) or schema not in _SCHEMAS:
+        return dict(record)
+    renamed: dict[str, Any] = _rename_keys(record)
+    return renamed | {"schema": _SCHEMAS[schema]}
+
+
+def _rename_keys(value: Any) -> Any:
+    if isinstance(value, dict):
+        names = value.get("metrics")
+        listed = {"metrics": [_KEYS.get(name, name) for name in names]} if isinstance(names, list) else {}
+        return {_KEYS.get(key, key): _rename_keys(inner) for key, inner in value.items()} | listed
+    return [_rename_keys(inner) for inner in value] if isinstance(value, list) else value

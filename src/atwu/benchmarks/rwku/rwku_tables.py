@@ -1,0 +1,76 @@
+"""The tables of RWKU (Jin et al. 2024): subjects, probes, passages and pairs, with their rows and columns as published."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
+from atwu.benchmarks.rwku.subjects import normal_name
+
+ProbeKind = Literal["fb", "qa", "aa", "neighbour_fb", "neighbour_qa"]
+
+TARGETS = "forget_target"
+PASSAGES = "train_original_passage"
+PAIRS: Mapping[str, str] = {"phi3_pairs": "train_pair_phi3", "llama3_pairs": "train_pair_llama3"}
+"""Kind of rows, by the model that wrote them -> table of made-up and true texts about a subject."""
+PROBES: Mapping[ProbeKind, str] = {
+    "fb": "forget_level1",
+    "qa": "forget_level2",
+    "aa": "forget_level3",
+    "neighbour_fb": "neighbor_level1",
+    "neighbour_qa": "neighbor_level2",
+}
+"""Kind of probe -> its table."""
+
+_PROBE = ("subject", "query", "type", "answer")
+_NEIGHBOUR = (*_PROBE, "neighbor")
+
+RWKU = DataSet(
+    "RWKU",
+    "jinzhuoran/RWKU",
+    {
+        TARGETS: PublishedFile(200, ("target",)),
+        PROBES["fb"]: PublishedFile(3268, _PROBE),
+        PROBES["qa"]: PublishedFile(2879, _PROBE),
+        PROBES["aa"]: PublishedFile(6984, _PROBE),
+        PROBES["neighbour_fb"]: PublishedFile(5846, _NEIGHBOUR),
+        PROBES["neighbour_qa"]: PublishedFile(5533, _NEIGHBOUR),
+        # The number of passages is not published: it is that of the per-target folders.
+        PASSAGES: PublishedFile(12798, ("subject", "text"), counted_on_hub=False),
+        **{name: PublishedFile(None, ("subject", "prompt", "response"), {"response": 2}) for name in PAIRS.values()},
+    },
+)
+
+
+def rwku_tables(folder: str | Path | None = None) -> Tables:
+    """A copy of RWKU.
+
+    Args:
+        folder: where the five tables of probes are, whole or not: their rows are not counted. None takes the copy that
+            ATWU_DATA points to, or the Hub's when it is not set, which must be whole.
+
+    Raises:
+        FileNotFoundError: the folder lacks a table of probes, or ATWU_DATA has no RWKU.
+    """
+    if folder is None:
+        return open_tables(RWKU)
+    files = [f"{name}.jsonl" for name in PROBES.values()]
+    missing = [file for file in files if not (Path(folder) / file).is_file()]
+    if missing:
+        raise FileNotFoundError(f"{folder} has no {', '.join(missing)}; RWKU's probes are in {', '.join(files)}.")
+    uncounted = {name: replace(published, rows=None) for name, published in RWKU.tables.items()}
+    return Tables(replace(RWKU, tables=uncounted), Path(folder))
+
+
+def read_targets(tables: Tables) -> tuple[str, ...]:
+    """Names of all subjects in published order."""
+    return tuple(normal_name(columns["target"]) for _, columns in tables.table(TARGETS))
+
+
+def counted(name: str, tables: Tables) -> str:
+    """What was verified about the rows of a table, as a sentence."""
+    rows = tables.expected_rows(name)
+    return f"{name}.jsonl: " + ("rows not counted" if rows is None else f"{rows} rows, as expected")

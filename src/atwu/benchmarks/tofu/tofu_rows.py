@@ -1,0 +1,265 @@
+"""Rows of TOFU (Maini et al. 2024) by name: `tofu:SPLIT[:N]`, the first N rows of a split.
+
+Takes the tables as they were published, puts the columns of the perturbed tables and word labels on the rows they
+belong to, gives every row its author, and checks how the tables fit together. What was checked comes back as sentences.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from atwu.benchmarks.base import SourceRows, first_rows
+from atwu.benchmarks.dataset_files import DataSet, PublishedFile, Tables, open_tables
+from atwu.data.records import Record
+from atwu.data.row_parsing import parse_row
+from atwu.data.schema import Example
+from atwu.data.target_words import target_words_warnings
+
+FORGET_SPLITS = ("forget01", "forget05", "forget10")
+RETAIN_SPLITS = ("retain99", "retain95", "retain90")
+HOLDOUT_SPLITS = ("holdout01", "holdout05", "holdout10")
+KEPT_SPLITS = ("real_authors", "world_facts")
+TOFU_SPLITS = ("full", *FORGET_SPLITS, *RETAIN_SPLITS, *HOLDOUT_SPLITS, "retain_perturbed", *KEPT_SPLITS)
+
+ROWS_PER_AUTHOR = 20
+"""Rows about one author; they follow each other."""
+
+PROXY_WARNING = (
+    "labels are a proxy: a word counts as secret when the paraphrased answer keeps it and the question and the wrong "
+    "answers lack it"
+)
+
+_WORD = re.compile(r"\w+")
+
+LABELS_SUFFIX = "_with_common_words_gpt"
+"""Ending of the tables with word labels (Zhou et al. 2025), which are not part of TOFU itself."""
+
+_PAIR = ("question", "answer")
+_PERTURBED_COLUMNS = ("paraphrased_question", "paraphrased_answer", "perturbed_answer")
+_OPTIONS = tuple(f"option{number}" for number in range(1, 5))
+
+
+def _published() -> dict[str, PublishedFile]:
+    tables = {"full": PublishedFile(4000, _PAIR)}
+    for percent, rows in ((1, 40), (5, 200), (10, 400)):
+        tables[f"forget{percent:02}"] = tables[f"holdout{percent:02}"] = PublishedFile(rows, _PAIR)
+        tables[f"forget{percent:02}_perturbed"] = PublishedFile(
+            rows, (*_PAIR, *_PERTURBED_COLUMNS), {"perturbed_answer": 5}
+        )
+        tables[f"forget{percent:02}{LABELS_SUFFIX}"] = PublishedFile(rows, (*_PAIR, "target_words"), on_hub=False)
+        tables[f"retain{100 - percent}"] = PublishedFile(4000 - rows, _PAIR)
+    tables["retain_perturbed"] = PublishedFile(400, (*_PAIR, *_PERTURBED_COLUMNS), {"perturbed_answer": 5})
+    for name, rows in (("real_authors", 100), ("world_facts", 117)):
+        tables[name] = PublishedFile(rows, (*_PAIR, *_OPTIONS))
+        tables[f"{name}_perturbed"] = PublishedFile(rows, (*_PAIR, "perturbed_answer"), {"perturbed_answer": 3})
+    return tables
+
+
+TOFU = DataSet("TOFU", "locuslab/TOFU", _published(), split="train")
+
+
+def tofu_rows(name: str, *, tables: Tables | None = None) -> SourceRows:
+    """Read, merge and check one split.
+
+    Args:
+        name: `tofu:SPLIT` or `tofu:SPLIT:N` for its first N rows. All rows are checked in either case.
+        tables: the copy to read from; by default the one that `ATWU_DATA` points to, or the Hub's.
+
+    Returns:
+        The rows. Those of `forgetNN` have a paraphrase, a paraphrased answer, wrong answers and labels as far as the
+        copy has `forgetNN_perturbed` or word labels; so have (without labels) the first 400 rows of `full` and of the
+        retain splits.
+
+    Raises:
+        FileNotFoundError: the copy lacks the split.
+        ValueError: unknown name, or a table that is not as published or does not fit another.
+    """
+    split, count = _parsed(name)
+    tables = open_tables(TOFU) if tables is None else tables
+    readers: dict[str, Callable[[str, Tables], SourceRows]] = {
+        **dict.fromkeys(FORGET_SPLITS, _forget),
+        **dict.fromkeys(HOLDOUT_SPLITS, _holdout),
+        **dict.fromkeys(KEPT_SPLITS, _kept),
+    }
+    found = readers.get(split, _retain)(split, tables)
+    return replace(found, rows=first_rows(name, found.rows, count), warnings=(*found.warnings, *tables.ignored()))
+
+
+def proxy_spans(row: Example) -> tuple[tuple[int, int], ...]:
+    """Character ranges of the answer's words that look like its secret: a proxy where there are no labels.
+
+    A word counts when the paraphrased answer keeps it and the question and all wrong answers lack it (letter case
+    aside). It is stingy: a secret that the paraphrase words otherwise, or that a wrong answer happens to share, is
+    missed, so that some rows have no such word at all.
+
+    Raises:
+        ValueError: the row has no paraphrased answer or no wrong answers.
+    """
+    if row.paraphrased_answer is None or not row.wrong_answers:
+        raise ValueError(
+            f"row with question {row.question[:60]!r} has no paraphrased_answer or no wrong_answers; both are needed "
+            "to guess its secret words."
+        )
+    public = _words(row.question).union(*map(_words, row.wrong_answers))
+    secret = _words(row.paraphrased_answer) - public
+    return tuple(match.span() for match in _WORD.finditer(row.answer) if match[0].lower() in secret)
+
+
+def _words(text: str) -> set[str]:
+    return {word.lower() for word in _WORD.findall(text)}
+
+
+def _parsed(name: str) -> tuple[str, str | None]:
+    prefix, _, rest = name.partition(":")
+    split, colon, count = rest.partition(":")
+    if prefix != "tofu" or split not in TOFU_SPLITS:
+        raise ValueError(f"{name!r} is not tofu:SPLIT or tofu:SPLIT:N; the splits are {', '.join(TOFU_SPLITS)}.")
+    return split, count if colon else None
+
+
+def _forget(split: str, tables: Tables) -> SourceRows:
+    table = tables.table(split)
+    total = tables.published.tables["full"].rows or 0
+    checked = [_counted(split, tables)]
+    warnings: list[str] = []
+    if tables.has("full"):
+        _check_run(table, tables.table("full")[total - len(table) :])
+        checked.append(f"{split}: equal to the last {len(table)} rows of full")
+    perturbed = _fitting(f"{split}_perturbed", table, tables, checked)
+    labels = _fitting(f"{split}{LABELS_SUFFIX}", table, tables, checked)
+    mended: Counter[str] = Counter()
+    rows = []
+    for index, record in enumerate(table):
+        extra: dict[str, Any] = {"subject": f"author {(total - len(table) + index) // ROWS_PER_AUTHOR}"}
+        if perturbed:
+            extra |= _perturbed_columns(perturbed[index])
+        if labels:
+            extra["target_words"] = labels[index][1]["target_words"]
+        rows.append(_row(record, extra, mended))
+    if perturbed is None:
+        without = "no paraphrases, no wrong answers" + ("" if labels else ", no labels")
+        warnings.append(f"{split}_perturbed is not at hand: the rows have {without}")
+    if labels:
+        warnings += target_words_warnings(mended)
+    elif perturbed:
+        rows = [replace(row, forget_spans=proxy_spans(row)) for row in rows]
+        warnings.append(PROXY_WARNING)
+    return SourceRows(tuple(rows), tuple(checked), tuple(warnings))
+
+
+def _retain(split: str, tables: Tables) -> SourceRows:
+    """`full`, a retain split, or `retain_perturbed`: rows from the first author on."""
+    table = tables.table(split)
+    checked = [_counted(split, tables)]
+    warnings: list[str] = []
+    if split != "full" and tables.has("full"):
+        _check_run(table, tables.table("full")[: len(table)])
+        checked.append(f"{split}: equal to the first {len(table)} rows of full")
+    extra: dict[int, Mapping[str, Any]] = {}
+    if tables.has("retain_perturbed"):
+        perturbed = tables.table("retain_perturbed")
+        pairs = zip(table, perturbed, strict=False)
+        fits = [index for index, (ours, theirs) in enumerate(pairs) if _pair(ours) == _pair(theirs)]
+        extra = {index: _perturbed_columns(perturbed[index]) for index in fits}
+        if split != "retain_perturbed":
+            checked.append(_counted("retain_perturbed", tables))
+            checked.append(f"retain_perturbed: {len(fits)} of {len(perturbed)} rows equal to those of {split}")
+        if len(fits) < len(perturbed):
+            warnings.append(
+                f"retain_perturbed: {len(perturbed) - len(fits)} of {len(perturbed)} rows differ from those of {split}; "
+                "their wrong answers are left out"
+            )
+    else:
+        warnings.append("retain_perturbed is not at hand: the rows have no paraphrases, no wrong answers")
+    rows = [
+        _row(record, {"subject": f"author {index // ROWS_PER_AUTHOR}", **extra.get(index, {})})
+        for index, record in enumerate(table)
+    ]
+    return SourceRows(tuple(rows), tuple(checked), tuple(warnings))
+
+
+def _holdout(split: str, tables: Tables) -> SourceRows:
+    table = tables.table(split)
+    checked = [_counted(split, tables)]
+    if tables.has("full"):
+        trained = {_pair(record): record[0] for record in tables.table("full")}
+        for record in table:
+            if _pair(record) in trained:
+                raise ValueError(
+                    f"{record[0]}: found a row that is in {trained[_pair(record)]} too, expected rows that no model "
+                    f"was trained on; get {split} again."
+                )
+        checked.append(f"{split}: none of its rows is in full")
+    rows = [
+        _row(record, {"subject": f"holdout author {index // ROWS_PER_AUTHOR}"}) for index, record in enumerate(table)
+    ]
+    return SourceRows(tuple(rows), tuple(checked), ())
+
+
+def _kept(split: str, tables: Tables) -> SourceRows:
+    """Questions about the real world with four options: the wrong ones are the wrong answers."""
+    table = tables.table(split)
+    checked = [_counted(split, tables)]
+    perturbed = _fitting(f"{split}_perturbed", table, tables, checked)
+    rows = []
+    for index, record in enumerate(table):
+        answer, options = record[1]["answer"], [record[1][name] for name in _OPTIONS]
+        if answer not in options:
+            raise ValueError(f"{record[0]}: found the answer {answer!r:.60}, expected one of the options {options}.")
+        wrong = [option for option in options if option != answer]
+        if perturbed:
+            stated = perturbed[index][1]["perturbed_answer"]
+            if sorted(stated) != sorted(wrong):
+                raise ValueError(
+                    f"{perturbed[index][0]}, column 'perturbed_answer': found {stated}, expected the options of "
+                    f"{record[0]} without the answer, {wrong}; take both from one copy of TOFU."
+                )
+            wrong = stated
+        rows.append(_row(record, {"wrong_answers": wrong}))
+    checked.append(f"{split}: every answer is one of four options, the wrong answers are the other three")
+    return SourceRows(tuple(rows), tuple(checked), ())
+
+
+def _counted(name: str, tables: Tables) -> str:
+    published = tables.published.tables[name]
+    wrong = "".join(f", {length} wrong answers each" for length in published.lists.values())
+    return f"{name}: {len(tables.table(name))} rows with {', '.join(published.columns)}{wrong}"
+
+
+def _fitting(name: str, table: Sequence[Record], tables: Tables, checked: list[str]) -> tuple[Record, ...] | None:
+    """A table about the same rows, if it is at hand."""
+    if not tables.has(name):
+        return None
+    other = tables.table(name)
+    _check_run(other, table)
+    checked += [_counted(name, tables), f"{name}: questions and answers equal row by row"]
+    return other
+
+
+def _check_run(found: Sequence[Record], expected: Sequence[Record]) -> None:
+    """Check that records are about the same questions and answers, one by one."""
+    for (here, ours), (there, theirs) in zip(found, expected, strict=True):
+        for column in _PAIR:
+            if ours[column] != theirs[column]:
+                raise ValueError(
+                    f"{here}, column {column!r}: found {ours[column]!r:.80}, expected {theirs[column]!r:.80} as in {there}; "
+                    f"take both from one copy of TOFU ({TOFU.hub})."
+                )
+
+
+def _pair(record: Record) -> tuple[str, str]:
+    return record[1]["question"], record[1]["answer"]
+
+
+def _perturbed_columns(record: Record) -> dict[str, Any]:
+    return {name: record[1][name] for name in _PERTURBED_COLUMNS}
+
+
+def _row(record: Record, extra: Mapping[str, Any], counts: Counter[str] | None = None) -> Example:
+    where, columns = record
+    question, answer = columns["question"], columns["answer"]
+    return parse_row({"question": question, "answer": answer, **extra}, where=where, counts=counts)

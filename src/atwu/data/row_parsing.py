@@ -1,0 +1,241 @@
+"""One raw record (a mapping of columns) checked and turned into an `Example`, and rows written to a file again.
+
+Layouts: question/answer, prompt/completion, messages, text. Everything a file, a Hub data set or a Python caller gives
+passes through `parse_row`, so the rest of the package sees only valid rows. Every error starts with `where`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from atwu._file_reading import parse_json
+from atwu._files import write_text
+from atwu.data.schema import Example, Message, Span, checked_span
+from atwu.data.target_words import target_word_spans
+
+COLUMN_LAYOUTS: tuple[tuple[str, ...], ...] = (
+    ("question", "answer"),
+    ("prompt", "completion"),
+    ("messages",),
+    ("text",),
+)
+"""Columns that hold the row itself; a row uses exactly one of these groups."""
+
+OPTIONAL_COLUMNS = (
+    "forget_spans",
+    "target_words",
+    "paraphrases",
+    "paraphrased_question",
+    "wrong_answers",
+    "perturbed_answer",
+    "alternate",
+    "paraphrased_answer",
+    "subject",
+)
+ROLES = ("system", "user", "assistant")
+_KNOWN = frozenset(name for layout in COLUMN_LAYOUTS for name in layout) | frozenset(OPTIONAL_COLUMNS)
+_UNSEEN = re.compile(r"[\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]+")
+"""What nobody can see."""
+_NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1f\x7f\ud800-\udfff]")
+_JSON_LIST = re.compile(r'\s*\[\s*("|\]\s*$)')
+"""How a list of texts begins in a cell, and no other text does."""
+_LAYOUT_TEXT = "question + answer, prompt + completion, messages, or text"
+
+
+def parse_row(obj: Mapping[str, Any], *, where: str, counts: Counter[str] | None = None) -> Example:
+    """Check one record and build its `Example`.
+
+    A column that is absent, null, or (for optional columns) an empty string counts as not given. Lists may also come as
+    JSON text, which is how a CSV cell carries them.
+
+    Args:
+        obj: column name to value.
+        where: the record's place, put in front of every error, such as `forget.jsonl, line 12`.
+        counts: receives what was mended in `target_words`; see `atwu.data.target_words`.
+
+    Returns:
+        The row.
+
+    Raises:
+        ValueError: unknown or ambiguous layout, empty answer, or a malformed column.
+    """
+    if not isinstance(obj, Mapping):
+        raise ValueError(f"{where}: expected an object with columns ({_LAYOUT_TEXT}), got {_kind(obj)}.")
+    layout = _layout(obj, where)
+    if layout == ("messages",):
+        messages, answer = _parse_messages(obj["messages"], where)
+    elif layout == ("text",):
+        messages, answer = (), _string(obj["text"], where, "text")
+    else:
+        question = _string(obj[layout[0]], where, layout[0])
+        messages, answer = (Message("user", question),), _string(obj[layout[1]], where, layout[1])
+    return Example(
+        messages=messages,
+        answer=answer,
+        forget_spans=_parse_labels(obj, answer, where, counts),
+        paraphrases=_strings(obj, "paraphrases", where) + _strings(obj, "paraphrased_question", where, single=True),
+        wrong_answers=_strings(obj, "wrong_answers", where) + _strings(obj, "perturbed_answer", where, single=True),
+        alternate=_optional_string(obj, "alternate", where),
+        paraphrased_answer=_optional_string(obj, "paraphrased_answer", where),
+        subject=_optional_string(obj, "subject", where),
+    )
+
+
+def ignored_columns(obj: Mapping[str, Any]) -> set[str]:
+    """Columns of a record that `parse_row` does not read; keys inside a message are named `messages.KEY`."""
+    ignored = {str(name) for name in obj if name not in _KNOWN}
+    turns = obj.get("messages")
+    if isinstance(turns, list):
+        keys = {key for turn in turns if isinstance(turn, Mapping) for key, value in turn.items() if value is not None}
+        ignored |= {f"messages.{key}" for key in keys - {"role", "content"}}
+    return ignored
+
+
+def fingerprint(rows: Iterable[Example]) -> str:
+    """Sha256 (hex) over the canonical JSON of the rows; equal for equal rows in equal order."""
+    digest = hashlib.sha256()
+    for row in rows:
+        plain = {each.name: getattr(row, each.name) for each in fields(row)}  # `asdict` takes five times as long
+        plain["messages"] = [{"role": message.role, "content": message.content} for message in row.messages]
+        line = json.dumps(plain, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+        digest.update(line.encode("ascii") + b"\n")
+    return digest.hexdigest()
+
+
+def row_record(row: Example) -> dict[str, Any]:
+    """One row as columns; optional columns only where they hold something."""
+    if not row.messages:
+        record: dict[str, Any] = {"text": row.answer}
+    elif [message.role for message in row.messages] == ["user"]:
+        record = {"question": row.question, "answer": row.answer}
+    else:
+        turns = [*(asdict(message) for message in row.messages), {"role": "assistant", "content": row.answer}]
+        record = {"messages": turns}
+    if row.forget_spans is not None:
+        record["forget_spans"] = row.forget_spans
+    for name in ("paraphrases", "wrong_answers", "alternate", "paraphrased_answer", "subject"):
+        if value := getattr(row, name):
+            record[name] = value
+    return record
+
+
+def write_rows(path: str | Path, rows: Iterable[Example]) -> None:
+    """Write rows as JSONL that reads back as equal rows, in one step: a reader sees the old file or the whole new one."""
+    write_text(path, "".join(json.dumps(row_record(row), ensure_ascii=False) + "\n" for row in rows))
+
+
+def _layout(obj: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    present = [name for layout in COLUMN_LAYOUTS for name in layout if obj.get(name) is not None]
+    used = [layout for layout in COLUMN_LAYOUTS if any(name in present for name in layout)]
+    if not used:
+        columns = ", ".join(repr(str(name)[:40])[1:-1] for name in [*obj][:12]) or "none"
+        raise ValueError(f"{where}: no usable columns (found: {columns}); a row has {_LAYOUT_TEXT}.")
+    if len(used) > 1:
+        raise ValueError(
+            f"{where}: columns {', '.join(present)} belong to different layouts; keep one of {_LAYOUT_TEXT}."
+        )
+    for name in used[0]:
+        if name not in present:
+            raise ValueError(f"{where}, column {name!r}: missing or empty; {' and '.join(used[0])} come together.")
+    return used[0]
+
+
+def _parse_messages(value: Any, where: str) -> tuple[tuple[Message, ...], str]:
+    turns = _json_list(value, where, "messages", "a list of {role, content} objects")
+    messages: list[Message] = []
+    for number, turn in enumerate(turns):
+        column = f"messages[{number}]"
+        if not isinstance(turn, Mapping) or turn.get("role") is None or turn.get("content") is None:
+            raise ValueError(f"{where}, column {column!r}: expected an object with role and content, got {turn!r:.80}.")
+        if turn["role"] not in ROLES:
+            raise ValueError(f"{where}, column {column!r}: role {turn['role']!r} is not one of {', '.join(ROLES)}.")
+        messages.append(Message(turn["role"], _string(turn["content"], where, f"{column}.content")))
+    roles = [message.role for message in messages]
+    said = roles[1:] if roles[:1] == ["system"] else roles
+    if not said or said != ["user", "assistant"] * (len(said) // 2):
+        raise ValueError(
+            f"{where}, column 'messages': user and assistant take turns, a system turn may only come first, and they must end "
+            f"with a user turn and then the assistant turn that is the answer; got roles {', '.join(roles) or 'none'}."
+        )
+    return tuple(messages[:-1]), messages[-1].content
+
+
+def _parse_labels(
+    obj: Mapping[str, Any], answer: str, where: str, counts: Counter[str] | None
+) -> tuple[Span, ...] | None:
+    spans, words = obj.get("forget_spans"), obj.get("target_words")
+    if words is None or words == "":
+        return _parse_spans(spans, answer, where)
+    if spans is not None and spans != "":
+        raise ValueError(f"{where}: columns forget_spans and target_words both label the answer; keep one of them.")
+    items = _json_list(words, where, "target_words", "a list of {word, start, end} objects")
+    return target_word_spans(items, answer, where=where, counts=counts)
+
+
+def _parse_spans(value: Any, answer: str, where: str) -> tuple[Span, ...] | None:
+    if value is None or value == "":
+        return None
+    spans: list[Span] = []
+    for item in _json_list(value, where, "forget_spans", "a list of [start, end] character positions of the answer"):
+        span = checked_span(item, answer, where=f"{where}, column 'forget_spans'")
+        if spans and span[0] < spans[-1][1]:
+            raise ValueError(
+                f"{where}, column 'forget_spans': span {list(span)} overlaps or precedes {list(spans[-1])}; sort the spans "
+                "and merge those that overlap."
+            )
+        spans.append(span)
+    return tuple(spans)
+
+
+def _strings(obj: Mapping[str, Any], column: str, where: str, *, single: bool = False) -> tuple[str, ...]:
+    value = obj.get(column)
+    if value is None or value == "":
+        return ()
+    if single and isinstance(value, str) and not _JSON_LIST.match(value):
+        value = [value]
+    items = _json_list(value, where, column, "a list of strings")
+    return tuple(_string(item, where, f"{column}[{number}]") for number, item in enumerate(items))
+
+
+def _optional_string(obj: Mapping[str, Any], column: str, where: str) -> str | None:
+    value = obj.get(column)
+    return None if value is None or value == "" else _string(value, where, column)
+
+
+def is_text(value: str) -> bool:
+    """Whether a row may hold it: something to be seen, and no control characters."""
+    return bool(_UNSEEN.sub("", value)) and not _NO_TEXT.search(value)
+
+
+def _string(value: Any, where: str, column: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{where}, column {column!r}: expected text, got {_kind(value)}: {value!r:.80}.")
+    if not _UNSEEN.sub("", value):
+        raise ValueError(f"{where}, column {column!r}: is empty; give it text or remove the row.")
+    if found := _NO_TEXT.search(value):
+        what = "half of a surrogate pair" if found[0] >= "\ud800" else f"the control character U+{ord(found[0]):04X}"
+        raise ValueError(f"{where}, column {column!r}: holds {what}, which is no text.")
+    return value
+
+
+def _json_list(value: Any, where: str, column: str, expected: str) -> list[Any]:
+    if isinstance(value, str):
+        try:
+            value = parse_json(value, what="as JSON")
+        except ValueError as error:
+            raise ValueError(f"{where}, column {column!r}: expected {expected} {error}") from None
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"{where}, column {column!r}: expected {expected}, got {_kind(value)}: {value!r:.80}.")
+    return list(value)
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "a list", str: "text", bool: "true/false", type(None): "null"}
+    return names.get(type(value), "a number" if isinstance(value, int | float) else type(value).__name__)

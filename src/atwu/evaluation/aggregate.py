@@ -1,0 +1,189 @@
+"""Numbers that need several sets or a second model (FQ, RD, UQ, model utility, privleak, ...), differences, means over seeds.
+
+Every metric derives its own from row values, with the same draws on every side, so intervals of differences are paired. The
+interval of a mean over seeds resamples subjects, with the same draws for every seed, and is that of the mean over these seeds;
+the spread over seeds stands beside it, and is what another training run would change.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from atwu._cache import short_hash
+from atwu.evaluation.columns import OVERALL
+from atwu.evaluation.intervals import Estimate, combine, mean_of
+from atwu.evaluation.registry import all_metrics, find_column
+from atwu.evaluation.result import EvalResult, MetricValue
+from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison, RowMetrics
+
+
+def aggregate_metrics(sides: ModelComparison) -> dict[str, AggregateMetric]:
+    """Every such number that these sides allow, in the order of the panel."""
+    return {name: found for metric in all_metrics().values() for name, found in metric.derive(sides)}
+
+
+def overall(sides: ModelComparison) -> dict[str, MetricValue]:
+    """The same as they are reported."""
+    return {name: _value(name, found, sides) for name, found in aggregate_metrics(sides).items()}
+
+
+def _value(name: str, found: AggregateMetric, sides: ModelComparison) -> MetricValue:
+    """With the smallest counts of what it was made from."""
+    this, estimate = sides.this, found.estimate
+    column = find_column(name, OVERALL)
+    if column is None:
+        raise ValueError(f"{name!r} was derived, and no metric has such a column on {OVERALL!r}.")
+    low, high = estimate.interval() or (None, None)
+    return MetricValue(
+        value=float(estimate.value) if np.isfinite(estimate.value) else None,
+        n=min(this.count(*pair) for pair in found.used) if found.rows is None else found.rows,
+        direction=column[1].direction_on(OVERALL),
+        low=low,
+        high=high,
+        clusters=min(this.weights(split).clusters for split, _ in found.used),
+        unscored=sum(this.rows[split].unscored.get(name, 0) for split, name in found.used),
+        digits=column[1].digits,
+    )
+
+
+def sides_of(result: EvalResult, references: Sequence[EvalResult]) -> ModelComparison:
+    """A result's numbers, and those of the models it was compared with as far as they are among the references."""
+    known = {other.fingerprint: RowMetrics(other.rows) for other in references}
+    found = {role: known.get(fingerprint) for role, fingerprint in result.references.items()}
+    return ModelComparison(
+        RowMetrics(result.rows), original=found.get("original"), retain_only=found.get("retain-only")
+    )
+
+
+def paired_differences(
+    first: EvalResult, second: EvalResult, references: Sequence[EvalResult] = ()
+) -> dict[tuple[str, str], Estimate]:
+    """First minus second of every metric that both have, by (set, metric), derived ones by (`overall`, metric).
+
+    Raises:
+        ValueError: the two were measured on different rows.
+    """
+    for split in sorted(first.rows.keys() & second.rows.keys()):
+        if first.rows[split].ids != second.rows[split].ids:
+            raise ValueError(
+                f"{first.model} and {second.model} were measured on different {split} rows and cannot be compared row by "
+                "row; evaluate them again on the same rows."
+            )
+    one, other = (sides_of(result, references) for result in (first, second))
+    found = {}
+    for split, metrics in first.sets.items():
+        for metric in metrics:
+            if one.this.has(split, metric) and other.this.has(split, metric):
+                rows = [side.this.values(split, metric) for side in (other, one)]
+                parts = [side.this.mean(split, metric, where=of) for side, of in zip((one, other), rows, strict=True)]
+                found[split, metric] = combine(np.subtract, *parts)
+    mine, theirs = aggregate_metrics(one), aggregate_metrics(other)
+    shared = {name: (mine[name].estimate, theirs[name].estimate) for name in mine if name in theirs}
+    return found | {(OVERALL, name): combine(np.subtract, *pair) for name, pair in shared.items()}
+
+
+def over_seeds(results: Sequence[EvalResult], *, references: Sequence[EvalResult] = (), name: str) -> EvalResult:
+    """Average results of one method over its seeds.
+
+    Returns:
+        A result without row values. Every metric that any seed has is there: value and interval are those of the seeds that
+        have it, `seeds` counts them, and `seed_std` is the sample deviation over them.
+
+    Raises:
+        ValueError: no results, or results on different rows.
+    """
+    if not results:
+        raise ValueError("nothing to average: give one result per seed.")
+    first, distinct = results[0], {result.fingerprint for result in results}
+    for other in results[1:]:
+        if any(rows.ids != first.rows[split].ids for split, rows in other.rows.items() if split in first.rows):
+            raise ValueError(f"{first.model} and {other.model} were measured on different rows and cannot be averaged.")
+    sides = [sides_of(result, references) for result in results]
+    derived = [aggregate_metrics(side) for side in sides]
+
+    def estimates(split: str, metric: str) -> list[Estimate | None]:
+        if split == OVERALL:
+            return [found[metric].estimate if metric in found else None for found in derived]
+        return [side.this.mean(split, metric) if side.this.has(split, metric) else None for side in sides]
+
+    def means(split: str, shown: Sequence[Mapping[str, MetricValue]]) -> dict[str, MetricValue]:
+        names = dict.fromkeys(metric for metrics in shown for metric in metrics)
+        return {name: _mean([metrics.get(name) for metrics in shown], estimates(split, name)) for name in names}
+
+    splits = dict.fromkeys(split for result in results for split in result.sets)
+    return dataclasses.replace(
+        first,
+        model=name,
+        fingerprint=first.fingerprint if len(distinct) == 1 else short_hash([result.fingerprint for result in results]),
+        sets={split: means(split, [result.sets.get(split, {}) for result in results]) for split in splits},
+        overall=means(OVERALL, [result.overall for result in results]),
+        rows={},
+        curves={},
+        cost=_summed([result.cost for result in results]),
+        warnings=tuple(dict.fromkeys(warning for result in results for warning in result.warnings)),
+    )
+
+
+def _mean(cells: Sequence[MetricValue | None], found: Sequence[Estimate | None]) -> MetricValue:
+    """Mean over the seeds that have a value; one cell and one estimate per seed."""
+    there = [(cell, estimate) for cell, estimate in zip(cells, found, strict=True) if cell is not None]
+    there = [pair for pair in there if pair[0].value is not None] or there
+    values = [cell for cell, _ in there]
+    numbers = [value.value for value in values if value.value is not None]
+    estimates = [estimate for _, estimate in there if estimate is not None]
+    known = len(estimates) == len(there)
+    low, high = (mean_of(*estimates).interval() if known else None) or (None, None)
+    return dataclasses.replace(
+        values[0],
+        value=float(np.mean(numbers)) if numbers else None,
+        n=min(value.n for value in values),
+        std=None,
+        low=low,
+        high=high,
+        unscored=sum(value.unscored for value in values),
+        seeds=len(numbers),
+        seed_std=float(np.std(numbers, ddof=1)) if len(numbers) > 1 else None,
+    )
+
+
+def _summed(costs: Sequence[Mapping[str, float | None]]) -> dict[str, float]:
+    return {
+        key: sum(cost.get(key) or 0 for cost in costs) for key in dict.fromkeys(key for cost in costs for key in cost)
+    }
+
+
+def seed_differences(
+    first: Sequence[EvalResult], second: Sequence[EvalResult], references: Sequence[EvalResult]
+) -> dict[tuple[str, str], Estimate]:
+    """First minus second, mean over pairs of runs with the same seed in the same order, with paired intervals.
+
+    Returns:
+        (set, metric) -> difference; the set of derived metrics is `overall`.
+
+    Raises:
+        ValueError: different numbers of seeds, or different rows.
+    """
+    pairs = [paired_differences(one, other, references) for one, other in zip(first, second, strict=True)]
+    shared = [line for line in pairs[0] if all(line in pair for pair in pairs)]
+    return {line: mean_of(*(pair[line] for pair in pairs)) for line in shared}
+
+
+def over_studies(studies: Sequence[Estimate]) -> Estimate:
+    """Mean of a number over studies with different rows, every study counting alike.
+
+    Their rows are drawn independently: draws depend on how many subjects there are, so each study's come in an order of their
+    own, or two studies of ten subjects would move together.
+
+    Raises:
+        ValueError: no studies.
+    """
+    if not studies:
+        raise ValueError("nothing to average: give one estimate per study.")
+    shuffled = [
+        dataclasses.replace(study, draws=np.random.default_rng(place).permutation(study.draws))
+        for place, study in enumerate(studies)
+    ]
+    return mean_of(*shuffled)

@@ -1,0 +1,67 @@
+"""SU-LLM's two auxiliary models: where the record of a run says they are, and what they say about rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from atwu._file_reading import read_json
+from atwu._manifest import RECORD_NAME
+from atwu.data.arrays import FloatArray
+from atwu.data.encode import EncodedRow
+from atwu.evaluation.teacher_forced import read_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Auxiliary:
+    """Names of the models; tokens on which they disagree are selected."""
+
+    forget: str
+    """Fine-tuned on the forget set."""
+    retain: str
+    """Fine-tuned on the retain set."""
+
+    def logps(self, rows: Sequence[EncodedRow], *, device: Any, batch_tokens: int = 4096) -> AuxiliaryLogps:
+        """Ask both models, one after the other."""
+        from atwu.modeling.load import load_model
+
+        def of(name: str) -> list[FloatArray]:
+            found = read_tokens(load_model(name).to(device), rows, batch_tokens=batch_tokens)
+            return [row.logps for row in found]
+
+        return AuxiliaryLogps(of(self.forget), of(self.retain))
+
+
+@dataclass(frozen=True, slots=True)
+class AuxiliaryLogps:
+    """Log-probabilities of the counted tokens of some rows, one array of shape (tokens,) per row."""
+
+    forget: Sequence[FloatArray]
+    retain: Sequence[FloatArray]
+
+
+def find_auxiliary(folder: str | Path) -> Auxiliary | None:
+    """The models that a run in this folder selected its tokens with; None where it used none, or they are gone.
+
+    Raises:
+        ValueError: its record is no JSON.
+    """
+    file = Path(folder).expanduser() / RECORD_NAME
+    record = read_json(file) if file.is_file() else None
+    recipe = record.get("recipe") if isinstance(record, dict) else None
+    return auxiliary_of(recipe.get("settings") if isinstance(recipe, dict) else None)
+
+
+def auxiliary_of(settings: Any) -> Auxiliary | None:
+    """The models that a recipe's settings name; None where it names none, or they are gone."""
+    found = [settings.get(f"auxiliary_{name}") for name in ("forget", "retain")] if isinstance(settings, dict) else []
+    names = [name for name in found if isinstance(name, str) and (Path(name).is_dir() or _may_be_on_the_hub(name))]
+    return Auxiliary(*names) if len(names) == 2 else None
+
+
+def _may_be_on_the_hub(name: str) -> bool:
+    """Whether a name that is no folder is OWNER/NAME; where the first part is a folder here, a folder in it is gone."""
+    return re.fullmatch(r"[\w.-]+/[\w.-]+", name) is not None and not Path(name).parent.is_dir()

@@ -1,0 +1,87 @@
+"""What a result was made with, and whether two may be put side by side: the same rows, and settings as far as they matter."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from atwu.data.row_parsing import fingerprint as rows_fingerprint
+from atwu.data.schema import Example
+from atwu.evaluation.evaluate_config import EvaluateConfig
+from atwu.evaluation.generations import Generator
+from atwu.evaluation.questions.prompts import variants
+from atwu.evaluation.registry import all_metrics
+from atwu.evaluation.result import EvalResult
+from atwu.evaluation.sets import Sets
+from atwu.judge.verdicts import Judge
+
+EVERYWHERE = ("max_length", "system", "dtype", "backend")
+"""What changes every number."""
+
+
+def provenance(
+    config: EvaluateConfig,
+    judge: Judge,
+    sets: Sets,
+    metrics: Sequence[str],
+    *,
+    model: Any | None,
+    generator: Generator | None,
+) -> dict[str, Any]:
+    """Everything that was chosen, as it is read back from a file, with lists for tuples."""
+    chosen_settings = {
+        "metrics": list(metrics),
+        **config.values,
+        "dtype": None if model is None else str(model.dtype).removeprefix("torch."),
+        "backend": "transformers" if generator is None else _backend(generator),
+        "judge": dict(judge.identity),
+        "rows": {split: rows_fingerprint(rows) for split, rows in sets.items()},
+        "questions_per_row": {
+            split: counts for split, rows in sets.items() if (counts := _wordings(rows, config.paraphrases))
+        },
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(chosen_settings))
+    return plain
+
+
+def _wordings(rows: Sequence[Example], most: int) -> list[int]:
+    """In how many wordings questions are asked: the different numbers that rows have."""
+    return sorted({len(variants(row, most)) for row in rows if row.messages})
+
+
+def _backend(generator: Generator) -> str:
+    name, found, _ = generator.identity.partition("/")
+    return name if found else "other"
+
+
+def check_comparable(settings: Mapping[str, Any], other: EvalResult, *, role: str) -> None:
+    """Check that another model was measured on the same rows in the same way, in the metrics that both have.
+
+    Raises:
+        ValueError: it was not; names what differs.
+    """
+    theirs = other.settings
+    shared = set(settings["metrics"]) & set(theirs.get("metrics", ()))
+    different = [
+        f"{key} ({theirs.get(key)!r} there, {settings.get(key)!r} here)"
+        for key in dict.fromkeys([*EVERYWHERE, *_matter_to(shared)])
+        if theirs.get(key) != settings.get(key)
+    ]
+    rows = theirs.get("rows", {})
+    different += [f"the {split} rows" for split, value in settings["rows"].items() if rows.get(split, value) != value]
+    if different:
+        raise ValueError(
+            f"the {role} result ({other.model}) cannot be compared with: it differs in {'; '.join(different)}. "
+            "Evaluate it again with the same rows and options."
+        )
+
+
+def _matter_to(names: Collection[str]) -> Iterator[str]:
+    """Settings that change the numbers of some metrics."""
+    for name, metric in all_metrics().items():
+        if name in names:
+            yield from metric.uses
+            yield from (setting.name for setting in metric.settings if setting.compared)
+            if metric.judged:
+                yield "judge"

@@ -1,0 +1,255 @@
+"""`evaluate`: the panel of metrics on a model and its rows. Works on any checkpoint, whoever made it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from atwu._cache import short_hash
+from atwu._files import versions
+from atwu.benchmarks.rwku.rwku_probes import RwkuProbes
+from atwu.evaluation.aggregate import overall
+from atwu.evaluation.auxiliary_logps import Auxiliary, find_auxiliary
+from atwu.evaluation.backends import TransformersGenerator
+from atwu.evaluation.columns import TASKS
+from atwu.evaluation.comparability import check_comparable, provenance
+from atwu.evaluation.evaluate_config import EvaluateConfig
+from atwu.evaluation.generations import GenerationStore, Generator
+from atwu.evaluation.metric import Metric
+from atwu.evaluation.registry import check_installed, check_measured, find_metric, selected_metrics
+from atwu.evaluation.result import EvalResult, RowValues
+from atwu.evaluation.row_statistics import ModelComparison, RowMetrics, set_values
+from atwu.evaluation.session import Session
+from atwu.evaluation.sets import measured_rows
+from atwu.evaluation.warnings import warnings
+from atwu.judge.offline import OfflineJudge
+from atwu.judge.prompted import PromptedJudge
+from atwu.judge.verdicts import Claim, Judge, Pair
+from atwu.methods.weightings.token_scorer import TokenScorer, find_scorer
+from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.load import check_model_name, load_config
+from atwu.modeling.open_model import ModelLoadArgs, check_system_prompt, open_model
+from atwu.training.training_rows import RowsInput
+
+
+def evaluate(
+    model: Any | None,
+    tokenizer: Any | None = None,
+    *,
+    forget: RowsInput | None = None,
+    retain: RowsInput | None = None,
+    holdout: RowsInput | None = None,
+    extra_retain: Mapping[str, RowsInput] | None = None,
+    pool: RowsInput | None = None,
+    metrics: Sequence[str] | str | None = None,
+    config: EvaluateConfig | None = None,
+    judge: Judge | None = None,
+    scorer: TokenScorer | None = None,
+    auxiliary: Auxiliary | None = None,
+    original: EvalResult | None = None,
+    retain_only: EvalResult | None = None,
+    generator: Generator | None = None,
+    store: GenerationStore | None = None,
+    probes: RwkuProbes | None = None,
+    reference: bool = False,
+    before_judging: Callable[[Sequence[Claim], Sequence[Pair]], None] | None = None,
+    progress: bool = True,
+    name: str | None = None,
+) -> EvalResult:
+    """Measure a model on rows.
+
+    Rows are of any kind that `UnlearnTrainer` takes: a source by name or path, mappings, a Hub data set, `Example`s. None, or
+    no rows, leaves a set out.
+
+    Args:
+        model: causal language model, on its device; it is left as it was. Or its name, as `--model` takes it: then its
+            tokenizer and learned scorer are found. None when only its generations can be had.
+        tokenizer: its fast tokenizer; None without a model, and for one that is named.
+        forget: rows whose knowledge should be gone.
+        retain: rows whose knowledge should be there.
+        holdout: rows that no model was trained on, for membership attacks.
+        extra_retain: further sets that should be kept, by name, such as TOFU's real authors and world facts.
+        pool: every retain row there is, when `retain` is a part of them; demonstrations, counts and attacks draw from it.
+        metrics: names of metrics, or "all" for all whose rows are given; None for the quick ones.
+        config: settings.
+        judge: checks answers; the offline judge by default.
+        scorer: the learned scorer of an unlearned model, for its AUROC.
+        auxiliary: the two models that SU-LLM selected an unlearned model's tokens with, for the AUROC of its selection.
+        original: result of the starting model on the same rows and settings: adds FQ, RD, UQ, win rate and recovery.
+        retain_only: the same of a model that never saw the forget rows: adds forget quality, privleak and the reference attack.
+        generator: what generates, if not this model through transformers.
+        store: where generations are kept, so that an evaluation that was killed continues and none is made twice.
+        probes: RWKU's own probes, for their native scores.
+        reference: this model is only compared with: leave out the attacks on its weights.
+        before_judging: called with everything that is to be judged before any of it is; may raise to stop there.
+        progress: show progress bars.
+        name: how the result calls the model; the name it is read by, if it has one.
+
+    Returns:
+        The result; equal inputs give equal results, also after a restart.
+
+    Raises:
+        ValueError: no rows, unknown metrics, metrics whose rows are missing, probes or tasks that no metric measures, or a
+            reference result made with other rows or settings.
+        ImportError: a metric needs a package that is not installed.
+    """
+    config = EvaluateConfig(**config.values) if config else EvaluateConfig()  # with all that is registered by now
+    judge = judge.afresh() if isinstance(judge, PromptedJudge) else judge or OfflineJudge()
+    if model is None and generator is None:
+        raise ValueError("nothing to evaluate: give a model or a generator.")
+    if model is not None and not isinstance(model, str | Path) and tokenizer is None:
+        raise ValueError("give the model's tokenizer, or the name of the model instead of the model.")
+    rows = measured_rows(forget, retain, holdout, extra_retain=extra_retain or {}, pool=pool, probes=probes)
+    if not rows.sets and not config.tasks:
+        raise ValueError("nothing to evaluate: give forget rows, retain rows or both.")
+    given = [*rows.sets, *([TASKS] if config.tasks else [])]
+    names = selected_metrics(metrics, sets=given, weights=model is not None, plain=_plain(model), references=reference)
+    check_measured(names, sets=given if model is None else rows.sets, weights=model is not None)
+    check_installed(names, config)
+    if config.tasks and TASKS not in names:
+        rows.warnings.append(
+            f"tasks {', '.join(config.tasks)} were not run: the metrics {', '.join(names)} leave them out."
+        )
+    measured = [find_metric(each) for each in names]
+    rows = rows.with_own({split: own for metric in measured for split, own in metric.own_rows().items()})
+    if isinstance(model, str | Path):
+        name, scorer, auxiliary = name or str(model), scorer or find_scorer(model), auxiliary or find_auxiliary(model)
+        rows.warnings.extend(filter(None, [check_system_prompt(name, config.system)]))
+        model, tokenizer = open_model(str(model), ModelLoadArgs())
+    settings = provenance(config, judge, rows.every, names, model=model, generator=generator)
+    compared = {"original": original, "retain-only": retain_only}
+    references = {role: other for role, other in compared.items() if other is not None}
+    for role, other in references.items():
+        check_comparable(settings, other, role=role)
+    fingerprint = None if model is None else model_fingerprint(model)
+    if generator is None:
+        generator = TransformersGenerator(model, tokenizer, batch_tokens=config.batch_tokens, fingerprint=fingerprint)
+    session = Session(
+        model=model,
+        tokenizer=tokenizer,
+        generator=generator,
+        sets=rows.sets,
+        pool=rows.pool,
+        apart=rows.apart,
+        judge=judge,
+        config=config,
+        scorer=scorer,
+        auxiliary=auxiliary,
+        store=store,
+        original=original,
+        probes=probes,
+        moments=any(metric.needs_moments for metric in measured),
+        progress=progress,
+        warnings=rows.warnings,
+    )
+    _measure(session, measured, before_judging, by_name=metrics is not None)
+    identity = fingerprint or short_hash(generator.identity)
+    return _result(session, references, model=name or "model", fingerprint=identity, settings=settings)
+
+
+def _plain(model: Any | None) -> bool:
+    """Whether a model's weights, or those behind its name, are plain numbers."""
+    if isinstance(model, str | Path):
+        check_model_name(str(model))
+        return getattr(load_config(str(model)), "quantization_config", None) is None
+    return not getattr(model, "is_quantized", False)
+
+
+def _measure(
+    session: Session,
+    metrics: Sequence[type[Metric]],
+    before_judging: Callable[[Sequence[Claim], Sequence[Pair]], None] | None,
+    *,
+    by_name: bool,
+) -> None:
+    """Ask all metrics, answer and judge once, and have everything recorded.
+
+    Args:
+        by_name: whether somebody asked for these metrics, and wants to know which of them had nothing to measure.
+    """
+    working = [metric(session) for metric in metrics]
+    for metric in working:
+        metric.read()
+    session.answer_all(prompt for metric in working for prompt in metric.prompts())
+    for metric in working:
+        metric.prepare()
+    claims = list(dict.fromkeys(claim for metric in working for claim in metric.claims()))
+    pairs = list(dict.fromkeys(pair for metric in working for pair in metric.pairs()))
+    if before_judging is not None and (claims or pairs):
+        before_judging(claims, pairs)
+    session.judge_all(claims, pairs)
+    for metric in working:
+        before = _recorded(session)
+        metric.record()
+        if by_name and _recorded(session) == before:
+            session.warnings.append(f"{metric.name}: these rows have nothing that it could be measured on.")
+
+
+def _recorded(session: Session) -> int:
+    recorded = sum(len(metrics) for metrics in session.recorded.values())
+    return recorded + sum(len(metrics) for metrics in session.extra.values())
+
+
+def _result(
+    session: Session,
+    references: Mapping[str, EvalResult],
+    *,
+    model: str,
+    fingerprint: str,
+    settings: Mapping[str, Any],
+) -> EvalResult:
+    """The result of a session in which everything is recorded.
+
+    Args:
+        references: `original` and `retain-only`, as far as they are compared with.
+        model: what the result calls the model.
+    """
+    values = {split: _row_values(session, split) for split in session.sets}
+    original, retain_only = references.get("original"), references.get("retain-only")
+    sides = ModelComparison(
+        RowMetrics(values), *(None if other is None else RowMetrics(other.rows) for other in (original, retain_only))
+    )
+    result = EvalResult(
+        model=model,
+        fingerprint=fingerprint,
+        sets=set_values(sides.this, session.recorded) | session.extra,
+        overall=overall(sides),
+        rows=values,
+        settings=settings,
+        versions=versions(),
+        references={role: other.fingerprint for role, other in references.items()},
+        cost=_cost(session),
+        curves=session.curves,
+        warnings=tuple(dict.fromkeys(session.warnings)),
+    )
+    said = warnings(result, original, retain_only)
+    return dataclasses.replace(result, warnings=(*result.warnings, *said))
+
+
+def _row_values(session: Session, split: str) -> RowValues:
+    ids = session.ids(split)
+    recorded = session.recorded.get(split, {})
+    return RowValues(
+        ids=ids,
+        subjects=tuple(row.subject or name for row, name in zip(session.sets[split], ids, strict=True)),
+        metrics={metric: kept.values for metric, kept in recorded.items()},
+        texts={name: tuple(texts) for name, texts in session.texts.get(split, {}).items()},
+        unscored={metric: kept.unscored for metric, kept in recorded.items() if kept.unscored},
+    )
+
+
+def _cost(session: Session) -> dict[str, float]:
+    """The same whether it was paid now or earlier: calls answered from the store count like new ones."""
+    cost: dict[str, float] = {"generated_tokens": session.generated_tokens}
+    if isinstance(session.judge, PromptedJudge):
+        usage = session.judge.asker.usage
+        cost |= {
+            "judge_calls": usage.replies,
+            "judge_prompt_tokens": usage.prompt_tokens,
+            "judge_max_tokens": usage.completion_tokens,
+        }
+        if usage.usd is not None:
+            cost["judge_usd"] = usage.usd
+    return cost

@@ -1,0 +1,82 @@
+"""Attack by asking again: answers drawn at temperature 1. The model's weights stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+from atwu.evaluation.columns import FORGET, Percent
+from atwu.evaluation.generations import Decoding, Prompt
+from atwu.evaluation.metric import Metric
+from atwu.evaluation.metric_settings import MetricSetting
+from atwu.evaluation.metrics.judge_scores import as_percent, unscored, worst
+from atwu.evaluation.questions.prompts import claim, question_prompt
+from atwu.judge.verdicts import Claim
+
+
+def share_of(verdicts: Sequence[bool | None]) -> float | None:
+    """Percent of the drawn answers with a verdict that state the fact; None where none has one."""
+    known = [verdict for verdict in verdicts if verdict is not None]
+    return 100.0 * sum(known) / len(known) if known else None
+
+
+class BestOfN(Metric):
+    """Answers drawn at temperature 1: whether any of them states the fact, and how many do."""
+
+    name = "sampling"
+    about = "best of n answers drawn at temperature 1"
+    cost = "n answers and verdicts per forget row"
+    needs = (FORGET,)
+    needs_weights = False
+    judged = True
+    attack = True
+    settings = (
+        MetricSetting(
+            "samples", int, 8, "Answers drawn per question at temperature 1 by the sampling attack.", least=1
+        ),
+    )
+    uses = ("max_new_tokens", "seed")
+    columns = (
+        Percent(
+            "leak_best_of_{n}",
+            worst,
+            "leak, best of {n}",
+            "percent of forget rows whose fact is stated by any of so many drawn answers",
+            sets=(FORGET,),
+        ),
+        Percent(
+            "leak_per_sample",
+            share_of,
+            "leak, per sample",
+            "percent of drawn answers that state the fact",
+            sets=(FORGET,),
+        ),
+    )
+
+    def prepare(self) -> None:
+        """Draw."""
+        config = self.session.config
+        decoding = Decoding(max_new_tokens=config.max_new_tokens, temperature=1.0, seed=config.seed)
+        self._draws = {
+            row: [Prompt(question_prompt(row).messages, draw=number) for number in range(config.samples)]
+            for row in self.session.sets[FORGET]
+            if row.messages
+        }
+        prompts = [prompt for row in self._draws.values() for prompt in row]
+        self._said = self.session.generate(prompts, label="sample", decoding=decoding)
+
+    def claims(self) -> Iterator[Claim]:
+        """Every draw."""
+        return chain.from_iterable(self._claims())
+
+    def _claims(self) -> Iterator[list[Claim]]:
+        """The draws of every row."""
+        for row in self.session.sets[FORGET]:
+            yield [claim(row, self._said[prompt].text) for prompt in self._draws.get(row, ())]
+
+    def record(self) -> None:
+        """Record the best of n and the mean, in percent."""
+        verdicts = self.session.verdicts(self._claims())
+        missing = unscored(verdicts)
+        self.keep(FORGET, f"leak_best_of_{self.session.config.samples}", as_percent(worst(verdicts)), unscored=missing)
+        self.keep(FORGET, "leak_per_sample", list(map(share_of, verdicts)), unscored=missing)

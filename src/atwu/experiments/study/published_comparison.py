@@ -1,0 +1,215 @@
+"""A study beside published results: our numbers of the same columns, and which orderings of labels hold.
+
+Orderings are every pair of labels that the published table puts in order, and Kendall's tau-b over all of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from scipy.stats import kendalltau
+
+from atwu.evaluation.aggregate import seed_differences
+from atwu.evaluation.result import Direction, EvalResult, MetricValue
+from atwu.experiments.published import PublishedTable, published_table
+from atwu.report.records import Records, read_records
+from atwu.report.table_values import TableLine, cell_of
+
+COMPARED_METRICS: Mapping[str, tuple[TableLine | None, Direction]] = {
+    "UQ": (("overall", "UQ"), "up"),
+    "FQ": (("overall", "FQ"), "up"),
+    "RD": (("overall", "RD"), "down"),
+    "ES_delta": (("overall", "ES_delta_floored"), "up"),  # published tables have the floor
+    "N_delta": (("overall", "N_delta_official"), "up"),
+    "auroc": (None, "up"),
+}
+"""Column of published tables -> our line, and which way is better; the line of `auroc` is that of the label's own score."""
+_OWN_SCORE: TableLine = ("forget", "auroc_own")
+
+OrderingOutcome = Literal["holds", "holds, within noise", "open", "reversed, within noise", "reversed"]
+Interval = tuple[float, float, float]
+"""Difference, and the ends of its paired interval; NaN ends where there is none."""
+
+_SAYS: Mapping[OrderingOutcome, tuple[str, str]] = {
+    "holds": ("holds beyond noise", "hold beyond noise"),
+    "holds, within noise": ("holds within noise", "hold within noise"),
+    "open": ("is open", "are open"),
+    "reversed, within noise": ("is reversed within noise", "are reversed within noise"),
+    "reversed": ("is reversed beyond noise", "are reversed beyond noise"),
+}
+"""What is said of one pair and of several."""
+
+
+def set_beside(folder: Path, table: str | None = None) -> tuple[Records, PublishedTable]:
+    """A study that was run, and the published table to set it beside, which is the one that it names where none is given.
+
+    Raises:
+        ValueError: it names none, or there is no such table.
+    """
+    records = read_records([folder])
+    name = table or records.study.get("published")
+    if name is None:
+        raise ValueError("this study names no published table to compare with; give one with --table.")
+    return records, published_table(str(name))
+
+
+def line_of_metric(metric: str, label: str) -> TableLine:
+    """Our line of a published column."""
+    return COMPARED_METRICS[metric][0] or ("forget", f"auroc_{label}")
+
+
+def published_value(records: Records, metric: str, label: str) -> MetricValue | None:
+    """Our number of a published column, mean over seeds."""
+    return cell_of(records.results[label], line_of_metric(metric, label))
+
+
+def compared(records: Records, table: PublishedTable) -> dict[str, Orderings]:
+    """Our orderings of methods beside the published ones; labels that only one side has are left out.
+
+    Returns:
+        Metric -> orderings, for every metric that both sides have on at least two common labels.
+    """
+    found: dict[str, Orderings] = {}
+    for metric, (_, direction) in COMPARED_METRICS.items():
+        published = {
+            label: row[metric] for label, row in table.rows.items() if metric in row and label in records.labels
+        }
+        cells = {label: published_value(records, metric, label) for label in published}
+        ours = {label: cell.value for label, cell in cells.items() if cell is not None and cell.value is not None}
+        if len(ours) > 1:
+            found[metric] = orderings(ours, published, partial(_difference, records, metric), direction=direction)
+    return found
+
+
+def _difference(records: Records, metric: str, first: str, second: str) -> Interval | None:
+    """Paired over rows, and over the seeds that both have."""
+    line, (one, other) = COMPARED_METRICS[metric][0], records.paired(first, second)
+    if line is None:
+        line = _OWN_SCORE
+        one = [_own_score(result, line_of_metric(metric, first)) for result in one]
+        other = [_own_score(result, line_of_metric(metric, second)) for result in other]
+    estimate = seed_differences(one, other, list(records.references.values())).get(line) if one else None
+    if estimate is None:
+        return None
+    low, high = estimate.interval() or (float("nan"), float("nan"))
+    return estimate.value, low, high
+
+
+def _own_score(result: EvalResult, line: TableLine) -> EvalResult:
+    """Only the line of a label's own score, under a name that all labels share."""
+    split, metric = line
+    rows = result.rows[split]
+    return replace(
+        result,
+        sets={split: {_OWN_SCORE[1]: result.sets[split][metric]}},
+        rows={split: replace(rows, metrics={_OWN_SCORE[1]: rows.metrics[metric]})},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Ordering:
+    """Two labels of which the published table puts one ahead."""
+
+    better: str
+    """Ahead in the published table."""
+    worse: str
+    published: float
+    """Published number of `better` minus that of `worse`."""
+    ours: Interval | None
+    """The same of ours, with its paired interval."""
+    outcome: OrderingOutcome
+    """`open`: ours are equal, or were not compared; `within noise`: the interval includes 0, or there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Orderings:
+    """All pairs of labels that both tables have and whose published numbers differ."""
+
+    pairs: tuple[Ordering, ...]
+    counts: Mapping[OrderingOutcome, int]
+    tau: float | None
+    """Kendall's tau-b between both tables; None with fewer than two labels, or where one table is all equal."""
+    reading: str
+    """One sentence."""
+
+
+def orderings(
+    ours: Mapping[str, float],
+    published: Mapping[str, float],
+    differences: Callable[[str, str], Interval | None],
+    *,
+    direction: Direction,
+) -> Orderings:
+    """Compare the orderings of one metric.
+
+    Args:
+        differences: our paired difference of two labels, first minus second; None where they were not compared.
+    """
+    labels = [
+        label for label in published if label in ours and math.isfinite(ours[label]) and math.isfinite(published[label])
+    ]
+    pairs = []
+    for first, second in itertools.combinations(labels, 2):
+        gap = published[first] - published[second]
+        if gap == 0:
+            continue
+        better, worse = (first, second) if (gap > 0) == (direction == "up") else (second, first)
+        found = differences(better, worse)
+        pairs.append(
+            Ordering(better, worse, published[better] - published[worse], found, outcome_of(found, direction=direction))
+        )
+    counts = Counter(pair.outcome for pair in pairs)
+    tau = _tau([ours[label] for label in labels], [published[label] for label in labels])
+    leader = _leader(labels, ours, published, up=direction == "up")
+    return Orderings(tuple(pairs), counts, tau, _reading(counts, tau, leader))
+
+
+def outcome_of(difference: Interval | None, *, direction: Direction) -> OrderingOutcome:
+    """What our difference, published better minus published worse, says of that ordering."""
+    if difference is None or not math.isfinite(difference[0]) or difference[0] == 0:
+        return "open"
+    value, low, high = difference
+    agrees = (value > 0) == (direction == "up")
+    if low > 0 or high < 0:
+        return "holds" if agrees else "reversed"
+    return "holds, within noise" if agrees else "reversed, within noise"
+
+
+def _tau(ours: list[float], published: list[float]) -> float | None:
+    if len(ours) < 2:
+        return None
+    tau = float(kendalltau(ours, published, variant="b").statistic)
+    return tau if math.isfinite(tau) else None
+
+
+def _leader(
+    labels: list[str], ours: Mapping[str, float], published: Mapping[str, float], *, up: bool
+) -> tuple[str, int, int] | None:
+    """The published best, its place in our table and the length of that; None where two share the lead or none has it."""
+    sign = 1 if up else -1
+    order = sorted(labels, key=lambda label: -sign * published[label])
+    if len(order) < 2 or published[order[0]] == published[order[1]]:
+        return None
+    place = 1 + sum(sign * ours[label] > sign * ours[order[0]] for label in labels)
+    return order[0], place, len(labels)
+
+
+def _reading(counts: Mapping[OrderingOutcome, int], tau: float | None, leader: tuple[str, int, int] | None) -> str:
+    total = sum(counts.values())
+    if not total:
+        return "No two labels are ordered by the published table and measured here."
+    parts = [f"{counts[outcome]} {said[counts[outcome] > 1]}" for outcome, said in _SAYS.items() if outcome in counts]
+    text = f"Of {total} published ordering{'s' * (total > 1)} {', '.join(parts)}"
+    if tau is not None:
+        text += f" (Kendall's tau {tau:.2f})"
+    if leader is not None:
+        name, place, length = leader
+        text += f"; {name}, the published best, is {'best' if place == 1 else f'number {place} of {length}'} here"
+    return text + "."

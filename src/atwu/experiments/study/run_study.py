@@ -1,0 +1,181 @@
+"""A whole study from what was asked for: planned, run, and written down with its tables and page."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from atwu._file_reading import prefix_errors
+from atwu._files import write_json, write_text
+from atwu.evaluation.evaluate_config import EvaluateConfig
+from atwu.evaluation.registry import check_installed
+from atwu.experiments.benchmark_settings import find_setting
+from atwu.experiments.experiment_run import RunContext, check_workers
+from atwu.experiments.job_files import only_here
+from atwu.experiments.queue import Queue
+from atwu.experiments.study.run_plan import PlanExecution, RunFailure, failures
+from atwu.experiments.study.study_file import read_study
+from atwu.experiments.study.study_plan import StudyPlan, described, plan
+from atwu.experiments.study_models import prepare_models, setting_rows
+from atwu.judge.open_judge import JudgeOptions, open_judge
+from atwu.report.records import STUDY_NAME, Records, read_records
+from atwu.training.progress import Say
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_SETTING = "people-small"
+
+
+@dataclass(frozen=True, slots=True)
+class StudyResult:
+    """What a study came to."""
+
+    records: Records | None
+    """None where no run is finished."""
+    failed: Mapping[str, RunFailure]
+    """Runs that are not in the table, by name."""
+    stale: int
+    """Runs of other settings that lie in the folder."""
+    written: tuple[Path, ...]
+
+
+def plan_study(
+    study: str | Path,
+    setting: str | None = None,
+    *,
+    output: Path | None = None,
+    seeds: int | None = None,
+    presets: Path | None = None,
+    configurations: Sequence[str] = (),
+    paraphrases: Sequence[str] = (),
+    only: Sequence[str] = (),
+) -> StudyPlan:
+    """The plan of a study, with what is left open decided and every setting checked.
+
+    Args:
+        setting: where to run it; None for the study's own, else people-small.
+        output: folder; None for runs/STUDY-SCALE.
+        presets: folder with preset files of one's own.
+        configurations: whole configurations that every line is run under, side by side (`atwu.methods.configurations`).
+        paraphrases: files with other wordings of the measured questions, instead of the setting's.
+        only: labels of the lines that are to be done now; none for all. Of the others, those that cannot run are left out.
+
+    Raises:
+        ValueError, FileNotFoundError: unknown names, impossible settings.
+    """
+    with prefix_errors(study if Path(study).is_file() else None):
+        written = read_study(study).under(configurations)
+        place = find_setting(setting) if setting else written.setting or find_setting(DEFAULT_SETTING)
+        if paraphrases:  # a setting whose rows have one wording asks for no other
+            asked = {name: value for name, value in place.evaluation.items() if (name, value) != ("paraphrases", 0)}
+            place = replace(place, paraphrases=tuple(paraphrases), evaluation=asked)
+        if seeds is not None:
+            written = written.with_seeds(seeds)
+        folder = output or Path("runs") / f"{written.name}-{place.name}"
+        return plan(written, place, folder, presets=presets, only=only)
+
+
+def settled_plan(planned: StudyPlan, *, without_rows: bool = False, say: Say = logger.info) -> StudyPlan:
+    """A plan without the lines that its rows do not allow; says which are left out.
+
+    Args:
+        without_rows: where the rows cannot be had, take the plan as it is.
+
+    Raises:
+        ValueError, OSError: rows that are not there, or do not allow what the study is about.
+    """
+    checked: tuple[str, ...] = ()
+    try:
+        rows = setting_rows(planned.setting)
+    except OSError as error:  # no such file, or no network
+        if not without_rows:
+            raise
+        say(f"lines that the rows do not allow are still counted: {error}")
+    else:
+        planned, checked = planned.possible_with(rows), rows.checked
+    for line in (*checked, *planned.left_out):
+        say(line)
+    return planned
+
+
+def shared_judge(judging: JudgeOptions, slots: int) -> JudgeOptions:
+    """The judge of one of several processes: it may spend its share.
+
+    Raises:
+        ValueError: there is no such judge, or its options do not go together.
+    """
+    if judging.max_cost is not None:
+        judging = replace(judging, max_cost=judging.max_cost / slots)
+    if not judging.judge.startswith("local:"):  # which would be loaded here, beside the workers' models
+        open_judge(judging)
+    return judging
+
+
+def run_study(
+    whole: StudyPlan,
+    queue: Queue,
+    *,
+    judging: JudgeOptions,
+    keep_models: bool = False,
+    overwrite: bool = False,
+    command: str,
+    say: Say = logger.info,
+) -> StudyResult:
+    """Run what is not finished, and write table, data and page of everything that is.
+
+    Args:
+        whole: from `settled_plan`.
+        judging: the judge of each process (`shared_judge`).
+
+    Raises:
+        ValueError: runs with other settings lie in the folder, another command is at work there, or those who do the work do
+            not know a method.
+        ImportError: a metric needs a package that is not installed.
+    """
+    folder, runs = whole.folder, whole.now.runs
+    if begun := [run for run in runs if not run.finished]:
+        check_workers(queue, (run.method for run in begun), (run.options for run in begun), whole.metrics)
+        check_installed(whole.metrics, EvaluateConfig(**whole.setting.evaluation))
+    setup = RunContext(
+        prepare_models(whole.setting, say=say),
+        whole.setting,
+        whole.metrics,
+        judging,
+        store=True,
+        keep_models=keep_models,
+        trace=whole.study.trace,
+    )
+    work = PlanExecution(whole, setup, device=queue.device, overwrite=overwrite, say=say)
+    with only_here(folder):
+        work.prepare(runs)
+        # Written now as well, so that a report can be made of what is finished at any time.
+        write_json(folder / STUDY_NAME, described(whole, command, whole.runs, {}))
+        work.work(runs, queue, progress=True)
+        current = [run for run in whole.runs if work.settled(run)]
+        failed = failures(current)
+        reasons = {name: each.error for name, each in failed.items()}
+        write_json(folder / STUDY_NAME, described(whole, command, current, reasons))
+        stale = sum(map(work.stale, whole.runs))
+        if not any(run.finished for run in current):
+            return StudyResult(None, failed, stale, ())
+        records = read_records([folder])
+        return StudyResult(records, failed, stale, write_outputs(records, folder, command=command, say=say))
+
+
+def write_outputs(records: Records, folder: Path, *, command: str, say: Say) -> tuple[Path, ...]:
+    """Table, data and page of a study; without matplotlib no page, and a line that says so."""
+    from atwu.report.export_formats import WRITERS
+    from atwu.report.page.report_page import write_report_page
+
+    written = [folder / name for name in ("table.md", "results.csv", "results.json")]
+    for path in written:
+        write_text(path, WRITERS[path.suffix[1:]](records))
+    page = folder / "report.html"
+    try:
+        write_report_page(records, page, command=command)
+    except ImportError as error:
+        say(f"no report.html: {error}")
+        return tuple(written)
+    return (*written, page)

@@ -1,0 +1,329 @@
+"""From a study and a setting to its runs: their settings, their folders, what is finished, and how long the rest will take."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from atwu._cache import short_hash
+from atwu._file_reading import read_json
+from atwu._names import lookup
+from atwu.benchmarks.base import Benchmark
+from atwu.evaluation.columns import FORGET, HOLDOUT, RETAIN, RWKU, TASKS
+from atwu.evaluation.evaluate_config import EvaluateConfig
+from atwu.evaluation.registry import all_metrics, selected_metrics
+from atwu.experiments.benchmark_settings import BenchmarkSetting, FinetunedTarget
+from atwu.experiments.experiment_run import COMPONENT_KINDS, TIMING_NAME, ExperimentRun, reason_against
+from atwu.experiments.study.study_file import Study, Variant
+from atwu.experiments.study_models import has_retain_only
+from atwu.methods.components import component_options
+from atwu.methods.method_table import METHODS
+from atwu.methods.presets import Preset, find_preset
+from atwu.methods.recipe import recipe
+from atwu.modeling.device import product_speed
+from atwu.training.preset_files import read_preset
+
+MOST_RUNS = 10_000
+PUBLISHED_VALUES = "values as published"
+NO_TUNING = "published values, one learning rate for all: nothing was tuned at this setting"
+
+
+@dataclass(frozen=True, slots=True)
+class StudyPlan:
+    """A study at a setting, in a folder."""
+
+    study: Study
+    setting: BenchmarkSetting
+    folder: Path
+    runs: tuple[ExperimentRun, ...] = field(repr=False)
+    asked: tuple[str, ...] = ()
+    """Labels of the lines that are to be done now; none for all."""
+    left_out: tuple[str, ...] = ()
+    """Lines, and groups of metrics, that cannot be had here, and why: a sentence each."""
+
+    @property
+    def now(self) -> StudyPlan:
+        """The lines of it that are to be done now, with those whose scorers they start from."""
+        wanted = [run for run in self.runs if run.label in self.asked]
+        sources = [run.scorer_from for run in wanted]
+        kept = [run for run in self.runs if run in wanted or run.folder in sources]
+        return replace(self, runs=tuple(kept)) if self.asked else self
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return self.study.metrics or self.setting.metrics
+
+    @property
+    def remaining(self) -> tuple[ExperimentRun, ...]:
+        return tuple(run for run in self.runs if not run.finished)
+
+    @property
+    def budget(self) -> str:
+        """What the compared values were tuned with, as every table says; names who had another budget."""
+        budgets: dict[str, dict[str, None]] = {}
+        for run in self.runs:
+            budgets.setdefault(run.budget, {})[run.label] = None
+        if len(budgets) < 2:
+            return "".join(budgets)
+        first, *others = sorted(budgets.items(), key=lambda entry: -len(entry[1]))
+        return f"{first[0]}; not so: " + "; ".join(f"{', '.join(labels)} ({text})" for text, labels in others)
+
+    def seconds_per_run(self) -> tuple[float, str]:
+        """Mean of the finished runs, or the setting's figure, and where it comes from."""
+        files = [run.folder / TIMING_NAME for run in self.runs]
+        timings = [read_json(file) for file in files if file.is_file()]
+        if timings:
+            total = sum(timing["unlearn"] + timing["measure"] for timing in timings)
+            return total / len(timings), f"measured on {len(timings)} finished runs"
+        source = f"figure of the setting, {self.setting.hardware}"
+        slower = self._slower()
+        return (
+            self.setting.seconds * slower,
+            source if slower == 1 else f"{source}, which is {slower:.1f} times as fast",
+        )
+
+    def seconds_of_models(self) -> float:
+        """Training the models that runs start from and are compared with, where the cache has neither."""
+        return self.setting.taught_seconds * self._slower() if isinstance(self.setting.target, FinetunedTarget) else 0.0
+
+    def _slower(self) -> float:
+        """How many times as long products take on a core here as where the setting's figures were measured."""
+        if self.setting.product_speed is None:
+            return 1.0
+        return self.setting.product_speed / product_speed()
+
+    def estimate(self, processes: int) -> float:
+        """Seconds that the remaining runs will take."""
+        waves = -(-len(self.remaining) // max(1, processes))
+        return waves * self.seconds_per_run()[0]
+
+    def source(self, run: ExperimentRun) -> ExperimentRun | None:
+        """The run whose scorer it starts from."""
+        return next((other for other in self.runs if other.folder == run.scorer_from), None)
+
+    def possible_with(self, benchmark: Benchmark) -> StudyPlan:
+        """Without the variants, and without the setting's metrics, that the benchmark's rows do not allow.
+
+        Raises:
+            ValueError: the study itself asks for metrics, or for a probe, that its rows do not allow.
+        """
+        if self.study.probe and not any(row.forget_spans for row in benchmark.forget):
+            raise ValueError(f"the study {self.study.name} probes for annotated words; {benchmark.name} has none.")
+        reasons: dict[str, str] = {}
+        for run in self.runs:
+            if run.label in reasons:
+                continue
+            if run.start is not None and not has_retain_only(self.setting):
+                reasons[run.label] = f"starts from the retain-only model, and {self.setting.name} has none"
+            elif reason := reason_against(run.config(self.setting), benchmark):
+                reasons[run.label] = reason
+        setting, groups = self._measurable(benchmark)
+        kept = self.without(reasons)
+        return replace(kept, setting=setting, left_out=(*kept.left_out, *groups))
+
+    def without(self, reasons: Mapping[str, str]) -> StudyPlan:
+        """Without some lines, each with its reason, and without those that take their scorers."""
+        known = {*reasons, *(run.label for run in self.runs)}
+        tied = {
+            variant.label: f"takes the scorer of {variant.scorer_from}, which is left out"
+            for variant in self.study.variants
+            if variant.scorer_from in reasons and variant.label in known
+        }
+        every = {**reasons, **tied}
+        lines = (f"{label} is left out: it {reason}" for label, reason in every.items())
+        runs = tuple(run for run in self.runs if run.label not in every)
+        return replace(self, runs=runs, left_out=(*self.left_out, *lines))
+
+    def _measurable(self, benchmark: Benchmark) -> tuple[BenchmarkSetting, list[str]]:
+        """The setting with the groups of metrics that the benchmark has rows for, and why without the others."""
+        given = _given_sets(benchmark, self.setting)
+        if self.study.metrics is not None:
+            selected_metrics(self.study.metrics, sets=given, weights=True)
+            return self.setting, []
+        groups, without = [], []
+        for name in self.setting.metrics:
+            try:
+                groups += selected_metrics([name], sets=given, weights=True)
+            except ValueError as error:
+                without.append(f"the group {name} is left out: {error}")
+        return replace(self.setting, metrics=tuple(groups)), without
+
+
+def _given_sets(benchmark: Benchmark, setting: BenchmarkSetting) -> set[str]:
+    """Names of the sets that a run can give to an evaluation."""
+    named = {FORGET: benchmark.forget, RETAIN: benchmark.retain, HOLDOUT: benchmark.holdout, **benchmark.extra_retain}
+    there = {name for name, rows in named.items() if rows}
+    return there | ({RWKU} if benchmark.probes else set()) | ({TASKS} if setting.evaluation.get("tasks") else set())
+
+
+def plan(
+    study: Study,
+    setting: BenchmarkSetting,
+    folder: str | Path,
+    *,
+    presets: str | Path | None = None,
+    only: Sequence[str] = (),
+) -> StudyPlan:
+    """Decide every run, and build its settings once, before anything is spent.
+
+    Args:
+        presets: folder with preset files of one's own, METHOD.yaml.
+        only: labels of the lines that are to be done now; of the others, those that cannot run are left out.
+
+    Raises:
+        ValueError: impossible settings, naming the line; there is no line of such a label; the folder of presets holds none
+            for this study, or it takes none; or there would be more than `MOST_RUNS` runs.
+    """
+    folder, study = Path(folder), study.at(setting.name)
+    there = [variant.label for variant in study.variants]
+    if unknown := [label for label in only if label not in there]:
+        raise ValueError(f"the study has no line {unknown[0]!r}; it has {', '.join(there)}.")
+    if presets is not None and not study.presets:
+        raise ValueError(f"the study says `presets: false`; leave --presets {presets} out, or that line of the study.")
+    if presets is not None and not any(_preset_file(v, Path(presets)) for v in study.variants):
+        raise ValueError(
+            f"{presets} holds no preset LINE.yaml or METHOD.yaml of this study; atwu tune --study writes them."
+        )
+    if (count := len(study.variants) * len(study.seeds)) > MOST_RUNS:
+        raise ValueError(
+            f"{len(study.variants)} lines times {len(study.seeds)} seeds make {count} runs; at most {MOST_RUNS}."
+        )
+    try:
+        EvaluateConfig(**setting.evaluation)
+    except ValueError as error:
+        raise ValueError(f"evaluation of setting {setting.name}: {error}") from None
+    for name in study.metrics or setting.metrics:
+        lookup("metrics", name, all_metrics())
+    runs, impossible = [], {}
+    asked = {*only, *(variant.scorer_from for variant in study.variants if variant.label in only)}
+    for variant in study.variants:
+        try:
+            found = _runs(study, setting, folder, variant, presets)
+            found[0].config(setting)  # that of other seeds differs in nothing that is checked
+        except (TypeError, ValueError) as error:
+            if not only or variant.label in asked:
+                raise ValueError(f"{variant.label}: {error}") from None
+            impossible[variant.label] = f"cannot run: {error}"
+            continue
+        runs += found
+    runs.sort(key=lambda run: study.seeds.index(run.seed))  # every line once before any twice: a table from early on
+    return StudyPlan(study, setting, folder, tuple(runs), tuple(only)).without(impossible)
+
+
+def _runs(
+    study: Study, setting: BenchmarkSetting, folder: Path, variant: Variant, presets: str | Path | None
+) -> list[ExperimentRun]:
+    """The runs of one line, a seed each."""
+    preset = _preset(setting, variant, presets) if study.presets else None
+    kept = {} if preset is None else _tuned(preset, setting, variant)
+    budget = NO_TUNING if preset is None else str(preset.about.get("budget", PUBLISHED_VALUES))
+    changed = {name: variant.options[name] for name in COMPONENT_KINDS if name in variant.options}
+    if preset is not None and not changed.items() <= preset.options.items():
+        budget = f"{budget}; tuned before a part was replaced"
+    source = variant.scorer_from
+    return [
+        ExperimentRun(
+            name=f"{variant.label}-s{seed}",
+            method=variant.method,
+            options=kept | dict(variant.options),
+            seed=seed,
+            folder=folder / "runs" / folder_name(variant.label, seed),
+            label=variant.label,
+            budget=budget,
+            start=variant.start,
+            scorer_from=None if source is None else folder / "runs" / folder_name(source, seed),
+        )
+        for seed in study.seeds
+    ]
+
+
+def _preset(setting: BenchmarkSetting, variant: Variant, folder: str | Path | None) -> Preset | None:
+    method = variant.method
+    if folder is None:
+        return find_preset(setting.presets or setting.name, method) or _lent(setting, method)
+    path = _preset_file(variant, Path(folder))
+    if path is None:
+        return None
+    preset = read_preset(path)
+    if preset.method != method:
+        raise ValueError(f"{path} is a preset of {preset.method}, not of {method}.")
+    return preset
+
+
+def _preset_file(variant: Variant, folder: Path) -> Path | None:
+    """The file of a line's own values, else of its method's; None where there is neither."""
+    files = (folder / f"{name}.yaml" for name in (variant_name(variant.label), variant.method))
+    return next((file for file in files if file.is_file()), None)
+
+
+def _lent(setting: BenchmarkSetting, method: str) -> Preset | None:
+    """For a method without tuned values at a setting: those of the one whose published values it takes everywhere else."""
+    row = METHODS.get(method)
+    found = None if row is None or row.lender is None else find_preset(setting.presets or setting.name, row.lender)
+    if found is None:
+        return None
+    taken, numbers = set(recipe(method).options), component_options()
+    options = {name: value for name, value in found.options.items() if name not in numbers or name in taken}
+    budget = f"those of {found.method}: {found.about.get('budget', PUBLISHED_VALUES)}"
+    return replace(found, method=method, options=options | {"method": method}, about={**found.about, "budget": budget})
+
+
+def _tuned(preset: Preset, setting: BenchmarkSetting, variant: Variant) -> dict[str, Any]:
+    """A preset's options that a line starts from.
+
+    What a setting sets beside the searched numbers is shared by all of its methods, whatever a preset of another setting was
+    tuned with. Numbers of a part that the line replaces are left behind.
+    """
+    searched = {name for name, option in component_options().items() if option.number or option.search is not None}
+    kept = {k: v for k, v in preset.options.items() if k in searched or k not in ("method", *setting.training)}
+    parts = {name: variant.options[name] for name in COMPONENT_KINDS if name in variant.options}
+    if not parts:
+        return kept
+    decided = recipe(variant.method, **parts)
+    taken = set(decided.options)
+    return {name: value for name, value in kept.items() if name not in searched or name in taken}
+
+
+def variant_name(label: str) -> str:
+    """A file's name for a label: readable, and different for different labels."""
+    plain = re.sub(r"[^\w.+=-]+", "_", label).strip("_")
+    return plain if plain == label else f"{plain}-{short_hash(label)[:6]}"
+
+
+def folder_name(label: str, seed: int) -> str:
+    """The folder of a line's run."""
+    return f"{variant_name(label)}-s{seed}"
+
+
+def described(
+    plan: StudyPlan, command: str, runs: Sequence[ExperimentRun], failed: Mapping[str, str]
+) -> dict[str, Any]:
+    """The study as `study.json` keeps it.
+
+    Args:
+        runs: those that are in its tables.
+        failed: reasons by name.
+    """
+    return {
+        "schema": "atwu.study/2",
+        "name": plan.study.name,
+        "title": plan.study.title,
+        "about": plan.study.about,
+        "command": command,
+        "setting": asdict(plan.setting),
+        "seeds": list(plan.study.seeds),
+        "metrics": list(plan.metrics),
+        "budget": replace(plan, runs=tuple(runs)).budget,
+        "runs": [run.folder.name for run in runs],
+        "published": plan.study.published.get(plan.setting.name, plan.study.published.get("default")),
+        "variants": [
+            {"label": run.label, "method": run.method, "options": dict(run.options), "budget": run.budget}
+            for run in plan.runs
+            if run.seed == plan.study.seeds[0]
+        ],
+        "failed": failed,
+        "left_out": plan.left_out,
+    }

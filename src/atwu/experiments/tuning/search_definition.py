@@ -1,0 +1,96 @@
+"""A search at a setting: what decides its trials, whether it can run, and the starting model that trials compare with."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from atwu._cache import short_hash
+from atwu._files import versions
+from atwu.evaluation.columns import RWKU
+from atwu.evaluation.result import EvalResult, read_result
+from atwu.experiments.experiment_run import ORIGINAL, RunContext, prefers, reason_against, reference_of
+from atwu.experiments.queue import Queue
+from atwu.experiments.study_models import Models, identity
+from atwu.experiments.tuning.sampler import SAMPLER_VERSION
+from atwu.experiments.tuning.search import OBJECTIVES, NotPossibleError, PreparedSearch, Search
+from atwu.experiments.tuning.trial import reach, stop_if_destroyed
+from atwu.training.load_to_train import ModelSource
+
+_SCALE = ("name", "benchmark", "forget", "retain", "training", "evaluation")
+"""Fields of a setting that change the value of a trial."""
+
+
+def prepare_search(search: Search, models: Models, queue: Queue | None, *, folder: Path) -> PreparedSearch:
+    """A search that can begin: decided, checked and, where the objective compares with the starting model, with that one's
+    result, which is measured once for the searches of all methods.
+
+    Args:
+        queue: idle; None while it is at work, which the result must then be there for.
+
+    Raises:
+        NotPossibleError: the rows lack what the method needs.
+        ValueError: settings that cannot run, or rows or a model that changed since the result was measured.
+    """
+    layers = ModelSource(model=models.target).architecture().get_text_config().num_hidden_layers
+    search = search.decided(int(layers))
+    check_search(search, models)
+    objective, what = OBJECTIVES[str(search.objective)], search_definition(search, models)
+    setup = RunContext(models, search.setting, objective.groups, watch=stop_if_destroyed)
+    references: dict[str, EvalResult] = {}
+    if objective.needs_original:
+        # Named by all that its numbers follow from, so that searches share it.
+        measured = {name: what[name] for name in ("objective", "setting", "rows", "model", "versions")}
+        file = folder / "trials" / f"original-{short_hash(measured)[:12]}.json"
+        if queue is not None:
+            references[ORIGINAL] = reference_of(queue, setup, ORIGINAL, {}, file)
+        elif file.is_file():
+            references[ORIGINAL] = read_result(file)
+        else:
+            raise ValueError(
+                f"{file} is not there: rows or model of {search.setting.name} changed after the command began; give it again."
+            )
+    return PreparedSearch(search, partial(reach, search, setup, references), what, setup.needs(search.options))
+
+
+def search_definition(search: Search, models: Models) -> dict[str, Any]:
+    """Everything that decides which points are tried and what they reach; the number of trials is not among it."""
+    assert search.space is not None
+    setting = {name: value for name, value in dataclasses.asdict(search.setting).items() if name in _SCALE}
+    here = identity(models, paired=prefers(search.config()))
+    plain: dict[str, Any] = {
+        "method": search.method,
+        "options": dict(search.options),
+        "objective": search.objective,
+        "seed": search.seed,
+        "points": SAMPLER_VERSION,
+        "space": {name: dataclasses.asdict(where) for name, where in search.space.items()},
+        "first": [dict(point) for point in search.first or ()],
+        "setting": setting,
+        "versions": versions() | {"optuna": importlib.metadata.version("optuna")},
+        "rows": here["rows"],
+        # Of the models only the starting one: no objective compares with the retain-only model.
+        "model": here["models"]["target"],
+    }
+    return dict(json.loads(json.dumps(plain)))
+
+
+def check_search(search: Search, models: Models) -> None:
+    """Whether a search can run, before anything is spent.
+
+    Raises:
+        NotPossibleError: the rows lack what the method needs.
+        ValueError: the setting has no rows for the objective, or the options cannot work together.
+    """
+    if RWKU in OBJECTIVES[str(search.objective)].groups and models.benchmark.probes is None:
+        raise ValueError(
+            f"objective {search.objective} is measured on RWKU's probes; setting {search.setting.name} has none."
+        )
+    for point in search.first or ():
+        search.config(point)
+    if reason := reason_against(search.config(), models.benchmark):
+        raise NotPossibleError(f"at {search.setting.name} it {reason}")

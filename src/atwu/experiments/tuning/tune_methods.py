@@ -1,0 +1,285 @@
+"""Several methods tuned by the same rules, with presets and trials written for each: at one setting, or in the two
+stages of the
+ATWU paper, which search everything where runs are cheap, then only the learning rate where they count.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import logging
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from atwu._cache import short_hash
+from atwu._extras import require
+from atwu._names import lookup
+from atwu.evaluation.evaluate_config import EvaluateConfig
+from atwu.evaluation.registry import check_installed
+from atwu.experiments.benchmark_settings import BenchmarkSetting, find_setting
+from atwu.experiments.experiment_run import check_workers, run_config
+from atwu.experiments.queue import Queue
+from atwu.experiments.study.study_file import Variant, read_study
+from atwu.experiments.study.study_plan import variant_name
+from atwu.experiments.study_models import Models, prepare_models
+from atwu.experiments.tuning.parallel_searches import Searches, search_all
+from atwu.experiments.tuning.search import (
+    OBJECTIVES,
+    AllPrunedError,
+    NotPossibleError,
+    PreparedSearch,
+    Search,
+    SearchResult,
+    objective_name,
+)
+from atwu.experiments.tuning.search_definition import prepare_search
+from atwu.experiments.tuning.trial_storage import check_storage, storage_url
+from atwu.experiments.tuning.trials import open_trials
+from atwu.experiments.tuning.tuning_results import check_preset, drop_preset, write_results
+from atwu.methods.component_options import Range
+from atwu.methods.method_table import METHODS
+from atwu.methods.plugins import load_plugins
+from atwu.training.progress import Say
+
+logger = logging.getLogger(__name__)
+
+TRANSFER_TRIALS = 5
+FACTOR = 5.0
+"""The second stage searches the learning rate from a fifth to five times the first stage's best."""
+
+
+def second_stage(
+    first: SearchResult, setting: BenchmarkSetting, *, trials: int = TRANSFER_TRIALS, objective: str | None = None
+) -> Search:
+    """The search for the learning rate alone, with everything else as the first stage's best trial had it.
+
+    Its first trial is at that learning rate; the objective is the setting's where none is given.
+
+    Raises:
+        AllPrunedError: the first stage found nothing.
+        ValueError: it did not search the learning rate.
+    """
+    best = first.best
+    if best is None:
+        raise AllPrunedError(f"all trials of {first.search.label} were pruned; there is no learning rate to transfer.")
+    if "learning_rate" not in best.point:
+        raise ValueError(f"{first.search.label} did not search the learning rate; there is none to transfer.")
+    options = first.search.run_options(best.point)
+    rate = float(options.pop("learning_rate"))
+    return dataclasses.replace(
+        first.search,
+        setting=setting,
+        options=options,
+        trials=trials,
+        objective=objective,
+        # Another best point is another search: a larger first stage may find one.
+        name=f"{first.search.label}/to-{setting.name}-{short_hash(first.search.run_options(best.point))[:8]}",
+        space={"learning_rate": Range(rate / FACTOR, rate * FACTOR)},
+        first=({"learning_rate": rate},),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """What is to be tuned, with what is left open decided."""
+
+    lines: tuple[Variant, ...]
+    """What is searched, in this order: methods, or the lines of a study."""
+    every: bool
+    """All methods or a study are meant: those that the rows do not allow are left out."""
+    study: str | None
+    """Whose lines they are, as it was given."""
+    first_setting: str | None
+    """Where everything is searched, as it was given; None for the study's own."""
+    here: BenchmarkSetting
+    """That setting."""
+    transfer_to: str | None
+    """Where the learning rate is searched again, as it was given."""
+    there: BenchmarkSetting
+    """What presets are for: that setting, or the first one."""
+    folder: Path
+    """For presets and trials."""
+    storage: str
+    """Its full address (`storage_url`)."""
+    trials: int = 20
+    transfer_trials: int = TRANSFER_TRIALS
+    objective: str | None = None
+    seed: int = 0
+
+    def search(self, line: Variant, setting: BenchmarkSetting) -> Search:
+        """The search for a line at a setting."""
+        named = None if line.label == line.method else f"{setting.name}/{variant_name(line.label)}"
+        return Search(
+            line.method, setting, line.options, self.trials, self.seed, self.objective, storage=self.storage, name=named
+        )
+
+    def command(self, line: Variant, fixed: Sequence[str] = ()) -> str:
+        """The command for one line, with settings as they were given and without what changes no result."""
+        words = ["atwu", "tune", *(["--method", line.method] if self.study is None else ["--study", self.study])]
+        words += ["--setting", self.first_setting] if self.first_setting is not None else []
+        words += ["--trials", str(self.trials)]
+        if self.transfer_to is not None:
+            words += ["--transfer-to", self.transfer_to, "--transfer-trials", str(self.transfer_trials)]
+        words += ["--objective", self.objective] if self.objective is not None else []
+        words += ["--seed", str(self.seed)] if self.seed else []
+        return shlex.join([*words, *(word for text in fixed for word in ("--set", text))])
+
+
+def plan_tuning(
+    methods: Sequence[str],
+    *,
+    study: str | None = None,
+    options: Mapping[str, Any] = MappingProxyType({}),
+    setting: str | None = None,
+    transfer_to: str | None = None,
+    output: Path | None = None,
+    storage: str | None = None,
+    **numbers: Any,
+) -> Tuning:
+    """What is to be tuned, from what was asked for.
+
+    Args:
+        study: whose lines are searched, instead of methods.
+        options: of all runs, fixed.
+        setting: default: the study's, else the surrogate of `transfer_to`, that setting itself, or
+            people-tiny.
+        output: folder; default runs/tune-SCALE, the setting that presets are for.
+        storage: of the trials; default an SQLite file in the output, else in that of the first stage.
+
+    Raises:
+        ValueError: unknown names, settings that cannot run, or options that no preset can hold.
+    """
+    if (study is None) == (not methods):
+        raise ValueError("give --method, or --study with a study whose lines are tuned, one of the two.")
+    load_plugins()
+    written = None if study is None else read_study(study)
+    here = None if setting or transfer_to or written is None else written.setting
+    first = None
+    if here is None:
+        first = setting or "people-tiny"
+        if setting is None and transfer_to is not None:
+            first = find_setting(transfer_to).surrogate or transfer_to
+        here = find_setting(first)
+    there = find_setting(transfer_to) if transfer_to else here
+    if there != here and there.name == here.name:
+        raise ValueError(
+            f"{first or study} and {transfer_to} are both named {there.name!r}, as trials go by names; rename one file."
+        )
+    if written is not None:
+        if own := [(line.label, name) for line in written.variants for name in options if name in line.options]:
+            raise ValueError("{0!r} sets {1} itself; leave --set {1} out, or {1} out of the line.".format(*own[0]))
+        lines = [replace(line, options={**options, **line.options}) for line in written.variants]
+        if tied := [line.label for line in lines if line.scorer_from or line.start]:
+            raise ValueError(
+                f"{tied[0]!r} starts from another model or run of its study and cannot be tuned apart from it."
+            )
+    else:
+        names = METHODS if "all" in methods else dict.fromkeys(methods)
+        for name in names:
+            lookup("method", name, METHODS)
+        lines = [Variant(name, name, options) for name in names]
+    found = Tuning(
+        lines=tuple(lines),
+        every="all" in methods or study is not None,
+        study=study,
+        first_setting=first,
+        here=here,
+        transfer_to=transfer_to,
+        there=there,
+        folder=output or Path("runs") / f"tune-{there.name}",
+        storage=storage_url(storage, output or Path("runs") / f"tune-{here.name}"),
+        **numbers,
+    )
+    for line in lines:
+        check_preset(there, line.options)
+        try:
+            run_config(here, line.method, line.options, seed=found.seed)
+        except ValueError as error:
+            raise ValueError(f"{line.label}: {error}") from None
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What came of it."""
+
+    searches: Mapping[str, Sequence[SearchResult]]
+    """Method, or line of a study -> its search, or its two stages."""
+    left_out: Mapping[str, str]
+    """Those that the rows do not allow, and why."""
+    failed: Mapping[str, str]
+    """Those of which all trials were pruned before the second stage."""
+    models: Models | None
+    """Of the setting that presets are for."""
+
+
+def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say: Say = logger.info) -> Tuned:
+    """Tune methods, or continue: in turn, a later one where those before it leave workers idle.
+
+    The presets of a method are written when its searches are over.
+
+    Raises:
+        ValueError: a method that was named cannot be tuned with these rows, or is unknown to those who do the work, or settings
+            cannot run.
+        ImportError: Optuna (extra `tune`), or what the objective is measured with, is not installed.
+    """
+    require("optuna", extra="tune")  # before a starting model is taught
+    check_storage(tuning.storage)
+    check_workers(queue, (line.method for line in tuning.lines), (line.options for line in tuning.lines), ())
+    here, there = tuning.here, tuning.there
+    for setting in (here, there):
+        groups = OBJECTIVES[objective_name(tuning.objective, setting)].groups
+        check_installed(groups, EvaluateConfig(**setting.evaluation))
+    models: dict[str, Models] = {}
+    found: dict[str, list[SearchResult]] = {}
+    left_out: dict[str, str] = {}
+    failed: dict[str, str] = {}
+
+    def models_of(setting: BenchmarkSetting) -> Models:
+        if setting.name not in models:
+            models[setting.name] = prepare_models(
+                setting, with_retain_only=False, say=say
+            )  # no objective compares with it
+        return models[setting.name]
+
+    ready: dict[tuple[str, str], PreparedSearch] = {}
+    for line, setting in itertools.product(tuning.lines, [here] if there is here else [here, there]):
+        try:
+            search = tuning.search(line, setting)
+            ready[line.label, setting.name] = prepare_search(search, models_of(setting), queue, folder=tuning.folder)
+        except NotPossibleError as error:
+            if not tuning.every:
+                raise ValueError(f"{line.label} cannot be tuned: {error}") from None
+            left_out[line.label] = str(error)
+
+    opened = partial(open_trials, slots=queue.slots, folder=tuning.folder, progress=True, say=say)
+
+    def searches(line: Variant) -> Searches:
+        with opened(ready[line.label, here.name]) as trials:
+            yield trials
+            results = [trials.result()]
+        if tuning.transfer_to is not None:
+            count, goal = tuning.transfer_trials, tuning.objective
+            try:
+                second = second_stage(results[0], there, trials=count, objective=goal)
+            except AllPrunedError as error:  # its budget is spent; the other methods still have theirs
+                failed[line.label] = str(error)
+                drop_preset(tuning.folder, variant_name(line.label))
+                return
+            # The queue is at work; what trials compare with was measured above.
+            with opened(prepare_search(second, models_of(there), None, folder=tuning.folder)) as trials:
+                yield trials
+                results.append(trials.result())
+        found[line.label] = results
+        write_results(results, tuning.folder, name=variant_name(line.label), command=tuning.command(line, fixed))
+
+    search_all((searches(line) for line in tuning.lines if line.label not in left_out), queue)
+    order = [line.label for line in tuning.lines]
+    found = {label: found[label] for label in order if label in found}
+    failed = {label: failed[label] for label in order if label in failed}
+    return Tuned(found, left_out, failed, models.get(there.name))

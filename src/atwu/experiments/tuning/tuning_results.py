@@ -1,0 +1,178 @@
+"""What a search leaves: a preset with the best trial's settings, every trial as JSON, and tables for the terminal."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from atwu._files import versions, write_json
+from atwu.experiments.benchmark_settings import BenchmarkSetting, FinetunedTarget
+from atwu.experiments.experiment_run import prefers, shown_options
+from atwu.experiments.study.study_plan import variant_name
+from atwu.experiments.study_models import Models
+from atwu.experiments.tuning.sampler import FinishedTrial
+from atwu.experiments.tuning.search import OBJECTIVES, SearchResult
+from atwu.training.preset_files import write_preset
+
+SEARCH_SCHEMA = "atwu.search/2"
+_NOT_PRESET = (
+    *("save_strategy", "logging_steps"),
+    *("bf16", "fp16", "tf32", "use_cpu", "torch_compile"),
+    *("gradient_checkpointing", "gradient_checkpointing_kwargs"),
+    *("activation_checkpointing", "activation_checkpointing_kwargs"),
+)
+"""Settings that are not what was tuned: what a run keeps and says, and what its machine can do."""
+
+
+def write_results(results: Sequence[SearchResult], folder: Path, *, name: str, command: str) -> None:
+    """Write NAME.yaml, unless all trials of the last search were pruned, and NAME.trials.json."""
+    last = results[-1]
+    write_json(
+        folder / f"{name}.trials.json",
+        {
+            "schema": SEARCH_SCHEMA,
+            "command": command,
+            "searches": [_plain(each) for each in results],
+            "versions": versions(),
+        },
+    )
+    if last.best is not None:
+        write_preset(folder / f"{name}.yaml", preset_options(last, last.best), _about(results, last.best, command))
+    else:
+        drop_preset(folder, name)
+
+
+def drop_preset(folder: Path, name: str) -> None:
+    """Remove the preset of an earlier search, which would pass for that of one that found none."""
+    (folder / f"{name}.yaml").unlink(missing_ok=True)
+
+
+def check_preset(setting: BenchmarkSetting, options: Mapping[str, Any]) -> None:
+    """Whether a preset can hold what all trials share; better before the first of them than after the last.
+
+    Raises:
+        ValueError: a setting that is no number, text, true or false.
+    """
+    for name, value in _for_preset({**setting.training, **options}).items():
+        if not isinstance(value, str | int | float | bool):
+            raise ValueError(
+                f"{name} is {value!r} at {setting.name}; a preset holds numbers, texts, true and false. Leave {name} out."
+            )
+
+
+def _for_preset(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name not in _NOT_PRESET}
+
+
+def preset_options(result: SearchResult, trial: FinishedTrial) -> dict[str, Any]:
+    """Options of `UnlearnConfig` that run a trial again: its own, and those of its setting."""
+    search = result.search
+    # Nine digits are far more than the result depends on.
+    own = {
+        name: float(f"{value:.9g}") if isinstance(value, float) else value
+        for name, value in search.run_options(trial.point).items()
+    }
+    return {"method": search.method, **_for_preset({**search.setting.training, **own})}
+
+
+def _budget(result: SearchResult) -> str:
+    what = " of the learning rate" if list(result.search.space or {}) == ["learning_rate"] else ""
+    count = len(result.trials)
+    return f"{count} trial{'s' if count != 1 else ''}{what} at {result.search.setting.name}"
+
+
+def _about(results: Sequence[SearchResult], best: FinishedTrial, command: str) -> dict[str, Any]:
+    search = results[-1].search
+    setting, target = search.setting, search.setting.target
+    about: dict[str, Any] = {
+        "benchmark": setting.benchmark if isinstance(setting.benchmark, str) else setting.benchmark.forget,
+        "setting": setting.name,
+        "model": str(target) if isinstance(target, FinetunedTarget) else target,
+        "source": command,
+        # The same text for all methods that had the same budget: tables of studies compare it.
+        "budget": ", then ".join(_budget(each) for each in results),
+        "pruned": sum(each.pruned for each in results),
+        "seconds": round(sum(each.seconds for each in results)),
+        "objective": search.objective,
+        "seed": search.seed,
+        "result": {name: round(value, 4) for name, value in reached(results[-1], best).items()},
+    }
+    return about
+
+
+def reached(result: SearchResult, trial: FinishedTrial) -> dict[str, float]:
+    """The objective and its two parts by name, as far as there are any."""
+    name = str(result.search.objective)
+    names = (name, *OBJECTIVES[name].names)
+    values = zip(names, (trial.value, trial.forget, trial.retain), strict=True)
+    return {name: value for name, value in values if value is not None}
+
+
+def _plain(result: SearchResult) -> dict[str, Any]:
+    search = result.search
+    return {
+        "name": search.label,
+        "method": search.method,
+        "setting": search.setting.name,
+        "options": dict(search.options),
+        "objective": search.objective,
+        "seed": search.seed,
+        "space": {name: dataclasses.asdict(where) for name, where in (search.space or {}).items()},
+        "budget": {"trials": len(result.trials), "pruned": result.pruned, "seconds": round(result.seconds, 1)},
+        "best": None if result.best is None else result.best.number,
+        "trials": [dataclasses.asdict(trial) for trial in result.trials],
+    }
+
+
+def _short(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def trials_table(result: SearchResult) -> Table:
+    """All trials of one search, in the order they were asked for."""
+    names = list(result.search.space or {})
+    table = Table(box=None, pad_edge=False)
+    for name in ("trial", str(result.search.objective), *(name.replace("_", " ") for name in names), "s"):
+        table.add_column(name, justify="right")
+    for trial in result.trials:
+        mark = "*" if trial is result.best else ""
+        value = "pruned" if trial.value is None else _short(trial.value)
+        point = [f"{trial.point[name]:.3g}" for name in names]
+        table.add_row(f"{mark}{trial.number}", value, *point, f"{trial.seconds:.1f}")
+    return table
+
+
+def best_table(found: Mapping[str, Sequence[SearchResult]]) -> Table:
+    """The best of every method with its budget."""
+    table = Table(box=None, pad_edge=False)
+    objective = str(next(iter(found.values()))[-1].search.objective)
+    for name in ("method", objective, *OBJECTIVES[objective].names, "settings", "budget"):
+        table.add_column(name, justify="left" if name in ("method", "settings", "budget") else "right")
+    for name, results in found.items():
+        best = results[-1].best
+        budget = "; then ".join(each.budget for each in results)
+        if best is None:
+            table.add_row(name, "-", "", "", "all trials were pruned; lower --set learning_rate=...", budget)
+            continue
+        settings = results[-1].search.run_options(best.point)
+        first = dict(sorted(settings.items(), key=lambda entry: entry[0] != "learning_rate"))
+        values = [_short(value) for value in (best.value, best.forget, best.retain)]
+        table.add_row(name, *values, shown_options(first), budget)
+    return table
+
+
+def use_of_presets(found: Mapping[str, Sequence[SearchResult]], folder: Path, models: Models | None) -> str:
+    """How to use what was written; empty where nothing was."""
+    name = next((name for name, results in found.items() if results[-1].best is not None), None)
+    if name is None or models is None:
+        return ""
+    rows, search = models.benchmark, found[name][-1].search
+    paired = prefers(search.config())
+    words = ["atwu", "unlearn", "--config", str(folder / f"{variant_name(name)}.yaml"), "--model", models.target]
+    words += ["--forget", rows.removed(paired=paired), "--retain", rows.retain_source, "--output", "unlearned"]
+    return f"\npreset{'s' if len(found) > 1 else ''} in {folder}; next:\n  {shlex.join(words)}"

@@ -1,0 +1,270 @@
+"""One export from start to end: check, measure the run's model, write, read back, measure what was written, and judge."""
+
+from __future__ import annotations
+
+import gc
+import os
+import shlex
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from atwu._disk_errors import format_bytes, room
+from atwu._files import atomic_sibling, clear_atomic_siblings, plain_modes, sha256_of, versions, write_json
+from atwu.benchmarks.sources import load_rows
+from atwu.data.row_parsing import fingerprint
+from atwu.data.schema import Example
+from atwu.errors import AtwuError
+from atwu.evaluation.columns import FORGET, RETAIN
+from atwu.exporting.export_source import Source, read_source
+from atwu.exporting.export_verdict import GOOD, judge_export, lost, run_limits
+from atwu.exporting.model_formats import Format, Written, same_tokens
+from atwu.modeling.device import pick_device
+from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.load import load_model, weight_bytes
+from atwu.modeling.open_model import ModelLoadArgs, open_model
+from atwu.modeling.quantization import plain_weights, relative_change
+from atwu.request.measurement import Reading, check_holdout, measure_model, measured_sets
+from atwu.request.unlearning_request import DEFAULT_HOLDOUT, MAX_RETAIN_INCREASE
+from atwu.request.verdict import HOLDOUT_SET, RequestVerdict, answers_after, answers_before
+from atwu.training.model_card import public_text
+from atwu.training.progress import Say, logged
+
+EXPORT_NAME, RECORD_SCHEMA = "export.json", "atwu.export/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What an export left."""
+
+    model: Path
+    """What `--model` takes."""
+    verdict: RequestVerdict
+    bytes: int
+    """Size of all files."""
+
+    @property
+    def good(self) -> bool:
+        """Whether what was forgotten stays so, at no great cost."""
+        return self.verdict.word in GOOD
+
+    def summary(self) -> str:
+        """The verdict with its numbers, for a terminal."""
+        return self.verdict.text()
+
+
+def export(
+    run: str | Path,
+    format: str,
+    *,
+    output: str | Path | None = None,
+    forget: str | None = None,
+    retain: str | None = None,
+    holdout: str = DEFAULT_HOLDOUT,
+    gguf_type: str = "Q8_0",
+    llama_cpp: str | Path | None = None,
+    max_retain_increase: float = MAX_RETAIN_INCREASE,
+    loading: ModelLoadArgs | None = None,
+    device: str | None = None,
+    overwrite: bool = False,
+    say: Say = logged,
+) -> Exported:
+    """Write a run's model in another format, and measure what was written; the same as `atwu export`.
+
+    Args:
+        run: folder of a run, with whole weights or adapters, or of any model.
+        format: one of `atwu.exporting.model_formats.EXPORT_FORMATS`.
+        output: folder to create; by default beside the run, `RUN-FORMAT`.
+        forget: source of the rows that were forgotten; by default those of the run.
+        retain: source of the rows to keep, likewise.
+        holdout: source of rows like the forget rows that no model saw.
+        gguf_type: how a GGUF file stores matrices.
+        llama_cpp: checkout of llama.cpp whose converter writes the GGUF file.
+        max_retain_increase: most that the loss of rows that should stay may rise, in nats per token.
+        loading: how the run is read.
+        device: where it runs.
+        overwrite: replace an earlier export.
+        say: receives one line of plain text per stage.
+
+    Raises:
+        ValueError, FileNotFoundError, FileExistsError, ImportError, OSError: see the message; nothing was written.
+        AtwuError: what was read back is not what was written.
+        DiskFullError: nothing of the export is left.
+    """
+    form = Format(format, gguf_type, None if llama_cpp is None else Path(llama_cpp).expanduser().absolute())
+    source = read_source(run, loading or ModelLoadArgs())
+    folder = Path(output).expanduser().absolute() if output else source.path.with_name(f"{source.path.name}-{format}")
+    _check_output(folder, source, overwrite=overwrite)
+    place = pick_device(device)
+    config, tokenizer = source.look()
+    form.check(source, config)
+    given = _rows(source, forget, retain, holdout, say)
+    form.check_tokens(source, tokenizer, config, [row for rows in given.values() for row in rows])
+
+    model, tokenizer = source.open(place)
+    say(f"model {source.path.name}: {model.num_parameters() / 1e6:.3g}M parameters on {place}")
+    reading = Reading(source.config.get("system"), int(source.config.get("max_length") or 512))
+    sets = measured_sets(model, tokenizer, given[FORGET], given[RETAIN], given[HOLDOUT_SET], system=reading.system)
+    say(f"measuring it on {sum(map(len, sets.values()))} rows")
+    before = measure_model(model, tokenizer, sets, reading, name="before export")
+    if form.name != "adapter":
+        if source.base_bits:
+            say(f"adding the adapters to the base model's weights, which were rounded to {source.base_bits}")
+        model = source.merged(model, place)
+    step = _unlearning(source, model, say) if form.name != "adapter" else None
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with room(folder), atomic_sibling(folder) as staging:
+        say(f"writing {form.said}")
+        written = form.write(source, model, tokenizer, staging)
+        read, their_tokenizer = _read_back(written, loading or ModelLoadArgs(), place)
+        rounding = written.moved if written.moved is not None else relative_change(model, plain_weights(read))
+        if form.llama_cpp is not None:
+            same_tokens(tokenizer, their_tokenizer, [row for rows in given.values() for row in rows])
+            _check_config(config, read.config)
+        files: dict[str, dict[str, Any]] = {
+            file.relative_to(staging).as_posix(): {"sha256": sha256_of(file), "bytes": file.stat().st_size}
+            for file in sorted(staging.rglob("*"))
+            if file.is_file()
+        }
+        del model, written
+        gc.collect()
+        say("measuring what was written on the same rows")
+        after = measure_model(read, their_tokenizer, sets, reading, name="after export")
+        model_path = folder if form.name != "gguf" else folder / next(iter(files))
+        verdict = judge_export(
+            before,
+            after,
+            limits=run_limits(source.path, before),
+            limit=max_retain_increase,
+            answers=answers_after(answers_before(before, sets), after, sets),
+            told=_told(rounding, step),
+            then=_then(model_path, source, form, forget),
+        )
+        record = {
+            "schema": RECORD_SCHEMA,
+            "run": source.path.name,
+            "run_fingerprint": source.record.get("result_fingerprint"),
+            "original_model": None if source.original_model is None else public_text(source.original_model),
+            "format": form.name,
+            "gguf_type": form.kind if form.name == "gguf" else None,
+            "written_by": "llama.cpp" if form.llama_cpp is not None else "atwu",
+            "files": files,
+            "fingerprint": after.fingerprint,
+            "matrices_moved": {"by_unlearning": step, "by_rounding": rounding},
+            "loss_of_what_stays": lost(before, after),
+            "rows": {name: {"rows": len(rows), "fingerprint": fingerprint(rows)} for name, rows in sets.items()},
+            "verdict": {key: value for key, value in asdict(verdict).items() if key not in ("answers", "next")},
+            "versions": versions(),
+        }
+        write_json(staging / EXPORT_NAME, record)
+        _publish(staging, folder)
+    return Exported(model_path, verdict, sum(file["bytes"] for file in files.values()))
+
+
+def _rows(
+    source: Source, forget: str | None, retain: str | None, holdout: str, say: Say
+) -> dict[str, Sequence[Example]]:
+    """What is measured, from what is given and what the run knows."""
+    found: dict[str, Sequence[Example]] = {FORGET: source.rows(FORGET, forget), RETAIN: ()}
+    try:
+        found[RETAIN] = source.rows(RETAIN, retain)
+    except (ValueError, FileNotFoundError) as error:
+        if retain is not None:
+            raise
+        say(f"without rows to keep: {error}")
+    holdout_rows = load_rows(holdout).rows
+    check_holdout(holdout_rows, found[FORGET], source=holdout)
+    return found | {HOLDOUT_SET: holdout_rows}
+
+
+def _check_output(folder: Path, source: Source, *, overwrite: bool) -> None:
+    """Refuse a place that is taken or too small."""
+    if folder.exists():
+        if not (folder / EXPORT_NAME).is_file():
+            raise FileExistsError(f"{folder} exists and is no export of atwu; choose another output.")
+        if not overwrite:
+            raise FileExistsError(f"{folder} holds an export already; choose another output or pass --overwrite.")
+    parent = next(each for each in folder.parents if each.exists())
+    if not os.access(parent, os.W_OK):
+        raise PermissionError(f"cannot write to {parent}; choose another output.")
+    clear_atomic_siblings(folder)
+    needed, free = weight_bytes(str(source.path), base=source.loading.base) or 0, shutil.disk_usage(parent).free
+    if free < needed:
+        raise OSError(
+            f"{parent} has {format_bytes(free)} free, and an export may take {format_bytes(needed)}; free some."
+        )
+
+
+def _unlearning(source: Source, model: Any, say: Say) -> float | None:
+    """How far the run had moved the weights of its starting model, where that one is at hand."""
+    name = source.original_model
+    if name is None:
+        return None
+    start = source.record["original_model"]
+    try:
+        base = load_model(
+            name,
+            dtype=start["dtype"],
+            trust_remote_code=source.loading.trust_remote_code,
+            revision=start["revision"],
+            base=start["base"],
+        )
+        return relative_change(base.to(model.device), plain_weights(model))
+    except (ValueError, OSError) as error:
+        say(f"the starting model {name} is not compared with: {error}")
+        return None
+
+
+def _read_back(written: Written, loading: ModelLoadArgs, place: Any) -> tuple[Any, Any]:
+    """Model and tokenizer as anybody reads them, checked against what was written."""
+    adapters = written.stored is None and written.path.is_dir()
+    plain = ModelLoadArgs(trust_remote_code=loading.trust_remote_code, base=loading.base if adapters else None)
+    model, tokenizer = open_model(str(written.path), plain, device=place)
+    if written.stored is not None and model_fingerprint(model) != model_fingerprint(written.stored):
+        raise AtwuError(f"{written.path.name}: what was read back is not what was written; nothing is left of it.")
+    return model, tokenizer
+
+
+def _check_config(one: Any, other: Any) -> None:
+    """Check that transformers reads the same architecture out of a GGUF file that somebody else wrote."""
+    for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "hidden_act"):
+        pair = [getattr(each, name, None) for each in (one, other)]
+        if pair[0] != pair[1]:
+            raise AtwuError(f"transformers reads {name} {pair[1]} out of the file, and the model has {pair[0]}.")
+    for rope in ("rope_type", "rope_theta", "factor"):
+        pair = [(getattr(each, "rope_parameters", None) or {}).get(rope) for each in (one, other)]
+        if pair[0] != pair[1]:
+            raise AtwuError(
+                f"transformers reads {rope} {pair[1]} out of the file, and the model has {pair[0]}: what would be measured "
+                "is not what llama.cpp runs."
+            )
+
+
+def _told(rounding: float, step: float | None) -> str:
+    if not rounding:
+        return ""
+    unlearning = "" if step is None else f"; unlearning had moved them by {100 * step:.2g} %"
+    return f" Rounding moved the matrices by {100 * rounding:.2g} % of their size{unlearning}."
+
+
+def _then(model: Path, source: Source, form: Format, forget: str | None) -> tuple[str, ...]:
+    """Commands that look further."""
+    rows = forget or source.record["data"][FORGET]["source"]
+    atomic_sibling = ["--original", str(source.path), "--forget", rows, "--all", "--output", "eval.json"]
+    return (
+        shlex.join(["atwu", "chat", str(model), "--beside", str(source.path)]),
+        shlex.join(["atwu", "evaluate", "--model", str(model), *atomic_sibling]),
+        *([shlex.join(["llama-server", "-m", str(model)])] if form.name == "gguf" else []),
+    )
+
+
+def _publish(staging: Path, folder: Path) -> None:
+    """Move the finished folder into place."""
+    plain_modes(staging, *staging.rglob("*"))
+    with atomic_sibling(folder) as aside:
+        if folder.exists():
+            os.replace(folder, aside / "old")
+        os.replace(staging, folder)

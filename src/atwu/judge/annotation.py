@@ -1,0 +1,107 @@
+"""Secret words of rows, marked by a chat model: what methods with labels train on, and what token scores are compared with.
+
+The published labels of TOFU were made like this (Zhou et al. 2025, arXiv 2506.03142).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from atwu.data.labelled_words import label_words
+from atwu.data.schema import Example, Span, merged_spans
+from atwu.judge.asker import Asker, Unscored
+from atwu.judge.budget import CostEstimate
+from atwu.judge.chat_model import ChatRequest
+from atwu.judge.prompted import json_object, rubric_request
+from atwu.judge.rubrics import SECRET_WORDS
+
+
+@dataclass(frozen=True, slots=True)
+class Annotated:
+    """Rows with their labels, in the order they were given, and how they came to them."""
+
+    rows: tuple[Example, ...]
+    had: int
+    """Rows that had labels before and keep them."""
+    without: int
+    """Rows in which nothing was found to be secret."""
+    absent: int
+    """Pieces that the model named and the answer does not say."""
+    failed: int
+    """Rows without a readable reply, which stay without labels."""
+
+    def __str__(self) -> str:
+        new = len(self.rows) - self.had - self.failed
+        parts = [f"{new} of {len(self.rows)} rows marked"]
+        parts += [f"{self.had} had labels and keep them"] if self.had else []
+        parts += [f"in {self.without} nothing is secret"] if self.without else []
+        parts += [f"{self.absent} pieces that no answer says were left out"] if self.absent else []
+        parts += [f"{self.failed} stay without labels: no readable reply"] if self.failed else []
+        return "; ".join(parts) + "."
+
+
+def annotated(rows: Sequence[Example], asker: Asker) -> Annotated:
+    """Have a model name the secret pieces of every answer that has no labels.
+
+    Returns:
+        The rows, with `forget_spans` where a reply could be read.
+    """
+    requests = [_request(row) for row in rows if row.forget_spans is None]
+    replies = iter(asker.ask(requests, _read, version=SECRET_WORDS.version, description="annotate"))
+    found, absent, failed = list[Example](), 0, 0
+    for row in rows:
+        reply = None if row.forget_spans is not None else next(replies)
+        if reply is None or isinstance(reply, Unscored):
+            failed += reply is not None
+            found.append(row)
+            continue
+        places = [places_of(piece, row.answer) for piece in reply]
+        absent += sum(not spans for spans in places)
+        found.append(replace(row, forget_spans=merged_spans(span for spans in places for span in spans)))
+    return _counted(rows, found, absent=absent, failed=failed)
+
+
+def estimate_annotation(rows: Sequence[Example], asker: Asker) -> CostEstimate:
+    """What `annotated` would send now. Sends nothing."""
+    requests = [_request(row) for row in rows if row.forget_spans is None]
+    return asker.estimate(requests, _read, version=SECRET_WORDS.version)
+
+
+def annotated_by(rows: Sequence[Example], rule: Callable[[Example], Iterable[Span]]) -> Annotated:
+    """The same by a rule that gives the secret places of an answer."""
+    found = [
+        row if row.forget_spans is not None else replace(row, forget_spans=merged_spans(rule(row))) for row in rows
+    ]
+    return _counted(rows, found, absent=0, failed=0)
+
+
+def places_of(piece: str, answer: str) -> tuple[Span, ...]:
+    """Where an answer says a piece: whole words in any case; in scripts without spaces wherever the letters stand."""
+    if not piece.strip():
+        return ()
+    (row,) = label_words([Example((), answer)], [piece])
+    if row.forget_spans or piece.isascii():
+        return row.forget_spans or ()
+    start = answer.find(piece)
+    return ((start, start + len(piece)),) if start >= 0 else ()
+
+
+def _counted(before: Sequence[Example], after: Sequence[Example], *, absent: int, failed: int) -> Annotated:
+    had = sum(row.forget_spans is not None for row in before)
+    new = zip(before, after, strict=True)
+    without = sum(old.forget_spans is None and row.forget_spans == () for old, row in new)
+    return Annotated(tuple(after), had=had, without=without, absent=absent, failed=failed)
+
+
+def _request(row: Example) -> ChatRequest:
+    """A text that asks nothing is about its subject, as far as that is known."""
+    question = row.question or f"(No question: a text{f' about {row.subject}' if row.subject else ''}.)"
+    return rubric_request(SECRET_WORDS, {"question": question, "answer": row.answer})
+
+
+def _read(text: str) -> list[str]:
+    pieces = json_object(text).get("secrets")
+    if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
+        raise ValueError("no list of secrets")
+    return pieces

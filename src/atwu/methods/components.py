@@ -1,0 +1,61 @@
+"""The tables of parts by name. No torch is needed to read them; `atwu.methods.registry` adds to them."""
+
+from __future__ import annotations
+
+from atwu.methods.component import ForgetLoss, RetainLoss, TermWeights, Weighting
+from atwu.methods.component_options import ComponentOption, options_of_component
+from atwu.methods.losses import divergence, likelihood, preference, representation
+from atwu.methods.weightings import learned
+from atwu.methods.weightings import model_based as live
+from atwu.methods.weightings import precomputed as fixed
+
+WEIGHTINGS: dict[str, type[Weighting]] = {
+    "uniform": live.Uniform,
+    "saturation": live.Saturation,
+    "importance": live.Importance,
+    "satimp": live.SatImp,
+    "entropy": live.Entropy,
+    "logprob_mask": fixed.LogprobMask,
+    "model_difference": fixed.ModelDifference,
+    "ngram_difference": fixed.NgramDifference,
+    "nouns": fixed.Nouns,
+    "rarity": fixed.Rarity,
+    "word_rarity": fixed.WordRarity,
+    "rare_nouns": fixed.RareNouns,
+    "labels": fixed.Labels,
+    "scorer": learned.LearnedScores,
+}
+
+FORGET_LOSSES: dict[str, type[ForgetLoss]] = {
+    "ga": likelihood.GradientAscent,
+    "masked_ga": likelihood.MaskedGradientAscent,
+    "satga": likelihood.SatGA,
+    "satga_plus": likelihood.SatGAPlus,
+    "refusal": likelihood.LearnAlternate,
+    "npo": preference.NPO,
+    "dpo": preference.DPO,
+    "simnpo": preference.SimNPO,
+    "js_refusal": divergence.JSToRefusal,
+    "self_distillation": divergence.SelfDistillation,
+    "masked_self_distillation": divergence.MaskedSelfDistillation,
+    "weighted_self_distillation": divergence.WeightedSelfDistillation,
+    "steering": representation.Steering,
+}
+
+RETAIN_LOSSES: dict[str, type[RetainLoss] | None] = {
+    "nll": likelihood.NLL,
+    "kl": divergence.KL,
+    "js": divergence.JS,
+    "activation": representation.Activation,
+    "none": None,
+}
+
+
+def component_options() -> dict[str, ComponentOption]:
+    """Every option that some part takes, by name; where several take it, as the first of them has it."""
+    parts = (TermWeights, *WEIGHTINGS.values(), *FORGET_LOSSES.values(), *filter(None, RETAIN_LOSSES.values()))
+    found: dict[str, ComponentOption] = {}
+    for part in parts:
+        for option in options_of_component(part):
+            found.setdefault(option.name, option)
+    return found

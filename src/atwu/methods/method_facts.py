@@ -1,0 +1,134 @@
+"""What there is to say about one method of the table, as plain data: formulas, needs, values and an example."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from atwu._names import place_of
+from atwu.methods.citations import CITATIONS
+from atwu.methods.component import ForgetLoss, RetainLoss
+from atwu.methods.component_options import Range
+from atwu.methods.method_table import Method
+from atwu.methods.presets import PUBLISHED, find_preset
+from atwu.methods.recipe import Recipe, recipe
+
+MEANS: Mapping[str, str] = {
+    "tokens": "mean over tokens",
+    "selected": "mean over selected tokens",
+    "sequences": "mean over sequences",
+    "row_means": "mean over rows of each one's mean over tokens",
+}
+"""Reductions in words."""
+
+TARGET_COMMAND = (
+    "atwu finetune --scratch people-tiny --data people:tiny:full --output target \\\n"
+    "  --learning-rate 3e-3 --num-train-epochs 30 \\\n"
+    "  --warmup-steps 0.05 --weight-decay 0"
+)
+"""Makes the starting model of the examples."""
+
+
+def search_of(row: Method, decided: Recipe) -> dict[str, Range | None]:
+    """Where to search each number: the method's own published range, else that of the part."""
+    return {name: row.search.get(name, decided.options[name].search) for name in decided.values}
+
+
+def in_words(where: Range | None) -> str:
+    """A search range, empty for what is not searched."""
+    return "" if where is None else f"{where.low:g} to {where.high:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedValues:
+    """Published values of a method on one benchmark."""
+
+    values: Mapping[str, float]
+    learning_rates: Mapping[str, float]
+    """By model."""
+    presets: tuple[str, ...]
+    """Their names for --config."""
+
+
+def published_of(name: str) -> dict[str, PublishedValues]:
+    """Published values by benchmark; models of one benchmark differ in the learning rate only."""
+
+    found: dict[str, PublishedValues] = {}
+    for benchmark, scales in PUBLISHED.items():
+        there = [preset for scale in scales if (preset := find_preset(scale, name)) is not None]
+        if there:
+            rates = {str(preset.about["model"]): float(preset.options["learning_rate"]) for preset in there}
+            found[benchmark] = PublishedValues(there[0].values, rates, tuple(preset.name for preset in there))
+    return found
+
+
+def formula(part: type[ForgetLoss] | type[RetainLoss] | ForgetLoss | RetainLoss | None) -> tuple[str, str]:
+    """Formula of a token or sequence, and the name of its mean."""
+    if part is None:
+        return "none", ""
+    return part.formula.removesuffix(f", {MEANS[part.reduction]}"), part.reduction
+
+
+def in_full(formula: str, mean: str) -> str:
+    """Formula and mean in words."""
+    return f"{formula}, {MEANS[mean]}" if mean else formula
+
+
+def trained_parameters(decided: Recipe) -> str:
+    """Which parameters of the model change."""
+    if decided.forgetter.trained_layers(1) is not None:
+        return "mlp.down_proj of layers ℓ-2, ℓ-1 and ℓ"
+    return "all parameters of the model that are not frozen"
+
+
+def component_sources(decided: Recipe) -> list[str]:
+    """Files and classes of weighting, forget loss and retain loss, where the formulas are."""
+    parts = (*decided.weighters, decided.forgetter, decided.retainer)
+    return [place_of(type(part)) for part in parts if part is not None]
+
+
+def example(name: str, needs: Sequence[str]) -> str:
+    """A command that runs the method on the smallest embedded rows."""
+    retain = " --retain people:tiny:retain" if "retain" in needs else ""
+    lines = [
+        f"atwu unlearn --model target --method {name} --output unlearned",
+        f"--forget people:tiny:forget{retain} --learning-rate 3e-4",
+    ]
+    return " \\\n  ".join([*lines, "--noun-finder simple"] if "noun_finder" in needs else lines)
+
+
+def as_plain(name: str, row: Method) -> dict[str, Any]:
+    """Everything as plain JSON."""
+
+    decided = recipe(name)
+    searched = {key: where for key, where in search_of(row, decided).items() if where is not None}
+    return {
+        "title": row.title,
+        "weighting": row.weighting,
+        "forget_loss": row.forget_loss,
+        "retain_loss": row.retain_loss,
+        "cite": row.cite,
+        "citation": CITATIONS.get(row.cite, row.cite),
+        "formula": {
+            "weight": [weighter.formula for weighter in decided.weighters],
+            "forget": decided.forgetter.formula,
+            "retain": None if decided.retainer is None else decided.retainer.formula,
+        },
+        "reduction": decided.forgetter.reduction,
+        "needs": list(decided.needs),
+        "trains": trained_parameters(decided),
+        "code": component_sources(decided),
+        "hyperparameters": decided.values,
+        "search": {key: [where.low, where.high] for key, where in searched.items()},
+        "searched_linearly": [key for key, where in searched.items() if not where.log],
+        "published": {
+            benchmark: {
+                "values": dict(tuned.values),
+                "learning_rates": dict(tuned.learning_rates),
+                "presets": list(tuned.presets),
+            }
+            for benchmark, tuned in published_of(name).items()
+        },
+        "borrowed_from": row.lender,
+    }

@@ -1,0 +1,126 @@
+"""Token weights read off the model's own next-token distribution. All are constants: no gradient flows through them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from atwu.methods.component import Weighting
+from atwu.methods.component_inputs import WeightingContext
+from atwu.methods.component_options import Range, number
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def saturation(logps: Tensor, *, beta: float) -> Tensor:
+    """`p^beta`: tokens that are already forgotten count less (WGA, Wang et al. 2025).
+
+    Args:
+        logps: log p(x_t | x_<t), any shape.
+        beta: exponent >= 0; larger drops a token earlier.
+    """
+    return (beta * logps.detach()).exp()
+
+
+def importance(logps: Tensor, *, beta2: float) -> Tensor:
+    """`(1 - p)^beta2`: tokens the model finds hard count more (Yang et al. 2025).
+
+    Args:
+        logps: log p(x_t | x_<t), any shape.
+        beta2: exponent >= 0; larger concentrates on less likely tokens.
+    """
+    return (-logps.detach().expm1()).clamp(min=0).pow(beta2)
+
+
+def satimp(logps: Tensor, *, beta1: float, beta2: float) -> Tensor:
+    """`p^beta1 (1 - p)^beta2`, largest at p = beta1 / (beta1 + beta2) (SatImp, Yang et al. 2025)."""
+    return saturation(logps, beta=beta1) * importance(logps, beta2=beta2)
+
+
+def entropy_share(entropy: Tensor, mask: Tensor) -> Tensor:
+    """`n H_t / sum H`: the share of each token in its row's uncertainty (ETW, Koh et al. 2026). Sums to n in each row.
+
+    Args:
+        entropy: next-token entropy in nats, shape (batch, tokens).
+        mask: True on counted tokens, same shape.
+
+    Returns:
+        Weights >= 0, shape (batch, tokens); all ones in a row without any uncertainty.
+    """
+    import torch
+
+    entropy = entropy.detach() * mask
+    total, count = entropy.sum(-1, keepdim=True), mask.sum(-1, keepdim=True)
+    return torch.where(total > 0, count * entropy / total.clamp(min=torch.finfo(entropy.dtype).tiny), 1.0) * mask
+
+
+class Uniform(Weighting):
+    """Every token counts alike."""
+
+    formula = "1"
+    reads_head = False
+    scored = False
+
+    def weights(self, seen: WeightingContext) -> Tensor:
+        return seen.logps.new_ones(seen.logps.shape)
+
+
+class Saturation(Weighting):
+    """See `saturation`."""
+
+    formula = "p^β"
+    beta: float = number(
+        1.0, symbol="β", search=Range(0.1, 5.0), help="saturation exponent; larger lets go of a forgotten token earlier"
+    )
+
+    def weights(self, seen: WeightingContext) -> Tensor:
+        return saturation(seen.logps, beta=self.beta)
+
+
+def _beta2() -> float:
+    """The one number that both importance weightings take."""
+    exponent: float = number(
+        1.0, symbol="β2", search=Range(0.1, 5.0), help="importance exponent; larger concentrates on unlikely tokens"
+    )
+    return exponent
+
+
+class Importance(Weighting):
+    """See `importance`."""
+
+    formula = "(1 - p)^β2"
+    beta2: float = _beta2()
+
+    def weights(self, seen: WeightingContext) -> Tensor:
+        return importance(seen.logps, beta2=self.beta2)
+
+
+class SatImp(Weighting):
+    """See `satimp`."""
+
+    formula = "p^β1 (1 - p)^β2"
+    beta1: float = number(5.0, symbol="β1", search=Range(1.0, 10.0, log=False), help="SatImp's saturation exponent")
+    beta2: float = _beta2()
+
+    def weights(self, seen: WeightingContext) -> Tensor:
+        return satimp(seen.logps, beta1=self.beta1, beta2=self.beta2)
+
+
+class Entropy(Weighting):
+    """See `entropy_share`."""
+
+    formula = "n H / Σ H, at temperature τ"
+    temperature: float = number(
+        1.0,
+        symbol="τ",
+        search=Range(0.1, 4.0),
+        positive=True,
+        help="temperature of the entropy weights; large is uniform",
+    )
+
+    @property
+    def entropy_temperature(self) -> float:  # type: ignore[override]
+        return self.temperature
+
+    def weights(self, seen: WeightingContext) -> Tensor:
+        return entropy_share(seen.entropy, seen.mask)

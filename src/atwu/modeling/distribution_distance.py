@@ -1,0 +1,180 @@
+"""Distances between next-token distributions, token by token, without ever holding all logits.
+
+A distance is a pure function of two sets of log-probabilities. It is applied to as many tokens at a time as fit a block; the
+backward pass computes the block again. The other distribution comes from cached final hidden states and an output layer,
+which is exact, or from its logits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import FunctionCtx, once_differentiable
+
+from atwu.modeling.head import OutputHead, blocks
+
+DISTANCE_BLOCK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 24}
+"""Logits compared at once, by kind of device (8 MiB and 64 MiB in float32; a distance holds about ten such tensors).
+Fewer make the matrix products thin; on a CPU that costs nothing down to 64 tokens at a time."""
+
+Distance = Callable[[Tensor, Any, Any], Tensor]
+"""Of log-probabilities (tokens, vocabulary), the reference's or None, and token ids (tokens, k) or None; gives (tokens,)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Teacher:
+    """The distribution to compare with, without gradient."""
+
+    states: Tensor
+    """Final hidden states that predict each token, (tokens, hidden); with no head, the logits themselves."""
+    head: OutputHead | None
+
+    def logps(self, span: slice, device: torch.device, dtype: torch.dtype) -> Tensor:
+        """Log-probabilities of some tokens, (tokens, vocabulary), from a matrix product in `dtype`."""
+        states = self.states[span].to(device)
+        return _log_softmax(states if self.head is None else self.head.logits(states, dtype))
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What to measure at every counted token of one batch."""
+
+    distance: Distance
+    teacher: Teacher | None = None
+    ids: Tensor | None = None
+    """Token ids that the distance refers to, (tokens, k)."""
+
+    def of(self, logps: Tensor, span: slice, dtype: torch.dtype) -> Tensor:
+        """Distances of the tokens in `span`, given their current log-probabilities; `dtype` is that of matrix products."""
+        with torch.no_grad():
+            reference = None if self.teacher is None else self.teacher.logps(span, logps.device, dtype)
+        return self.distance(logps, reference, None if self.ids is None else self.ids[span].to(logps.device))
+
+    def ready(self, dtype: torch.dtype) -> Comparison:
+        """The same with the teacher's output layer in the dtype of matrix products, so that no block converts it again."""
+        if self.teacher is None or self.teacher.head is None:
+            return self
+        return dataclasses.replace(
+            self, teacher=dataclasses.replace(self.teacher, head=_cast(self.teacher.head, dtype))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Comparisons:
+    """The comparisons of several batches whose tokens lie one after another, and each token's log-probability."""
+
+    targets: Tensor
+    """Token ids, (tokens,)."""
+    parts: tuple[tuple[slice, Comparison | None], ...]
+    """The tokens of each batch, and what to measure there."""
+
+    def of(self, logps: Tensor, span: slice, dtype: torch.dtype) -> Tensor:
+        """Of the tokens in `span`, what `compare` gives."""
+        own = logps.gather(1, self.targets[span][:, None]).squeeze(1)
+        pieces = []
+        for place, comparison in self.parts:
+            start, stop = max(span.start, place.start), min(span.stop, place.stop)
+            if start >= stop:
+                continue
+            rows = logps[start - span.start : stop - span.start]
+            within = slice(start - place.start, stop - place.start)
+            pieces.append(rows.new_zeros(len(rows)) if comparison is None else comparison.of(rows, within, dtype))
+        return torch.stack([own, torch.cat(pieces)], dim=1)
+
+    def ready(self, dtype: torch.dtype) -> Comparisons:
+        """See `Comparison.ready`."""
+        parts = tuple((place, None if part is None else part.ready(dtype)) for place, part in self.parts)
+        return dataclasses.replace(self, parts=parts)
+
+
+def compare(hidden: Tensor, head: OutputHead, comparisons: Comparisons, *, block_elements: int | None = None) -> Tensor:
+    """Log-probability and distance at every token, differentiable in the hidden states and the output layer.
+
+    Args:
+        hidden: states that predict the tokens, shape (tokens, hidden).
+        head: the current output layer.
+        comparisons: what to measure, over the same tokens.
+        block_elements: upper bound on the logits of one block; by default that of the device.
+
+    Returns:
+        Shape (tokens, 2): log-probability of the target, and distance (0 without one); float32 or better.
+    """
+    device = hidden.device.type
+    block = max(1, (block_elements or DISTANCE_BLOCK_ELEMENTS.get(device, 1 << 24)) // head.weight.shape[0])
+    dtype = head.product_dtype(device)
+    values: Tensor = _Compare.apply(hidden, head.weight, head.bias, comparisons, head.scale, head.softcap, dtype, block)
+    return values
+
+
+def compare_logits(logits: Tensor, comparison: Comparison) -> Tensor:
+    """The same from logits that are there anyway, shape (tokens, vocabulary)."""
+    return comparison.of(_log_softmax(logits), slice(None), logits.dtype)
+
+
+class _Compare(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        comparisons: Comparisons,
+        scale: float,
+        softcap: float | None,
+        dtype: torch.dtype,
+        block: int,
+    ) -> Tensor:
+        head, ready = _cast(OutputHead(weight, bias, scale, softcap), dtype), comparisons.ready(dtype)
+        values = [
+            ready.of(_log_softmax(head.logits(hidden[span], dtype)), span, dtype)
+            for span in blocks(hidden.shape[0], block)
+        ]
+        ctx.save_for_backward(hidden, weight, bias)
+        ctx.comparisons, ctx.scale, ctx.softcap, ctx.dtype, ctx.block = comparisons, scale, softcap, dtype, block
+        return torch.cat(values) if values else hidden.new_zeros(0, 2, dtype=_accumulate(hidden.dtype))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, *_: FunctionCtx) -> tuple[Tensor | None, ...]:
+        hidden, weight, bias = ctx.saved_tensors
+        need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]
+        head = _cast(OutputHead(weight, bias, ctx.scale, ctx.softcap), ctx.dtype)
+        comparisons = ctx.comparisons.ready(ctx.dtype)
+        wide = _accumulate(hidden.dtype)
+        d_hidden = torch.empty_like(hidden) if need_hidden else None
+        d_weight = torch.zeros_like(weight, dtype=wide) if need_weight else None
+        d_bias = torch.zeros_like(bias, dtype=wide) if need_bias else None
+        for span in blocks(hidden.shape[0], ctx.block):
+            product = head.product(hidden[span], ctx.dtype)
+            with torch.enable_grad():
+                product.requires_grad_()
+                values = comparisons.of(_log_softmax(head.finish(product)), span, ctx.dtype)
+                (d_product,) = torch.autograd.grad(values, product, grad[span].to(values.dtype))
+            if d_bias is not None:
+                d_bias += d_product.sum(dim=0)
+            d_product = d_product.to(ctx.dtype)
+            with torch.autocast(hidden.device.type, enabled=False):
+                if d_hidden is not None:
+                    d_hidden[span] = (d_product @ head.weight).to(hidden.dtype)
+                if d_weight is not None:
+                    d_weight += d_product.T @ hidden[span].to(ctx.dtype)
+        d_weight = None if d_weight is None else d_weight.to(weight.dtype)
+        d_bias = None if d_bias is None else d_bias.to(bias.dtype)
+        return (d_hidden, d_weight, d_bias, *(None,) * 5)
+
+
+def _cast(head: OutputHead, dtype: torch.dtype) -> OutputHead:
+    return dataclasses.replace(head, weight=head.weight.to(dtype))
+
+
+def _accumulate(dtype: torch.dtype) -> torch.dtype:
+    return dtype if dtype == torch.float64 else torch.float32
+
+
+def _log_softmax(logits: Tensor) -> Tensor:
+    return logits.to(_accumulate(logits.dtype)).log_softmax(dim=-1)

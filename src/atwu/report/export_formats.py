@@ -1,0 +1,113 @@
+"""A report as text: Markdown, LaTeX, and as data CSV and JSON. Printed numbers are those of the JSON, rounded."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from atwu.evaluation.result import EVAL_SCHEMA, EvalResult
+from atwu.report.latex import to_latex
+from atwu.report.markdown import to_markdown
+from atwu.report.records import Records
+from atwu.report.report_table import DATA, headline_lines
+from atwu.training.model_card import public_command, public_record
+
+REPORT_SCHEMA_NAME = "atwu.report/1"
+
+
+def to_csv(records: Records) -> str:
+    """Every number of every model in long form, unrounded: one line per model, set and metric."""
+    frame = records.table.frame
+    frame = frame.assign(label=frame.label.map(_cell))
+    text: str = frame.to_csv(columns=DATA, index=False, lineterminator="\n")
+    return text
+
+
+def _cell(text: str) -> str:
+    """Text that no spreadsheet takes for a formula."""
+    return f"'{text}" if text[:1] in set("=+-@\t\r") else text
+
+
+def to_json(records: Records) -> str:
+    """Everything as JSON that satisfies `REPORT_SCHEMA`: results averaged over seeds, and the single runs.
+
+    Values of single rows and curves stay in the runs' own `eval.json`; places of this machine and secrets in addresses are
+    left out.
+    """
+    plain: dict[str, Any] = {
+        "schema": REPORT_SCHEMA_NAME,
+        "title": records.title,
+        "study": _study(records),
+        "headline": [list(line) for line in headline_lines(records)],
+        "results": {label: _without_rows(result) for label, result in records.results.items()},
+        "runs": [
+            {
+                "label": run.label,
+                "seed": run.seed,
+                "result": _without_rows(run.result),
+                "run": None if run.run is None else public_record(run.run),
+            }
+            for run in records.runs
+        ],
+    }
+    return json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _without_rows(result: EvalResult) -> dict[str, Any]:
+    plain: dict[str, Any] = public_record(dataclasses.replace(result, rows={}, curves={}).to_json())
+    return plain
+
+
+def _study(records: Records) -> dict[str, Any]:
+    """`study.json`, which may come from a version that kept the command as it was typed."""
+    plain: dict[str, Any] = public_record(records.study)
+    command = records.study.get("command")
+    return plain if command is None else plain | {"command": public_command(str(command))}
+
+
+REPORT_SCHEMA: Mapping[str, Any] = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "title": "Report of atwu report --format json",
+    "type": "object",
+    "required": ["schema", "title", "study", "headline", "results", "runs"],
+    "additionalProperties": False,
+    "properties": {
+        "schema": {"const": REPORT_SCHEMA_NAME},
+        "title": {"type": "string"},
+        "study": {"type": "object"},
+        "headline": {
+            "type": "array",
+            "items": {"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2},
+        },
+        "results": {"type": "object", "additionalProperties": {"$ref": "#/$defs/result"}},
+        "runs": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["label", "seed", "result", "run"],
+                "additionalProperties": False,
+                "properties": {
+                    "label": {"type": "string"},
+                    "seed": {"type": ["integer", "null"]},
+                    "result": {"$ref": "#/$defs/result"},
+                    "run": {"type": ["object", "null"]},
+                },
+            },
+        },
+    },
+    "$defs": {
+        "result": {key: value for key, value in EVAL_SCHEMA.items() if key not in ("$schema", "$defs")},
+        **EVAL_SCHEMA["$defs"],
+    },
+}
+"""JSON Schema of `to_json`."""
+
+WRITERS: Mapping[str, Callable[[Records], str]] = {
+    "md": to_markdown,
+    "latex": to_latex,
+    "csv": to_csv,
+    "json": to_json,
+}
+"""Format -> text of a report."""

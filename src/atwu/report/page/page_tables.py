@@ -1,0 +1,105 @@
+"""The tables of a page: what the templates fill rows and columns with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from atwu.evaluation.columns import OVERALL
+from atwu.evaluation.registry import metric_definition, short_name
+from atwu.report.model_standing import MEANING
+from atwu.report.report_table import Head, Table
+from atwu.report.table_lines import table_line_name
+from atwu.report.table_values import REFERENCE_MODELS
+
+_NOTES = {"original": "starting model", "retain-only": "never saw forget rows"}
+
+
+def models_page_table(table: Table, every: Table, *, focus: str) -> dict[str, Any]:
+    """Every model with its value on each line.
+
+    Args:
+        every: the same with further lines, hidden at first.
+    """
+    lines = [*table.lines, *(line for line in every.lines if line not in table.lines)]
+    every = every.only(lines)
+    cells = every.cells(lambda cell: cell, None)
+    ends = {line: _ends(rows) for line, rows in table.frame.groupby(["set", "metric"])}
+    return {
+        "name": "headline",
+        "caption": "Methods, and above them the models they are compared with. Column heads sort.",
+        "first": "Model",
+        "columns": [
+            {
+                "name": short_name(head.line[1], head.line[0]),
+                "direction": head.direction,
+                "above": head.line[0],
+                "below": f"n = {head.count}",
+                "meaning": _meaning(head),
+                "more": head.line not in table.lines,
+                "ends": ends.get(head.line),
+            }
+            for head in every.heads
+        ],
+        "rows": [
+            _row(
+                label,
+                cells.loc[label],
+                below=_NOTES.get(label) or every.out.get(label, ""),
+                meaning=MEANING.get(every.out.get(label, ""), ""),
+                focus=label == focus,
+                reference=label in REFERENCE_MODELS,
+            )
+            for label in every.labels
+        ],
+        "used": _used(every.frame),
+        "out": {word: MEANING[word] for word in MEANING if word in every.out.values()},
+    }
+
+
+def lines_table(table: Table) -> dict[str, Any] | None:
+    """The same the other way round, for many lines: one row per line, one column per model; None without lines."""
+    cells = table.cells(lambda cell: cell, None)
+    plain = {"direction": "none", "above": "", "below": "", "meaning": "", "more": False, "ends": None}
+    columns = [{"name": label} | plain for label in table.labels]
+    rows = [
+        _row(
+            table_line_name(head.line),
+            cells[head.line],
+            name=short_name(head.line[1], head.line[0]),
+            direction=head.direction,
+            below=", ".join(part for part in (head.line[0], f"n = {head.count}") if part != OVERALL),
+            meaning=metric_definition(head.line[1], head.line[0]) or "",
+        )
+        for head in table.heads
+    ]
+    caption = "Every probe and attack. Column heads sort."
+    return (
+        {"name": "attack-table", "caption": caption, "first": "Metric", "columns": columns, "rows": rows}
+        if rows
+        else None
+    )
+
+
+def _row(label: str, cells: Sequence[Any], **about: Any) -> dict[str, Any]:
+    plain = {"name": label, "direction": "none", "below": "", "meaning": "", "focus": False, "reference": False}
+    return plain | {"label": label, "cells": list(cells)} | about
+
+
+def _meaning(head: Head) -> str:
+    meaning = metric_definition(head.line[1], head.line[0])
+    return "" if meaning is None else f"{table_line_name(head.line)}: {meaning}"
+
+
+def _ends(rows: pd.DataFrame) -> tuple[float, float] | None:
+    """Smallest and largest number of a column, intervals included."""
+    numbers = rows[["value", "low", "high"]]
+    low, high = numbers.min(axis=None), numbers.max(axis=None)
+    return (low, high) if high > low else None
+
+
+def _used(frame: pd.DataFrame) -> set[str]:
+    """Marks and small numbers that the legend explains."""
+    return set(frame["mark"]) | {name for name in ("interval", "spread") if (frame[name] != "").any()}

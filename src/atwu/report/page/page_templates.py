@@ -1,0 +1,78 @@
+"""Pages from templates: one style sheet, one script, all text escaped; what is written needs no network and no second file."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from atwu._file_reading import printable
+from atwu.report.colour_scale import LEVELS, background, css, ink, level
+from atwu.report.scored_row import percent_of_score, pieces, runs, word_auroc
+from atwu.report.table_lines import SUBSCRIPT
+
+_KEEP_TOGETHER = 24
+"""Longest run of touching words, in characters, that is never broken."""
+
+
+def render_template(template: str, *, title: str, **values: Any) -> str:
+    """A page as text; equal values give equal pages.
+
+    Args:
+        values: what the template shows; only `Markup` is taken as it is.
+    """
+    style, script = (
+        Markup(files(__package__).joinpath(name).read_text(encoding="utf-8")) for name in ("page.css", "page.js")
+    )
+    # What runs is named by its hash; styles may stand anywhere, since the figures' do, and can fetch nothing.
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return fragment(template, title=title, style=style, script=script, script_hash=f"sha256-{digest}", **values)
+
+
+def fragment(template: str, **values: Any) -> str:
+    """Part of a page, likewise, without style sheet and script."""
+    return _environment().get_template(template).render(**values)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("atwu.report", "page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: value if isinstance(value, Markup) else printable(str(value)),
+    )
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    environment.filters.update(subscripts=_subscripts, clipped=_clipped)
+    environment.globals.update(
+        level=level,
+        percent=percent_of_score,
+        pieces=pieces,
+        runs=runs,
+        auroc=word_auroc,
+        keep_together=_KEEP_TOGETHER,
+        colour_levels=[[_colours(step, dark=dark) for dark in (False, True)] for step in range(LEVELS)],
+    )
+    return environment
+
+
+def _colours(step: int, *, dark: bool) -> dict[str, str]:
+    paper = background(step / (LEVELS - 1), dark=dark)
+    return {"paper": css(paper), "ink": css(ink(paper))}
+
+
+def _subscripts(text: str) -> Markup:
+    """The subscripts of metrics set as such: J_W, ES Δ."""
+    return Markup(SUBSCRIPT.sub(r"\1<sub>\2</sub>", str(escape(printable(text)))))
+
+
+def _clipped(text: str, length: int) -> str:
+    plain = " ".join(text.split())
+    return plain if len(plain) <= length else f"{plain[: length - 1].rstrip()}…"

@@ -1,0 +1,179 @@
+"""The paragraph at the top: who leads, by how much, whether that can be told from chance, and what it rests on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from statistics import fmean
+
+import pandas as pd
+from markupsafe import Markup
+
+from atwu._file_reading import printable
+from atwu.evaluation.formatting import format_number
+from atwu.evaluation.result import EvalResult
+from atwu.evaluation.warnings import degraded
+from atwu.report.model_standing import MEANING
+from atwu.report.records import Records
+from atwu.report.report_table import leading_line, left_out, spoken
+from atwu.report.table_lines import table_line_name
+from atwu.report.table_values import TableLine, cell_of
+
+_TOLD = 2
+"""Methods that share a place and each get a sentence."""
+
+
+def ranking(records: Records, line: TableLine) -> pd.DataFrame:
+    """What methods have on a line, best printed value first, with their `place`.
+
+    Those with some seeds only, and models that do not work or were not changed, have none.
+    """
+    table = records.table.only([line])
+    rows = table.frame[~table.frame.reference.astype(bool)].set_index("label")
+    numbers = rows.number[(rows.told == "") & ~rows.index.isin(list(table.out))].astype(float)
+    place = numbers.rank(method="min", ascending=not (rows.direction == "up").any())
+    return rows.assign(place=place).sort_values("place", kind="stable")
+
+
+def summary(records: Records, *, focus: str) -> Markup:
+    """The paragraph, escaped."""
+    return Markup(" ").join(_sentences(records, focus))
+
+
+def facts(records: Records) -> list[tuple[str, str]]:
+    """What everything rests on, as a row of numbers."""
+    labels = records.labels
+    seeds = sorted({len(records.of(label)) for label in labels})
+    judges = {name for run in records.runs if (name := _judge(run.result))}
+    scale = records.study.get("scale")
+    entries = [
+        ("methods" if len(labels) != 1 else "method", str(len(labels))),
+        ("seeds each", "–".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))) if seeds else None,
+        *((f"{split} rows", str(count)) for split in ("forget", "retain") if (count := _rows(records, split))),
+        ("scale", str(scale["name"])) if scale else None,
+        ("judge", " and ".join(sorted(judges))) if judges else None,
+    ]
+    return [entry for entry in entries if entry]
+
+
+def _sentences(records: Records, focus: str) -> Iterator[str]:
+    line = leading_line(records)
+    if line is None:
+        yield "No metric with a direction was measured."
+        return
+    rows = ranking(records, line)
+    name = table_line_name(line)
+    yield from _leaders(records, focus, line, rows[rows.place.notna()])
+    for label, told in rows.told[rows.place.isna() & (rows.told != "")].items():
+        yield f"{label} is not ranked: it has {name} for {told}."
+    for word, meaning in MEANING.items():
+        if out := [label for label, said in records.table.out.items() if said == word]:
+            yield f"{_listed(out)} {'is' if len(out) == 1 else 'are'} {word} and not ranked: {meaning}."
+    results = records.results
+    lost = [label for label in records.labels if any(degraded(results[label], results.get("original")))]
+    if lost:
+        yield f"{_listed(lost)} lost general abilities (marked in the table)."
+    left = left_out(records)
+    planned = dict.fromkeys(str(variant["label"]) for variant in records.study.get("variants", ()))
+    if missing := [label for label in planned if label not in records.labels and label not in left]:
+        yield f"No finished run of {_listed(missing)}."
+    if records.study.get("progress"):
+        yield f"{records.study['progress']}."
+    if left:
+        yield f"Left out: {spoken(left.items())}."
+    yield _basis(records)
+
+
+def _leaders(records: Records, focus: str, line: TableLine, ranked: pd.DataFrame) -> Iterator[str]:
+    """Who is first and second by printed value, ties included, and where the method looked at is."""
+    if ranked.empty:
+        return
+    places = ranked.place.astype(int)
+    tied, name = list(places.index[places == 1]), table_line_name(line)
+    best = ranked.loc[tied[0]]
+    if len(tied) == 1:
+        yield _strong(tied[0]) + f" has the best {name}: {_told(best)}."
+    else:
+        names = Markup(", ").join(map(_strong, tied[:-1]))
+        yield names + " and " + _strong(tied[-1]) + f" share the best {name}: {best.number}."
+    behind = places[places > 1]
+    second = list(behind.index[behind == behind.min()])
+
+    def verb(labels: Sequence[str]) -> str:
+        number = places[labels[0]]
+        several = (places == number).sum() > 1
+        if number == 2:
+            return "comes second with" if not several else f"share{'s' * (len(labels) == 1)} second place with"
+        return f"{'share' if len(labels) > 1 else 'shares' if several else 'is'} number {number} of {len(ranked)} with"
+
+    told = second if len(second) <= _TOLD else []
+    if second and not told:
+        yield f"{_listed(second)} {verb(second)} {ranked.number[second[0]]}."
+    if focus in behind and focus not in told:
+        told = [*told, focus]
+    for label in told:
+        start = _strong(label) + f" {verb([label])} {ranked.number[label]}"
+        yield start + _apart(records, tied, label, line, best.digits)
+
+
+def _apart(records: Records, tied: Sequence[str], other: str, line: TableLine, digits: int) -> str:
+    """Whether the difference to the best is more than chance, as the end of a sentence."""
+    found = records.difference(tied[0], other, line)
+    interval = None if found is None else found.interval()
+    if found is None or not math.isfinite(found.value) or interval is None:
+        return "."
+    shown, low, high = (format_number(number, digits) for number in (found.value, *interval))
+    apart = interval[0] > 0 or interval[1] < 0
+    verdict = "excludes zero" if apart else "does not exclude zero, so these rows cannot tell the two apart"
+    to = f" to {tied[0]}" if len(tied) > 1 else ""
+    over = _over(records, tied[0], other, line, digits)
+    return f"; the paired difference{to}{over} of {shown} [{low}, {high}] {verdict}."
+
+
+def _over(records: Records, best: str, other: str, line: TableLine, digits: int) -> str:
+    """Which seeds a difference is over and both means over those, where one of the two has further seeds."""
+    seeds = records.shared_seeds(best, other)
+    if all(len(seeds) == len(records.of(label)) for label in (best, other)):
+        return ""
+    means = []
+    for label in (best, other):
+        cells = [cell_of(run.result, line) for run in records.of(label) if run.seed in seeds]
+        values = [cell.value for cell in cells if cell is not None and cell.value is not None]
+        means.append(format_number(fmean(values), digits))
+    which = f"seed{'s' if len(seeds) > 1 else ''} {_listed([str(seed) for seed in seeds])}"
+    return f" over {which}, which both have ({' against '.join(means)}),"
+
+
+def _strong(label: str) -> Markup:
+    return Markup("<strong>{}</strong>").format(printable(label))
+
+
+def _told(row: pd.Series) -> str:
+    parts = [f"95 % interval {row.interval[1:-1].replace(', ', ' to ')}"] if row.interval else []
+    parts += [f"± {row.spread} over {row.seeds} seeds"] if row.spread else []
+    return f"{row.number} ({', '.join(parts)})" if parts else str(row.number)
+
+
+def _basis(records: Records) -> str:
+    rows = [f"{count} {split}" for split in ("forget", "retain") if (count := _rows(records, split))]
+    seeds = sorted({len(records.of(label)) for label in records.labels})
+    each = f"{seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else f"{seeds[0]} seed{'s' if seeds[0] > 1 else ''}"
+    where = f" on {_listed(rows)} rows" if rows else ""
+    budget = str(records.study.get("budget") or "").strip().rstrip(".")
+    # A sentence of the study's own, so nothing is made of it but the end of ours.
+    tuned = f" Tuning: {budget}." if budget else " How its hyperparameters were tuned is not recorded."
+    return f"Measured{where} with {each} per method.{tuned}"
+
+
+def _rows(records: Records, split: str) -> int:
+    return max((len(run.result.rows[split].ids) for run in records.runs if split in run.result.rows), default=0)
+
+
+def _judge(result: EvalResult) -> str:
+    identity = result.settings.get("judge") or {}
+    model = identity.get("model") or {}
+    return str(model.get("model") or model.get("kind") or identity.get("kind") or "")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

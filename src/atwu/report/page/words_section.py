@@ -1,0 +1,124 @@
+"""Word scores over a run: every method's words of a row, one line under the other, with the numbers the slider moves through.
+
+Shown as the runs ended; the page's script reads the other looks from a block of JSON. Each run was looked at on steps of its
+own, so the slider counts shares of the training and every line shows the look nearest to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from atwu.evaluation.weight_trace import Trace, TracedRow
+from atwu.evaluation.word_scores import WordScore
+from atwu.report.figures.auroc_progression import masks_told
+from atwu.report.records import Records
+from atwu.report.scored_row import ScoredRow, percent_of_score
+
+_SETS = {
+    "forget": ("Forget rows", "Rows the methods were told to forget."),
+    "holdout": ("Unseen rows", "Rows about others that no model was trained on: do the scores carry over?"),
+}
+
+RowKey = tuple[str, str, str]
+"""Set, question, answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """One line in the heat maps of every row."""
+
+    label: str
+    seed: int | None
+    trace: Trace
+    rows: Mapping[RowKey, TracedRow]
+
+
+def traced(records: Records) -> dict[str, Any] | None:
+    """What the section shows: introduction, rows by kind, and the script's numbers; None when nothing was traced."""
+    lines = _lines(records)
+    keys = list(dict.fromkeys(key for line in lines for key in line.rows))
+    if not keys:
+        return None
+    kinds = []
+    for split in dict.fromkeys(split for split, _, _ in keys):
+        title, about = _SETS.get(split, (split, ""))
+        rows = [_row(key, lines, place) for place, key in enumerate(keys) if key[0] == split]
+        kinds.append({"split": split, "title": title, "about": about, "rows": rows})
+    return {"intro": _intro(records, lines), "kinds": kinds, "data": _data(lines, keys)}
+
+
+def _lines(records: Records) -> list[Traced]:
+    """The trace of every label that has one; of several seeds the first."""
+    found = []
+    for label in records.labels:
+        run = next((run for run in records.of(label) if run.trace is not None and run.trace.steps), None)
+        if run is not None and run.trace is not None:
+            rows = {(row.set, row.question, row.answer): row for row in run.trace.rows}
+            found.append(Traced(label, run.seed, run.trace, rows))
+    return found
+
+
+def _intro(records: Records, lines: Sequence[Traced]) -> str:
+    without = [label for label in records.labels if label not in {line.label for line in lines}]
+    each = "gives" if len(without) == 1 else "give"
+    note = (
+        f" Not shown: {', '.join(without)}, which {each} every word the same weight, or left no trace."
+        if without
+        else ""
+    )
+    return (
+        "The score of the kind each method uses, from 0 to 100, recomputed on the current model while it trains (without "
+        f"the run's own exponents){_seeds(lines)}. AUROC tells how well the scores find the tokens that carry the secret, "
+        f"over up to 40 rows of the kind, of which some are shown: 0.5 is chance, 1 is perfect.{masks_told(records)}{note}"
+    )
+
+
+def _seeds(lines: Sequence[Traced]) -> str:
+    """Whose scores these are, where runs have seeds."""
+    seeds = {line.label: line.seed for line in lines if line.seed is not None}
+    if len(set(seeds.values())) == 1:
+        return f", in the run of seed {next(iter(seeds.values()))}"
+    each = ", ".join(f"{label}: {seed}" for label, seed in seeds.items())
+    return f", in the first run that was looked at (seed of {each})" if seeds else ""
+
+
+def _row(key: RowKey, lines: Sequence[Traced], place: int) -> dict[str, Any]:
+    split, question, answer = key
+    there = [(number, line) for number, line in enumerate(lines) if key in line.rows]
+    shown = [
+        {
+            "method": number,
+            "label": line.label,
+            "step": line.trace.steps[-1],
+            "auroc": (line.trace.auroc.get(split) or (None,))[-1],
+            "row": _scored(line.rows[key], line.label),
+        }
+        for number, line in there
+    ]
+    return {"place": place, "name": question or answer, "question": question, "lines": shown}
+
+
+def _scored(row: TracedRow, label: str) -> ScoredRow:
+    """As the run ended."""
+    words = tuple(
+        WordScore(row.answer[start:end], start, end, None if score is None else percent_of_score(score) / 100)
+        for (start, end), score in zip(row.words, row.scores[-1], strict=True)
+    )
+    return ScoredRow(row.question, row.answer, {label: words}, row.forget_spans, 0)
+
+
+def _data(lines: Sequence[Traced], keys: Sequence[RowKey]) -> dict[str, Any]:
+    """What the slider shows: per method its steps and AUROC, per row and method a list of numbers per look."""
+    return {
+        "looks": max(len(line.trace.steps) for line in lines),
+        "methods": [
+            {"label": line.label, "steps": line.trace.steps, "auroc": dict(line.trace.auroc)} for line in lines
+        ],
+        "rows": [[_looks(line.rows[key]) if key in line.rows else None for line in lines] for key in keys],
+    }
+
+
+def _looks(row: TracedRow) -> list[list[int | None]]:
+    return [[None if score is None else percent_of_score(score) for score in look] for look in row.scores]

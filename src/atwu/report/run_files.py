@@ -1,0 +1,116 @@
+"""The files of a run and of a study that are not results: what must stand in them, and what may.
+
+Other versions may write more; what is read here has its declared type, or the file is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from atwu._file_reading import decoded, file_bytes, parse_json, printable, read_json, type_adapter, validated
+from atwu._renamed import upgrade
+
+StepCount = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, Field(ge=0)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+Plain = Annotated[str, Field(pattern=r"^[^/\\\x00]+$")]
+"""Name of one folder."""
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
+
+
+class _Recipe(_File):
+    weighting: str | None = None
+    forget_loss: str | None = None
+    retain_loss: str | None = None
+    values: Mapping[str, float] = {}
+
+
+class _Run(_File):
+    seed: Seed
+    method: str | None = None
+    recipe: _Recipe | None = None
+    config: Mapping[str, Any] | None = None
+    versions: Mapping[str, str] = {}
+    data: Mapping[str, Mapping[str, Any]] = {}
+    train_seconds: Seconds | None = None
+    steps: StepCount | None = None
+    peak_memory_bytes: StepCount | None = None
+
+
+class _Variant(_File):
+    label: str
+    budget: str | None = None
+
+
+class _Scale(_File):
+    name: str
+
+
+class _Study(_File):
+    runs: list[Plain]
+    name: str | None = None
+    title: str | None = None
+    about: str | None = None
+    command: str | None = None
+    budget: str | None = None
+    published: str | None = None
+    variants: list[_Variant] = []
+    setting: _Scale | None = None
+    failed: Mapping[str, str] | list[str] | None = None
+    left_out: Mapping[str, str] | list[str] | None = None
+
+
+def read_run(path: Path) -> dict[str, Any]:
+    """`run.json`; a ValueError names the file and the place in it that is not as declared."""
+    return _read(path, _Run)
+
+
+def read_study_record(path: Path) -> dict[str, Any]:
+    """`study.json`, likewise."""
+    return _read(path, _Study)
+
+
+def read_log(path: Path) -> tuple[dict[str, Any], ...]:
+    """Lines of `log.jsonl`, each with its `step` and numbers.
+
+    Raises:
+        ValueError: a line is none; names it.
+    """
+    found = []
+    for number, line in enumerate(file_bytes(path).split(b"\n"), start=1):
+        text = decoded(line, path, first_line=number)
+        if text.strip():
+            what = f"{path}, line {number}"
+            value = parse_json(text, what=path, first_line=number)
+            validated(value, _LOG_LINE, what=what)
+            if "step" not in value:
+                raise ValueError(f"{what}: it has no step.")
+            found.append(value)
+    return tuple(found)
+
+
+_LOG_LINE = TypeAdapter(dict[str, Annotated[float, Field(strict=True, allow_inf_nan=False)] | None])
+
+
+def _read(path: Path, kind: type[_File]) -> dict[str, Any]:
+    value = read_json(path)
+    value = upgrade(value) if isinstance(value, dict) else value
+    validated(value, type_adapter(kind), what=str(path))
+    plain: dict[str, Any] = _shown(value)
+    return plain
+
+
+def _shown(value: Any) -> Any:
+    """The same with texts that can be printed."""
+    if isinstance(value, dict):
+        return {printable(name): _shown(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_shown(inner) for inner in value]
+    return printable(value) if isinstance(value, str) else value

@@ -1,0 +1,82 @@
+"""Which lines the headline table shows, and how they are called there; other names and definitions are the metrics' own."""
+
+from __future__ import annotations
+
+import re
+
+from atwu.evaluation.columns import OVERALL
+from atwu.evaluation.registry import find_column, short_name
+from atwu.report.table_values import TableLine
+
+PANEL: tuple[TableLine, ...] = (
+    ("forget", "extraction_strength"),
+    ("retain", "extraction_strength"),
+    (OVERALL, "ES_delta"),
+    ("forget", "J_P"),
+    ("forget", "J_ICR"),
+    ("forget", "J_W"),
+    ("retain", "J_AVG"),
+    (OVERALL, "FQ"),
+    (OVERALL, "RD"),
+    (OVERALL, "UQ"),
+    ("instructions", "repetitiveness"),
+    ("instructions", "win_rate"),
+)
+"""The lines of the paper's panel."""
+DECISIVE_LINES: tuple[TableLine, ...] = (
+    (OVERALL, "UQ"),
+    (OVERALL, "ES_delta"),
+    (OVERALL, "N_delta_official"),
+    (OVERALL, "N_delta_port"),
+    *PANEL,
+)
+"""Lines by which methods are compared in words and that tables begin with: the first that a method has a value on."""
+HEADLINE: tuple[tuple[TableLine, ...], ...] = (
+    *((line,) for line in PANEL),
+    ((OVERALL, "model_utility"),),
+    ((OVERALL, "mia_auc_min_k"), (OVERALL, "mia_auc_loss")),
+    (("forget", "auroc_scorer"),),
+    ((OVERALL, "forget_all_official"), (OVERALL, "forget_all_port")),
+    ((OVERALL, "neighbour_all_official"), (OVERALL, "neighbour_all_port")),
+    ((OVERALL, "N_delta_official"), (OVERALL, "N_delta_port")),
+    ((OVERALL, "general_text_perplexity"),),
+)
+"""The headline table: the panel and what follows it; of each group the first that was measured."""
+
+SUBSCRIPT = re.compile(r"\b(J|ES|N)[_ ](F|R|P|ICR|W|AVG|Δ)(?!\w)")
+"""Names of which a part stands below the line: J_W, ES Δ."""
+
+_HEADS: dict[TableLine, str] = {
+    ("forget", "extraction_strength"): "ES_F",
+    ("retain", "extraction_strength"): "ES_R",
+    (OVERALL, "ES_delta"): "ES_Δ",
+    ("instructions", "repetitiveness"): "Rep.",
+    ("instructions", "win_rate"): "WR",
+    (OVERALL, "model_utility"): "MU",
+    (OVERALL, "mia_auc_min_k"): "MIA min-k",
+    (OVERALL, "mia_auc_loss"): "MIA loss",
+    ("forget", "auroc_scorer"): "AUROC scorer",
+    (OVERALL, "forget_all_official"): "targets (official)",
+    (OVERALL, "forget_all_port"): "targets (port)",
+    (OVERALL, "neighbour_all_official"): "neighbours (official)",
+    (OVERALL, "neighbour_all_port"): "neighbours (port)",
+    (OVERALL, "N_delta_official"): "N_Δ (official)",
+    (OVERALL, "N_delta_port"): "N_Δ (port)",
+} | {(split, metric): metric for split, metric in PANEL if metric.isupper() or metric.startswith("J_")}
+
+
+def head_name(line: TableLine) -> str:
+    """How a line is called in the headline table; J_W means J with a W below it."""
+    return _HEADS.get(line) or table_line_name(line)
+
+
+def table_line_name(line: TableLine) -> str:
+    """Set and metric in words."""
+    split, metric = line
+    return short_name(metric, split) if split == OVERALL else f"{split} {short_name(metric, split)}"
+
+
+def is_attack(line: TableLine) -> bool:
+    """Whether a line tells what an attack or an adversarial question brings back."""
+    found = find_column(line[1], line[0])
+    return found is not None and found[0].attack

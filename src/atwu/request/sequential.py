@@ -1,0 +1,179 @@
+"""A further request on a model that others were made on: heeds them, and measures all of them again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from atwu.benchmarks.sources import load_rows
+from atwu.modeling.open_model import ModelLoadArgs, open_model
+from atwu.request.ledger import Entry, Ledger, ModelUsed
+from atwu.request.measurement import Reading
+from atwu.request.preparation import after_loading, utc_now
+from atwu.request.regression_check import (
+    HEAD,
+    EarlierRequest,
+    RegressionCheck,
+    UtilityDrift,
+    baseline_scores,
+    recheck_requests,
+    utility_drift,
+)
+from atwu.request.request_folder import RequestFolder, RowsUsed
+from atwu.request.unlearn import UnlearnResult, run_request
+from atwu.request.unlearning_request import LedgerContext, RequestOptions, UnlearningRequest
+from atwu.request.verdict import FORGOTTEN, NOTHING
+from atwu.training.config import UnlearnConfig
+from atwu.training.load_to_train import ModelSource
+from atwu.training.progress import Say, logged, silent
+from atwu.training.sharding import broadcast_from_main
+
+
+@dataclass(frozen=True, slots=True)
+class SequentialResult:
+    """What a request left in a ledger."""
+
+    entry: Entry
+    outcome: UnlearnResult | None
+    """None where the ledger had this very request already."""
+
+    @property
+    def good(self) -> bool:
+        """Whether the request is honoured, and no earlier one came back."""
+        return self.entry.word == FORGOTTEN and not self.entry.returned
+
+    def summary(self) -> str:
+        """The verdict and the earlier requests, for a terminal of 80 columns."""
+        entry = self.entry
+        out = [f"VERDICT: {entry.word.upper()}\n{entry.why}" if self.outcome is None else self.outcome.summary()]
+        if entry.again:
+            out += [f"\nEARLIER REQUESTS, MEASURED AGAIN\n{HEAD}", *(each.text() for each in entry.again)]
+            out += [] if entry.stayed is None else [entry.stayed.text()]
+        for number in entry.returned:
+            out.append(f"\nnext: request {number} came back; its rows are in the ledger, to be removed again")
+        return "\n".join(out)
+
+
+def unlearn_in_ledger(
+    ledger: str | Path,
+    forget: str,
+    wishes: RequestOptions,
+    *,
+    model: str | None = None,
+    loading: ModelLoadArgs | None = None,
+    output: str | Path | None = None,
+    overwrite: bool = False,
+    say: Say = logged,
+) -> SequentialResult:
+    """Apply a request to the model that the last one in a ledger left, and measure all earlier ones again.
+
+    Args:
+        ledger: its folder; one that is new or empty is started.
+        forget: source of the rows to remove.
+        wishes: rows to keep that an earlier request removed are refused, and stay out of `auto`.
+        model: the starting model; needed for the first request. Later ones start with what the last one left, wherever
+            that is now.
+        loading: how it is read.
+        output: folder for the model, by default one in the ledger.
+        overwrite: replace a finished run that is there.
+        say: receives one line of plain text per stage, in the first process.
+
+    Raises:
+        ValueError, FileNotFoundError, FileExistsError, OSError: see the message; nothing was changed.
+    """
+    config = UnlearnConfig(**wishes.options)
+    first, book = config.process_index == 0, Ledger(ledger)
+    say = say if first else silent
+    with book.alone() if first else contextlib.nullcontext():
+        entries = broadcast_from_main(config, book.entries)
+        if not entries and model is None:
+            raise ValueError(f"the first request of a ledger ({ledger}) needs the model: give --model.")
+        number, last = len(entries) + 1, entries[-1] if entries else None
+        loaded = load_rows(forget)
+        rows = loaded.rows
+        asked = UnlearningRequest(
+            **vars(wishes),
+            source=ModelSource(model=model or book.model(last.model), **asdict(loading or ModelLoadArgs())),  # type: ignore[union-attr]
+            removed=replace(loaded, source=str(book.file_of(loaded.fingerprint))),
+            output=Path(output) if output is not None else book.output(number),
+            since=LedgerContext(
+                ledger=str(ledger),
+                number=number,
+                rows=tuple(row for entry in entries for row in book.rows(entry)),
+                fingerprint=None if last is None else last.model.fingerprint,
+                own_output=output is None,
+            ),
+        )
+        key = json.loads(json.dumps(asked.key(config)))
+        same = last is not None and {**last.key, "model": None} == {**key, "model": None}
+        if last is not None and same and last.word in (FORGOTTEN, NOTHING):
+            say(f"request {last.number} of {ledger} is this very request, and it is done")
+            return SequentialResult(last, None)
+        say(f"request {number} of {ledger}" + (f", on {asked.source.model}" if entries else ""))
+        outcome = run_request(asked, overwrite=overwrite, begin=lambda: book.keep_rows(rows), say=say)
+        return SequentialResult(
+            broadcast_from_main(config, lambda: _entered(book, entries, asked, key, outcome, config, say)), outcome
+        )
+
+
+def _read_then(key: Mapping[str, Any]) -> Reading:
+    """How a request read rows, by what was given."""
+    given = key["options"]
+    return Reading(given.get("system"), given.get("max_length", UnlearnConfig.max_length))
+
+
+def _entered(
+    book: Ledger,
+    entries: tuple[Entry, ...],
+    asked: UnlearningRequest,
+    key: Mapping[str, Any],
+    outcome: UnlearnResult,
+    config: UnlearnConfig,
+    say: Say,
+) -> Entry:
+    """Measure the earlier requests again, and write this one into the ledger."""
+    assert asked.since is not None
+    before = ModelUsed(book.name_of(str(asked.source.model)), outcome.before.fingerprint)
+    model, made = before, utc_now()
+    again: tuple[RegressionCheck, ...] = ()
+    stayed = next((entry.stayed for entry in entries if entry.stayed is not None), None)
+    if outcome.run is not None and outcome.after is not None:
+        model = ModelUsed(book.name_of(outcome.run.output), outcome.after.fingerprint)
+        folder = RequestFolder(asked.output)
+        made = folder.request().made
+        if stayed is None:
+            book.keep_general(folder.rows("general") or ())
+            stayed = utility_drift(outcome.before, outcome.after)
+        if entries:
+            say(f"measuring {len(entries)} earlier request{'s' * (len(entries) > 1)} again")
+            network, tokenizer = open_model(str(outcome.run.output), after_loading(asked.source), device=config.device)
+            earlier = [
+                EarlierRequest(entry.number, book.rows(entry), entry.known, _read_then(entry.key)) for entry in entries
+            ]
+            first = next((entry.key for entry in entries if entry.stayed is not None), key)
+            again, answers = recheck_requests(network, tokenizer, earlier, book.general(), _read_then(first))
+            if stayed is not None and answers is not None:
+                stayed = UtilityDrift(stayed.first, answers)
+    entry = Entry(
+        number=asked.since.number,
+        made=made,
+        finished=utc_now(),
+        about=asked.about,
+        command=asked.command(),
+        key=key,
+        rows=RowsUsed.of(f"rows/{book.file_of(asked.removed.fingerprint).name}", asked.rows, each=True),
+        before=before,
+        model=model,
+        word=outcome.verdict.word,
+        why=outcome.verdict.why,
+        thresholds=asked.limits.sha256,
+        known=baseline_scores(outcome.before, outcome.after),
+        again=again,
+        stayed=stayed,
+    )
+    book.add(entry)
+    return entry

@@ -1,0 +1,80 @@
+"""The second half of a run: train, then turn the work folder into the finished one, with result, log, card and record."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from atwu._disk_errors import room
+from atwu.training.checkpoints import last_checkpoint
+from atwu.training.config import TokenTrainingConfig
+from atwu.training.output_folder import OutputFolder
+from atwu.training.run_record import push, write_result
+from atwu.training.token_trainer import TokenTrainer
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRun:
+    """What a finished run left."""
+
+    output: Path
+    seconds: float
+    """Training time of this process, which is the last part of a resumed run."""
+    steps: int
+    resumed_from: int
+    """Optimizer step the run was resumed from, 0 for a fresh run."""
+
+
+def work_in(folder: OutputFolder, config: TokenTrainingConfig) -> dict[str, Any]:
+    """Send what a trainer writes to the work folder; returns the settings as they were given."""
+    settings = config.as_plain()
+    config.output_dir = str(folder.work)
+    # What is pushed is the finished folder, once; the Trainer would push checkpoints.
+    config.push_to_hub = False
+    return settings
+
+
+def train_into(
+    folder: OutputFolder,
+    trainer: TokenTrainer,
+    settings: Mapping[str, Any],
+) -> FinishedRun:
+    """Train from the start or the last checkpoint of the same run, and publish the finished folder.
+
+    Args:
+        trainer: before its first step; it started from a `ModelSource` and logs to `folder.log`.
+        settings: as `work_in` gave them.
+
+    Raises:
+        FileExistsError: another run was left unfinished in the folder, or one is going on.
+        DiskFullError: the checkpoints are whole.
+        ValueError: no step was taken.
+        NonFiniteLossError: see the message; the last checkpoint is kept.
+    """
+    config = trainer.args
+    first = config.process_index == 0
+    with room(folder.work):
+        if first:
+            folder.begin(trainer.key)
+        config.distributed_state.wait_for_everyone()
+        trainer.train(resume_from_checkpoint=last_checkpoint(folder.work) is not None)
+        if trainer.state.global_step == 0:
+            raise ValueError("no step was taken, so the model is the starting model still; nothing was published.")
+        finished = FinishedRun(
+            folder.path, trainer.timing.seconds, trainer.state.global_step, resumed_from=trainer.timing.resumed_from
+        )
+        trainer.check_finite()
+        final = folder.work / "final"
+        if first:
+            shutil.rmtree(final, ignore_errors=True)
+        trainer.accelerator.wait_for_everyone()
+        write_result(trainer, final, settings=settings, use_up=True)
+        if first:
+            folder.publish(final)
+    if first and settings["push_to_hub"]:
+        push(folder.path, config)
+    config.distributed_state.wait_for_everyone()
+    return finished

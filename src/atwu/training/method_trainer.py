@@ -1,0 +1,264 @@
+"""`MethodTrainer`: every method of the table through one loss, on transformers' `Trainer`."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from torch import Tensor, nn
+from transformers.trainer_callback import TrainerCallback
+
+from atwu.data.collate import collate_pairs
+from atwu.data.pairing import PairedDataset
+from atwu.methods.alternation import ScorerAlternation
+from atwu.methods.component_inputs import NormalizationCounts
+from atwu.methods.objective import UnlearningLoss, recipe_loss
+from atwu.methods.recipe import Recipe
+from atwu.methods.weightings.label_agreement import labelled_rows, row_auroc
+from atwu.methods.weightings.token_scorer import TokenScorer
+from atwu.modeling.batches import TokenBatch
+from atwu.modeling.layers import train_only_down_projections
+from atwu.modeling.single_pass import unwrap
+from atwu.training.config import UnlearnConfig
+from atwu.training.load_to_train import (
+    LoadedModel,
+    ModelSource,
+    load_checked_tokenizer,
+    load_to_train,
+    trained_layers,
+    with_lora,
+)
+from atwu.training.precompute import PrecomputedTables, precomputed_tables, result_inputs
+from atwu.training.progress import Say, logged
+from atwu.training.scorer_steps import ScorerSteps, initial_scorer
+from atwu.training.token_trainer import TokenTrainer
+from atwu.training.training_rows import RowsInput, UnlearningRows, unlearning_rows, warn_of
+from atwu.training.weight_perturbation import loss_at_perturbed_weights, noise, sam_perturbation
+
+
+class MethodTrainer(TokenTrainer):
+    """Unlearn a forget set while keeping a retain set.
+
+    The loss is already divided by the token and row counts of the whole optimizer step (all micro-batches, all processes), so
+    batch 8 x 1 accumulation step equals 1 x 8. Logged per optimizer step: `loss`, `forget_loss`, `retain_loss`, `mean_score`
+    (mean token weight), `selected` (share of tokens with weight above 1/2), `score_auroc` (agreement of the weights with
+    forget_spans, mean over rows, where rows have them) and, on scorer steps, `scorer_loss`.
+
+    Args:
+        model: the causal language model to change, still in its starting state: its name (as `--model` takes it), the model,
+            or what `load_to_train` gives.
+        args: the run's configuration; by default that of the documentation.
+        forget_dataset: rows to remove, of any kind that `encode_dataset` takes; or everything that `unlearning_rows` made.
+        retain_dataset: rows to keep; required unless neither the retain loss nor the weighting looks at them.
+        processing_class: the model's tokenizer; by default the one that lies with a named model.
+        peft_config: a `LoraConfig`, whose rank, alpha, dropout and target modules are taken, instead of `lora_*` of `args`.
+        scorer: start from this scorer instead of an untrained one.
+        say: receives one line of plain text per decision worth knowing.
+        callbacks: transformers callbacks.
+
+    Raises:
+        TypeError: arguments of transformers' `Trainer` that mean something else here; names the right one.
+        ValueError: rows that the method cannot use, or a setting of `peft_config` that has no counterpart.
+    """
+
+    args: UnlearnConfig
+    command = "unlearn"
+    remedy = "Lower the learning rate or forget_weight, or use a bounded forget loss such as satga_plus."
+
+    def __init__(
+        self,
+        model: str | nn.Module | LoadedModel,
+        args: UnlearnConfig | None = None,
+        *,
+        forget_dataset: RowsInput | UnlearningRows | None = None,
+        retain_dataset: RowsInput | None = None,
+        processing_class: Any = None,
+        peft_config: Any = None,
+        scorer: TokenScorer | None = None,
+        say: Say = logged,
+        callbacks: list[TrainerCallback] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        args = _checked(args, forget_dataset, kwargs)
+        if peft_config is not None:
+            args = with_lora(args, peft_config)
+        self.recipe = args.recipe()
+        for part in self.recipe.parts:
+            part.check()
+        if scorer is not None and self.recipe.scores is None:
+            raise ValueError(
+                f"scorer is for methods with learned weights, and {self.recipe.name} has none; leave it out."
+            )
+        if args.beside and args.world_size > 1:
+            raise ValueError("sam_radius and weight_noise move the weights of one process; train with one.")
+        source = ModelSource(model=model) if isinstance(model, str) else None
+        if source is not None and processing_class is None:
+            processing_class = load_checked_tokenizer(source)
+        if isinstance(forget_dataset, UnlearningRows):
+            rows = forget_dataset
+        else:
+            rows = unlearning_rows(cast(RowsInput, forget_dataset), retain_dataset, args, tokenizer=processing_class)
+            warn_of(rows.forget, rows.retain)
+        self.refusal_ids = self.recipe.forgetter.target_token_ids(processing_class)
+        kept = rows.retain.rows if rows.retain is not None and self.recipe.retainer is not None else None
+        super().__init__(
+            cast("nn.Module | LoadedModel", model) if source is None else load_to_train(source, args, say),
+            args,
+            train_dataset=PairedDataset(rows.forget.rows, kept, args.rows_seed, rows.alternates),
+            data_collator=collate_pairs,
+            processing_class=processing_class,
+            callbacks=callbacks,
+            say=say,
+            **kwargs,
+        )
+        if (layers := trained_layers(self.recipe, self.loaded.model)) is not None:
+            train_only_down_projections(unwrap(self.loaded.model), layers)
+        self.rows, self.sets = rows, rows.sets
+        self.scorer: TokenScorer | None = None
+        """The token scorer, for methods with learned weights."""
+        self.scoring: ScorerSteps | None = None
+        """How it learns."""
+        if (scores := self.recipe.scores) is not None:
+            width = self.loaded.model.config.get_text_config().hidden_size  # type: ignore[union-attr, operator]
+            self.scorer = (scorer or initial_scorer(scores, width, rows)).to(args.device)
+            self.scoring = ScorerSteps(self, self.scorer)
+            self.stateful.append(self.scoring)
+            self.add_callback(self.scoring)
+
+    def recorded(self) -> dict[str, Any]:
+        """The method and its parts."""
+        return {"method": self.recipe.name, "recipe": self.recipe.as_plain()}
+
+    def inputs(self) -> dict[str, str]:
+        """Digests of its scorer and auxiliary models, and of its method."""
+        return result_inputs(self.recipe)
+
+    @functools.cached_property
+    def look_ups(self) -> PrecomputedTables:
+        """What steps look up by row; read once, from the model as it is then."""
+        with self.args.main_process_first(desc="starting model's numbers"):
+            return precomputed_tables(self)
+
+    def _prepare_run(self) -> None:
+        _ = self.look_ups  # before the first step, and before the model is sharded
+
+    @property
+    def alternation(self) -> ScorerAlternation | None:
+        """The scorer's training, for one that learns."""
+        return None if self.scoring is None else self.scoring.alternation
+
+    # Loss
+
+    def _count(self, batches: Sequence[Any]) -> dict[str, float]:
+        counts = {
+            "forget_tokens": sum(_counted(batch[self.recipe.forgetter.learns]) for batch in batches),
+            "forget_rows": float(sum(len(batch["rows"]) for batch in batches)),
+        }
+        if self.recipe.retainer is not None:
+            counts["retain_tokens"] = sum(_counted(batch["retain"]) for batch in batches)
+            counts["retain_rows"] = counts["forget_rows"]
+        if self.recipe.forgetter.reduction == "selected":
+            counts["selected"] = sum(self.look_ups.selected(batch) for batch in batches)
+        if self._scores_tokens:
+            counts["labelled_rows"] = sum(labelled_rows(*self.look_ups.labels(batch)) for batch in batches)
+        return counts
+
+    @property
+    def _scores_tokens(self) -> bool:
+        """Whether the weighting says anything that could agree with labels."""
+        return self.rows.forget.rows[0].token_labels is not None and self.recipe.weighting not in ("uniform", "labels")
+
+    def micro_batch_loss(
+        self,
+        model: nn.Module,
+        inputs: Mapping[str, Any],
+        recipe: Recipe,
+        denominators: NormalizationCounts | None = None,
+    ) -> UnlearningLoss:
+        """The loss of one micro-batch under a recipe, with what it was made of."""
+        layout: Any = self.args.layout
+        return recipe_loss(
+            model,
+            inputs,
+            recipe,
+            scorer=self.scorer,
+            given=self.look_ups.given(model, inputs, layout=layout),
+            denominators=denominators,
+            layout=layout,
+        )
+
+    def _token_loss(self, model: nn.Module, inputs: Any, denominators: NormalizationCounts) -> Tensor:
+        result = self.micro_batch_loss(model, inputs, self.recipe, denominators)
+        tokens = denominators.forget_tokens or float(result.mask.sum())
+        self.add_part("forget_loss", result.forget)
+        if result.retain is not None:
+            self.add_part("retain_loss", result.retain)
+        self.add_part("mean_score", result.token_weights.sum() / tokens)
+        self.add_part("selected", (result.token_weights > 0.5).sum() / tokens)
+        if self._scores_tokens and denominators.labelled_rows:
+            agreement = row_auroc(result.token_weights, *self.look_ups.labels(inputs))
+            self.add_part("score_auroc", agreement.sum() / denominators.labelled_rows)
+        if model.training and self.scoring is not None:
+            self.scoring.collect(result, inputs)
+        return self._beside(model, inputs, result, denominators) if model.training and self.args.beside else result.loss
+
+    def _beside(
+        self, model: nn.Module, inputs: Any, result: UnlearningLoss, denominators: NormalizationCounts
+    ) -> Tensor:
+        """The loss with its forget part taken beside the weights (`atwu.training.weight_perturbation`)."""
+        recipe, args = self.recipe, self.args
+        trained = [weight for weight in model.parameters() if weight.requires_grad]
+        if args.sam_radius:
+            moves: Iterable[Tensor] = sam_perturbation(result.forget, trained, radius=args.sam_radius)
+        else:
+            drawn = (args.rows_seed, self.state.global_step, *inputs["rows"].tolist())
+            moves = noise(trained, deviation=args.weight_noise, seed=drawn)
+        alone = dataclasses.replace(recipe, retain_loss="none", retainer=None)
+        kept = None if result.retain is None else recipe.factors.retain_weight * result.retain
+        return loss_at_perturbed_weights(
+            kept,
+            lambda: recipe.factors.forget_weight * self.micro_batch_loss(model, inputs, alone, denominators).forget,
+            trained,
+            moves,
+        )
+
+    def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
+        """The Trainer's optimizer, with the scorer as another group in the joint procedure."""
+        optimizer = super().create_optimizer(*args, **kwargs)
+        if self.scoring is not None:
+            self.scoring.join(optimizer)
+        return optimizer
+
+    # Checkpoints
+
+    def _saved_parameters(self) -> Iterator[Tensor]:
+        yield from super()._saved_parameters()
+        if self.scorer is not None:
+            yield from self.scorer.parameters()
+
+    def write_weights(self, model: Any, folder: Path) -> None:
+        """Also the scorer's."""
+        super().write_weights(model, folder)
+        if self.scorer is not None and self.args.should_save:
+            self.scorer.save_pretrained(folder)
+
+
+def _counted(batch: Mapping[str, Tensor]) -> float:
+    return float(TokenBatch.of(batch).mask.sum())
+
+
+def _checked(args: Any, forget: Any, further: Mapping[str, Any]) -> UnlearnConfig:
+    """The configuration; what belongs to transformers' `Trainer` and not here is refused by the name that does."""
+    if args is not None and not isinstance(args, UnlearnConfig):
+        raise TypeError(
+            f"args must be an UnlearnConfig, which has every field of TrainingArguments, got {type(args).__name__}."
+        )
+    for name, right in (("train_dataset", "forget_dataset and retain_dataset"), ("tokenizer", "processing_class")):
+        if name in further:
+            raise TypeError(f"UnlearnTrainer takes {right} instead of {name}.")
+    if forget is None:
+        raise TypeError("UnlearnTrainer needs forget_dataset: the rows to remove.")
+    return args or UnlearnConfig()

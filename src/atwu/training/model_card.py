@@ -1,0 +1,88 @@
+"""The model card written beside an unlearned or fine-tuned checkpoint."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path, PurePath
+from typing import Any
+
+
+def model_card(record: Mapping[str, Any]) -> str:
+    """Markdown for a finished run, from its `run.json` record."""
+    from jinja2 import Environment, StrictUndefined
+
+    text = resources.files(__package__).joinpath("model_card.md").read_text(encoding="utf-8")
+    template = Environment(trim_blocks=True, undefined=StrictUndefined, keep_trailing_newline=True).from_string(text)
+    source, result = record["original_model"], record["result"]
+    base = _short(source["model"]) if source["model"] else "a model in memory"
+    return template.render(
+        {"recipe": None} | dict(record),
+        source=source,
+        base=base,
+        name=f"a new model of shape {source['scratch']}" if source["scratch"] else base,
+        adapter=result["kind"] == "adapter",
+        lora=result["lora"],
+        public=public_text,
+    )
+
+
+def public_record(record: Any) -> Any:
+    """A `run.json` record, or any plain data, for others to read: its texts are those of `public_text`."""
+    if isinstance(record, Mapping):
+        return {key: public_record(value) for key, value in record.items() if key not in _OWN}
+    if isinstance(record, list | tuple):
+        return [public_record(value) for value in record]
+    return public_text(str(record)) if isinstance(record, str | PurePath) else record
+
+
+def public_command(text: str) -> str:
+    """A command line for others to read: its words are those of `public_text`, all else is as it was typed."""
+
+    def word(found: re.Match[str]) -> str:
+        try:
+            (plain,) = shlex.split(found[0])
+        except ValueError:
+            return public_text(found[0])
+        public = public_text(plain)
+        return public_text(found[0]) if public == plain else shlex.quote(public)
+
+    return _SHELL_WORD.sub(word, text)
+
+
+def public_text(text: str) -> str:
+    """A text for others to read: of paths of this machine only the last part is left, of URLs no user and no query.
+
+    A path is what starts with a slash, a drive or `~`, or goes up with `..`; it may stand in a sentence, after `NAME=` or
+    `KIND:`, or between the " + " of joined sources. What else looks like one may be a Hub name and stays.
+    """
+    return " + ".join(map(_part, text.split(" + ")))
+
+
+_OWN = frozenset({"cache_dir", "output_dir", "logging_dir"})
+"""Settings that name places of this machine and nothing else."""
+
+_SHELL_WORD = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])+""")
+_URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)(?:[^\s'\"]*@)?(?P<rest>[^\s'\"?#]*)[^\s'\"]*")
+_START = r"(?:~[\w.-]*(?=[/\\])|[A-Za-z]:(?=[/\\])|(?:[\w.-]+[/\\])*\.\.(?=[/\\]))?[/\\]"
+_WHOLE = re.compile(rf"(?P<before>--?[\w-]+=|[\w.-]+=|\w\w+:)?(?P<path>{_START}[^/\\\s].*)")
+"""A text that is a path and nothing else; it may have spaces."""
+_INSIDE = re.compile(rf"(?<![^\s=:,;'\"(\[]){_START}(?:[^\s/\\'\"]+[/\\])*(?P<name>[^\s/\\'\"]+)[/\\]?")
+
+
+def _part(text: str) -> str:
+    whole = None if "://" in text or "\n" in text else _WHOLE.fullmatch(text)
+    if whole is not None:
+        return (whole["before"] or "") + re.split(r"[/\\]", whole["path"].rstrip("/\\"))[-1]
+    return _INSIDE.sub(lambda found: found["name"], _URL.sub(_without_secrets, text))
+
+
+def _without_secrets(url: re.Match[str]) -> str:
+    return Path(url["rest"]).name if url["scheme"].lower() == "file://" else url["scheme"] + url["rest"]
+
+
+def _short(model: str) -> str:
+    """A Hub name as it is; of a folder only its name, since cards get published."""
+    return Path(model).name if Path(model).expanduser().exists() else public_text(model)

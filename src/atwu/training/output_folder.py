@@ -1,0 +1,202 @@
+"""A run's output folder: it exists only when the run is finished.
+
+While a run is going everything lives in `OUTPUT.incomplete`, held by one process; the finished folder is moved into place
+in one step. A folder left behind by a killed run is taken up again if it belongs to the same run. Only folders that this
+module made are ever replaced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from atwu._disk_errors import format_bytes
+from atwu._file_reading import printable
+from atwu._files import atomic_sibling, clear_atomic_siblings, file_lock, move, write_json
+from atwu._manifest import MANIFEST_NAME, RECORD_NAME, write_manifest
+from atwu._renamed import upgrade
+from atwu.training.checkpoints import last_checkpoint
+from atwu.training.run_key import KEY_NAME, key_differences
+
+LOG_NAME = "log.jsonl"
+RECORD_SCHEMA = "atwu.run/2"
+LOCK_NAME = "run.lock"
+_WORK = ".incomplete"
+_LONGEST_NAME, _LONGEST_PATH = 255 - len(_WORK), 1000
+"""In bytes: what common file systems take, and room for the files of a run."""
+
+
+def output_path(path: str | Path) -> Path:
+    """The folder that an output means, where symbolic links lead to.
+
+    Raises:
+        OSError: no folder can be made there.
+    """
+    given = Path(path).expanduser().absolute()
+    if printable(str(given)) != str(given):
+        raise OSError(
+            f"output {path} has signs that no terminal shows, or bytes that are no UTF-8; choose another output."
+        )
+    for part, longest in ((str(given), _LONGEST_PATH), (given.name, _LONGEST_NAME)):
+        if (size := len(os.fsencode(part))) > longest:
+            raise OSError(f"output {part[:60]}... is too long: {size} bytes, at most {longest}.")
+    found = Path(os.path.realpath(given))
+    there = next((each for each in found.parents if each.exists()), None)
+    if found.is_symlink() or there is None or not there.is_dir():
+        raise OSError(f"output {path} leads to {found}, where no folder can be made; choose another output.")
+    return found
+
+
+def unfinished(folder: Path) -> Path:
+    """Where the run works whose result shall be in a folder."""
+    return folder.with_name(folder.name + _WORK)
+
+
+def drop_unfinished(folder: Path) -> None:
+    """Remove it, in one step, so that a kill leaves no part of it under its name."""
+    with atomic_sibling(folder) as doomed, contextlib.suppress(FileNotFoundError):
+        os.replace(unfinished(folder), doomed / "work")
+
+
+logger = logging.getLogger(__name__)
+
+
+class OutputFolder:
+    """Where a run works and where its result goes.
+
+    Args:
+        path: the finished folder.
+        overwrite: replace a finished run and discard an unfinished one.
+
+    Raises:
+        FileExistsError: the folder exists and `overwrite` is off, or it is not a run of this package.
+        OSError: no folder can be made there.
+    """
+
+    def __init__(self, path: str | Path, *, overwrite: bool = False) -> None:
+        self.path = output_path(path)
+        self.work = unfinished(self.path)
+        self.log = self.work / LOG_NAME
+        self.overwrite = overwrite
+        self._lock = contextlib.ExitStack()
+        if self.path.exists():
+            if not self._is_run():
+                raise FileExistsError(f"{self.path} exists and is not a run of atwu; choose another output.")
+            if not overwrite:
+                self._drop_what_a_kill_left()
+                raise FileExistsError(
+                    f"{self.path} already holds a finished run; choose another output or pass --overwrite."
+                )
+        if self.work.exists() and not self._is_work():
+            raise FileExistsError(f"{self.work} exists and is not a run of atwu; choose another output.")
+
+    def _drop_what_a_kill_left(self) -> None:
+        """Remove the work folder of the very run that is in place."""
+        clear_atomic_siblings(self.path)
+        there, worked = (folder / MANIFEST_NAME for folder in (self.path, self.work))
+        if there.is_file() and worked.is_file() and there.read_bytes() == worked.read_bytes():
+            drop_unfinished(self.path)
+
+    def _is_run(self) -> bool:
+        try:
+            record = json.loads((self.path / RECORD_NAME).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return False
+        return isinstance(record, dict) and upgrade(record).get("schema") == RECORD_SCHEMA
+
+    def _is_work(self) -> bool:
+        """Whether the work folder is of this module; one that is just being made holds its lock before its key."""
+        if not self.work.is_dir():
+            return False
+        names = {entry.name for entry in self.work.iterdir()}
+        return not names.isdisjoint((KEY_NAME, LOCK_NAME)) or all(name.startswith(f".{KEY_NAME}.") for name in names)
+
+    def check_space(self, needed: int) -> None:
+        """Refuse to start when the disk cannot hold the result; what the work folder holds already is not needed again.
+
+        Raises:
+            OSError: fewer than `needed` bytes are free, or the place is not writable.
+        """
+        parent = self.path.parent
+        while not parent.exists():
+            parent = parent.parent
+        if not os.access(parent, os.W_OK):
+            raise PermissionError(f"cannot write to {parent}; choose another output.")
+        free = shutil.disk_usage(parent).free
+        there = sum(file.stat().st_size for file in self.work.rglob("*") if file.is_file())
+        if free + there < needed:
+            raise OSError(
+                f"{parent} has {format_bytes(free)} free, this run needs about {format_bytes(needed - there)} "
+                "(checkpoints with optimizer, and the result); free some space, or use --save-total-limit 1 or "
+                "--save-strategy no."
+            )
+
+    def begin(self, key: Mapping[str, Any]) -> None:
+        """Take hold of the work folder; what is in it afterwards is of an identical run, which is one of the same key.
+
+        Raises:
+            FileExistsError: another run was left unfinished here and `overwrite` is off, or one is going on.
+        """
+        key = json.loads(json.dumps(dict(key), default=str))
+        self.work.mkdir(parents=True, exist_ok=True)
+        self._hold()
+        if not self.overwrite and (known := self._known()) is not None:
+            if known == key:
+                return
+            # Without a checkpoint there is nothing to go on with, and nothing to lose.
+            if last_checkpoint(self.work) is not None:
+                raise FileExistsError(
+                    f"{self.work} holds an unfinished run that differs in {key_differences(known, key)}; finish it with its "
+                    "own settings, or pass --overwrite to discard it."
+                )
+        for entry in self.work.iterdir():
+            if entry.name != LOCK_NAME:
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        write_json(self.work / KEY_NAME, {"digest": _digest(key), "key": key})
+
+    def _known(self) -> dict[str, Any] | None:
+        """Key of the run that was left here; None if there is none, or it is damaged, which is said in a warning."""
+        file = self.work / KEY_NAME
+        try:
+            read = json.loads(file.read_text(encoding="utf-8"))
+            key: dict[str, Any] = read["key"]
+            if read["digest"] == _digest(key):
+                return key
+        except FileNotFoundError:
+            if last_checkpoint(self.work) is None:
+                return None
+        except (ValueError, LookupError, TypeError):
+            pass
+        logger.warning("warning: %s is damaged or missing, so whose run this is cannot be told; it begins anew", file)
+        return None
+
+    def _hold(self) -> None:
+        """Lock the work folder for the life of this process."""
+        lock = self.work / LOCK_NAME
+        owner = lock.read_text(encoding="utf-8", errors="replace").strip() if lock.exists() else ""
+        said = f"{self.work} is in use by another run (process {owner or 'unknown'}); wait for it."
+        file = self._lock.enter_context(file_lock(lock, taken=FileExistsError(said)))
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+
+    def publish(self, result: Path) -> None:
+        """Move the finished folder `result` into place and drop the work folder."""
+        write_manifest(result)
+        shutil.copyfile(result / MANIFEST_NAME, self.work / MANIFEST_NAME)
+        if self.path.exists():
+            os.replace(self.path, self.work / "old")
+        move(result, self.path)
+        self._lock.close()
+        drop_unfinished(self.path)
+
+
+def _digest(key: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,208 @@
+"""What the steps of a run look up by row: made before the first of them, from the starting model and the rows."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from atwu._cache import short_hash
+from atwu._files import file_digest
+from atwu.data.encode import EncodedRow
+from atwu.data.pairing import PairedDataset
+from atwu.methods.component import FixedWeighting
+from atwu.methods.component_inputs import FloatArray, LossInputs, PrecomputeContext
+from atwu.methods.recipe import Recipe
+from atwu.methods.weightings.combine import Combination, combined
+from atwu.methods.weightings.token_scorer import CONFIG_NAME, WEIGHTS_NAME, TokenScorer
+from atwu.modeling.batches import TokenBatch
+from atwu.modeling.fast_paths import can_stop_at, fast_path_support
+from atwu.modeling.fingerprint import stored_weights_fingerprint
+from atwu.modeling.forward import LayoutChoice
+from atwu.modeling.layers import decoder_layers
+from atwu.modeling.load import load_model
+from atwu.modeling.reference import ReferenceSpec, TokenTable
+from atwu.modeling.single_pass import unwrap
+from atwu.training.reference_tables import OriginalModel, References, prepare_references, reference_folder
+from atwu.training.training_rows import UnlearningRows, planned_epochs
+
+if TYPE_CHECKING:
+    from atwu.training.method_trainer import MethodTrainer
+
+AUXILIARY = ("auxiliary_forget", "auxiliary_retain")
+
+
+@dataclass(frozen=True, slots=True)
+class PrecomputedTables:
+    """What a step looks up by row."""
+
+    references: References
+    fixed: Mapping[str, TokenTable]
+    """Weights that never change, by name of the weighting."""
+    text: TokenTable
+    """True on counted tokens of the answers' text, False on terminal tokens."""
+    offsets: TokenTable | None
+    """What the scorer's prior adds to its logits."""
+    refusal_ids: tuple[int, ...]
+    """Tokens of the refusal that the forget loss aims at."""
+
+    def given(self, model: nn.Module, inputs: Mapping[str, Any], *, layout: LayoutChoice) -> LossInputs:
+        """What the loss of a micro-batch needs besides the rows."""
+        rows, device = inputs["rows"], inputs["rows"].device
+        return LossInputs(
+            self.references.of(model, inputs, layout=layout),
+            {name: table.rows(rows).to(device) for name, table in self.fixed.items()},
+            score_offset=self.offset(inputs),
+            refusal_ids=self.refusal_ids,
+        )
+
+    def offset(self, inputs: Mapping[str, Any]) -> Tensor | None:
+        """What is added to the logits of a micro-batch's scores, (tokens,)."""
+        rows = inputs["rows"]
+        return None if self.offsets is None else self.offsets.rows(rows).to(rows.device)
+
+    def labels(self, inputs: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+        """Secret-token labels and mask of the answers' text, without the terminal token, on the shifted axis."""
+        mask = TokenBatch.of(inputs["forget"]).mask
+        text = torch.zeros_like(mask).masked_scatter(mask, self.text.rows(inputs["rows"]).to(mask.device))
+        return inputs["forget"]["token_labels"][:, 1:] > 0, text
+
+    def selected(self, inputs: Mapping[str, Any]) -> float:
+        """Tokens that the one fixed weighting selects."""
+        (table,) = self.fixed.values()
+        return float(table.rows(inputs["rows"]).sum())
+
+
+def result_inputs(recipe: Recipe) -> dict[str, str]:
+    """What tells one from another: what a run reads besides its model and rows, and what its method is."""
+    plain, folders = recipe.as_plain(), {"scorer_from", *AUXILIARY}
+    # What lies in a folder counts, not where it is.
+    plain["settings"] = {name: value for name, value in recipe.settings.items() if name not in folders}
+    found = {"recipe": short_hash(plain)}
+    if "scorer_from" in recipe.settings:
+        folder = Path(recipe.settings["scorer_from"])
+        found["scorer_from"] = file_digest(*(folder / name for name in (WEIGHTS_NAME, CONFIG_NAME)))
+    return found | {
+        name: stored_weights_fingerprint(recipe.settings[name]) for name in AUXILIARY if name in recipe.settings
+    }
+
+
+def precomputed_tables(trainer: MethodTrainer) -> PrecomputedTables:
+    """Read what the steps of a run will look up; the model is still the starting model."""
+    args, recipe, rows = trainer.args, trainer.recipe, trainer.rows
+    start = OriginalModel(
+        unwrap(trainer.model),  # type: ignore[arg-type]
+        reference_folder(args.cache_dir),
+        trainer.accelerator.autocast,
+        "bfloat16" if args.bf16 else "float16" if args.fp16 else None,
+        progress=not args.disable_tqdm and args.process_index == 0,
+        fingerprint=trainer.loaded.fingerprint,
+        stays=not trainer.sharded,
+    )
+    wanted = recipe.wanted(len(decoder_layers(start.model)) if recipe.layered else 0)
+    pairs, drawn = cast(PairedDataset, trainer.train_dataset), None
+    if "retain" in wanted and not args.dataloader_drop_last:
+        drawn = pairs.drawn(planned_epochs(args, len(pairs)))
+    with _whole_on(args.device, start.model, recipe, wanted) if trainer.sharded else nullcontext():
+        fixed = fixed_tables(recipe, rows, start)
+        references = prepare_references(start, wanted, rows.encoded, mode=args.reference, drawn=drawn, say=trainer.say)
+    forget = rows.forget.rows
+    return PrecomputedTables(
+        references, fixed, text_table(forget), prior_offsets(trainer.scorer, forget), trainer.refusal_ids
+    )
+
+
+@contextmanager
+def _whole_on(
+    device: torch.device, model: nn.Module, recipe: Recipe, wanted: Mapping[str, ReferenceSpec]
+) -> Iterator[None]:
+    """The starting model on the device, where it is read before it is sharded."""
+    if not wanted and not {"starting_logps", "auxiliary_models"}.intersection(recipe.needs):
+        yield
+        return
+    waits = next(model.parameters()).device
+    model.to(device)
+    # In every process, also in those that find in the cache what the first one read: a sharded model runs in all at once.
+    fast_path_support(model, device)
+    for layer in {what.layer for what in wanted.values()} - {None}:
+        can_stop_at(model, cast(int, layer), device)
+    yield
+    model.to(waits)
+
+
+def text_table(rows: Sequence[EncodedRow]) -> TokenTable:
+    """True on counted tokens of the answers' text, False on terminal tokens."""
+    marks, lengths = bytearray(), array("q")
+    for row in rows:
+        counted = row.counted(row.answer_offsets)
+        marks.extend(offset is not None for offset in counted)
+        lengths.append(len(counted))
+    return TokenTable(torch.frombuffer(marks, dtype=torch.bool), lengths)
+
+
+def fixed_tables(recipe: Recipe, rows: UnlearningRows, start: OriginalModel) -> dict[str, TokenTable]:
+    """One table per fixed weighting of the recipe, by its name; two that are combined give one, by the name of both."""
+    given = PrecomputeContext(
+        forget=rows.forget.rows,
+        retain=None if rows.retain is None else rows.retain.rows,
+        forget_text=rows.forget.examples,
+        retain_text=None if rows.retain is None else rows.retain.examples,
+        ref_logps=lambda: _per_row(start.read(rows.forget.rows, ReferenceSpec(logps=True), what="forget")["logps"]),
+        logps_of=lambda folder: _logps_of_model(folder, rows.forget.rows, start),
+    )
+    found = {
+        name: weighter.once(given)
+        for name, weighter in zip(recipe.weighting_names, recipe.weighters, strict=True)
+        if isinstance(weighter, FixedWeighting)
+    }
+    if recipe.combination is not None and len(found) == 2:
+        return {recipe.weighting: _table(_row_by_row(*found.values(), how=recipe.combination))}
+    return {name: _table(rows) for name, rows in found.items()}
+
+
+def _row_by_row(first: Iterable[FloatArray], second: Iterable[FloatArray], *, how: Combination) -> Iterator[FloatArray]:
+    """Two fixed weightings as one."""
+    for pair in zip(first, second, strict=True):
+        one, other = (torch.as_tensor(weights)[None] for weights in pair)
+        yield combined(one, other, torch.ones_like(one, dtype=torch.bool), how=how)[0].numpy()
+
+
+def _table(rows: Iterable[FloatArray]) -> TokenTable:
+    flat, lengths = bytearray(), array("q")
+    for row in rows:
+        flat += np.asarray(row, dtype=np.float32).tobytes()
+        lengths.append(len(row))
+    return TokenTable(torch.frombuffer(flat, dtype=torch.float32), lengths)
+
+
+def _logps_of_model(name: str, rows: Sequence[EncodedRow], start: OriginalModel) -> list[FloatArray]:
+    """Log-probabilities of each row's counted tokens under another model, which is loaded and dropped."""
+    model = load_model(name).to(next(start.model.parameters()).device)
+    vocabulary = int(start.model.config.get_text_config().vocab_size)  # type: ignore[union-attr, operator]
+    largest = max(max(row.input_ids) for row in rows)
+    if vocabulary != (own := int(model.config.get_text_config().vocab_size)) or largest >= own:
+        raise ValueError(
+            f"{name} has a vocabulary of {own}, the model about to unlearn one of {vocabulary}; "
+            "auxiliary models share its tokenizer."
+        )
+    other = OriginalModel(model, start.folder, nullcontext, progress=start.progress, name=Path(name).name, adapted=True)
+    return _per_row(other.read(rows, ReferenceSpec(logps=True), what="forget")["logps"])
+
+
+def _per_row(table: TokenTable) -> list[FloatArray]:
+    """The rows of a table of one number per token."""
+    return [table.rows([index]).double().numpy() for index in range(len(table))]
+
+
+def prior_offsets(scorer: TokenScorer | None, rows: Sequence[EncodedRow]) -> TokenTable | None:
+    """What the scorer's prior adds to the logit of each counted token, or None without a prior."""
+    if scorer is None or scorer.prior is None:
+        return None
+    return _table(offset.numpy() for row in rows if (offset := scorer.offset(row)) is not None)

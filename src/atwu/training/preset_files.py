@@ -1,0 +1,63 @@
+"""Preset files of one's own: read and written with every option checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from atwu._files import write_text
+from atwu._names import did_you_mean
+from atwu.methods.presets import PRESET_FOLDER, Preset, parse_preset
+from atwu.training.config import option_names
+
+
+def read_preset(path: str | Path) -> Preset:
+    """Read and check a preset.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: not a flat YAML with a method, or an option that no run has.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"preset {path} not found.")
+    preset = parse_preset(path)
+    _check(preset.options, where=str(path))
+    return preset
+
+
+def write_preset(path: str | Path, options: Mapping[str, Any], about: Mapping[str, Any]) -> None:
+    """Write a preset in one step; its folder is made if need be.
+
+    Args:
+        path: file to write, best named SCALE/METHOD.yaml.
+        options: options of `UnlearnConfig`, with the method.
+        about: where they come from, as plain data.
+
+    Raises:
+        ValueError: an option that no run has, or no method.
+    """
+    path = Path(path)
+    _check(options, where=str(path))
+    shipped = path.resolve().is_relative_to(PRESET_FOLDER)
+    use = f"{path.parent.name}/{path.stem}" if shipped else path.name
+    head = f"# atwu unlearn --config {use} --model MODEL --forget ROWS --retain ROWS --output FOLDER\n"
+    first = ["method", "learning_rate", "forget_weight", "retain_weight"]
+    keys = sorted(options, key=lambda key: first.index(key) if key in first else len(first))
+    body = {**{key: options[key] for key in keys}, "about": dict(about)}
+    write_text(path, head + yaml.safe_dump(body, sort_keys=False, allow_unicode=True, width=120))
+
+
+def _check(options: Mapping[str, Any], *, where: str) -> None:
+    if "method" not in options:
+        raise ValueError(f"{where}: a preset names its method, as in 'method: atwu'.")
+    known = sorted(option_names() - {"output_dir"})
+    for key, value in options.items():
+        if key not in known:
+            hint = did_you_mean(key, known, " Say what is no option under 'about'.")
+            raise ValueError(f"{where}: unknown option {key!r}.{hint}")
+        if not isinstance(value, str | int | float | bool):
+            raise ValueError(f"{where}: {key} must be a number, text, true or false, got {value!r}.")

@@ -1,0 +1,269 @@
+"""Tables of the starting model's numbers that a run looks up by row.
+
+They are read once and cached on disk, or taken in every step from the model with its adapters off or
+from a second, frozen model. What a recipe does not need is neither computed nor loaded.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+import torch
+from torch import Tensor, nn
+
+from atwu._cache import cache_folder, cached_tensors, hash_of_list, is_cached
+from atwu.data.encode import EncodedRow
+from atwu.modeling.adapters import adapters_of, fresh, original_model
+from atwu.modeling.batches import TokenBatch
+from atwu.modeling.distribution_distance import Teacher
+from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.forward import LayoutChoice
+from atwu.modeling.head import OutputHead
+from atwu.modeling.reference import (
+    Reference,
+    ReferenceSpec,
+    TokenTable,
+    counted_tokens,
+    live_reference,
+    plain_head,
+    read_rows,
+)
+from atwu.training.progress import Say
+
+Mode = Literal["cache", "model", "adapters"]
+_ROWS = {"forget": "rows", "retain": "retain_rows", "alternate": "alternate_rows"}
+"""Set of rows -> where a micro-batch has their indices."""
+SHARE_OF_DISK = 0.25
+SHARE_OF_MEMORY = 0.5
+"""Largest shares of the free disk space and of the memory that an automatically chosen cache may take."""
+
+
+@dataclass(slots=True)
+class OriginalModel:
+    """Reads rows with the starting model, through a cache on disk.
+
+    Attributes:
+        model: the model about to be unlearned, before its first step.
+        folder: of the cache.
+        autocast: the context that training steps run in.
+        progress: show progress bars.
+        stays: whether its weights stay whole and where they are while it trains.
+        name: what progress bars call it.
+        adapted: read it with its adapters, if it has some.
+    """
+
+    model: nn.Module
+    folder: Path
+    autocast: Callable[[], AbstractContextManager[object]]
+    autocast_dtype: str | None = None
+    progress: bool = True
+    fingerprint: str | None = None
+    stays: bool = True
+    name: str = "starting model"
+    adapted: bool = False
+
+    def read(self, rows: Sequence[EncodedRow], wanted: ReferenceSpec, *, what: str) -> dict[str, TokenTable]:
+        """Tables of what is wanted for a set of rows."""
+        label = f"{self.name}, {what} rows" if self.progress else None
+        with self._off():
+            tensors = cached_tensors(
+                self.folder,
+                self._key(rows, wanted),
+                lambda: read_rows(self.model, rows, wanted, autocast=self.autocast, progress=label),
+            )
+        lengths = [counted_tokens(row) for row in rows]
+        return {name: TokenTable(tensor, lengths) for name, tensor in tensors.items()}
+
+    def has_read(self, rows: Sequence[EncodedRow], wanted: ReferenceSpec) -> bool:
+        """Whether the tables are in the cache already."""
+        with self._off():
+            return is_cached(self.folder, self._key(rows, wanted))
+
+    def _off(self) -> AbstractContextManager[object]:
+        plain = self.adapted or adapters_of(self.model) is None
+        return nullcontext() if plain else original_model(self.model)
+
+    def _key(self, rows: Sequence[EncodedRow], wanted: ReferenceSpec) -> dict[str, Any]:
+        """Everything that can change a number."""
+        if self.fingerprint is None:
+            self.fingerprint = model_fingerprint(self.model)
+        return {
+            "format": 1,
+            "model": self.fingerprint,
+            "config": _behaviour(self.model),
+            "rows": hash_of_list(([row.input_ids, row.labels] for row in rows), hashlib.blake2b(digest_size=16)),
+            "wanted": [wanted.logps, wanted.states, wanted.layer],
+            "autocast": self.autocast_dtype,
+            "torch": torch.__version__,
+            "device": next(self.model.parameters()).device.type,
+        }
+
+
+def _behaviour(model: nn.Module) -> dict[str, Any]:
+    """The model's config, which can change its numbers without changing its weights, as plain JSON."""
+    config = getattr(model, "config", None)
+    if config is None:
+        return {}
+    known: dict[str, Any] = json.loads(config.to_json_string(use_diff=False))
+    return {name: value for name, value in known.items() if name not in ("_name_or_path", "use_cache")}
+
+
+@dataclass(slots=True)
+class References:
+    """The starting model's numbers for the rows of a run."""
+
+    wanted: Mapping[str, ReferenceSpec]
+    mode: Mode | None = None
+    """None when nothing is needed."""
+    tables: dict[str, dict[str, TokenTable]] = field(default_factory=dict)
+    head: OutputHead | None = None
+    second: nn.Module | None = None
+    autocast: Callable[[], AbstractContextManager[object]] = nullcontext
+    places: Mapping[int, int] | None = None
+    """Where a retain row lies in its tables, when only the rows that the run will draw were read."""
+
+    def of(self, model: nn.Module, inputs: Mapping[str, Any], *, layout: LayoutChoice = "auto") -> Reference:
+        """The reference of one micro-batch."""
+        if self.mode is None:
+            return Reference()
+        if self.mode != "cache":
+            batches = {name: TokenBatch.of(inputs[name]) for name in _ROWS if name in inputs}
+            with original_model(model) if self.second is None else nullcontext(self.second) as start, self.autocast():
+                return live_reference(start, batches, self.wanted, layout=layout)
+
+        def look_up(name: str, what: str) -> Tensor | None:
+            table = self.tables.get(name, {}).get(what)
+            if table is None:
+                return None
+            rows = inputs[_ROWS[name]].tolist()
+            if name == "retain" and self.places is not None:
+                rows = [self.places[row] for row in rows]
+            return table.rows(rows).to(inputs["rows"].device)
+
+        def teacher(name: str) -> Teacher | None:
+            states = look_up(name, "states")
+            return None if states is None else Teacher(states, self.head)
+
+        return Reference(
+            look_up("forget", "logps"),
+            look_up("alternate", "logps"),
+            teacher("forget"),
+            teacher("retain"),
+            look_up("retain", "layer"),
+        )
+
+
+def prepare_references(
+    start: OriginalModel,
+    wanted: Mapping[str, ReferenceSpec],
+    sets: Mapping[str, Sequence[EncodedRow]],
+    *,
+    mode: str,
+    drawn: Collection[int] | None = None,
+    say: Say,
+) -> References:
+    """Decide where the starting model's numbers come from, say so, and read them if they are to be cached.
+
+    Args:
+        start: the starting model.
+        wanted: what is wanted of each set.
+        sets: the rows of each set that is wanted.
+        mode: `cache`, `model`, `adapters`, or `auto`.
+        drawn: the retain rows that the run will draw, if they are known; when they are few, only they are read.
+        say: receives one line of plain text.
+
+    Raises:
+        ValueError: a mode that this model does not allow, or adapters that are trained already.
+    """
+    wanted = {name: what for name, what in wanted.items() if not what.nothing}
+    if not wanted:
+        return References({})
+    if not fresh(start.model):
+        raise ValueError(
+            "the model's adapters are trained already, so it is not its own starting model; merge them first."
+        )
+    places = None
+    if drawn is not None and "retain" in wanted and 2 * len(drawn) < len(sets["retain"]):
+        places = {row: place for place, row in enumerate(sorted(drawn))}
+        sets = {**sets, "retain": [sets["retain"][row] for row in places]}
+    states = any(what.states for what in wanted.values())
+    head = plain_head(start.model) if states else None
+    chosen, why = _choose(start, wanted, sets, mode=mode, lacks_head=states and head is None)
+    say(f"starting model's numbers: {why}")
+    if chosen == "adapters":
+        return References(wanted, "adapters", autocast=start.autocast)
+    if chosen == "model":
+        second = copy.deepcopy(start.model)
+        second.requires_grad_(False)
+        return References(wanted, "model", second=second.eval(), autocast=start.autocast)
+    tables = {name: start.read(sets[name], what, what=name) for name, what in wanted.items()}
+    # A layer that is neither trained nor sharded is its own copy.
+    trained = head is not None and any(part is not None and part.requires_grad for part in (head.weight, head.bias))
+    return References(
+        wanted,
+        "cache",
+        tables,
+        head.frozen() if head is not None and (trained or not start.stays) else head,
+        places=places,
+    )
+
+
+def _choose(
+    start: OriginalModel,
+    wanted: Mapping[str, ReferenceSpec],
+    sets: Mapping[str, Sequence[EncodedRow]],
+    *,
+    mode: str,
+    lacks_head: bool,
+) -> tuple[Mode, str]:
+    adapted = adapters_of(start.model) is not None
+    if mode == "adapters" and not adapted:
+        raise ValueError("reference='adapters' needs a run with LoRA (lora_r); use cache or model.")
+    if mode == "cache" and lacks_head:
+        raise ValueError(
+            "reference='cache' needs the plain output layer of the model, which this one lacks; use "
+            + ("adapters or model." if adapted else "model.")
+        )
+    if mode in ("cache", "auto") and not lacks_head:
+        size = _bytes(start, wanted, sets)
+        amount = f"{size / 2**20:.1f} MiB" if size >= 2**20 else f"{size / 2**10:.1f} KiB"
+        where = f"{amount} in {start.folder}"
+        # What is there is used, whatever else fills the disk: a resumed run goes on as it began.
+        if all(start.has_read(sets[name], what) for name, what in wanted.items()):
+            return "cache", f"found, {where}"
+        if mode == "cache" or size <= min(
+            SHARE_OF_DISK * _free(start.folder), SHARE_OF_MEMORY * psutil.virtual_memory().total
+        ):
+            return "cache", f"read once, {where}"
+    if mode == "adapters" or (mode == "auto" and adapted):
+        return "adapters", "the model with its adapters off, in every step"
+    return "model", "a second, frozen model in memory"
+
+
+def _bytes(start: OriginalModel, wanted: Mapping[str, ReferenceSpec], sets: Mapping[str, Sequence[EncodedRow]]) -> int:
+    width = int(start.model.config.get_text_config().hidden_size) if hasattr(start.model, "config") else 1  # type: ignore[union-attr, operator]
+    item = next(start.model.parameters()).element_size()
+    total = 0
+    for name, what in wanted.items():
+        per_token = 4 * what.logps + item * width * (what.states + (what.layer is not None))
+        total += per_token * sum(counted_tokens(row) for row in sets[name])
+    return total
+
+
+def _free(folder: Path) -> int:
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    return shutil.disk_usage(existing).free
+
+
+def reference_folder(config_folder: str | None) -> Path:
+    """Where reference tables are cached."""
+    return (Path(config_folder) if config_folder else cache_folder()) / "references"

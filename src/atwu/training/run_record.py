@@ -1,0 +1,152 @@
+"""What a trained folder holds: the result, its record, log and model card. Command and Python leave the same."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import datetime
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from atwu._files import plain_modes, write_json, write_text
+from atwu._manifest import RECORD_NAME
+from atwu.modeling.adapters import adapters_of, merge_adapters
+from atwu.modeling.device import machine, peak_memory
+from atwu.modeling.fingerprint import model_fingerprint
+from atwu.modeling.load import ADAPTER_CONFIG, ADAPTER_WEIGHTS, add_adapter, load_model
+from atwu.training.load_to_train import ModelSource, load_source
+from atwu.training.model_card import model_card, public_record
+from atwu.training.output_folder import LOG_NAME, RECORD_SCHEMA
+from atwu.training.progress import log_text
+from atwu.training.run_key import packages
+
+if TYPE_CHECKING:
+    from atwu.training.config import TokenTrainingConfig
+    from atwu.training.token_trainer import TokenTrainer
+
+
+@dataclass(slots=True)
+class Timing:
+    """How the training of this process went."""
+
+    started: datetime.datetime | None = None
+    """None before the first step."""
+    seconds: float = 0.0
+    resumed_from: int = 0
+    """Optimizer step it went on from."""
+
+
+def run_record(trainer: TokenTrainer, *, settings: Mapping[str, Any], result_fingerprint: str) -> dict[str, Any]:
+    """Everything about a run after training, as `run.json` has it, with its settings as they were given."""
+    config, loaded, timing = trainer.args, trainer.loaded, trainer.timing
+    adapted = adapters_of(loaded.model) is not None
+    start = _start(loaded.source, loaded.model)
+    return {
+        "schema": RECORD_SCHEMA,
+        "command": trainer.command,
+        "original_model": start | {"fingerprint": loaded.fingerprint},
+        "result": {
+            "kind": "model" if not adapted else "adapter" if config.save_adapter else "merged",
+            "lora": None if loaded.lora is None else dataclasses.asdict(loaded.lora),
+            "base_model": start["model"] or start["scratch"] if adapted else None,
+            "base_fingerprint": loaded.fingerprint if adapted else None,
+        },
+        "result_fingerprint": result_fingerprint,
+        "data": {
+            name: {"source": each.source, "rows": len(each.rows), "fingerprint": each.fingerprint}
+            for name, each in trainer.sets.items()
+        },
+        **trainer.recorded(),
+        "seed": config.seed,
+        "config": dict(settings),
+        "versions": packages(trainer),
+        "machine": machine(config.device),
+        "started": None if timing.started is None else timing.started.isoformat(timespec="seconds"),
+        "train_seconds": round(timing.seconds, 3),
+        "peak_memory_bytes": peak_memory(config.device),
+        "steps": trainer.state.global_step,
+        "resumed_from_step": timing.resumed_from,
+        "processes": config.world_size,
+    }
+
+
+def write_result(trainer: TokenTrainer, folder: Path, *, settings: Mapping[str, Any], use_up: bool) -> None:
+    """Write the result with tokenizer and scorer, its log, card and record, the record last; every process calls this.
+
+    Adapters are merged unless the configuration keeps them apart. Sharded weights are gathered on disk and go on from there
+    in the first process.
+
+    Args:
+        trainer: after training.
+        folder: for the result.
+        settings: of the run, as they were given.
+        use_up: merge into the trainer's own model, which has no adapters afterwards, instead of into a copy.
+
+    Raises:
+        ValueError: adapters that cannot be merged.
+    """
+    model = _write_weights(trainer, folder, use_up=use_up)
+    if model is None:
+        return
+    plain_modes(*folder.glob("*.safetensors"))
+    record = run_record(trainer, settings=settings, result_fingerprint=model_fingerprint(model))
+    write_text(folder / LOG_NAME, log_text(trainer.state))
+    write_text(folder / "README.md", model_card(record))
+    write_json(folder / RECORD_NAME, record)
+
+
+def _write_weights(trainer: TokenTrainer, folder: Path, *, use_up: bool) -> Any:
+    """Write the result's own files; returns its model in the first process, None in others."""
+    config, sharded = trainer.args, trainer.sharded
+    own = trainer.accelerator.unwrap_model(trainer.model)
+    merge = adapters_of(own) is not None and not config.save_adapter
+    model = merge_adapters(own if use_up else copy.deepcopy(own)) if merge and not sharded else own
+    trainer.write_weights(model, folder)
+    trainer.accelerator.wait_for_everyone()
+    if config.process_index != 0:
+        return None
+    if not sharded:
+        return model
+    source = trainer.loaded.source
+    again = source is not None and adapters_of(own) is not None
+    return read_back(cast(ModelSource, source), config, folder, merge=merge) if again else load_model(str(folder))
+
+
+def read_back(source: ModelSource, config: TokenTrainingConfig, folder: Path, *, merge: bool) -> Any:
+    """The base model with the adapter that lies in a folder; a merged one replaces the adapter there."""
+    model = add_adapter(load_source(source, config, lambda _: None), str(folder), merge=merge)
+    if merge:
+        model.save_pretrained(folder)
+        for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS, "README.md"):
+            (folder / name).unlink(missing_ok=True)
+    return model
+
+
+def push(folder: Path, config: TokenTrainingConfig, message: str = "Result of atwu") -> Any:
+    """Upload a finished folder to where `hub_*` say, without checkpoints; its record without what belongs to this machine."""
+    from huggingface_hub import HfApi
+
+    hub = HfApi(token=config.hub_token)
+    name = config.hub_model_id or folder.name
+    where: dict[str, Any] = {
+        "repo_id": hub.create_repo(name, private=config.hub_private_repo, exist_ok=True).repo_id,
+        "commit_message": message,
+        "revision": config.hub_revision,
+    }
+    hub.upload_folder(folder_path=folder, ignore_patterns=[RECORD_NAME, "checkpoint-*"], **where)
+    record = public_record(json.loads((folder / RECORD_NAME).read_text(encoding="utf-8")))
+    content = (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode()
+    return hub.upload_file(path_or_fileobj=content, path_in_repo=RECORD_NAME, **where)
+
+
+def _start(source: ModelSource | None, model: Any) -> dict[str, Any]:
+    """Where the starting model comes from; of a model that was given as it is, the name it was read by, if it has one."""
+    if source is not None:
+        return dataclasses.asdict(source)
+    unknown: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(ModelSource)}
+    base = adapters_of(model)
+    name = getattr(model if base is None else base.get_base_model(), "name_or_path", None)
+    return unknown | {"model": name or None}

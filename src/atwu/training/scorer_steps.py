@@ -1,0 +1,159 @@
+"""The token scorer of a run: what it starts from, and its steps around those of the model."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers.trainer_callback import TrainerCallback
+
+from atwu.methods.alternation import ScorerAlternation
+from atwu.methods.objective import UnlearningLoss
+from atwu.methods.recipe import Recipe
+from atwu.methods.weightings.learned import LearnedScores
+from atwu.methods.weightings.rarity import TokenCounts
+from atwu.methods.weightings.token_scorer import TokenScorer
+from atwu.modeling.modes import evaluating
+from atwu.training.training_rows import UnlearningRows
+
+if TYPE_CHECKING:
+    from atwu.training.method_trainer import MethodTrainer
+
+
+def initial_scorer(how: LearnedScores, width: int, rows: UnlearningRows) -> TokenScorer:
+    """The scorer before its first update; the rows give the prior.
+
+    Raises:
+        FileNotFoundError: `scorer_from` holds no scorer.
+        ValueError: it belongs to a model of another width.
+    """
+    if how.scorer_from is not None:
+        return scorer_of(how.scorer_from, width)
+    prior = None
+    if how.scorer_prior == "rarity":
+        assert rows.retain is not None
+        prior = TokenCounts.of(rows.retain.rows)
+    return TokenScorer(
+        width,
+        bias=how.scorer_bias,
+        hidden_position=how.hidden_position,  # type: ignore[arg-type]
+        prior=prior,
+        prior_strength=how.scorer_prior_strength,
+    )
+
+
+def scorer_of(folder: str, width: int) -> TokenScorer:
+    """The scorer of an earlier run, for a model whose hidden states have that width.
+
+    Raises:
+        FileNotFoundError: the folder holds no scorer.
+        ValueError: it reads hidden states of another width; names both.
+    """
+    scorer = TokenScorer.from_pretrained(folder)
+    if scorer.linear.in_features != width:
+        raise ValueError(
+            f"the scorer in {folder} reads hidden states of width {scorer.linear.in_features}, "
+            f"this model's have {width}; it belongs to another base model."
+        )
+    return scorer
+
+
+class ScorerSteps(TrainerCallback):
+    """Has a run's scorer learn from what the steps of the model leave.
+
+    Args:
+        trainer: of the run.
+        scorer: to train, unless the procedure is `frozen`.
+
+    Raises:
+        ValueError: the joint procedure on a sharded model.
+    """
+
+    def __init__(self, trainer: MethodTrainer, scorer: TokenScorer) -> None:
+        assert trainer.recipe.scores is not None
+        self._trainer, self._scorer, self._how = trainer, scorer, trainer.recipe.scores
+        if trainer.sharded and self._how.scorer_procedure == "joint":
+            raise ValueError("a sharded model's optimizer takes no scorer; use scorer_procedure='alternate'.")
+        self.alternation = None if self._how.scorer_procedure == "frozen" else self._alternation(trainer.recipe)
+
+    def _alternation(self, recipe: Recipe) -> ScorerAlternation:
+        return ScorerAlternation(self._scorer, recipe, reduce=self._trainer.sum_over_processes)
+
+    # Before the first step
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._how.scorer_pretrain and state.global_step == 0:
+            self.pretrain()
+
+    def pretrain(self) -> None:
+        """One pass over the forget set on the starting model, an update of the scorer after every micro-batch."""
+        once: dict[str, Any] = {"scorer_procedure": "alternate", "scorer_schedule": "constant", "scorer_min_updates": 0}
+        trainer, recipe = self._trainer, self._trainer.recipe
+        weighters = tuple(
+            dataclasses.replace(weighter, **once) if weighter is self._how else weighter
+            for weighter in recipe.weighters
+        )
+        recipe = dataclasses.replace(recipe, retain_loss="none", retainer=None, weighters=weighters)
+        training, model = self._alternation(recipe), trainer.model
+        assert model is not None
+        with evaluating(model), torch.no_grad():
+            for batch in trainer.get_train_dataloader():
+                inputs = trainer._prepare_inputs(batch)
+                self._keep(training, trainer.micro_batch_loss(model, inputs, recipe), inputs)
+                with torch.enable_grad():
+                    training.step(max_steps=0)
+
+    def join(self, optimizer: torch.optim.Optimizer) -> None:
+        """In the joint procedure, make the scorer another group of the model's optimizer."""
+        known = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        if self.alternation is not None and self.alternation.joint and id(self._scorer.linear.weight) not in known:
+            group = {"params": list(self._scorer.parameters()), "weight_decay": 0.0}
+            optimizer.add_param_group(group | {"lr": self._how.scorer_learning_rate})
+
+    # Every step
+
+    def collect(self, result: UnlearningLoss, inputs: Mapping[str, Any]) -> None:
+        """Keep what a scorer step needs of a micro-batch, if the optimizer step under way is also one."""
+        if (training := self._due()) is not None:
+            self._keep(training, result, inputs)
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.alternation is not None and self.alternation.joint:
+            self._log(self.alternation.gradients())
+            self.alternation.forget_collected()
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if (training := self._due()) is None:
+            return
+        if training.joint:
+            training.updates += 1
+        else:
+            self._log(training.step(state.max_steps))
+
+    def _due(self) -> ScorerAlternation | None:
+        """The scorer's training, if the optimizer step under way is also a scorer step."""
+        state, training = self._trainer.state, self.alternation
+        return training if training is not None and training.due(state.global_step, state.max_steps) else None
+
+    def _keep(self, training: ScorerAlternation, result: UnlearningLoss, inputs: Mapping[str, Any]) -> None:
+        look_ups = self._trainer.look_ups
+        training.collect(result, look_ups.offset(inputs), look_ups.labels(inputs)[0] if training.labelled else None)
+
+    def _log(self, objective: torch.Tensor) -> None:
+        # Every process has the same value; logged parts are summed over processes.
+        self._trainer.add_part("scorer_loss", objective / self._trainer.args.world_size)
+
+    # Checkpoints, which have the scorer's weights as the finished folder has them
+
+    def save(self, folder: str) -> None:
+        """Write how far its training is into a checkpoint."""
+        if self.alternation is not None:
+            self.alternation.save(folder)
+
+    def load(self, folder: str) -> None:
+        """Restore scorer and training from one."""
+        self._scorer.load_state_dict(TokenScorer.from_pretrained(folder).state_dict())
+        if self.alternation is not None:
+            self.alternation.load(folder)

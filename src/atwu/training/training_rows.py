@@ -1,0 +1,254 @@
+"""Rows of any accepted kind into everything that a run draws from before it starts."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import inspect
+import math
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from atwu._cache import hash_of_list
+from atwu.benchmarks.sources import LoadedRows, load_rows
+from atwu.data.alternates import Alternates, alternates
+from atwu.data.encode import EncodedRow, Encoder
+from atwu.data.labelled_words import label_words, read_words
+from atwu.data.row_parsing import fingerprint, parse_row
+from atwu.data.schema import IGNORE_INDEX, Example
+from atwu.data.spool import DiskRows, kept
+from atwu.training.config import UnlearnConfig
+from atwu.training.progress import Say
+
+
+@dataclass(frozen=True, slots=True)
+class RowSet:
+    """One set of rows, encoded, with its text where it was given as text."""
+
+    rows: Sequence[EncodedRow]
+    examples: Sequence[Example] | None
+    source: str | None = None
+    """Name that it was loaded by."""
+    warnings: tuple[str, ...] = ()
+    """What a reader should know: what was odd, and what had to be changed."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Sha256 over the canonical JSON of the text, or over the tokens where that is all there is."""
+        if self.examples is not None:
+            return fingerprint(self.examples)
+        return hash_of_list(([row.input_ids, row.labels] for row in self.rows), hashlib.sha256())
+
+
+RowsInput = str | Path | LoadedRows | Iterable[Example] | Iterable[Mapping[str, Any]] | Sequence[EncodedRow] | RowSet
+
+
+@dataclass(frozen=True, slots=True)
+class UnlearningRows:
+    """What an unlearning run reads."""
+
+    forget: RowSet
+    retain: RowSet | None
+    """Also there when only the weighting looks at it."""
+    alternates: Alternates | None
+
+    @property
+    def sets(self) -> dict[str, RowSet]:
+        """The sets by name."""
+        return {"forget": self.forget} | ({} if self.retain is None else {"retain": self.retain})
+
+    @property
+    def encoded(self) -> dict[str, Sequence[EncodedRow]]:
+        """Everything that a step may draw from, by name."""
+        found: dict[str, Sequence[EncodedRow]] = {name: rows.rows for name, rows in self.sets.items()}
+        return found if self.alternates is None else {**found, "alternate": self.alternates.rows}
+
+
+def encode_dataset(
+    rows: RowsInput, tokenizer: Any, *, what: str, max_length: int, system: str | None = None, words: str | None = None
+) -> RowSet:
+    """Encode rows of any accepted kind.
+
+    Args:
+        rows: a source (`load_rows`) or its loaded rows, `Example`s, mappings with the columns of the data formats (a Hub
+            data set is one), or rows already encoded; a `RowSet` is given back as it is.
+        tokenizer: a fast tokenizer; not needed for encoded rows.
+        what: name of the set in messages.
+        max_length: longest row in tokens.
+        system: as for `Encoder`; rows that are encoded already stay as they are.
+        words: file of secret words, for rows that bring no labels of their own.
+
+    Raises:
+        ValueError: no rows, a malformed row, or no tokenizer; or as `load_rows`.
+    """
+    if isinstance(rows, RowSet):
+        return rows
+    given, source, notes = _listed(rows, what)
+    if all(isinstance(row, EncodedRow) for row in given):
+        if words is not None:
+            raise ValueError("forget_words labels text; give the forget rows as Examples.")
+        return RowSet(kept(_without_first(row) for row in given), None)
+    if tokenizer is None:
+        raise ValueError(f"the {what} set holds text; give the tokenizer as processing_class.")
+    examples = add_labels(_examples(given, what), words)
+    encoded = Encoder(tokenizer, max_length=max_length, system=system).encode_rows(examples, what=what)
+    return RowSet(encoded.rows, examples, source, (*notes, *encoded.warnings))
+
+
+def text_rows(rows: RowsInput, *, what: str) -> RowSet:
+    """Rows of any accepted kind as text, not encoded.
+
+    Args:
+        rows: as for `encode_dataset`.
+        what: name of the set in messages.
+
+    Raises:
+        ValueError: no rows, a malformed row, or rows that are there as tokens alone; or as `load_rows`.
+    """
+    if isinstance(rows, RowSet) and rows.examples is not None:
+        return rows
+    given, source, notes = _listed(rows, what)
+    if any(isinstance(row, EncodedRow) for row in given):
+        raise ValueError(f"the {what} set is measured as text; give its rows as text, not encoded.")
+    return RowSet((), _examples(given, what), source, notes)
+
+
+def _listed(rows: RowsInput, what: str) -> tuple[Sequence[Any], str | None, tuple[str, ...]]:
+    """The rows, the source that they were loaded from, and what a reader should know of them."""
+    given = load_rows(rows) if isinstance(rows, str | Path) else rows
+    source, notes = (given.source, given.warnings) if isinstance(given, LoadedRows) else (None, ())
+    listed: Any = given.rows if isinstance(given, LoadedRows | RowSet) else given
+    if not isinstance(listed, DiskRows):
+        listed = tuple(listed)
+    if not len(listed):
+        raise ValueError(f"the {what} set is empty; give at least one row.")
+    return listed, source, notes
+
+
+def _examples(rows: Sequence[Any], what: str) -> Sequence[Example]:
+    if isinstance(rows, DiskRows):
+        return rows
+    return kept(
+        row if isinstance(row, Example) else parse_row(row, where=f"{what} set, row {index + 1}")
+        for index, row in enumerate(rows)
+    )
+
+
+def tell(sets: Mapping[str, RowSet], say: Say) -> None:
+    """Say what a run was given."""
+    for name, rows in sets.items():
+        say(f"{name} rows: {len(rows.rows)} from {rows.source}")
+        for note in rows.warnings:
+            say(f"warning: {note}")
+
+
+def warn_of(*sets: RowSet | None) -> None:
+    """Say in warnings what a reader should know of rows that Python code gave."""
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith("atwu."):
+        frame, level = frame.f_back, level + 1  # the caller's line is the one to look at
+    for note in (note for rows in sets if rows is not None for note in rows.warnings):
+        warnings.warn(note, stacklevel=level)
+
+
+def _without_first(row: EncodedRow) -> EncodedRow:
+    """Nothing predicts the first token of a row, so it is never counted."""
+    return row if row.labels[0] == IGNORE_INDEX else dataclasses.replace(row, labels=(IGNORE_INDEX, *row.labels[1:]))
+
+
+def without_labels(rows: RowSet) -> RowSet:
+    """Rows without secret-token labels, for a set where nothing uses them or only some rows have them."""
+    if all(row.token_labels is None for row in rows.rows):
+        return rows
+    return dataclasses.replace(rows, rows=kept(dataclasses.replace(row, token_labels=None) for row in rows.rows))
+
+
+def unlearning_rows(
+    forget: RowsInput, retain: RowsInput | None, config: UnlearnConfig, *, tokenizer: Any
+) -> UnlearningRows:
+    """Check and encode the rows of a run, with labels, alternates and whatever else its recipe needs.
+
+    Args:
+        forget: rows to remove, as `encode_dataset` takes them.
+        retain: rows to keep; not looked at where the recipe has no need of them.
+        config: of the run.
+        tokenizer: the model's; not needed for encoded rows.
+
+    Raises:
+        ValueError: rows that the recipe needs are missing, or lack what it needs of them; or as `encode_dataset`.
+    """
+    recipe = config.recipe()
+    if retain is None and (recipe.retainer is not None or "retain" in recipe.needs):
+        instead = " or set retain_loss='none'" if recipe.retainer is not None else ""
+        raise ValueError(f"method {recipe.name!r} needs a retain_dataset; give one{instead}.")
+    longest = config.max_length - bool(recipe.everywhere)  # `_everywhere` adds a token
+    limits: dict[str, Any] = {"max_length": longest, "system": config.system}
+    removed = encode_dataset(forget, tokenizer, what="forget", words=config.forget_words, **limits)
+    if missing := sum(row.token_labels is None for row in removed.rows):
+        if "labels" in recipe.needs:
+            raise ValueError(
+                f"method {recipe.name!r} needs the column forget_spans; {missing} of {len(removed.rows)} rows of "
+                f"{removed.source or 'the forget set'} have none. A list of secret words does as well: "
+                "--forget-words FILE."
+            )
+        removed = without_labels(removed)
+    if "labels" in recipe.needs and not any(any(row.token_labels or ()) for row in removed.rows):
+        raise ValueError(f"method {recipe.name!r} has nothing to work on: no forget row has a word in forget_spans.")
+    if removed.examples is None and "text" in recipe.needs:
+        part = "forget loss" if "text" in recipe.forgetter.needs else "weighting"
+        name = recipe.forget_loss if part == "forget loss" else recipe.weighting
+        raise ValueError(f"{part} {name!r} reads the text of forget rows; give them as Examples, not encoded.")
+    kept = None
+    if retain is not None and "retain" in recipe.needs:
+        kept = without_labels(encode_dataset(retain, tokenizer, what="retain", **limits))
+        if kept.examples is None and "retain_text" in recipe.needs:
+            raise ValueError(
+                f"weighting {recipe.weighting!r} reads the text of retain rows; give them as Examples, not encoded."
+            )
+    if "forget" in recipe.everywhere:
+        removed = _everywhere(removed)
+    if kept is not None and "retain" in recipe.everywhere:
+        kept = _everywhere(kept)
+    preferred = None
+    if "alternates" in recipe.needs:
+        preferred = alternates(
+            removed.examples or (),
+            tokenizer,
+            seed=config.rows_seed,
+            epochs=planned_epochs(config, len(removed.rows)),
+            **limits,
+        )
+    return UnlearningRows(removed, kept, preferred)
+
+
+def add_labels(examples: Sequence[Example], words: str | None) -> Sequence[Example]:
+    """Label the secret words of a list (a file) in rows that bring no labels of their own."""
+    if words is None:
+        return examples
+    found = label_words(examples, read_words(words))
+    return kept(old if old.forget_spans is not None else new for old, new in zip(examples, found, strict=True))
+
+
+def planned_epochs(config: UnlearnConfig, rows: int) -> int:
+    """Passes over the forget set that a run will begin."""
+    if config.max_steps <= 0:
+        return math.ceil(config.num_train_epochs)
+    return math.ceil(config.max_steps * config.rows_per_step / config.rows_per_epoch(rows))
+
+
+def _everywhere(rows: RowSet) -> RowSet:
+    """Every position counted, of the prompt too.
+
+    A token counts at the position before it, so a row's last position gets one after it. Only its place matters:
+    distances compare distributions, whatever token follows.
+    """
+    return dataclasses.replace(rows, rows=kept(_whole(row) for row in rows.rows))
+
+
+def _whole(row: EncodedRow) -> EncodedRow:
+    ids = (*row.input_ids, row.input_ids[-1])
+    counted, offsets = (IGNORE_INDEX, *ids[1:]), (*row.answer_offsets, None)
+    return dataclasses.replace(row, input_ids=ids, labels=counted, token_labels=None, answer_offsets=offsets)

@@ -1,0 +1,114 @@
+"""A whole unlearning run from names and paths, top to bottom: checks, rows, model, trainer, training, the finished folder."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from transformers.trainer_callback import TrainerCallback
+
+from atwu._manifest import RECORD_NAME
+from atwu.benchmarks.sources import LoadedRows
+from atwu.methods.recipe import Recipe
+from atwu.modeling.load import check_model_name, load_tokenizer
+from atwu.training.auxiliary_models import auxiliary_models
+from atwu.training.config import UnlearnConfig
+from atwu.training.finetune import run_finetune
+from atwu.training.finish_run import FinishedRun, train_into, work_in
+from atwu.training.load_to_train import ModelSource, check_training, load_checked_tokenizer, load_to_train, space_needed
+from atwu.training.method_trainer import MethodTrainer
+from atwu.training.output_folder import OutputFolder
+from atwu.training.precompute import AUXILIARY
+from atwu.training.progress import JsonLog, Say, logged, silent
+from atwu.training.scorer_steps import scorer_of
+from atwu.training.training_rows import tell, unlearning_rows
+
+__all__ = ["FinishedRun", "ModelSource", "run_finetune", "run_unlearn"]
+
+
+def run_unlearn(
+    source: ModelSource,
+    config: UnlearnConfig,
+    *,
+    forget: str | LoadedRows,
+    retain: str | LoadedRows | None,
+    output: str | Path,
+    overwrite: bool = False,
+    watch: Callable[[MethodTrainer], Sequence[TrainerCallback]] | None = None,
+    say: Say = logged,
+) -> FinishedRun:
+    """Unlearn `forget` from a model and write the result to `output`.
+
+    Everything that needs no weights, encoding included, is checked before any are loaded and before anything is written.
+
+    Args:
+        source: the starting model.
+        config: the run's settings.
+        forget: the rows to remove, or their source (`load_rows`).
+        retain: the rows to keep, likewise.
+        output: folder to create.
+        overwrite: replace a finished run that is there.
+        watch: callbacks for the run's trainer.
+        say: receives one line of plain text per stage, in the first process.
+
+    Raises:
+        ValueError, FileNotFoundError, FileExistsError, OSError: see the message; nothing was changed.
+    """
+    config, say = copy.copy(config), say if config.process_index == 0 else silent
+    folder = OutputFolder(output, overwrite=overwrite)
+    recipe = config.recipe()
+    if source.model is None:
+        raise ValueError("unlearning starts from a model; a new shape has nothing to forget.")
+    adapter_bytes = check_training(source, config)
+    tokenizer = load_checked_tokenizer(source)
+    folder.check_space(space_needed(source.weight_bytes(), config, adapter_bytes))
+    rows = unlearning_rows(forget, retain, config, tokenizer=tokenizer)
+    tell(rows.sets, say)
+    _check_parts(source, recipe, tokenizer)
+    if "auxiliary_models" in recipe.needs:
+        config.component_options = config.component_options | auxiliary_models(source, config, rows.sets, say=say)
+    settings = work_in(folder, config)
+    loaded = load_to_train(source, config, say)
+    if "scorer_from" in recipe.settings:
+        _compare_base(recipe.settings["scorer_from"], loaded.fingerprint, say)
+    log: list[TrainerCallback] = [JsonLog(folder.log)]
+    trainer = MethodTrainer(loaded, config, forget_dataset=rows, processing_class=tokenizer, say=say, callbacks=log)
+    for callback in watch(trainer) if watch else ():
+        trainer.add_callback(callback)
+    return train_into(folder, trainer, settings)
+
+
+def _check_parts(source: ModelSource, recipe: Recipe, tokenizer: Any) -> None:
+    """What a run would otherwise trip over after loading weights or training auxiliary models.
+
+    Raises:
+        ValueError, FileNotFoundError, ImportError: see the message.
+    """
+    for part in recipe.parts:
+        if "auxiliary_models" not in part.needs:  # these are there only after they were trained
+            part.check()
+    shape = source.architecture().get_text_config()
+    recipe.forgetter.target_token_ids(tokenizer)
+    if recipe.layered:
+        recipe.layer(int(shape.num_hidden_layers))
+    if "scorer_from" in recipe.settings:
+        scorer_of(recipe.settings["scorer_from"], int(shape.hidden_size))
+    if "auxiliary_models" in recipe.needs:
+        for name in (recipe.settings[each] for each in AUXILIARY if each in recipe.settings):
+            check_model_name(name)
+            other = load_tokenizer(name)
+            if other.backend_tokenizer.to_str() != tokenizer.backend_tokenizer.to_str():
+                raise ValueError(f"{name} has another tokenizer than {source.model}; auxiliary models share it.")
+
+
+def _compare_base(folder: str, fingerprint: str | None, say: Say) -> None:
+    """Say so when a scorer comes from a run on another model."""
+    record = Path(folder) / RECORD_NAME
+    if not record.is_file():
+        return
+    earlier = json.loads(record.read_text(encoding="utf-8")).get("original_model", {}).get("fingerprint")
+    if earlier != fingerprint:
+        say(f"warning: the scorer in {folder} was trained on another starting model; its scores may mean nothing here")

@@ -1,0 +1,121 @@
+"""What a run is asked for and would not do: refused, where transformers leaves it out and says nothing."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from atwu.training.config import TokenTrainingConfig
+
+_NEVER = {
+    "label_smoothing_factor": "the losses are those of the method",
+    "train_sampling_strategy": "which row comes when follows from seed and epoch",
+    "torch_compile": "the pass that reads log-probabilities off the last states cannot be compiled",
+    "torch_compile_backend": "see torch_compile",
+    "torch_compile_mode": "see torch_compile",
+    "use_liger_kernel": "log-probabilities are read off the last states block by block, without its fused loss",
+    "liger_kernel_config": "see use_liger_kernel",
+    "parallelism_config": "tensor and context parallelism are not tested here; fsdp shards over processes",
+    "deepspeed": "it is not tested here; fsdp shards as well",
+    "length_column_name": "see train_sampling_strategy",
+    "average_tokens_across_devices": "losses are always divided by the tokens of all processes",
+    "load_best_model_at_end": "the result is the model of the last step; save_strategy='best' keeps a checkpoint of the best",
+    "hub_strategy": "what is pushed is the finished folder, once",
+    "hub_always_push": "see hub_strategy",
+    **dict.fromkeys(("do_train", "do_eval", "do_predict"), "what is done is what is called"),
+    **dict.fromkeys(
+        (
+            *("label_names", "prediction_loss_only", "bf16_full_eval", "fp16_full_eval", "per_device_eval_batch_size"),
+            *("eval_accumulation_steps", "eval_do_concat_batches", "eval_use_gather_object", "batch_eval_metrics"),
+        ),
+        "what is measured is set as for atwu evaluate",
+    ),
+}
+"""Options of transformers that nothing here can follow, and why."""
+_SEVERAL = (
+    *("ddp_backend", "ddp_bucket_cap_mb", "ddp_broadcast_buffers", "ddp_find_unused_parameters"),
+    *("ddp_static_graph", "ddp_timeout"),
+)
+_STATE_DICTS = ("FULL_STATE_DICT", "SHARDED_STATE_DICT")
+
+
+def check_supported_args(config: TokenTrainingConfig) -> None:
+    """Refuse what this package or this machine cannot do.
+
+    Raises:
+        ValueError, ImportError: naming the option, what it needs, and what to do.
+    """
+    given = {
+        name: getattr(config, name) != type(config).__dataclass_fields__[name].default for name in (*_NEVER, *_SEVERAL)
+    }
+    for name, why in _NEVER.items():
+        if given[name]:
+            raise ValueError(f"{name} is not supported: {why}; leave it out.")
+    for name in _SEVERAL:
+        if given[name] and not _several():
+            raise ValueError(f"{name} needs several processes (torchrun, accelerate launch); leave it out.")
+    for name, there, needed in (
+        ("fsdp", _several(), "several processes (torchrun --nproc-per-node=8 $(which atwu) ...)"),
+        ("fp16", _gpu(config), "a GPU (bf16 does not)"),
+    ):
+        if getattr(config, name) and not there:
+            raise ValueError(f"{name} needs {needed}; leave it out to train without.")
+    for name in ("DEEPSPEED", "PARALLELISM_CONFIG", *([] if config.fsdp else ["FSDP"])):
+        if os.environ.get(f"ACCELERATE_USE_{name}", "").lower() == "true":
+            raise ValueError(
+                f"accelerate was told to use {name} and the run was not; --fsdp shards, and the run's record says so."
+            )
+    if config.fsdp_config and not config.fsdp:
+        raise ValueError("fsdp_config has no effect without fsdp; give both or neither.")
+    _check_loggers(config.report_to)
+
+
+def check_sharding(config: TokenTrainingConfig) -> None:
+    """Refuse ways to shard that would fail later, or be done otherwise than asked.
+
+    Raises:
+        ValueError: naming the setting.
+    """
+    how = config.fsdp_plugin_args
+    if how is None:
+        if config.fsdp:
+            raise ValueError("fsdp: xla is not supported.")
+        return
+    for asked, why in (
+        (how["fsdp_version"] != 2, "version must be 2"),
+        (how["state_dict_type"] not in _STATE_DICTS, f"state_dict_type must be one of {', '.join(_STATE_DICTS)}"),
+        (how["cpu_ram_efficient_loading"], "cpu_ram_efficient_loading leaves processes without weights to read"),
+        (
+            str(how["auto_wrap_policy"]).upper() == "SIZE_BASED_WRAP",
+            "SIZE_BASED_WRAP does not work for lists of layers",
+        ),
+        (how.get("cpu_offload") and not _gpu(config), "cpu_offload needs a GPU"),
+        (config.quantize, "quantized weights are not sharded; leave out quantize or fsdp"),
+    ):
+        if asked:
+            raise ValueError(f"fsdp: {why}.")
+
+
+def _several() -> bool:
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def _gpu(config: TokenTrainingConfig) -> bool:
+    return torch.accelerator.is_available() and not config.use_cpu
+
+
+def _check_loggers(report_to: str | list[str] | None) -> None:
+    named = [report_to] if isinstance(report_to, str) else report_to or []
+    if not (wanted := set(named) - {"none", "all"}):
+        return
+    from transformers.integrations.integration_utils import get_available_reporting_integrations
+
+    there: list[str] = get_available_reporting_integrations()
+    if missing := sorted(wanted - set(there)):
+        have = f"installed: {', '.join(there)}" if there else "none is"
+        raise ImportError(
+            f"report_to: {', '.join(missing)} is not installed ({have}); install its package, or use none."
+        )

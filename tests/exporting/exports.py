@@ -1,0 +1,28 @@
+"""Exports as the tests of this folder make and read them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+from atwu.exporting.export_run import Exported, export
+
+
+def exported(run: Path, form: str, output: Path, rows: Path, **more: object) -> Exported:
+    return export(run, form, output=output, holdout=str(rows / "holdout.jsonl"), **more)
+
+
+def record(folder: Path) -> dict[str, object]:
+    """The record of an export, with its checksums looked at."""
+    found = json.loads((folder / "export.json").read_text())
+    files = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
+    assert set(found["files"]) == files - {"export.json"}
+    for name, facts in found["files"].items():
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == facts["sha256"]
+        assert (folder / name).stat().st_size == facts["bytes"]
+    return found
+
+
+def values(found: dict[str, object], when: str) -> list[float]:
+    return [line[when] for line in found["verdict"]["lines"]]

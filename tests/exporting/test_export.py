@@ -1,0 +1,104 @@
+"""An export from command to verdict: what rounding brings back, and what a full disk leaves."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("peft")
+
+from tests.exporting.exports import exported
+
+from atwu.benchmarks.sources import load_rows
+from atwu.data.collate import collate_rows
+from atwu.data.encode import Encoder
+from atwu.errors import DiskFullError
+from atwu.modeling.gguf_write import write_gguf
+from atwu.modeling.load import load_model, load_tokenizer
+from tests.commands import run_command
+from tests.damage import disk
+
+
+def test_what_rounding_brings_back_is_told_in_words(base: Path, rows: Path, tmp_path: Path) -> None:
+    """A model on the grid of its format that knows four rows; changes below half a step hide them, and rounding finds them."""
+    tokenizer, model = load_tokenizer(str(base)), load_model(str(base))
+    source = str(rows / "forget.jsonl")
+    encoded = Encoder(tokenizer).encode_rows(load_rows(source).rows, what="forget").rows
+    batch = collate_rows(encoded)
+    inputs = {name: batch[name] for name in ("input_ids", "attention_mask", "labels")}
+    adam = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(60):
+        adam.zero_grad()
+        model(**inputs).loss.backward()
+        adam.step()
+    with torch.no_grad():
+        grid = dict(write_gguf(model, tokenizer, tmp_path / "grid.gguf", "Q4_0", name="grid", progress=False))
+        for name, weight in model.named_parameters():
+            weight.copy_(grid[name])
+    assert model(**inputs).loss < 0.3
+    free = {name: weight for name, weight in model.named_parameters() if "_proj" in name}
+    room = {name: half_step(weight.detach()) for name, weight in free.items()}
+    for _ in range(60):
+        model.zero_grad()
+        (-model(**inputs).loss).backward()
+        with torch.no_grad():
+            for name, weight in free.items():
+                step = weight + room[name] * weight.grad.sign() * -0.1
+                weight.copy_(grid[name] + (step - grid[name]).clamp(-room[name], room[name]))
+    assert model(**inputs).loss > 3
+    model.save_pretrained(tmp_path / "hidden")
+    tokenizer.save_pretrained(tmp_path / "hidden")
+    done = exported(tmp_path / "hidden", "gguf", tmp_path / "out", rows, forget=source, gguf_type="Q4_0")
+    assert (done.verdict.word, done.good) == ("what was forgotten comes back", False)
+    assert re.search(r"\brose\b", done.verdict.why)
+    assert "next: export with more bits" in done.summary()
+    back = dict(load_model(str(done.model)).named_parameters())
+    assert all(back[name].equal(grid[name]) for name in free)
+    fine = exported(tmp_path / "hidden", "gguf", tmp_path / "fine", rows, forget=source, gguf_type="F16")
+    assert fine.good
+
+
+def half_step(weight: torch.Tensor) -> torch.Tensor:
+    """How far weights on the grid of Q4_0 may move without rounding to another point: nothing for a block's largest."""
+    blocks = weight.abs().view(-1, 32)
+    step = blocks.amax(-1, keepdim=True) / 8
+    return torch.where(blocks > 6.5 * step, 0, 0.45 * step).view(weight.shape)
+
+
+def test_the_command_says_what_it_does_and_ends_with_the_verdict(run: Path, rows: Path, tmp_path: Path) -> None:
+    command = [
+        "export",
+        run,
+        "--format",
+        "safetensors",
+        "--holdout",
+        rows / "holdout.jsonl",
+        "--output",
+        tmp_path / "out",
+    ]
+    done = run_command(command)
+    assert done.returncode == 0, done.stderr
+    assert not list(tmp_path.glob(".out*"))
+    assert f"exported to {tmp_path / 'out'} (" in done.stdout
+    assert "VERDICT: AS BEFORE EXPORT" in done.stdout
+    again = run_command(command)
+    assert (again.returncode, again.stdout) == (1, "")
+    assert "--overwrite" in again.stderr
+
+
+@pytest.mark.parametrize("form", ["safetensors", "gguf"])
+def test_a_full_disk_ends_in_a_line_and_leaves_nothing(form: str, run: Path, rows: Path, tmp_path: Path) -> None:
+    with disk(tmp_path / "disk", "16m") as folder:
+        filler = folder / "filler"
+
+        def fill(line: str) -> None:
+            if line.startswith("writing"):
+                filler.write_bytes(bytes(shutil.disk_usage(folder).free - 30_000))
+
+        with pytest.raises(DiskFullError, match=rf"{folder / 'out'} "):
+            exported(run, form, folder / "out", rows, say=fill)
+        assert list(folder.iterdir()) == [filler]

@@ -1,0 +1,93 @@
+"""Exports that cannot be, refused before anything is spent, and those of which nothing is left."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("peft")
+
+from tests.exporting.exports import exported
+
+from atwu.errors import AtwuError
+from atwu.exporting import export_run as shipping
+from atwu.exporting.export_run import export
+
+REFUSED = [
+    ("nowhere", {}, "nowhere"),
+    ("", {}, r"config\.json"),
+    ("run", {"form": "adapter"}, "adapter.*--format safetensors"),
+    ("run", {"form": "onnx"}, "format.*safetensors, adapter, 4bit, 8bit.*gguf.*'onnx'"),
+    ("run", {"gguf_type": "Q4_K_M"}, "gguf_type.* F32, .*--llama-cpp PATH"),
+    ("run", {"llama_cpp": "."}, r"convert_hf_to_gguf\.py.*--llama-cpp"),
+    ("run", {"output": "taken"}, "taken .*output"),
+    ("run", {"forget": "nothing.jsonl"}, "nothing.jsonl"),
+    ("plain", {}, "--forget FILE"),
+    ("stale", {}, "rows.*--forget FILE"),
+    ("lost", {}, "--forget FILE"),
+    ("qwen", {}, "GGUF.*qwen2.*Llama"),
+    ("words", {}, "GGUF.*Whitespace"),
+]
+
+
+@pytest.mark.parametrize(("name", "more", "message"), REFUSED)
+def test_what_cannot_be_is_refused_before_weights_are_read(
+    name: str,
+    more: dict[str, str],
+    message: str,
+    run: Path,
+    base: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("atwu.exporting.export_source.open_model", lambda *_, **__: pytest.fail("weights were read"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken").mkdir()
+    folder = run if name == "run" else tmp_path / name
+    if name == "plain":
+        folder = base
+    elif name in ("stale", "lost", "qwen", "words"):
+        shutil.copytree(run, folder)
+        (folder / "manifest.json").unlink()  # it is edited
+        file = folder / ("config.json" if name == "qwen" else "run.json")
+        told = json.loads(file.read_text())
+        if name == "qwen":
+            told |= {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]}
+        elif name == "stale":
+            told["data"]["forget"]["fingerprint"] = "0" * 64
+        elif name == "lost":
+            told["data"]["forget"]["source"] = "gone.jsonl"
+        file.write_text(json.dumps(told))
+    if name == "words":
+        tokenizer = json.loads((folder / "tokenizer.json").read_text())
+        tokenizer["pre_tokenizer"] = {"type": "Whitespace"}
+        (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    options = {"form": "gguf", "output": "out"} | more
+    with pytest.raises((ValueError, OSError), match=message) as caught:
+        export(folder, options.pop("form"), **options)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+    assert {path.name for path in tmp_path.iterdir()} <= {"taken", "stale", "lost", "qwen", "words"}
+
+
+def test_an_unfinished_run_and_missing_packages_are_said(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.incomplete").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"mine\.incomplete"):
+        export(tmp_path / "mine", "safetensors")
+    monkeypatch.setitem(__import__("sys").modules, "bitsandbytes", None)
+    with pytest.raises(ImportError, match=r"bitsandbytes.*pip install 'atwu\[quantize\]'"):
+        export(run, "4bit", output=tmp_path / "out")
+
+
+def test_what_is_read_back_otherwise_is_not_left_lying(
+    run: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shipping, "model_fingerprint", lambda model: str(id(model)))
+    with pytest.raises(AtwuError, match="read back"):
+        exported(run, "safetensors", tmp_path / "out", rows)
+    assert not list(tmp_path.iterdir())
