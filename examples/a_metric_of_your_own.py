@@ -4,7 +4,7 @@
 and `report`. Installed packages name it as an entry point: group `atwu.metrics`, `answer_length = "module:AnswerLength"`.
 """
 
-from atwu import Column, Metric, Setting, register_metric
+from atwu import Column, Metric, MetricSetting, register_metric
 from atwu.evaluation.columns import FORGET_OR_RETAIN
 from atwu.evaluation.questions.prompts import question_prompt
 
@@ -18,7 +18,7 @@ def words(answer):
 class AnswerLength(Metric):
     name, about = "answer_length", "words in the greedy answer"
     needs, needs_weights = (FORGET_OR_RETAIN,), False
-    settings = (Setting("most_words", int, 20, "Answers of more words count as too long.", least=1),)
+    settings = (MetricSetting("most_words", int, 20, "Answers of more words count as too long.", least=1),)
     columns = (
         Column("answer_words", words, "words", "words in the answer", direction="none", range=(0, None), digits=1),
         Column("too_long", words, "too long", "share of answers that are too long", direction="down"),

@@ -37,12 +37,12 @@ def test_tables_import_nothing_heavy(arguments, kept_out):
 
 HELP = """
 import contextlib, io, re, sys
-from atwu.cli.app import COMMANDS, execute
+from atwu.cli.app import COMMANDS, run_cli
 
 for name in COMMANDS:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
-        execute([*name.split(), "--help"])
+        run_cli([*name.split(), "--help"])
     heavy = [each for each in ("torch", "transformers", "scipy", "pandas", "matplotlib") if each in sys.modules]
     print(len(re.findall("^  -", printed.getvalue(), re.M)), *heavy)
 """

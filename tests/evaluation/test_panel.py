@@ -104,7 +104,7 @@ def run(stage, rows, **options):
 def test_an_endpoint_has_the_groups_that_generate_and_no_others(stage, rows):
     found = run(stage, rows, metrics="all")
     assert found.settings["metrics"] == ["rouge", "key_tokens", "judge", "open_ended", "families", "sampling"]
-    assert (found.settings["rep_tokenizer"], found.settings["wordings"]["forget"]) == ("words", [2])
+    assert (found.settings["rep_tokenizer"], found.settings["questions_per_row"]["forget"]) == ("words", [2])
     assert len(found.fingerprint) == 32
     with pytest.raises(ValueError, match="weights"):
         run(stage, rows, metrics=["judge", "quantization"])

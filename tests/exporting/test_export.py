@@ -11,8 +11,6 @@ import torch
 
 pytest.importorskip("peft")
 
-from tests.exporting.exports import exported
-
 from atwu.benchmarks.sources import load_rows
 from atwu.data.collate import collate_rows
 from atwu.data.encode import Encoder
@@ -21,6 +19,7 @@ from atwu.modeling.gguf_write import write_gguf
 from atwu.modeling.load import load_model, load_tokenizer
 from tests.commands import run_command
 from tests.damage import disk
+from tests.exporting.exports import exported
 
 
 def test_what_rounding_brings_back_is_told_in_words(base: Path, rows: Path, tmp_path: Path) -> None:

@@ -10,8 +10,6 @@ import pytest
 
 pytest.importorskip("peft")
 
-from tests.exporting.exports import exported, record, values
-
 from atwu.benchmarks.people.people_rows import people
 from atwu.modeling.adapters import adapters_of
 from atwu.modeling.fingerprint import model_fingerprint
@@ -19,6 +17,7 @@ from atwu.modeling.gguf_write import write_gguf
 from atwu.modeling.load import load_model, load_tokenizer
 from atwu.modeling.open_model import ModelLoadArgs
 from atwu.modeling.quantization import plain_weights, relative_change
+from tests.exporting.exports import exported, record, values
 
 
 def test_whole_weights_are_the_runs_own_and_measure_the_same(run: Path, rows: Path, tmp_path: Path) -> None:

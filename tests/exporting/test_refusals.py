@@ -10,11 +10,10 @@ import pytest
 
 pytest.importorskip("peft")
 
-from tests.exporting.exports import exported
-
 from atwu.errors import AtwuError
 from atwu.exporting import export_run as shipping
 from atwu.exporting.export_run import export
+from tests.exporting.exports import exported
 
 REFUSED = [
     ("nowhere", {}, "nowhere"),

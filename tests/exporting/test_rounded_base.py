@@ -12,14 +12,13 @@ import torch
 
 pytest.importorskip("peft")
 
-from tests.exporting.exports import exported
-
 from atwu.exporting import export_run as shipping
 from atwu.exporting import export_source as source
 from atwu.exporting.export_source import read_source
 from atwu.modeling.load import add_adapter, load_model, load_tokenizer
 from atwu.modeling.open_model import ModelLoadArgs
 from atwu.modeling.quantization import dequantize_model, quantize_model, relative_change
+from tests.exporting.exports import exported
 
 
 def test_adapters_on_a_rounded_base_are_added_to_the_numbers_they_were_trained_on(

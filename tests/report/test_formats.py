@@ -78,7 +78,7 @@ def test_headline_takes_utility_and_one_membership_attack(records) -> None:
 
 def test_the_table_says_in_how_many_wordings_questions_were_asked(records) -> None:
     assert "wordings of a question" not in to_markdown(records)
-    asked = {"wordings": {"forget": [1, 6]}}
+    asked = {"questions_per_row": {"forget": [1, 6]}}
     runs = tuple(
         dataclasses.replace(run, result=dataclasses.replace(run.result, settings=asked)) for run in records.runs
     )

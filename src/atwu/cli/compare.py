@@ -106,8 +106,8 @@ class CompareCommand:
 
         if self.baseline is None or self.form != "table" or self.everything:
             raise UsageError(
-                "several studies have other rows each: give --baseline NAME for the differences in each, --metrics
-                for more than one."
+                "several studies have other rows each: give --baseline NAME for the differences in each, "
+                "--metrics for more than one."
             )
         short = [path.resolve().name for path in self.results]
         names = short if len(set(short)) == len(short) else [str(path) for path in self.results]

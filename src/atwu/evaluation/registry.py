@@ -51,11 +51,15 @@ def all_metrics() -> Mapping[str, type[Metric]]:
     """Every metric by name, in the order of tables."""
     if not _METRICS:
         names = sorted(module.name for module in pkgutil.iter_modules(folder.__path__))
-        for name in sorted(names, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER)):
-            module = importlib.import_module(f"{folder.__name__}.{name}")
-            for found in vars(module).values():
-                if _is_metric(found) and found.name and found.__module__ == module.__name__:
-                    _add(found)
+        modules = [importlib.import_module(f"{folder.__name__}.{name}") for name in sorted(names)]
+        shipped = [
+            found
+            for module in modules
+            for found in vars(module).values()
+            if _is_metric(found) and found.name and found.__module__ == module.__name__
+        ]
+        for metric in sorted(shipped, key=lambda each: ORDER.index(each.name) if each.name in ORDER else len(ORDER)):
+            _add(metric)
         _load_entry_points()
     return _METRICS
 

@@ -18,7 +18,7 @@ CONFIG = EvaluateConfig(paraphrases=2, icr_examples=2, samples=3)
 
 @pytest.fixture(scope="module")
 def rows(stage):
-    options = {"per_subject": 2, "wordings": 3}  # one wording more than is asked for
+    options = {"per_subject": 2, "questions_per_row": 3}  # one wording more than is asked for
     return {"forget": stage.people(12, "F", **options), "retain": stage.people(14, "R", **options)}
 
 
@@ -151,7 +151,7 @@ def test_uneven_numbers_of_wordings_are_named(stage, rows):
     uneven = [dataclasses.replace(rows["forget"][0], paraphrases=()), *rows["forget"][1:]]
     result = run(stage.Speaker(), stage.Dice(), {"forget": uneven})
     assert any("1, 3" in warning for warning in result.warnings)
-    assert not any("wordings" in warning for warning in run(stage.Speaker(), stage.Dice(), rows).warnings)
+    assert not any("questions_per_row" in warning for warning in run(stage.Speaker(), stage.Dice(), rows).warnings)
 
 
 def test_rows_of_plain_text_are_asked_nothing(stage):
