@@ -235,7 +235,7 @@ STUDY: dict[str, Any] = {
     ],
     "vary": {"learning_rate": [1e-4, 1e-3], "num_train_epochs": [1, 2]},
     "seeds": {"people-tiny": 1, "default": [1, 2]},
-    "scale": "people-tiny",
+    "setting": "people-tiny",
     "metrics": ["memorization", "rouge"],
     "presets": False,
 }
@@ -386,7 +386,7 @@ TARGETS: Mapping[str, Target] = {
     ),
     "flags": Target(flags, read_flags),
     "study": Target(document("mine.yaml", lambda: [STUDY], as_yaml), read_a_study),
-    "scale": Target(document("mine.yaml", lambda: [SCALE], as_yaml), read_scale),
+    "setting": Target(document("mine.yaml", lambda: [SCALE], as_yaml), read_scale),
     "preset": Target(document("mine.yaml", presets, as_yaml), read_preset),
     "--set": Target(document("value.yaml", lambda: ["0.1", "0.25"], as_text), read_set, share=1),
     "--seeds": Target(document("value.yaml", lambda: ["3", "7"], as_text), read_seeds, share=1),

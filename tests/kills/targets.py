@@ -53,7 +53,7 @@ def prepare(place: Path, judge: str) -> dict[str, Target]:
     search = {"benchmark": own, "target": str(place / "model"), "training": training | {"save_strategy": "no"}, **rates}
     (place / "micro.yaml").write_text(yaml.safe_dump(search))
     scale = {"like": "people-tiny", "name": "micro", "target": taught, "training": training}
-    study = {"methods": ["wga", "atwu"], "seeds": 2, "metrics": ["memorization"], "scale": scale}
+    study = {"methods": ["wga", "atwu"], "seeds": 2, "metrics": ["memorization"], "setting": scale}
     (place / "study.yaml").write_text(yaml.safe_dump(study))
     asked = (
         "--judge",

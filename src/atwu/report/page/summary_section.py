@@ -45,12 +45,12 @@ def facts(records: Records) -> list[tuple[str, str]]:
     labels = records.labels
     seeds = sorted({len(records.of(label)) for label in labels})
     judges = {name for run in records.runs if (name := _judge(run.result))}
-    scale = records.study.get("scale")
+    setting = records.study.get("setting")
     entries = [
         ("methods" if len(labels) != 1 else "method", str(len(labels))),
         ("seeds each", "–".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))) if seeds else None,
         *((f"{split} rows", str(count)) for split in ("forget", "retain") if (count := _rows(records, split))),
-        ("scale", str(scale["name"])) if scale else None,
+        ("setting", str(setting["name"])) if setting else None,
         ("judge", " and ".join(sorted(judges))) if judges else None,
     ]
     return [entry for entry in entries if entry]
