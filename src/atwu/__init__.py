@@ -1,4 +1,4 @@
-"""atwu: make a language model forget, keep the rest, and measure both.
+"""atwu: machine unlearning for language models, with evaluation of forgetting and of retained utility.
 
 Names are loaded on first use, so that `import atwu` stays cheap.
 """

@@ -1,4 +1,4 @@
-"""Names that changed: options, which are refused with their new name, and keys of result files, which are read."""
+"""Renamed options, whose errors name the new one, and renamed keys of result files, which are still read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SCHEMAS: Mapping[str, str] = {
     "atwu.search/1": "atwu.search/2",
     "atwu.study/1": "atwu.study/2",
 }
-"""Schema whose files are still read -> the schema that they are read as."""
+"""Earlier schema -> schema that its files are read as."""
 _KEYS: Mapping[str, str] = {
     "telling": "key_tokens",
     "telling_probability": "key_token_probability",
@@ -44,11 +44,12 @@ _KEYS: Mapping[str, str] = {
     "starting_model": "original_model",
     "scale": "setting",
 }
-"""Old key, or name of a metric, -> new one."""
+"""Old key or metric name -> new one."""
 
 
 def upgrade(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a result file's content with today's schema and keys; a record of any other schema is returned unchanged."""
+    """Return the content of a result file with the current schema and keys; records of any other schema stay
+    unchanged."""
     schema = record.get("schema")
     if not isinstance(schema, str) or schema not in _SCHEMAS:
         return dict(record)
