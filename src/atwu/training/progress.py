@@ -1,4 +1,4 @@
-"""What a running training shows and writes: one progress line, and one JSON line per log."""
+"""Progress display and log of a training run: one progress line, and one JSON line per logged step."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Say = Callable[[str], None]
 
 
 def logged(line: str) -> None:
-    """For Python code that names no listener."""
+    """Log a status message; the default in Python code."""
     logging.getLogger("atwu").info(line)
 
 
 def silent(line: str) -> None:
-    """For all processes but the first."""
+    """Ignore a status message; for all processes but the main one."""
 
 
 _SHOWN = {"loss": "loss", "forget_loss": "forget", "retain_loss": "retain", "mean_score": "score"}
@@ -33,7 +33,7 @@ class ProgressLine(TrainerCallback):
     """Progress over optimizer steps with the current losses.
 
     Args:
-        expected: gives the steps that a run is likely to take, where it may end before its last; None: all.
+        expected: returns the expected number of steps if the run may stop early; None: all steps.
         shown: False only counts.
     """
 
@@ -69,7 +69,7 @@ class ProgressLine(TrainerCallback):
 
 
 class JsonLog(TrainerCallback):
-    """Appends every log to a JSONL file; a resumed run first writes what its checkpoint knows."""
+    """Append every log to a JSONL file; a resumed run first writes the logs in its checkpoint."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -85,7 +85,7 @@ class JsonLog(TrainerCallback):
 
 
 def log_text(state: Any) -> str:
-    """Everything that a trainer logged, by its state, as the lines of `log.jsonl`."""
+    """Return all logs of a trainer's state as the lines of `log.jsonl`."""
     return "".join(
         log_line(logs["step"], {name: value for name, value in logs.items() if name != "step"})
         for logs in state.log_history
@@ -93,7 +93,7 @@ def log_text(state: Any) -> str:
 
 
 def log_line(step: int, logs: Mapping[str, Any]) -> str:
-    """What was logged at a step as one line of JSON, sorted by name; numbers that are not finite become null."""
+    """Format the logs of a step as one line of JSON, sorted by name; non-finite numbers become null."""
     finite = {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in sorted(logs.items())
