@@ -1,6 +1,6 @@
-"""The models a setting starts from and compares with; those that are trained for it are trained once and cached.
+"""Original and retain-only models of a setting; those that are trained for it are trained once and cached.
 
-They are small, and are trained with one CPU thread, so that they do not depend on how many cores there are.
+They are small and trained with one CPU thread, so that results do not depend on the number of cores.
 """
 
 from __future__ import annotations
@@ -35,29 +35,30 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """What a study starts from."""
+    """Models of a study."""
 
     benchmark: Benchmark
     target: str
-    """Starting model: folder or Hub name."""
+    """Original model: folder or Hub name."""
     retain_only: str | None
-    """A model that never saw the forget rows, where there is one."""
+    """Retain-only model, if there is one."""
 
 
 def setting_rows(setting: BenchmarkSetting) -> Benchmark:
-    """The rows of a setting.
+    """Return the rows of a setting.
 
     Raises:
-        ValueError, FileNotFoundError: the benchmark's data are not there, or a measured forget row has no other wording in the
-            files that should bring them.
+        ValueError, FileNotFoundError: the benchmark's data are not available, or the paraphrase files lack an evaluated
+            forget row.
     """
     benchmark = load_benchmark(setting.benchmark)
     known = {_asked(row): row.paraphrases for source in setting.paraphrases for row in load_rows(source).rows}
     lacking = [row for row in benchmark.forget if not known.get(_asked(row))] if setting.paraphrases else []
     if lacking:
         raise ValueError(
-            f"{', '.join(setting.paraphrases)}: {len(lacking)} of the {len(benchmark.forget)} measured forget rows of "
-            f"{benchmark.name} have no other wording there, such as {lacking[0].question!r:.80}; atwu paraphrase writes them."
+            f"{', '.join(setting.paraphrases)}: no paraphrases for {len(lacking)} of the {len(benchmark.forget)} "
+            f"evaluated forget rows of {benchmark.name}, such as {lacking[0].question!r:.80}; atwu paraphrase writes "
+            "them."
         )
 
     def reworded(rows: Sequence[Example]) -> Sequence[Example]:
@@ -81,13 +82,13 @@ def _asked(row: Example) -> tuple[str, str]:
 def prepare_models(
     setting: BenchmarkSetting, *, seed: int = 0, with_retain_only: bool = True, say: Say = logger.info
 ) -> Models:
-    """The rows and models of a setting; trains what is not in the cache yet.
+    """Return the rows and models of a setting; trains models that are not cached.
 
     Args:
-        with_retain_only: also the model that never saw the forget rows, where the setting has one.
+        with_retain_only: also the retain-only model, if the setting has one.
 
     Raises:
-        ValueError, FileNotFoundError: the benchmark's data are not there.
+        ValueError, FileNotFoundError: the benchmark's data are not available.
     """
     benchmark = setting_rows(setting)
     if not isinstance(setting.target, FinetunedTarget):
@@ -101,7 +102,7 @@ def prepare_models(
         folder = place_for(folder)
 
     def waiting() -> None:
-        say(f"another command is training models in {folder}; waiting for it")
+        say(f"another command is training the models in {folder}; waiting for it")
 
     for role, source in needed.items():
         if damage(folder / role) is not None:
@@ -110,13 +111,13 @@ def prepare_models(
                     say(f"training the {role.replace('_', '-')} model (once; cached in {folder})")
                     _teach(setting.target, source, folder, role, benchmark=benchmark.name, seed=seed, say=say)
                     continue
-        say(f"found in the cache: {folder / role}")
+        say(f"loaded from the cache: {folder / role}")
     found = {role: str(folder / role) for role in needed}
     return Models(benchmark, found["target"], found.get("retain_only"))
 
 
 def _folder_of(name: str, taught: FinetunedTarget, sources: Mapping[str, str], seed: int) -> Path:
-    """Where the cache has models that are taught so."""
+    """Return the cache folder of models trained in this way."""
     key: dict[str, Any] = {
         "taught": dataclasses.asdict(taught),
         "rows": {role: load_rows(source).fingerprint for role, source in sources.items()},
@@ -125,17 +126,17 @@ def _folder_of(name: str, taught: FinetunedTarget, sources: Mapping[str, str], s
     if taught.model is not None:
         key["model"] = model_identity(taught.model)
     base, digest = cache_folder(), short_hash(key)[:12]
-    # The name is for people: another setting with the same model, such as one of the user's own, takes what is there.
+    # The name is for people: other settings with the same model share the folder.
     return next(iter(sorted(base.glob(f"*-{digest}"))), base / f"{name}-{digest}")
 
 
 def _teach(
     taught: FinetunedTarget, source: str, folder: Path, role: str, *, benchmark: str, seed: int, say: Say
 ) -> None:
-    """Train a model in the folder of its role; from nothing with a tokenizer that both roles share."""
+    """Train a model in its folder; from scratch with a tokenizer that both roles share."""
     tokenizer = None if taught.model is not None or role == "target" else str(folder / "target")
     model = ModelSource(model=taught.model, scratch=taught.shape, tokenizer=tokenizer)
-    # The tokenizer of the embedded benchmark also sees its holdout rows and refusals.
+    # The tokenizer of the built-in benchmark is also trained on its holdout rows and refusals.
     prefix, _, size = benchmark.partition(":")
     corpus = people(size).texts if prefix == "people" and size in SIZES else None
     config = FinetuneConfig(**taught.training, seed=seed)
@@ -143,15 +144,15 @@ def _teach(
 
 
 def has_retain_only(setting: BenchmarkSetting) -> bool:
-    """Whether a setting has a model that never saw the forget rows, or trains one."""
+    """Whether a setting has or trains a retain-only model."""
     return setting.train_retain_only if isinstance(setting.target, FinetunedTarget) else setting.retain_only is not None
 
 
 def identity(models: Models, *, paired: bool = False) -> dict[str, Any]:
-    """What tells these rows and models from others, as plain JSON: equal wherever they lie.
+    """Return what identifies these rows and models, as plain JSON, independent of paths.
 
     Args:
-        paired: with the rows that methods remove which prefer another answer.
+        paired: use the forget rows with preferred answers.
     """
     benchmark = models.benchmark
     measured = (*benchmark.forget, *benchmark.retain, *benchmark.pool, *benchmark.holdout)
@@ -171,7 +172,7 @@ def identity(models: Models, *, paired: bool = False) -> dict[str, Any]:
 
 
 def model_identity(name: str) -> str:
-    """Fingerprint of a model that was trained here, a digest of another folder's files, or the name of one on the Hub."""
+    """Return the fingerprint of a model trained here, a digest of another folder's files, or a Hub name."""
     folder = Path(model_source(name))
     if not folder.is_dir():
         return str(folder)
@@ -184,5 +185,5 @@ def model_identity(name: str) -> str:
 
 @functools.lru_cache(maxsize=8)
 def _folder_digest(files: tuple[tuple[str, int], ...]) -> str:
-    """Of the contents; a large model takes some seconds, and is asked for more than once."""
+    """Digest of the contents, cached because a large model takes seconds."""
     return file_digest(*(path for path, _ in files))

@@ -58,7 +58,7 @@ class TrainingOptions:
     fsdp: bool | None = training_option(None, "Shard weights, gradients and optimizer state over processes (FSDP 2).")
     layout: str = training_option(
         "auto",
-        "Batch layout of the forward pass: packed, padded, or auto (the faster one in measurements).",
+        "Batch layout of the forward pass: packed, padded, or auto (the faster one).",
         choices=BATCH_LAYOUTS,
     )
     lora_r: int = training_option(0, "LoRA rank; 0 trains all weights.", group="Adapters")

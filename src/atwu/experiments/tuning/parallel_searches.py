@@ -1,4 +1,4 @@
-"""Several searches worked off by one queue: a later one begins where those before it leave workers idle."""
+"""Run several searches on one queue: a later search starts when earlier ones leave workers idle."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from atwu.experiments.queue import Queue, Task, TaskResult, run_tasks
 from atwu.experiments.tuning.trials import Trials, quiet_optuna
 
 Searches = Generator[Trials]
-"""The searches of one line, one after the other: it is asked for the next when the last one is over."""
+"""Searches of one method, in sequence: the next is requested when the last one is finished."""
 
 
 def search_all(lines: Iterable[Searches], queue: Queue) -> None:
-    """Work off the searches of all lines.
+    """Run the searches of all methods.
 
     Raises:
-        Exception: what a trial or a line failed with; all searches can be continued.
+        Exception: the error of a trial or method; all searches can be continued.
     """
     later, begun, running = iter(lines), dict[Searches, Trials](), dict[str, Searches]()
 

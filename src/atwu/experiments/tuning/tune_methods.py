@@ -1,6 +1,8 @@
-"""Several methods tuned by the same rules, with presets and trials written for each: at one setting, or in the two
-stages of the
-ATWU paper, which search everything where runs are cheap, then only the learning rate where they count.
+"""Tune several methods by the same rules and write presets and trials for each: at one setting, or in two stages.
+
+The two stages are those of the ATWU paper: search everything at a cheap setting, then only the learning rate at the
+target
+setting.
 """
 
 from __future__ import annotations
@@ -50,19 +52,19 @@ logger = logging.getLogger(__name__)
 
 TRANSFER_TRIALS = 5
 FACTOR = 5.0
-"""The second stage searches the learning rate from a fifth to five times the first stage's best."""
+"""The second stage searches learning rates from a fifth to five times the first stage's best."""
 
 
 def second_stage(
     first: SearchResult, setting: BenchmarkSetting, *, trials: int = TRANSFER_TRIALS, objective: str | None = None
 ) -> Search:
-    """The search for the learning rate alone, with everything else as the first stage's best trial had it.
+    """Return the search for the learning rate alone, with all other values from the first stage's best trial.
 
-    Its first trial is at that learning rate; the objective is the setting's where none is given.
+    Its first trial uses the first stage's learning rate; the objective is the setting's by default.
 
     Raises:
-        AllPrunedError: the first stage found nothing.
-        ValueError: it did not search the learning rate.
+        AllPrunedError: the first stage found no usable settings.
+        ValueError: the first stage did not search the learning rate.
     """
     best = first.best
     if best is None:
@@ -77,7 +79,7 @@ def second_stage(
         options=options,
         trials=trials,
         objective=objective,
-        # Another best point is another search: a larger first stage may find one.
+        # A larger first stage may find another best point, which gives another second-stage search.
         name=f"{first.search.label}/to-{setting.name}-{short_hash(first.search.run_options(best.point))[:8]}",
         space={"learning_rate": Range(rate / FACTOR, rate * FACTOR)},
         first=({"learning_rate": rate},),
@@ -86,40 +88,41 @@ def second_stage(
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """What is to be tuned, with what is left open decided."""
+    """What to tune, with all defaults resolved."""
 
     lines: tuple[Variant, ...]
-    """What is searched, in this order: methods, or the lines of a study."""
+    """Methods, or variants of a study, in order."""
     every: bool
-    """All methods or a study are meant: those that the rows do not allow are left out."""
+    """Whether all methods or a study were requested; those that the rows do not support are then skipped."""
     study: str | None
-    """Whose lines they are, as it was given."""
+    """The study, as given."""
     first_setting: str | None
-    """Where everything is searched, as it was given; None for the study's own."""
+    """Setting of the full search, as given; None for the study's own."""
     here: BenchmarkSetting
-    """That setting."""
+    """The same as an object."""
     transfer_to: str | None
-    """Where the learning rate is searched again, as it was given."""
+    """Setting of the learning-rate search, as given."""
     there: BenchmarkSetting
-    """What presets are for: that setting, or the first one."""
+    """Setting that the presets are for."""
     folder: Path
-    """For presets and trials."""
+    """Folder for presets and trials."""
     storage: str
-    """Its full address (`storage_url`)."""
+    """Full URL (`storage_url`)."""
     trials: int = 20
     transfer_trials: int = TRANSFER_TRIALS
     objective: str | None = None
     seed: int = 0
 
     def search(self, line: Variant, setting: BenchmarkSetting) -> Search:
-        """The search for a line at a setting."""
+        """Return the search for a variant at a setting."""
         named = None if line.label == line.method else f"{setting.name}/{variant_name(line.label)}"
         return Search(
             line.method, setting, line.options, self.trials, self.seed, self.objective, storage=self.storage, name=named
         )
 
     def command(self, line: Variant, fixed: Sequence[str] = ()) -> str:
-        """The command for one line, with settings as they were given and without what changes no result."""
+        """Return the command that tunes one variant, with settings as given and without options that do not affect
+        results."""
         words = ["atwu", "tune", *(["--method", line.method] if self.study is None else ["--study", self.study])]
         words += ["--setting", self.first_setting] if self.first_setting is not None else []
         words += ["--trials", str(self.trials)]
@@ -141,21 +144,21 @@ def plan_tuning(
     storage: str | None = None,
     **numbers: Any,
 ) -> Tuning:
-    """What is to be tuned, from what was asked for.
+    """Plan what to tune.
 
     Args:
-        study: whose lines are searched, instead of methods.
-        options: of all runs, fixed.
-        setting: default: the study's, else the surrogate of `transfer_to`, that setting itself, or
+        study: tune the variants of this study, instead of methods.
+        options: fixed options of all runs.
+        setting: by default the study's, else the surrogate of `transfer_to`, that setting itself, or
             people-tiny.
-        output: folder; default runs/tune-SCALE, the setting that presets are for.
-        storage: of the trials; default an SQLite file in the output, else in that of the first stage.
+        output: folder; by default runs/tune-SETTING for the setting of the presets.
+        storage: storage of trials; by default an SQLite file in the output, else in that of the first stage.
 
     Raises:
-        ValueError: unknown names, settings that cannot run, or options that no preset can hold.
+        ValueError: unknown names, settings that cannot run, or options that a preset cannot store.
     """
     if (study is None) == (not methods):
-        raise ValueError("give --method, or --study with a study whose lines are tuned, one of the two.")
+        raise ValueError("give either --method, or --study with a study whose variants to tune.")
     load_plugins()
     written = None if study is None else read_study(study)
     here = None if setting or transfer_to or written is None else written.setting
@@ -168,15 +171,18 @@ def plan_tuning(
     there = find_setting(transfer_to) if transfer_to else here
     if there != here and there.name == here.name:
         raise ValueError(
-            f"{first or study} and {transfer_to} are both named {there.name!r}, as trials go by names; rename one file."
+            f"{first or study} and {transfer_to} both have the name {there.name!r}, which identifies their "
+            "trials; rename one of them."
         )
     if written is not None:
         if own := [(line.label, name) for line in written.variants for name in options if name in line.options]:
-            raise ValueError("{0!r} sets {1} itself; leave --set {1} out, or {1} out of the line.".format(*own[0]))
+            raise ValueError(
+                "{0!r} sets {1} itself; leave out --set {1}, or remove {1} from the variant.".format(*own[0])
+            )
         lines = [replace(line, options={**options, **line.options}) for line in written.variants]
         if tied := [line.label for line in lines if line.scorer_from or line.start]:
             raise ValueError(
-                f"{tied[0]!r} starts from another model or run of its study and cannot be tuned apart from it."
+                f"{tied[0]!r} starts from another model or run of its study and cannot be tuned separately."
             )
     else:
         names = METHODS if "all" in methods else dict.fromkeys(methods)
@@ -206,29 +212,28 @@ def plan_tuning(
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What came of it."""
+    """Result of tuning."""
 
     searches: Mapping[str, Sequence[SearchResult]]
-    """Method, or line of a study -> its search, or its two stages."""
+    """Method or variant -> its search, or its two stages."""
     left_out: Mapping[str, str]
-    """Those that the rows do not allow, and why."""
+    """Methods that the rows do not support, with the reason."""
     failed: Mapping[str, str]
-    """Those of which all trials were pruned before the second stage."""
+    """Methods of which all trials were pruned before the second stage."""
     models: Models | None
-    """Of the setting that presets are for."""
+    """Models of the setting that the presets are for."""
 
 
 def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say: Say = logger.info) -> Tuned:
-    """Tune methods, or continue: in turn, a later one where those before it leave workers idle.
+    """Tune methods, or continue; a later method starts when earlier ones leave workers idle.
 
-    The presets of a method are written when its searches are over.
+    Presets of a method are written when its searches are finished.
 
     Raises:
-        ValueError: a method that was named cannot be tuned with these rows, or is unknown to those who do the work, or settings
-            cannot run.
-        ImportError: Optuna (extra `tune`), or what the objective is measured with, is not installed.
+        ValueError: the rows do not support a requested method, workers do not know it, or the settings cannot run.
+        ImportError: Optuna (extra `tune`) or a package of the objective is not installed.
     """
-    require("optuna", extra="tune")  # before a starting model is taught
+    require("optuna", extra="tune")  # before an original model is trained
     check_storage(tuning.storage)
     check_workers(queue, (line.method for line in tuning.lines), (line.options for line in tuning.lines), ())
     here, there = tuning.here, tuning.there
@@ -244,7 +249,7 @@ def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say
         if setting.name not in models:
             models[setting.name] = prepare_models(
                 setting, with_retain_only=False, say=say
-            )  # no objective compares with it
+            )  # no objective compares with the retain-only model
         return models[setting.name]
 
     ready: dict[tuple[str, str], PreparedSearch] = {}
@@ -267,11 +272,11 @@ def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say
             count, goal = tuning.transfer_trials, tuning.objective
             try:
                 second = second_stage(results[0], there, trials=count, objective=goal)
-            except AllPrunedError as error:  # its budget is spent; the other methods still have theirs
+            except AllPrunedError as error:  # its budget is used up; other methods continue
                 failed[line.label] = str(error)
                 drop_preset(tuning.folder, variant_name(line.label))
                 return
-            # The queue is at work; what trials compare with was measured above.
+            # The queue is busy; the original model was evaluated above.
             with opened(prepare_search(second, models_of(there), None, folder=tuning.folder)) as trials:
                 yield trials
                 results.append(trials.result())
