@@ -1,4 +1,4 @@
-"""A report as text: Markdown, LaTeX, and as data CSV and JSON. Printed numbers are those of the JSON, rounded."""
+"""Export a report as Markdown, LaTeX, CSV or JSON. Printed numbers are those of the JSON, rounded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REPORT_SCHEMA_NAME = "atwu.report/1"
 
 
 def to_csv(records: Records) -> str:
-    """Every number of every model in long form, unrounded: one line per model, set and metric."""
+    """Return all numbers of all models in long form, unrounded: one row per model, set and metric."""
     frame = records.table.frame
     frame = frame.assign(label=frame.label.map(_cell))
     text: str = frame.to_csv(columns=DATA, index=False, lineterminator="\n")
@@ -26,15 +26,14 @@ def to_csv(records: Records) -> str:
 
 
 def _cell(text: str) -> str:
-    """Text that no spreadsheet takes for a formula."""
+    """Escape text that a spreadsheet would read as a formula."""
     return f"'{text}" if text[:1] in set("=+-@\t\r") else text
 
 
 def to_json(records: Records) -> str:
-    """Everything as JSON that satisfies `REPORT_SCHEMA`: results averaged over seeds, and the single runs.
+    """Return the report as JSON that satisfies `REPORT_SCHEMA`: results averaged over seeds, and the single runs.
 
-    Values of single rows and curves stay in the runs' own `eval.json`; places of this machine and secrets in addresses are
-    left out.
+    Values per row and curves are only in the runs' own `eval.json`; local paths and secrets in URLs are removed.
     """
     plain: dict[str, Any] = {
         "schema": REPORT_SCHEMA_NAME,
@@ -61,7 +60,7 @@ def _without_rows(result: EvalResult) -> dict[str, Any]:
 
 
 def _study(records: Records) -> dict[str, Any]:
-    """`study.json`, which may come from a version that kept the command as it was typed."""
+    """Return `study.json` without local paths; earlier versions stored the command unchanged."""
     plain: dict[str, Any] = public_record(records.study)
     command = records.study.get("command")
     return plain if command is None else plain | {"command": public_command(str(command))}

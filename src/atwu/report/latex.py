@@ -1,4 +1,4 @@
-r"""The table of a report for a paper: a `table` environment that needs the packages booktabs and xcolor."""
+r"""The table of a report in LaTeX: a `table` environment that needs the packages booktabs and xcolor."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _CELLS = {"best": r"\textbf{%s}", "second": r"\underline{%s}", "degraded": r"\te
 
 
 def to_latex(records: Records) -> str:
-    """Best bold, second underlined, degraded red, spread over seeds as subscript, intervals below."""
+    """Format the table: best bold, second underlined, degraded red, spread over seeds as subscript, intervals below."""
     table = report_table(records)
     numbers = table.cells(_cell, "--")
     small = table.cells(lambda cell: cell.interval and rf"{{\tiny {_number(cell.interval)}}}")
@@ -74,7 +74,7 @@ def to_latex(records: Records) -> str:
 
 
 def tex(text: str) -> str:
-    """Text that LaTeX prints as it is."""
+    """Escape text for LaTeX."""
     return text.replace("\n", " ").translate(_TEX)
 
 
@@ -83,7 +83,7 @@ def _row(*cells: str) -> str:
 
 
 def _head(name: str) -> str:
-    """A name and its arrow, with the subscripts of metrics."""
+    """Format a name and its arrow, with the subscripts of metrics."""
     parts = SUBSCRIPT.split(name)
     lows = [rf"$_{{{low}}}$".replace("Δ", r"\Delta") for low in parts[2::3]]
     named = zip(parts[::3], [*parts[1::3], ""], [*lows, ""], strict=True)

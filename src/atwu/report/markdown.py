@@ -1,4 +1,4 @@
-"""Tables as GitHub Markdown: best **bold**, second *italic*, degraded (!)."""
+"""Tables in GitHub Markdown: best **bold**, second *italic*, degraded (!)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MARKS: Mapping[Mark, str] = {"best": "bold: best", "second": "italic: second", 
 
 
 def to_markdown(records: Records, lines: Sequence[TableLine] | None = None, *, intervals: bool = True) -> str:
-    """The table of a report; the last lines say what is what."""
+    """Format the table of a report, followed by its caption."""
     table = report_table(records, lines)
     caption = " ".join(f"{part}." for part in said_of(records, table, _MARKS, intervals=intervals))
     notes = "".join(f"- {escaped(note)}\n" for note in notes_of(records, table))
@@ -25,21 +25,21 @@ def to_markdown(records: Records, lines: Sequence[TableLine] | None = None, *, i
 
 
 def models_markdown(table: Table, *, intervals: bool = False) -> str:
-    """One row per model, one column per line."""
+    """One row per model, one column per metric."""
     cells = table.cells(lambda cell: _markdown_cell(cell, intervals), MISSING_CELL)
     names = map(table.shown, table.labels)
     return _markdown("method", [head.text for head in table.heads], zip(names, cells.values, strict=True))
 
 
 def panel_markdown(table: Table, *, intervals: bool = True) -> str:
-    """One row per line, one column per model."""
+    """One row per metric, one column per model."""
     cells = table.cells(lambda cell: _markdown_cell(cell, intervals), MISSING_CELL)
     rows = ((head.full, [head.count, *cells[head.line]]) for head in table.heads)
     return _markdown("metric", ["n", *map(table.shown, table.labels)], rows)
 
 
 def _markdown(first: str, heads: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]]) -> str:
-    """A table; its cells are Markdown, its heads and names are text."""
+    """Format a table; its cells are Markdown, its headers and names are plain text."""
     text = [[first, *map(escaped, heads)], ["---", *["---:"] * len(heads)]]
     text += [[escaped(name), *cells] for name, cells in rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in text)
@@ -52,5 +52,5 @@ def _markdown_cell(cell: Any, intervals: bool) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text that Markdown leaves as it is, on one line."""
+    """Escape text for Markdown, on one line."""
     return re.sub(r"([\\|*_<`\[\]!])", r"\\\1", text.replace("\n", " "))

@@ -1,4 +1,4 @@
-"""The table of methods and their parts, and one method explained, for the terminal. No torch is needed."""
+"""Terminal output of `atwu methods`: all methods and components, or one method in detail. Does not need torch."""
 
 from __future__ import annotations
 
@@ -25,18 +25,20 @@ from atwu.methods.method_table import CODE, METHODS
 from atwu.methods.recipe import Recipe, recipe
 
 _LEGEND = (
-    "w weight, p probability of the token, π model, π0 starting model, z0 its logits, h hidden state, u random vector, "
-    "H entropy, n tokens of the answer, σ sigmoid"
+    "w weight, p probability of the token, π model, π0 original model, z0 its logits, h hidden state, u random "
+    "vector, H entropy, n tokens of the answer, σ sigmoid"
 )
 _MEANS_IN_SHORT = {"tokens": "tokens", "selected": "selected", "sequences": "sequences", "row_means": "rows"}
-_MEANS_LEGEND = "selected: divided by the total weight; sequences: one loss each; rows: of each one's mean over tokens"
+_MEANS_LEGEND = (
+    "selected: divided by the total weight; sequences: one loss per row; rows: mean over rows of each row's token mean"
+)
 _COMBINED = "a*b multiplies two weightings, a+b takes the mean of their ranks in the row"
 
 
 def _print_table(
     console: Console, title: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, optional: int = 0
 ) -> None:
-    """Print a table whose last columns, `optional` of them, are left out as far as the terminal is too narrow."""
+    """Print a table, omitting up to `optional` of its last columns if the terminal is too narrow."""
     body = [list(row) for row in rows]
     kept = len(head)
     widths = [max(len(row[column]) for row in (list(head), *body)) + 2 for column in range(kept)]
@@ -62,7 +64,7 @@ def _flag(name: str) -> str:
 
 
 def list_methods(console: Console) -> None:
-    """Print every method, every part and every number."""
+    """Print every method, component and option."""
 
     _print_table(
         console,
@@ -81,7 +83,7 @@ def list_methods(console: Console) -> None:
         ],
         optional=2,
     )
-    console.print("* no values were published for it. Formula, values, needs and an example: atwu methods NAME\n")
+    console.print("* without published values. Formula, values, requirements and an example: atwu methods NAME\n")
     _print_table(
         console,
         f"Token weightings (--weighting); {_COMBINED}",
@@ -97,7 +99,7 @@ def list_methods(console: Console) -> None:
         _print_table(console, title, ["", "loss", "mean over"], body)
     _print_table(
         console,
-        "Hyperparameters, and where to search",
+        "Hyperparameters and their search ranges",
         ["", "", "range", "meaning"],
         [
             [_flag(name), option.symbol, in_words(option.search), option.help]
@@ -109,7 +111,7 @@ def list_methods(console: Console) -> None:
 
 
 def explain_method(console: Console, name: str) -> None:
-    """Print everything there is to know about one method."""
+    """Print all details of one method."""
 
     row, decided, tuned = METHODS[name], recipe(name), published_of(name)
     needs = decided.needs
@@ -127,7 +129,7 @@ def explain_method(console: Console, name: str) -> None:
     facts.add_row("trains", trained_parameters(decided))
     for index, place in enumerate(component_sources(decided)):
         facts.add_row("" if index else "code", place)
-    for index, need in enumerate([NEEDS[need] for need in needs] or ["nothing but forget rows"]):
+    for index, need in enumerate([NEEDS[need] for need in needs] or ["only forget rows"]):
         facts.add_row("" if index else "needs", need)
     console.print(facts)
     console.print()
@@ -145,7 +147,7 @@ def explain_method(console: Console, name: str) -> None:
         source = (
             f"are those of {row.lender}"
             if row.lender != CODE
-            else "come from its published code, except the retain weight, which is 0 there"
+            else "are those of its published code, except the retain weight, which is 0 there"
         )
         console.print(f"No values were published for this method; the defaults {source}.")
     for setting, values in tuned.items():
@@ -153,5 +155,5 @@ def explain_method(console: Console, name: str) -> None:
         console.print(f"Published learning rates, {setting}: {rates}")
     if names := [name for values in tuned.values() for name in values.presets]:
         console.print(f"Presets (--config): {', '.join(names)}")
-    # As it is, so that no terminal breaks a command in two.
+    # Printed unwrapped, so that no terminal breaks a command in two.
     console.print(f"\nExample\n\n{TARGET_COMMAND}\n{example(name, needs)}", soft_wrap=True)

@@ -1,8 +1,10 @@
-"""Models by lines: one tidy data frame of all numbers, the tables that are laid out from it, and what must be said beside them.
+"""Tables of models and metrics: one tidy data frame of all numbers, and the layouts and captions made from it.
 
-Every table, in the terminal, as text, as data and in the page, is this frame laid out. Best and second best among the unlearned
-models, and general abilities that were materially lost, are marked as in the ATWU paper. The budget of the tuning is part of
-every table of methods, since a comparison means little without it.
+Every table (terminal, text, data, page) is a layout of this frame. Best and second-best values among the unlearned
+models, and
+materially degraded general abilities, are marked as in the ATWU paper. Tables of methods always state the tuning
+budget, which
+a fair comparison requires.
 """
 
 from __future__ import annotations
@@ -31,18 +33,18 @@ if TYPE_CHECKING:
     from atwu.report.records import Records
 
 DATA = ("label", "seeds", "set", "metric", "value", "low", "high", "seed_std", "n", "direction")
-"""Columns that are data; the others say how it is shown."""
+"""Data columns; the others control the display."""
 _COLUMNS = (*DATA, "digits", "number", "spread", "interval", "told", "reference", "mark")
 
 
 def tidy(results: Mapping[str, EvalResult], *, runs: Mapping[str, int] | None = None) -> pd.DataFrame:
-    """Every number that models have.
+    """Return all numbers of models.
 
     Args:
-        runs: model name -> runs it is the mean of; numbers that only some of them have are not ranked.
+        runs: model name -> number of averaged runs; numbers that only some of them have are not ranked.
 
     Returns:
-        One row per model and line, model by model, set by set, derived metrics last. `number`, `spread` (over seeds),
+        One row per model and metric, model by model, set by set, derived metrics last. `number`, `spread` (over seeds),
         `interval` and `told` (`2 of 3 seeds`) are text; `mark` is best, second, degraded or empty.
     """
     rows: list[dict[str, Any]] = []
@@ -64,10 +66,10 @@ def tidy(results: Mapping[str, EvalResult], *, runs: Mapping[str, int] | None = 
 
 
 def _marks(frame: pd.DataFrame, results: Mapping[str, EvalResult], out: Collection[str]) -> list[str]:
-    """Ranks are those of printed values: numbers that print the same share a place, and of two models only one is marked.
+    """Rank by printed values: equal ones share a place, and with only two models only one is marked.
 
     Args:
-        out: models that take no part.
+        out: models that are not ranked.
     """
     marks: dict[tuple[str, str, str], str] = dict.fromkeys(zip(frame.label, frame.set, frame.metric, strict=True), "")
     ranked = frame[~frame.reference.astype(bool) & (frame.told == "") & ~frame.label.isin(list(out))]
@@ -89,25 +91,25 @@ def _marks(frame: pd.DataFrame, results: Mapping[str, EvalResult], out: Collecti
 
 
 def report_lines(frame: pd.DataFrame) -> list[TableLine]:
-    """Every line that some model has a value on: set by set, derived metrics last."""
+    """All metrics that some model has a value of: set by set, derived metrics last."""
     found = list(dict.fromkeys(zip(frame.set, frame.metric, strict=True)))
     sets = [name for name in dict.fromkeys(split for split, _ in found) if name != OVERALL]
     return sorted(found, key=lambda line: [*sets, OVERALL].index(line[0]))
 
 
 _LONGEST = 100
-"""Characters of a reason in a caption."""
+"""Maximum number of characters of a reason in a caption."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What stands at the head of a line."""
+    """Header of a metric."""
 
     line: TableLine
     name: str
     direction: Direction
     count: str
-    """Rows it was measured on, as a range where models differ."""
+    """Number of rows it was evaluated on, as a range if models differ."""
 
     @property
     def text(self) -> str:
@@ -122,35 +124,35 @@ class Head:
 
 @dataclass(frozen=True)
 class Table:
-    """Some lines of some models."""
+    """Some metrics of some models."""
 
     frame: pd.DataFrame
-    """`tidy` numbers of these lines."""
+    """`tidy` numbers of these metrics."""
     lines: list[TableLine]
     labels: Sequence[str]
     names: Mapping[TableLine, str] = field(default_factory=dict)
-    """What lines are called, where that is not `head_name`."""
+    """Names of metrics, if different from `head_name`."""
     out: Mapping[str, str] = field(default_factory=dict)
-    """Models that are not ranked although they are no references, and why in a word (`standing`)."""
+    """Models other than references that are not ranked, and why in a word (`standing`)."""
 
     def shown(self, label: str) -> str:
-        """A model's name, with what keeps it out of the ranking."""
+        """A model's name, with the reason why it is not ranked."""
         return f"{label} ({self.out[label]})" if label in self.out else label
 
     @property
     def ruled(self) -> list[str]:
-        """References that a method stands below; a rule comes between the two."""
+        """References followed by a method; a rule is drawn between the two."""
         pairs = itertools.pairwise(self.labels)
         return [label for label, below in pairs if label in REFERENCE_MODELS and below not in REFERENCE_MODELS]
 
     def only(self, lines: Sequence[TableLine]) -> Table:
-        """The same with some lines, in this order."""
+        """The same with some metrics, in this order."""
         there = pd.MultiIndex.from_frame(self.frame[["set", "metric"]]).isin(lines) if lines else slice(0)
         return replace(self, frame=self.frame[there], lines=list(lines))
 
     @cached_property
     def heads(self) -> list[Head]:
-        """One per line."""
+        """One header per metric."""
         found: dict[TableLine, pd.DataFrame] = dict(iter(self.frame.groupby(["set", "metric"])))
         heads = []
         for line in self.lines:
@@ -161,33 +163,35 @@ class Table:
         return heads
 
     def cells(self, write: Callable[[Any], Any], missing: Any = "") -> pd.DataFrame:
-        """One row per model, one column per line.
+        """One row per model, one column per metric.
 
         Args:
-            write: row of the frame -> what is printed.
-            missing: what stands where there is no number.
+            write: row of the frame -> cell.
+            missing: cell for a missing number.
         """
         written = pd.Series([write(cell) for cell in self.frame.itertuples()], self.frame.index, dtype=object)
         wide = self.frame.assign(written=written).pivot(index="label", columns=["set", "metric"], values="written")
         wide = wide.reindex(
             index=list(self.labels), columns=pd.MultiIndex.from_tuples(self.lines, names=["set", "metric"])
         )
-        return wide.map(lambda cell: missing if isinstance(cell, float) else cell)  # NaN where the pivot found nothing
+        return wide.map(
+            lambda cell: missing if isinstance(cell, float) else cell
+        )  # NaN: missing combination
 
     def caption(self, marks: Mapping[Mark, str], *, intervals: bool = True, spreads: bool = True) -> list[str]:
-        """What must be known to read it, one sentence each, without their full stops.
+        """Notes needed to read the table, one sentence each, without full stops.
 
         Args:
-            marks: what each mark looks like; those that no cell has are left out.
+            marks: description of each mark; unused marks are left out.
         """
         said = []
         if (self.frame.spread != "").any():
             said.append("Numbers are means over seeds" + (", ± their standard deviation" if spreads else ""))
         bracketed = self.frame.set[self.frame.interval != ""] if intervals else ()
         if any(split != TASKS for split in bracketed):
-            said.append("In brackets: 95 % bootstrap intervals, subjects drawn with replacement")
+            said.append("In brackets: 95 % bootstrap intervals, resampled by subject")
         if TASKS in set(bracketed):
-            said.append("Of tasks: 95 % intervals from the harness's standard errors")
+            said.append("For tasks: 95 % intervals from the harness's standard errors")
         shown = [text for mark, text in marks.items() if (self.frame.mark == mark).any()]
         return said + ([", ".join(shown).capitalize()] if shown else []) + standing_told(self.out)
 
@@ -198,22 +202,23 @@ def table_of(
     *,
     runs: Mapping[str, int] | None = None,
 ) -> Table:
-    """The table of some results; `runs` as for `tidy`."""
+    """Return the table of some results; `runs` as for `tidy`."""
     frame = tidy(results, runs=runs)
     table = Table(frame, report_lines(frame), list(results), out=standings(results))
     return table if lines is None else table.only(lines)
 
 
 def report_table(records: Records, lines: Sequence[TableLine] | None = None) -> Table:
-    """Some lines of a report; those of `headline_lines` by default."""
+    """Return some metrics of a report; those of `headline_lines` by default."""
     return records.table.only(headline_lines(records) if lines is None else lines)
 
 
 def headline_lines(records: Records) -> list[TableLine]:
-    """What the headline table shows, the decisive line first.
+    """Metrics of the headline table, the most important one first.
 
-    After it the paper's panel, then utility, membership, learned scores and RWKU's difference; every line there is where none
-    of these was measured.
+    These are the paper's panel, then utility, membership inference, learned scores and RWKU's difference; all metrics
+    if none of
+    these is available.
     """
     there, decisive = records.table.lines, leading_line(records)
     panel = [line for group in HEADLINE for line in [line for line in group if line in there][:1]] or there
@@ -221,7 +226,7 @@ def headline_lines(records: Records) -> list[TableLine]:
 
 
 def leading_line(records: Records) -> TableLine | None:
-    """The line that decides who leads; None when nothing with a direction was measured."""
+    """The metric that ranks methods; None if no metric has a direction."""
     frame = records.table.frame
     ranked = frame[~frame.reference.astype(bool) & (frame.direction != "none")]
     there = set(zip(ranked.set, ranked.metric, strict=True))
@@ -229,7 +234,7 @@ def leading_line(records: Records) -> TableLine | None:
 
 
 def usual_counts(table: Table) -> dict[str, str]:
-    """How many rows most lines of a set were measured on, by set; of derived numbers too."""
+    """The most common number of rows of each set, as text; derived numbers included."""
     counts: dict[str, list[str]] = {}
     for head in table.heads:
         counts.setdefault(head.line[0], []).append(head.count)
@@ -237,7 +242,7 @@ def usual_counts(table: Table) -> dict[str, str]:
 
 
 def said_of(records: Records, table: Table, marks: Mapping[Mark, str], **shown: bool) -> list[str]:
-    """The caption of a report's table: as `Table.caption`, with its title, rows, what is missing, and the tuning's budget."""
+    """Caption of a report's table: `Table.caption` with its title, rows, missing runs, and the tuning budget."""
     frame = table.frame[table.frame.set != OVERALL]
     rows = [f"{split} n={span(part.n)}" for split, part in frame.groupby("set", sort=False)]
     order = {split: place for place, (split, _) in reversed(list(enumerate(table.lines)))}
@@ -247,7 +252,7 @@ def said_of(records: Records, table: Table, marks: Mapping[Mark, str], **shown: 
         for each in records.results.values()
         for count in each.settings.get("questions_per_row", {}).get("forget", ())
     ]
-    rows += [f"wordings of a question: {span(asked)}"] if asked else []
+    rows += [f"prompts per question: {span(asked)}"] if asked else []
     rows.append(f"seeds: {span([len(records.of(label)) for label in records.labels])}")
     left = left_out(records)
     return [
@@ -261,7 +266,7 @@ def said_of(records: Records, table: Table, marks: Mapping[Mark, str], **shown: 
 
 
 def notes_of(records: Records, table: Table) -> list[str]:
-    """A sentence per general ability that a method lost, of those in the table."""
+    """One sentence per degraded general ability of a method in the table."""
     results = records.results
     return [
         f"{name}: {sentence}"
@@ -272,13 +277,13 @@ def notes_of(records: Records, table: Table) -> list[str]:
 
 
 def left_out(records: Records) -> dict[str, str]:
-    """Runs that failed and methods that the rows do not allow, and why, as `study.json` tells it."""
+    """Failed runs and unsupported methods, with the reason in `study.json`."""
     found = reasons(records.study, "failed") | reasons(records.study, "left_out")
     return {name: public_text(" ".join(reason.split())).rstrip(".") for name, reason in found.items()}
 
 
 def spoken(left: Iterable[tuple[str, str]]) -> str:
-    """What `left_out` found in one line: `atwu-s1 (diverged), dpo (needs questions)`."""
+    """Format `left_out` in one line: `atwu-s1 (diverged), dpo (needs questions)`."""
     short = (
         (name, reason if len(reason) <= _LONGEST else f"{reason[: _LONGEST - 1].rstrip()}…") for name, reason in left
     )
@@ -286,6 +291,6 @@ def spoken(left: Iterable[tuple[str, str]]) -> str:
 
 
 def span(numbers: Iterable[int]) -> str:
-    """`38–40`, or one number where all are equal."""
+    """`38–40`, or one number if all are equal."""
     low, high = min(numbers, default=0), max(numbers, default=0)
     return str(low) if low == high else f"{low}–{high}"

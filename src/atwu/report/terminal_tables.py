@@ -1,6 +1,6 @@
-"""Tables for a terminal of any width: columns stand below each other in as many parts as they need, marks are colours.
+"""Terminal tables: wide tables are split into parts below each other, and marks are colours.
 
-No text of a table is read as Rich's markup.
+No text of a table is interpreted as Rich markup.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from atwu.report.records import Records
 
 _GAP = 3
-"""Columns of the terminal between two columns of the table."""
+"""Spaces between two columns of the table."""
 _NAME = 34
-"""Longest name of a row that stays on one line, if it can be broken."""
+"""Maximum length of a row name on one line, if it can be broken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,22 +42,22 @@ class TerminalRow:
     name: Text
     cells: Sequence[Text] = ()
     end: bool = False
-    """Whether a group of rows ends here."""
+    """Whether it ends a group of rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class SplitTable:
-    """Rows of a first column, which every part repeats, and further columns, none of which is ever cut or broken."""
+    """A first column, repeated in every part, and further columns, which are never cut or broken."""
 
     first: str
     heads: Sequence[Text]
     rows: Sequence[TerminalRow]
     said: Sequence[str] = field(default=())
-    """Sentences below it, without their full stops."""
+    """Sentences below the table, without full stops."""
     title: str = ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The parts, then what to know about them."""
+        """Render the parts, then the notes."""
         if self.title:
             yield Text(self.title, "bold")
         for places in self._parts(options.max_width):
@@ -89,7 +89,7 @@ class SplitTable:
 
     @staticmethod
     def _name(row: TerminalRow) -> Text:
-        """A long name is broken where an attack begins: `extraction_strength` / `@relearn_forget`."""
+        """Break a long name before an attack: `extraction_strength` / `@relearn_forget`."""
         text = row.name.plain
         place = text.rfind("@")
         if len(text) <= _NAME or place <= 0:
@@ -106,7 +106,7 @@ _MARKS: Mapping[Mark, str] = {"best": "green: best", "second": "italic: second",
 
 
 def _text(cell: Any, *, intervals: bool) -> Text:
-    """A row of the frame as one cell."""
+    """Format a row of the frame as one cell."""
     text = Text(cell.number, "dim" if cell.reference else _STYLES[cell.mark])
     around = [f"± {cell.spread}" if cell.spread else "", cell.interval] if intervals else []
     around.append(f"({cell.told})" if cell.told else "")
@@ -114,7 +114,7 @@ def _text(cell: Any, *, intervals: bool) -> Text:
 
 
 def headline_table(records: Records) -> SplitTable:
-    """The table of a report for `rich.console.Console.print`; intervals are in the other formats."""
+    """Headline table of a report for `rich.console.Console.print`; other formats include intervals."""
     table = report_table(records)
     said = said_of(records, table, _MARKS, intervals=False, spreads=False)[1:]
     said += [note.rstrip(".") for note in notes_of(records, table)]
@@ -124,7 +124,7 @@ def headline_table(records: Records) -> SplitTable:
 
 
 def models_terminal_table(results: Mapping[str, EvalResult], names: Mapping[TableLine, str]) -> SplitTable:
-    """Some lines of results that are of no study, under names of one's own."""
+    """Table of some metrics of results outside a study, with custom names."""
     table = replace(table_of(results, list(names)), names=names)
     return _models(table, table.caption(_MARKS, intervals=False))
 
@@ -140,10 +140,10 @@ def _models(table: Table, said: Sequence[str]) -> SplitTable:
 
 
 def panel_table(results: Mapping[str, EvalResult], *, lines: Sequence[TableLine] | None = None) -> SplitTable:
-    """One row per line, one column per model, with intervals.
+    """Table with one row per metric, one column per model, with intervals.
 
     Args:
-        lines: which lines, in order; every line by default, grouped by set.
+        lines: metrics, in order; all metrics by default, grouped by set.
     """
     table = table_of(results, lines)
     cells = table.cells(lambda cell: _text(cell, intervals=True), Text(MISSING_CELL, "dim"))
@@ -173,13 +173,13 @@ def differences_table(
     lines: Sequence[TableLine] | None = None,
     found: Mapping[str, Mapping[TableLine, Estimate]] | None = None,
 ) -> SplitTable:
-    """Every model minus one of them, with paired intervals; those that exclude zero are bold.
+    """Table of every model minus a reference model, with paired intervals; those that exclude zero are bold.
 
     Args:
-        found: the differences, where results are means over seeds and do not have the rows that make them.
+        found: precomputed differences, for means over seeds without single rows.
 
     Raises:
-        ValueError: models were measured on different rows.
+        ValueError: the models were evaluated on different rows.
     """
     if found is None:
         base, others = results[to], list(results.values())
@@ -189,18 +189,19 @@ def differences_table(
         known = (cell_of(result, head.line) for result in results.values())
         digits = next((cell.digits for cell in known if cell is not None), 3)
         rows.append(TerminalRow(Text(head.full), [_difference(each.get(head.line), digits) for each in found.values()]))
-    said = ["[ ]: paired 95 % bootstrap interval", "Bold: it excludes zero"]
+    said = ["[ ]: paired 95 % bootstrap interval", "Bold: the interval excludes zero"]
     return SplitTable("metric", list(map(Text, found)), rows, said, title=f"difference to {to}")
 
 
 def studies_table(
     studies: Mapping[str, Mapping[str, Mapping[TableLine, Estimate]]], *, to: str, heads: Sequence[Head]
 ) -> SplitTable:
-    """Differences to one model in every study, and their mean over the studies if all have the model and the line.
+    """Differences to one model in every study, and their mean if all studies have the model and the metric.
 
     Args:
-        studies: name of a study -> model -> line -> the difference, as `atwu.report.records.Records.paired_differences` has it.
-        heads: the lines, in order.
+        studies: name of a study -> model -> metric -> difference, as from
+            `atwu.report.records.Records.paired_differences`.
+        heads: the metrics, in order.
     """
     lines = {head.line for head in heads}
     models = dict.fromkeys(name for study in studies.values() for name, found in study.items() if lines & found.keys())
@@ -216,7 +217,7 @@ def studies_table(
             TerminalRow(Text(f"  {name}"), [_difference(cell, digits) for cell in cells])
             for name, cells in found.items()
         ]
-    said = ["[ ]: paired 95 % bootstrap interval", "Bold: it excludes zero", "Mean: every study counts alike"]
+    said = ["[ ]: paired 95 % bootstrap interval", "Bold: the interval excludes zero", "Mean: unweighted over studies"]
     return SplitTable("study", list(map(Text, models)), rows, said, title=f"difference to {to}")
 
 
@@ -237,7 +238,7 @@ def _difference(estimate: Estimate | None, digits: int) -> Text:
 
 
 def agreement_table(found: AgreementResult, *, title: str) -> RichTable:
-    """One line for all cases and one for each kind."""
+    """Table with one row for all cases and one for each kind."""
     table = RichTable(title=Text(title), title_justify="left")
     for column in ("cases", "n", "unscored", "accuracy", "kappa", "false yes", "false no"):
         table.add_column(column, justify="left" if column == "cases" else "right")
@@ -265,19 +266,19 @@ def agreement_table(found: AgreementResult, *, title: str) -> RichTable:
 
 
 _READING = (
-    "How to read it: mean ± deviation over answers; 1 ranks every secret token first, 0.5 is chance. Held-out answers are "
-    "about subjects the probe was not trained on; a much higher train AUROC means it learned its rows by heart."
+    "How to read it: mean ± standard deviation over answers; 1 is perfect, 0.5 is chance. Held-out answers are about "
+    "subjects that the probe was not trained on; a much higher train AUROC indicates overfitting."
 )
 
 
 def print_probe(console: Console, results: Sequence[ProbeResult], *, title: str) -> None:
-    """Print the table and how to read it."""
+    """Print the probe table and how to read it."""
     console.print(probe_table(results, title=title))
     console.print(_READING, highlight=False, soft_wrap=True)
 
 
 def probe_table(results: Sequence[ProbeResult], *, title: str) -> RichTable:
-    """One line per layer and position; the best printed held-out value is bold, ties included."""
+    """Table with one row per layer and position; the best printed held-out value is bold, including ties."""
     table = RichTable(title=Text(title), title_justify="left")
     for column in ("layer", "position"):
         table.add_column(column, no_wrap=True)

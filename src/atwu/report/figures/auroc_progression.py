@@ -1,4 +1,4 @@
-"""How well token scores find the secret while a run trains."""
+"""Figure of the AUROC of token scores during training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from atwu.report.records import Records, RunRecord
 
 
 def masks_told(records: Records) -> str:
-    """A sentence about masks that training computes once and a trace computes anew; empty without such."""
+    """Return a sentence about masks that training computes once and a trace recomputes; empty if there are none."""
     found = [
         label
         for label in records.labels
@@ -21,12 +21,12 @@ def masks_told(records: Records) -> str:
     ]
     if not found:
         return ""
-    return f" {', '.join(found)}: training keeps the mask of the starting model; here it is that of the current model."
+    return f" {', '.join(found)}: training uses the mask of the original model; this is the mask of the current model."
 
 
-@figure("Token scores while training")
+@figure("AUROC of token scores during training")
 def auroc_progression(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
-    """AUROC over optimizer steps of the score of the kind each label uses: mean over seeds, with their range."""
+    """Draw the AUROC of each label's score over optimizer steps: mean over seeds, with their range."""
     curves = {
         (label, name): found
         for label in records.labels
@@ -35,7 +35,7 @@ def auroc_progression(records: Records, eval_steps: Mapping[str, Series]) -> Fig
     }
     ends = {label: found for (label, name), found in curves.items() if name == "forget"}
     if not ends:
-        return "no run recorded its token scores while training (trace.json)."
+        return "no run recorded token scores during training (trace.json)."
     tips = {}
     sheet = new_figure(max(3.0, 0.6 + 0.155 * len(ends)))
     axes = sheet.subplots()
@@ -57,18 +57,18 @@ def auroc_progression(records: Records, eval_steps: Mapping[str, Series]) -> Fig
     axes.set_xlim(0, max(1, every.index.max()))
     axes.set(xlabel="optimizer steps", ylabel="mean AUROC within rows")
     name_ends(axes, {eval_steps[label]: (found.index[-1], found["mean"].iloc[-1]) for label, found in ends.items()})
-    dashed = "; dashed: unseen rows" if any(name == "holdout" for _, name in curves) else ""
+    dashed = "; dashed: holdout rows" if any(name == "holdout" for _, name in curves) else ""
     caption = (
-        "How well the score of the kind each method uses, recomputed on the current model (without the run's own exponents), "
-        "finds the annotated secret within a row: up to 40 rows of each kind, from before the first step to the last"
-        f"{dashed}. Lines are means over seeds, bands reach from the lowest to the highest seed. Long dashes: chance."
-        f"{masks_told(records)}"
+        "AUROC, within each row, of the score that each method uses against the labelled tokens, recomputed on the "
+        "current model (without the run's exponents): up to 40 rows per set, from before the first step to the "
+        f"last{dashed}. Lines are means over seeds, bands range from the lowest to the highest seed. Long dashes: "
+        f"chance.{masks_told(records)}"
     )
     return sheet, caption, tips
 
 
 def _over_seeds(runs: Sequence[RunRecord], name: str) -> pd.DataFrame | None:
-    """Mean, lowest and highest AUROC over seeds, by the steps that all of them were looked at."""
+    """Mean, lowest and highest AUROC over seeds, at the steps recorded for all of them."""
     found = [
         pd.Series(run.trace.auroc.get(name, ()), run.trace.steps[: len(run.trace.auroc.get(name, ()))], dtype=float)
         for run in runs

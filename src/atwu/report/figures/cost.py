@@ -1,4 +1,4 @@
-"""What a run costs: training time, peak memory and the judge's money."""
+"""Figure of cost per run: training time, peak memory and price of the judge."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from atwu.report.records import Records, RunRecord
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """One thing that is spent."""
+    """One kind of cost."""
 
     title: str
     of: Callable[[RunRecord], float | None]
@@ -23,7 +23,7 @@ class Quantity:
 def _seconds(run: RunRecord) -> float | None:
     if run.run is None or run.run.get("train_seconds") is None:
         return None
-    looking = 0.0 if run.trace is None else run.trace.seconds  # only methods with token weights were looked at
+    looking = 0.0 if run.trace is None else run.trace.seconds  # only methods with token weights have a trace
     return float(run.run["train_seconds"]) - looking
 
 
@@ -33,7 +33,7 @@ def _gigabytes(run: RunRecord) -> float | None:
 
 
 def spoken_duration(seconds: float) -> str:
-    """Seconds, minutes or hours, whichever reads best."""
+    """Format a duration in seconds, minutes or hours."""
     if seconds < 100:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
@@ -44,12 +44,12 @@ QUANTITIES: Mapping[str, Quantity] = {
     "memory": Quantity("peak memory", _gigabytes, lambda value: f"{value:.2f} GB" if value < 10 else f"{value:.1f} GB"),
     "judge": Quantity("judge", lambda run: run.result.cost.get("judge_usd"), lambda value: f"${value:.2f}"),
 }
-"""Name -> what is spent per run."""
+"""Name -> cost per run."""
 
 
-@figure("What a run costs")
+@figure("Cost per run")
 def cost(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
-    """Bars per label, mean over seeds."""
+    """Draw bars per label, mean over seeds."""
     found: dict[str, dict[str, list[float]]] = {}
     for name, quantity in QUANTITIES.items():
         spent = {
@@ -84,8 +84,8 @@ def cost(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | st
         axes.tick_params(axis="y", length=0)
         axes.spines[["bottom", "left"]].set_visible(False)
         axes.axvline(0, linewidth=0.8, color=INK)
-    money = "; the judge's price is that of one run's verdicts, stored ones included" if "judge" in found else ""
+    money = "; the judge's price is that of all verdicts of one run, including cached ones" if "judge" in found else ""
     caption = (
-        f"Means over seeds; thin lines reach from the cheapest to the dearest seed{money}. Times depend on the machine."
+        f"Means over seeds; thin lines range from the lowest to the highest seed{money}. Times depend on the machine."
     )
     return sheet, caption, tips

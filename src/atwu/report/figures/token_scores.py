@@ -1,6 +1,6 @@
-"""How well each method's own token score, the one its weighting is made of, finds the secret.
+"""Figures of how well each method's own token score finds the labelled tokens.
 
-In single rows, as one ridge per label; and in all tokens of the forget rows together, as ROC curves.
+Within single rows, as one ridge per label; and over all tokens of the forget set, as ROC curves.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from atwu.report.report_table import span
 FloatArray = NDArray[np.float64]
 _GRID = np.linspace(0.0, 1.0, 81)
 _BASE, _HEIGHT = 0.28, 0.85
-"""Foot of a ridge below the middle of its row, and height of the tallest, in rows."""
+"""Base of a ridge below the middle of its row, and height of the tallest, in rows."""
 _COLUMNS = {"mean": 8, "score": 38, "rows": 112}
-"""What stands beside a ridge -> points right of the axes."""
+"""Column next to a ridge -> points right of the axes."""
 
 
 def own_score(run: RunRecord) -> str | None:
-    """Name of the score, or None where a run has none: uniform weights, labels, a combination of two, or unknown.
+    """Return the name of the score, or None for uniform weights, labels, a combination of two, or an unknown weighting.
 
-    A result without its `run.json` has one if a learned scorer was measured, which only the model's own can be.
+    For a result without `run.json`, the learned scorer is assumed if it was evaluated, because only the model's own can
+    be.
     """
     if run.run is not None:
         name = str((run.run.get("recipe") or {}).get("weighting", ""))
@@ -43,19 +44,19 @@ def own_scores(records: Records) -> dict[str, str]:
 
 
 def row_values(runs: Sequence[RunRecord], metric: str) -> list[float]:
-    """Values of all forget rows of all runs, None left out."""
+    """Values of all forget rows of all runs, without None."""
     rows = [run.result.rows["forget"] for run in runs if "forget" in run.result.rows]
     return [value for found in rows for value in found.metrics.get(metric, ()) if value is not None]
 
 
-@figure("Do token scores find the secret? Row by row")
+@figure("AUROC of token scores within rows")
 def auroc_ridge(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
-    """Distribution over forget rows of the AUROC of each label's own score on its unlearned model."""
+    """Draw the distribution over forget rows of the AUROC of each label's own score, on its unlearned model."""
     scores = own_scores(records)
     values = {label: row_values(records.of(label), f"auroc_{score}") for label, score in scores.items()}
     values = {label: found for label, found in values.items() if found}
     if not values:
-        return "no run has token scores of its own that were measured against labels (metrics 'scores', forget_spans)."
+        return "no run has an own token score evaluated against labels (metrics 'scores', forget_spans)."
     order = sorted(values, key=lambda label: -float(np.mean(values[label])))
     tips = {}
     sheet = new_figure(0.75 + (0.52 if len(order) <= 8 else 0.29) * (len(order) + 0.5))
@@ -86,15 +87,15 @@ def auroc_ridge(records: Records, eval_steps: Mapping[str, Series]) -> FigureDra
     grid(axes, "x")
     axes.set(xlim=(0, 1), ylim=(len(order) - 0.5, -1.0), xlabel="AUROC within a forget row (dashed: chance)")
     caption = (
-        "For every forget row, the chance that a token of the secret has a higher score than any other token: 1 finds the "
-        "secret first, .5 is chance. Ridges are densities over rows and seeds, of equal height; marks are means. Scores are "
-        "those of the unlearned model: what they were while it trained is in the figure over steps."
+        "For each forget row, the probability that a labelled token has a higher score than another token: 1 is "
+        "perfect, .5 is chance. Ridges are densities over rows and seeds, of equal height; marks are means. Scores "
+        "are those of the unlearned model; the figure over steps shows them during training."
     )
     return sheet, caption, tips
 
 
 def density(values: Sequence[float]) -> FloatArray:
-    """Gaussian kernel density on [0, 1], mirrored at both ends so that no mass leaves the range.
+    """Compute a Gaussian kernel density on [0, 1], mirrored at both ends so that no mass leaves the range.
 
     Returns:
         Heights at 81 points from 0 to 1.
@@ -107,9 +108,9 @@ def density(values: Sequence[float]) -> FloatArray:
     return np.asarray(heights / (found.size * width * np.sqrt(2 * np.pi)), dtype=np.float64)
 
 
-@figure("Do token scores find the secret? All tokens together")
+@figure("ROC of token scores, all tokens together")
 def pooled_roc(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
-    """Pooled ROC curve of each label's own score, mean over seeds at equal false-positive rates."""
+    """Draw the pooled ROC curve of each label's own score, mean over seeds at equal false-positive rates."""
     scores = own_scores(records)
     curves: dict[str, tuple[float, FloatArray]] = {}
     for label, score in scores.items():
@@ -119,7 +120,7 @@ def pooled_roc(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraf
             heights = [np.interp(_GRID, curve["fpr"], curve["tpr"]) for curve in found]
             curves[label] = float(np.mean([curve["auroc"] for curve in found])), np.mean(heights, axis=0)
     if not curves:
-        return "no run has pooled ROC curves of a score of its own (metrics 'scores', rows with forget_spans)."
+        return "no run has pooled ROC curves of its own score (metrics 'scores', rows with forget_spans)."
     order = sorted(curves, key=lambda label: -curves[label][0])
     tips = {}
     sheet = new_figure(max(3.1, 0.6 + 0.165 * len(order)))
@@ -134,13 +135,14 @@ def pooled_roc(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraf
         )
         tips[one.gid("curve")] = f"{label}: {scores[label]}, pooled AUROC {area:.3f}"
     grid(axes)
-    axes.set(xlim=(0, 1), ylim=(0, 1.01), xlabel="share of other tokens found", ylabel="share of secret tokens found")
+    axes.set(xlim=(0, 1), ylim=(0, 1.01), xlabel="false-positive rate", ylabel=("share of labelled tokens found"))
     axes.set_box_aspect(1)
     axes.set_anchor("W")
     legend = sheet.legend(handles=lines, loc="outside right upper", title="pooled AUROC", alignment="left")
     shorten_names(legend.get_texts(), [eval_steps[label] for label in order])
     caption = (
-        "Tokens of all forget rows, ranked by each method's own score on its unlearned model; mean over seeds. Dashed "
-        "diagonal: chance. Pooled curves also need scores to be comparable between rows."
+        "All tokens of the forget set, ranked by each method's own score on its unlearned model; mean over seeds. "
+        "Dashed diagonal: chance. Unlike the AUROC within rows, pooled curves need scores that are comparable "
+        "between rows."
     )
     return sheet, caption, tips

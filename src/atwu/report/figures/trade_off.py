@@ -1,4 +1,4 @@
-"""What is forgotten against what is kept: one point per label, its seeds and intervals, and the Pareto front."""
+"""Figures of forgetting against retention: one point per label with seeds and intervals, and the Pareto front."""
 
 from __future__ import annotations
 
@@ -19,50 +19,50 @@ from atwu.report.table_values import TableLine, cell_of
 
 @dataclass(frozen=True, slots=True)
 class Plane:
-    """Two metrics that pull against each other."""
+    """Two metrics in a trade-off."""
 
     x: TableLine
     y: TableLine
     x_label: str
     y_label: str
     origin: tuple[float, float] | None = None
-    """Where the starting model lies by definition, if its own result cannot say."""
+    """Position of the original model by definition, if its own result has no value."""
 
 
 EXTRACTION = Plane(
     ("forget", "extraction_strength"),
     ("retain", "extraction_strength"),
     "extraction strength of forget rows (lower: more forgotten)",
-    "of retain rows (higher: more kept)",
+    "of retain rows (higher: more retained)",
 )
 JUDGED = Plane(
     (OVERALL, "FQ"),
     (OVERALL, "RD"),
     "FQ in % (higher: more forgotten)",
-    "RD in % (lower: less damage)",
+    "RD in % (lower: less degradation)",
     origin=(0.0, 0.0),
 )
 
 _CROWDED = 10
-"""Labels from which intervals and seeds step back behind the means."""
+"""Number of labels above which intervals and seeds are drawn fainter."""
 
 TradeOffPoint = tuple[MetricValue, MetricValue]
 
 
-@figure("What is forgotten against what is kept")
+@figure("Forgetting against retention")
 def trade_off(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
-    """Extraction strength of forget rows against that of retain rows."""
+    """Draw extraction strength of forget rows against that of retain rows."""
     return _scatter(records, EXTRACTION, eval_steps)
 
 
-@figure("Forget quality against retain damage")
+@figure("Judged forget quality (FQ) against retain degradation (RD)")
 def trade_off_judged(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
-    """Forget quality against retain damage, as the judge sees them."""
+    """Draw judged forget quality against retain degradation."""
     return _scatter(records, JUDGED, eval_steps)
 
 
 def pareto(points: Mapping[str, tuple[float, float]], *, x_up: bool, y_up: bool) -> list[str]:
-    """Names of the points that no other point beats in one direction without losing in the other, by x."""
+    """Return the Pareto-optimal points, by x."""
 
     def better(one: tuple[float, float], other: tuple[float, float]) -> bool:
         (ax, ay), (bx, by) = one, other
@@ -134,13 +134,13 @@ def _scatter(records: Records, plane: Plane, eval_steps: Mapping[str, Series]) -
     first = sorted(points, key=lambda name: (not eval_steps[name].focus, eval_steps[name].reference, name not in front))
     place_names(axes, {eval_steps[name]: _xy(points[name]) for name in first}, avoid=seeds)
     caption = (
-        f"Each mark is the mean over a method's seeds{' (faint: single seeds)' if seeds else ''}; whiskers are 95 % bootstrap "
-        "intervals over subjects. Open marks are the models compared with. Methods on the dashed line, the Pareto front, are "
-        "beaten by no other one in both directions."
+        f"Each mark is the mean over a method's seeds{' (faint: single seeds)' if seeds else ''}; whiskers are 95 % "
+        "bootstrap intervals over subjects. Open marks are reference models. The dashed line is the Pareto front: "
+        "no other method is better in both directions."
     )
     if broken:
         places = (f"{name} at {_place(point)}" for name, point in broken.items())
-        caption += f" Not drawn, since less than half of what should stay is left: {', '.join(places)}."
+        caption += f" Not drawn, because less than half of the retained knowledge is left: {', '.join(places)}."
     return sheet, caption, tips
 
 

@@ -1,4 +1,4 @@
-"""The tables of a page: what the templates fill rows and columns with."""
+"""Data for the tables of a page."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from atwu.report.report_table import Head, Table
 from atwu.report.table_lines import table_line_name
 from atwu.report.table_values import REFERENCE_MODELS
 
-_NOTES = {"original": "starting model", "retain-only": "never saw forget rows"}
+_NOTES = {"original": "original model", "retain-only": "never trained on forget rows"}
 
 
 def models_page_table(table: Table, every: Table, *, focus: str) -> dict[str, Any]:
-    """Every model with its value on each line.
+    """Table with one row per model and one column per metric.
 
     Args:
-        every: the same with further lines, hidden at first.
+        every: the same with further metrics, hidden at first.
     """
     lines = [*table.lines, *(line for line in every.lines if line not in table.lines)]
     every = every.only(lines)
@@ -29,7 +29,7 @@ def models_page_table(table: Table, every: Table, *, focus: str) -> dict[str, An
     ends = {line: _ends(rows) for line, rows in table.frame.groupby(["set", "metric"])}
     return {
         "name": "headline",
-        "caption": "Methods, and above them the models they are compared with. Column heads sort.",
+        "caption": "Reference models first, then methods. Click a column header to sort.",
         "first": "Model",
         "columns": [
             {
@@ -60,7 +60,7 @@ def models_page_table(table: Table, every: Table, *, focus: str) -> dict[str, An
 
 
 def lines_table(table: Table) -> dict[str, Any] | None:
-    """The same the other way round, for many lines: one row per line, one column per model; None without lines."""
+    """Transposed table for many metrics: one row per metric, one column per model; None without metrics."""
     cells = table.cells(lambda cell: cell, None)
     plain = {"direction": "none", "above": "", "below": "", "meaning": "", "more": False, "ends": None}
     columns = [{"name": label} | plain for label in table.labels]
@@ -75,7 +75,7 @@ def lines_table(table: Table) -> dict[str, Any] | None:
         )
         for head in table.heads
     ]
-    caption = "Every probe and attack. Column heads sort."
+    caption = "All probes and attacks. Click a column header to sort."
     return (
         {"name": "attack-table", "caption": caption, "first": "Metric", "columns": columns, "rows": rows}
         if rows
@@ -94,12 +94,12 @@ def _meaning(head: Head) -> str:
 
 
 def _ends(rows: pd.DataFrame) -> tuple[float, float] | None:
-    """Smallest and largest number of a column, intervals included."""
+    """Smallest and largest number of a column, including intervals."""
     numbers = rows[["value", "low", "high"]]
     low, high = numbers.min(axis=None), numbers.max(axis=None)
     return (low, high) if high > low else None
 
 
 def _used(frame: pd.DataFrame) -> set[str]:
-    """Marks and small numbers that the legend explains."""
+    """Marks and notes that the legend explains."""
     return set(frame["mark"]) | {name for name in ("interval", "spread") if (frame[name] != "").any()}

@@ -1,4 +1,4 @@
-"""The page of a report: what is in which section."""
+"""The page of a report and its sections."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from atwu.report.table_values import TableLine
 
 
 def write_report_page(records: Records, path: str | Path, *, command: str | None = None, focus: str = "atwu") -> None:
-    """Write a report as one HTML file that needs nothing else; a reader sees the old file or the whole new one.
+    """Write a report as one self-contained HTML file, atomically.
 
     Args:
-        command: what makes this page again, shown in it.
+        command: command that creates this page, shown on it.
     """
     write_text(path, render_report_page(records, command=command, focus=focus))
 
 
 def render_report_page(records: Records, *, command: str | None = None, focus: str = "atwu") -> str:
-    """The page as text; equal records give equal pages."""
+    """Render the page; equal records give equal pages."""
     every = records.table
     table = every.only(headline_lines(records))
     return render_template(
@@ -52,7 +52,7 @@ def render_report_page(records: Records, *, command: str | None = None, focus: s
 
 
 def _explained(lines: Sequence[TableLine], but: Sequence[TableLine] = ()) -> list[dict[str, str | None]]:
-    """Name, meaning and formula of every metric on some lines, those on others left out."""
+    """Name, meaning and formula of every metric in `lines` that is not in `but`."""
     told = {metric for _, metric in but}
     metrics = {
         metric: split for split, metric in reversed(lines) if metric not in told and metric_definition(metric, split)
@@ -64,7 +64,7 @@ def _explained(lines: Sequence[TableLine], but: Sequence[TableLine] = ()) -> lis
 
 
 def _warnings(records: Records) -> dict[str, str]:
-    """Every sentence once, with the models it was said of."""
+    """Each warning once, with the models it applies to."""
     said: dict[str, dict[str, None]] = {}
     every: list[tuple[str, EvalResult]] = list(records.references.items())
     every += [(run.label, run.result) for run in records.runs]

@@ -1,4 +1,4 @@
-"""The paragraph at the top: who leads, by how much, whether that can be told from chance, and what it rests on."""
+"""Summary paragraph of a report: the best methods, significance of differences, and the data behind them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from atwu.report.table_lines import table_line_name
 from atwu.report.table_values import TableLine, cell_of
 
 _TOLD = 2
-"""Methods that share a place and each get a sentence."""
+"""Maximum number of tied methods that each get a sentence."""
 
 
 def ranking(records: Records, line: TableLine) -> pd.DataFrame:
-    """What methods have on a line, best printed value first, with their `place`.
+    """Methods ranked by a metric, best printed value first, with their `place`.
 
-    Those with some seeds only, and models that do not work or were not changed, have none.
+    Methods with a value for only some seeds, and destroyed or unchanged models, have no place.
     """
     table = records.table.only([line])
     rows = table.frame[~table.frame.reference.astype(bool)].set_index("label")
@@ -36,12 +36,12 @@ def ranking(records: Records, line: TableLine) -> pd.DataFrame:
 
 
 def summary(records: Records, *, focus: str) -> Markup:
-    """The paragraph, escaped."""
+    """Return the paragraph, escaped."""
     return Markup(" ").join(_sentences(records, focus))
 
 
 def facts(records: Records) -> list[tuple[str, str]]:
-    """What everything rests on, as a row of numbers."""
+    """Return key numbers of the evaluation."""
     labels = records.labels
     seeds = sorted({len(records.of(label)) for label in labels})
     judges = {name for run in records.runs if (name := _judge(run.result))}
@@ -85,7 +85,7 @@ def _sentences(records: Records, focus: str) -> Iterator[str]:
 
 
 def _leaders(records: Records, focus: str, line: TableLine, ranked: pd.DataFrame) -> Iterator[str]:
-    """Who is first and second by printed value, ties included, and where the method looked at is."""
+    """Describe the first and second place by printed value, including ties, and the place of the highlighted method."""
     if ranked.empty:
         return
     places = ranked.place.astype(int)
@@ -117,21 +117,21 @@ def _leaders(records: Records, focus: str, line: TableLine, ranked: pd.DataFrame
 
 
 def _apart(records: Records, tied: Sequence[str], other: str, line: TableLine, digits: int) -> str:
-    """Whether the difference to the best is more than chance, as the end of a sentence."""
+    """Whether the difference to the best is significant, as the end of a sentence."""
     found = records.difference(tied[0], other, line)
     interval = None if found is None else found.interval()
     if found is None or not math.isfinite(found.value) or interval is None:
         return "."
     shown, low, high = (format_number(number, digits) for number in (found.value, *interval))
     apart = interval[0] > 0 or interval[1] < 0
-    verdict = "excludes zero" if apart else "does not exclude zero, so these rows cannot tell the two apart"
+    verdict = "excludes zero" if apart else "does not exclude zero: not significantly different on these rows"
     to = f" to {tied[0]}" if len(tied) > 1 else ""
     over = _over(records, tied[0], other, line, digits)
     return f"; the paired difference{to}{over} of {shown} [{low}, {high}] {verdict}."
 
 
 def _over(records: Records, best: str, other: str, line: TableLine, digits: int) -> str:
-    """Which seeds a difference is over and both means over those, where one of the two has further seeds."""
+    """Seeds of a difference and both means over them, if one of the two has further seeds."""
     seeds = records.shared_seeds(best, other)
     if all(len(seeds) == len(records.of(label)) for label in (best, other)):
         return ""
@@ -160,9 +160,9 @@ def _basis(records: Records) -> str:
     each = f"{seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else f"{seeds[0]} seed{'s' if seeds[0] > 1 else ''}"
     where = f" on {_listed(rows)} rows" if rows else ""
     budget = str(records.study.get("budget") or "").strip().rstrip(".")
-    # A sentence of the study's own, so nothing is made of it but the end of ours.
-    tuned = f" Tuning: {budget}." if budget else " How its hyperparameters were tuned is not recorded."
-    return f"Measured{where} with {each} per method.{tuned}"
+    # The text is the study's own, so only its final full stop is changed.
+    tuned = f" Tuning: {budget}." if budget else " The tuning budget is not recorded."
+    return f"Evaluated{where} with {each} per method.{tuned}"
 
 
 def _rows(records: Records, split: str) -> int:
