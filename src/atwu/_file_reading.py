@@ -31,7 +31,7 @@ LARGEST = 2**63
 LONGEST_YAML = 1 << 20
 """Maximum length of a YAML file, in characters; settings are written by hand."""
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 _MARK = b"\xef\xbb\xbf"
 
 
@@ -287,7 +287,7 @@ def _check_numbers(value: Any) -> None:
 # Declared types
 
 
-def read_declared(path: str | Path, kind: type[T], schema: str, *, what: str, made_by: str, older: str = "") -> T:
+def read_declared(path: str | Path, kind: type[_T], schema: str, *, what: str, made_by: str, older: str = "") -> _T:
     """Read a JSON file into a declared type.
 
     Args:
@@ -316,7 +316,7 @@ def read_declared(path: str | Path, kind: type[T], schema: str, *, what: str, ma
         raise ValueError(
             f"{path} has the schema {str(name)[:60]!r}, expected {schema!r}.{older} Create it again with {made_by}."
         )
-    read: T = validated(found, type_adapter(kind), what=str(path), hint=f"Create it again with {made_by}.")  # type: ignore[arg-type]
+    read: _T = validated(found, type_adapter(kind), what=str(path), hint=f"Create it again with {made_by}.")  # type: ignore[arg-type]
     return read
 
 
@@ -328,7 +328,7 @@ def type_adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def validated(value: Any, adapter: TypeAdapter[T], *, what: str, hint: str = "") -> T:
+def validated(value: Any, adapter: TypeAdapter[_T], *, what: str, hint: str = "") -> _T:
     """Validate plain data against a declared type.
 
     Raises:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from atwu.benchmarks.dataset_files import Tables
-from atwu.benchmarks.load import load_benchmark
+from atwu.benchmarks.load_benchmark import load_benchmark
 from atwu.benchmarks.people.people_rows import PEOPLE_SPLITS, SIZES, people
 from atwu.benchmarks.sources import load_rows
 from atwu.benchmarks.subsample import rows_to_measure

@@ -19,7 +19,7 @@ from atwu.evaluation.row_statistics import ModelComparison, Recorded, RowMetrics
 from atwu.evaluation.weight_trace import TRACE_SCHEMA, Trace, TracedRow
 from atwu.report.figures import FIGURES, DrawnFigure
 from atwu.report.page.report_page import render_report_page
-from atwu.report.records import Records, RunRecord
+from atwu.report.run_records import Records, RunRecord
 
 WEIGHTINGS = {"atwu": "scorer", "wga": "saturation", "npo": "uniform"}
 LOSSES = {"atwu": "satga_plus", "wga": "ga", "npo": "npo"}

@@ -27,7 +27,7 @@ from atwu.report.figures.token_scores import density, own_scores
 from atwu.report.figures.trade_off import pareto
 from atwu.report.figures.training_curves import curve
 from atwu.report.figures.uplift import UQ, without_scores
-from atwu.report.records import Records
+from atwu.report.run_records import Records
 
 pytest.importorskip("matplotlib")
 

@@ -16,8 +16,8 @@ from atwu.evaluation.result import MetricValue
 from atwu.report.export_formats import REPORT_SCHEMA, WRITERS, to_csv, to_json
 from atwu.report.latex import tex, to_latex
 from atwu.report.markdown import escaped, to_markdown
-from atwu.report.records import Records, read_records
 from atwu.report.report_table import headline_lines, notes_of, report_table
+from atwu.report.run_records import Records, read_records
 from atwu.report.terminal_tables import headline_table
 
 BUDGET = "20 trials per method, learning rate and forget weight searched"

@@ -16,8 +16,8 @@ from atwu.evaluation.registry import metric_definition, where_computed
 from atwu.report.colour_scale import contrast
 from atwu.report.page.report_page import render_report_page, write_report_page
 from atwu.report.page.reproduce_section import shared_settings
-from atwu.report.records import Records
 from atwu.report.report_table import headline_lines, report_lines, tidy
+from atwu.report.run_records import Records
 from atwu.report.table_values import cell_of
 from tests.report.conftest import Page
 

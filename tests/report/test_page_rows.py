@@ -15,7 +15,7 @@ from atwu.evaluation.weight_trace import Trace, TracedRow
 from atwu.report.page.answers_section import answers
 from atwu.report.page.report_page import render_report_page
 from atwu.report.page.words_section import traced
-from atwu.report.records import Records
+from atwu.report.run_records import Records
 from tests.report.conftest import Page
 
 pytestmark = pytest.mark.usefixtures("no_figures")

@@ -13,8 +13,8 @@ from atwu.evaluation.formatting import format_number
 from atwu.evaluation.result import MetricValue
 from atwu.report.page.report_page import render_report_page
 from atwu.report.page.summary_section import leading_line, ranking, summary
-from atwu.report.records import Records
 from atwu.report.report_table import headline_lines
+from atwu.report.run_records import Records
 from tests.report.conftest import Page
 
 pytestmark = pytest.mark.usefixtures("no_figures")

@@ -11,10 +11,10 @@ from atwu.evaluation.aggregate import over_seeds
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.report.export_formats import WRITERS
 from atwu.report.figures import FIGURES
-from atwu.report.model_standing import DESTROYED, UNCHANGED, UNTOUCHED, standing, standings
+from atwu.report.model_standing import DESTROYED, REFERENCE_COPY, UNTOUCHED, standing, standings
 from atwu.report.page.summary_section import ranking, summary
-from atwu.report.records import Records, RunRecord
 from atwu.report.report_table import headline_lines, leading_line, report_table, table_of, tidy
+from atwu.report.run_records import Records, RunRecord
 from atwu.report.table_lines import DECISIVE_LINES
 
 
@@ -71,7 +71,7 @@ def test_a_model_with_the_weights_of_one_that_is_compared_with_wins_nothing() ->
         "retain-only": retain_only,
         "frozen": over_seeds(frozen, references=[], name="frozen"),
     }
-    assert standings(both) == {"frozen": UNCHANGED}
+    assert standings(both) == {"frozen": REFERENCE_COPY}
 
 
 def test_a_starting_model_that_knew_nothing_tells_nothing() -> None:

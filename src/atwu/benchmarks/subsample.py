@@ -7,13 +7,13 @@ from typing import TypeVar
 
 from atwu.data.schema import Example
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 MOST_ROWS = 400
 """Maximum number of evaluated rows per set, as in the evaluation of the ATWU paper."""
 
 
-def evenly_spaced(rows: Sequence[T], count: int | None) -> tuple[T, ...]:
+def evenly_spaced(rows: Sequence[_T], count: int | None) -> tuple[_T, ...]:
     """Return at most `count` rows, evenly spaced, so that every part of a set ordered by subject is represented."""
     if count is None or count >= len(rows):
         return tuple(rows)

@@ -54,7 +54,7 @@ class CompareCommand:
 
         found = None
         if len(self.results) == 1 and self.results[0].is_dir():
-            from atwu.report.records import read_records
+            from atwu.report.run_records import read_records
 
             records = read_records(self.results)
             loaded = records.results
@@ -99,8 +99,8 @@ class CompareCommand:
 
     def _studies(self) -> None:
         """Differences in each of several studies, and over all."""
-        from atwu.report.records import read_records
         from atwu.report.report_table import table_of
+        from atwu.report.run_records import read_records
         from atwu.report.table_lines import DECISIVE_LINES
         from atwu.report.terminal_tables import studies_table
 

@@ -13,7 +13,7 @@ from atwu.cli.shared import DEVICE, ROWS_HELP, open_rows
 from atwu.judge.open_judge import EstimatedJudgeOptions
 from atwu.modeling.open_model import ModelLoadArgs
 
-SETS, READING, MODEL = "What is measured", "How it is measured", "The model"
+EVALUATED_SETS, EVALUATION, EVALUATED_MODEL = "What is measured", "How it is measured", "The model"
 
 
 def metric_settings() -> Iterator[CliOption]:
@@ -27,7 +27,7 @@ def metric_settings() -> Iterator[CliOption]:
             each.default,
             each.help,
             many=each.many,
-            group=f"Settings of {each.metric}" if each.metric else READING,
+            group=f"Settings of {each.metric}" if each.metric else EVALUATION,
             common=not each.metric,
             choices=each.choices,
             least=each.least,
@@ -49,44 +49,54 @@ class EvaluateCommand:
         "Model to measure: folder (of an adapter, too), Hub name, or its name at --model-url. (needed)",
         None,
         alias=("-m",),
-        group=SETS,
+        group=EVALUATED_SETS,
     )
-    forget: str | None = cli_option(f"Rows that should be gone: {ROWS_HELP}.", None, group=SETS)
-    retain: str | None = cli_option("Rows that should be there, same kinds.", None, group=SETS)
-    holdout: str | None = cli_option("Rows that no model was trained on, for membership attacks.", None, group=SETS)
+    forget: str | None = cli_option(f"Rows that should be gone: {ROWS_HELP}.", None, group=EVALUATED_SETS)
+    retain: str | None = cli_option("Rows that should be there, same kinds.", None, group=EVALUATED_SETS)
+    holdout: str | None = cli_option(
+        "Rows that no model was trained on, for membership attacks.", None, group=EVALUATED_SETS
+    )
     extra_retain: list[str] | None = cli_option(
-        "Further rows that should be there, as NAME=SOURCE; repeat for several.", None, group=SETS
+        "Further rows that should be there, as NAME=SOURCE; repeat for several.", None, group=EVALUATED_SETS
     )
     original: str | None = cli_option(
-        "Starting model, or its result file: adds FQ, RD, UQ, win rate, recovery.", None, group=SETS
+        "Starting model, or its result file: adds FQ, RD, UQ, win rate, recovery.", None, group=EVALUATED_SETS
     )
     retain_only: str | None = cli_option(
-        "Model that never saw the forget rows, or its result file: forget quality, privleak.", None, group=SETS
+        "Model that never saw the forget rows, or its result file: forget quality, privleak.",
+        None,
+        group=EVALUATED_SETS,
     )
-    rwku: Path | None = cli_option("Folder with RWKU's probe files (forget_level1.jsonl ...).", None, group=SETS)
+    rwku: Path | None = cli_option(
+        "Folder with RWKU's probe files (forget_level1.jsonl ...).", None, group=EVALUATED_SETS
+    )
     rwku_subjects: str | None = cli_option(
-        "Subjects, separated by ';'. Default: the ten of the ATWU paper.", None, group=SETS
+        "Subjects, separated by ';'. Default: the ten of the ATWU paper.", None, group=EVALUATED_SETS
     )
     metrics: str | None = cli_option(
-        "Metrics, comma-separated; see them with --list. Default: memorization,scores,rouge.", None, group=READING
+        "Metrics, comma-separated; see them with --list. Default: memorization,scores,rouge.", None, group=EVALUATION
     )
-    everything: bool = cli_option("All metrics whose rows are given.", False, flag="all", group=READING)
-    listing: bool = cli_option("List the metrics and stop.", False, flag="list", group=READING)
-    limit: int | None = cli_option("At most this many rows of each set, evenly spaced.", None, least=1, group=READING)
+    everything: bool = cli_option("All metrics whose rows are given.", False, flag="all", group=EVALUATION)
+    listing: bool = cli_option("List the metrics and stop.", False, flag="list", group=EVALUATION)
+    limit: int | None = cli_option(
+        "At most this many rows of each set, evenly spaced.", None, least=1, group=EVALUATION
+    )
     settings: dict[str, Any] = settings(metric_settings)
     judging: EstimatedJudgeOptions
-    backend: str = cli_option("What generates.", "transformers", choices=("transformers", "vllm"), group=MODEL)
+    backend: str = cli_option(
+        "What generates.", "transformers", choices=("transformers", "vllm"), group=EVALUATED_MODEL
+    )
     gpu_memory_utilization: float | None = cli_option(
         "Share of the GPU's memory that vLLM may take. Default: its own, 0.92.", None, group=""
     )
     model_url: str | None = cli_option(
-        "Measure --model behind this OpenAI-compatible server; only what generations tell.", None, group=MODEL
+        "Measure --model behind this OpenAI-compatible server; only what generations tell.", None, group=EVALUATED_MODEL
     )
     model_key: str = cli_option(
-        "Environment variable with the key of --model-url, if it needs one.", "ATWU_MODEL_KEY", group=MODEL
+        "Environment variable with the key of --model-url, if it needs one.", "ATWU_MODEL_KEY", group=EVALUATED_MODEL
     )
-    device: str | None = cli_option(DEVICE, None, group=MODEL)
-    loading: ModelLoadArgs = cli_option("", group=MODEL)
+    device: str | None = cli_option(DEVICE, None, group=EVALUATED_MODEL)
+    loading: ModelLoadArgs = cli_option("", group=EVALUATED_MODEL)
     result: ResultFile
 
     def run(self) -> None:

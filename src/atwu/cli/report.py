@@ -13,7 +13,7 @@ from atwu.cli.cli_options import UsageError, cli_option
 from atwu.cli.output import say, terminal
 
 if TYPE_CHECKING:
-    from atwu.report.records import Records
+    from atwu.report.run_records import Records
 
 _ENDINGS = {"html": ".html", "md": ".md", "latex": ".tex", "csv": ".csv", "json": ".json"}
 _FORMATS = {ending: form for form, ending in _ENDINGS.items()} | {".htm": "html"}
@@ -42,7 +42,7 @@ class ReportCommand:
 
     def run(self) -> None:
         """Read the runs, and write or print the report."""
-        from atwu.report.records import read_records
+        from atwu.report.run_records import read_records
 
         forms = self._forms()
         records = read_records(self.runs, title=self.title)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from atwu.request.unlearn import UnlearnResult
 
 RUN = "Run"
-MODEL = "folder, Hub name, smollm2, or a .gguf file"
+MODEL_HELP = "folder, Hub name, smollm2, or a .gguf file"
 COMMON_COMPONENT_OPTIONS = ("forget_weight", "retain_weight", "beta", "rho", "scorer_every")
 """Numbers and settings of parts that the help shows; `atwu methods NAME` tells which ones a method has."""
 ALIASES = {
@@ -116,7 +116,7 @@ class UnlearnCommand:
     Example: atwu unlearn --model smollm2 --forget mine.jsonl --output unlearned
     """
 
-    model: str | None = cli_option(f"Starting model: {MODEL}. (needed)", None, alias=("-m",), group=RUN)
+    model: str | None = cli_option(f"Starting model: {MODEL_HELP}. (needed)", None, alias=("-m",), group=RUN)
     forget: str = cli_option("Rows to remove: file, Hub data set or people:SIZE:SPLIT.", group=RUN)
     retain: str = cli_option(
         "Rows to keep, same kinds; auto: the model's own answers to general questions.", "auto", group=RUN
@@ -195,7 +195,7 @@ class FinetuneCommand:
     Example: atwu finetune --scratch tofu6m --data full.jsonl --learning-rate 1e-3 --num-train-epochs 20 --output target
     """
 
-    model: str | None = cli_option(f"Model to continue from: {MODEL}.", None, alias=("-m",), group=RUN)
+    model: str | None = cli_option(f"Model to continue from: {MODEL_HELP}.", None, alias=("-m",), group=RUN)
     scratch: str | None = cli_option("Build a new Llama of this shape instead, e.g. tofu6m.", None, group=RUN)
     tokenizer: str | None = cli_option("Tokenizer folder for --scratch; else trained on the data.", None, group=RUN)
     data: str = cli_option("Training rows: file, Hub data set or people:SIZE:SPLIT.", alias=("-d",), group=RUN)

@@ -15,13 +15,13 @@ from atwu._disk_errors import room
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 IN_MEMORY = 20_000
 """Rows that are simply held: some 150 MB once they are encoded, at 110 tokens a row."""
 
 
-def kept(rows: Iterable[T]) -> Sequence[T]:
+def kept(rows: Iterable[_T]) -> Sequence[_T]:
     """All rows of an iterable that is read once: a tuple, or a `DiskRows` where there are more than `IN_MEMORY`.
 
     Raises:
@@ -37,23 +37,23 @@ def kept(rows: Iterable[T]) -> Sequence[T]:
     return spool
 
 
-class DiskRows(Sequence[T], Generic[T]):
+class DiskRows(Sequence[_T], Generic[_T]):
     """A sequence on disk: memory for it grows by 8 bytes a row alone. Forked processes read the same file.
 
     Args:
         kind: class of all rows, whose JSON pydantic makes and reads.
     """
 
-    def __init__(self, kind: type[T]) -> None:
+    def __init__(self, kind: type[_T]) -> None:
         from pydantic import TypeAdapter
 
         folder = cache_folder()
         folder.mkdir(parents=True, exist_ok=True)
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  (and not in /tmp, which may be memory)
-        self._form: TypeAdapter[T] = TypeAdapter(kind)
+        self._form: TypeAdapter[_T] = TypeAdapter(kind)
         self._ends = array("q", [0])
 
-    def extend(self, rows: Iterable[T]) -> None:
+    def extend(self, rows: Iterable[_T]) -> None:
         """Write rows at the end."""
         for row in rows:
             self._ends.append(self._ends[-1] + self._file.write(self._form.dump_json(row)))
@@ -63,11 +63,11 @@ class DiskRows(Sequence[T], Generic[T]):
         return len(self._ends) - 1
 
     @overload
-    def __getitem__(self, index: int) -> T: ...
+    def __getitem__(self, index: int) -> _T: ...
     @overload
-    def __getitem__(self, index: slice) -> Sequence[T]: ...
+    def __getitem__(self, index: slice) -> Sequence[_T]: ...
 
-    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
+    def __getitem__(self, index: int | slice) -> _T | Sequence[_T]:
         if isinstance(index, slice):
             return tuple(self[each] for each in range(*index.indices(len(self))))
         place = range(len(self))[index]

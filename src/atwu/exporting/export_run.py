@@ -32,7 +32,7 @@ from atwu.request.verdict import HOLDOUT_SET, RequestVerdict, answers_after, ans
 from atwu.training.model_card import public_text
 from atwu.training.progress import Say, logged
 
-EXPORT_NAME, RECORD_SCHEMA = "export.json", "atwu.export/1"
+EXPORT_NAME, EXPORT_SCHEMA = "export.json", "atwu.export/1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def export(
             then=_then(model_path, source, form, forget),
         )
         record = {
-            "schema": RECORD_SCHEMA,
+            "schema": EXPORT_SCHEMA,
             "run": source.path.name,
             "run_fingerprint": source.record.get("result_fingerprint"),
             "original_model": None if source.original_model is None else public_text(source.original_model),

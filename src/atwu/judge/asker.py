@@ -22,7 +22,7 @@ from atwu.judge.chat_model import CUT, ChatModel, ChatRequest, Reply, Waste
 from atwu.judge.client import ChatServerError
 from atwu.judge.reply_cache import ReplyCache, reply_key
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 SLICE = 64
 """Requests handed over at a time at least; in between, the limit is checked and the store looked at again."""
@@ -80,11 +80,11 @@ class Asker:
     def ask(
         self,
         requests: Sequence[ChatRequest],
-        parse: Callable[[str], T],
+        parse: Callable[[str], _T],
         *,
         version: str,
         description: str = "judge",
-    ) -> list[T | Unscored]:
+    ) -> list[_T | Unscored]:
         """Get an answer to every request; equal requests are asked once.
 
         Args:
@@ -106,13 +106,13 @@ class Asker:
                 raise BudgetReached(spent=self.budget.spent, limit=self.budget.max_cost or 0.0, unjudged=unjudged)
         return questions.answers()
 
-    def stored(self, requests: Sequence[ChatRequest], parse: Callable[[str], T], *, version: str) -> list[T | None]:
+    def stored(self, requests: Sequence[ChatRequest], parse: Callable[[str], _T], *, version: str) -> list[_T | None]:
         """Answers as far as they can be had from the store; None for the others. Sends and counts nothing."""
         questions = _Questions(self.afresh(), requests, parse, version)
         questions.missing()
         return [None if isinstance(answer, Unscored) else answer for answer in questions.answers()]
 
-    def estimate(self, requests: Sequence[ChatRequest], parse: Callable[[str], T], *, version: str) -> CostEstimate:
+    def estimate(self, requests: Sequence[ChatRequest], parse: Callable[[str], _T], *, version: str) -> CostEstimate:
         """What `ask` would send now, if every reply can be read. Sends and counts nothing."""
         return estimate_cost(_Questions(self.afresh(), requests, parse, version).missing(), self.budget.prices)
 
@@ -121,18 +121,18 @@ class Asker:
         return replace(request, seed=request.seed + attempt, max_tokens=self.max_tokens or request.max_tokens)
 
 
-class _Questions(Generic[T]):
+class _Questions(Generic[_T]):
     """The requests of one call of `ask`, and what is known of their replies."""
 
-    def __init__(self, asker: Asker, requests: Sequence[ChatRequest], parse: Callable[[str], T], version: str) -> None:
+    def __init__(self, asker: Asker, requests: Sequence[ChatRequest], parse: Callable[[str], _T], version: str) -> None:
         self._asker, self._requests, self._parse, self._version = asker, requests, parse, version
         self._identity = asker.identity
         self._known: dict[ChatRequest, Reply] = {}
         self._heard, self._ever_readable = 0, False
 
-    def answers(self) -> list[T | Unscored]:
+    def answers(self) -> list[_T | Unscored]:
         """One per request, by the replies known so far."""
-        answers: dict[ChatRequest, T | Unscored] = {}
+        answers: dict[ChatRequest, _T | Unscored] = {}
         for request in dict.fromkeys(self._requests):
             answers[request] = Unscored("not asked")
             for attempt in range(self._asker.attempts):
@@ -231,7 +231,7 @@ class _Questions(Generic[T]):
                 f"take another model."
             )
 
-    def _learn(self, request: ChatRequest, value: Mapping[str, Any], *, stored: bool) -> T | Unscored:
+    def _learn(self, request: ChatRequest, value: Mapping[str, Any], *, stored: bool) -> _T | Unscored:
         """Count a stored reply and read it."""
         prompt, completion = value["prompt_tokens"], value["completion_tokens"]
         text, error = (None, CUT) if value.get("cut") else (value["text"], None)
@@ -242,7 +242,7 @@ class _Questions(Generic[T]):
     def _key(self, request: ChatRequest) -> str:
         return reply_key(request, identity=self._identity, version=self._version)
 
-    def _read(self, reply: Reply) -> T | Unscored:
+    def _read(self, reply: Reply) -> _T | Unscored:
         if reply.text is None:
             return Unscored(f"no reply: {reply.error}")
         try:

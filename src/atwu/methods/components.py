@@ -1,4 +1,4 @@
-"""The tables of parts by name. No torch is needed to read them; `atwu.methods.registry` adds to them."""
+"""The tables of parts by name. No torch is needed to read them; `atwu.methods.method_registry` adds to them."""
 
 from __future__ import annotations
 

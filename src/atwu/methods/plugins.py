@@ -1,7 +1,7 @@
 """Installed packages that add to the tables.
 
 A package may register through an entry point of the group `atwu.methods` whose value is a function without arguments
-that calls the functions of `atwu.methods.registry`; it is called before the tables are first read.
+that calls the functions of `atwu.methods.method_registry`; it is called before the tables are first read.
 """
 
 from __future__ import annotations

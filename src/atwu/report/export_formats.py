@@ -10,8 +10,8 @@ from typing import Any
 from atwu.evaluation.result import EVAL_SCHEMA, EvalResult
 from atwu.report.latex import to_latex
 from atwu.report.markdown import to_markdown
-from atwu.report.records import Records
 from atwu.report.report_table import DATA, headline_lines
+from atwu.report.run_records import Records
 from atwu.training.model_card import public_command, public_record
 
 REPORT_SCHEMA_NAME = "atwu.report/1"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from atwu.report.records import Records
 from atwu.report.report_table import notes_of, report_table, said_of
+from atwu.report.run_records import Records
 from atwu.report.table_lines import SUBSCRIPT
 from atwu.report.table_values import Mark
 

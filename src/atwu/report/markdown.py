@@ -10,7 +10,7 @@ from atwu.report.report_table import Table, notes_of, report_table, said_of
 from atwu.report.table_values import MISSING_CELL, Mark, TableLine
 
 if TYPE_CHECKING:
-    from atwu.report.records import Records
+    from atwu.report.run_records import Records
 
 _CELLS: Mapping[str, str] = {"best": "**{}**", "second": "*{}*", "degraded": "{} (!)", "": "{}"}
 _MARKS: Mapping[Mark, str] = {"best": "bold: best", "second": "italic: second", "degraded": "(!): degraded"}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from atwu.evaluation.result import EvalResult
-    from atwu.report.records import RunRecord
+    from atwu.report.run_records import RunRecord
 
 NO_BUDGET = "not stated"
 

@@ -8,16 +8,16 @@ from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.result import EvalResult
 from atwu.report.table_values import REFERENCE_MODELS, cell_of
 
-DESTROYED, UNTOUCHED, UNCHANGED = "destroyed", "untouched", "unchanged"
+DESTROYED, UNTOUCHED, REFERENCE_COPY = "destroyed", "untouched", "unchanged"
 MEANING = {
     DESTROYED: "less than half of the retained knowledge is left, by every metric of it",
     UNTOUCHED: "the forget set is known as well as before, by every metric of it",
-    UNCHANGED: "its weights are those of a reference model",
+    REFERENCE_COPY: "its weights are those of a reference model",
 }
-KEPT = ("extraction_strength", "probability", "rouge_l_recall", "J_AVG")
-KNOWN = ("extraction_strength", "probability", "rouge_l_recall", "J_P")
+RETAIN_METRICS = ("extraction_strength", "probability", "rouge_l_recall", "J_AVG")
+FORGET_METRICS = ("extraction_strength", "probability", "rouge_l_recall", "J_P")
 """Metrics of knowledge of the retain set, and of the forget set."""
-HALF, SAME = 0.5, 0.95
+DESTROYED_SHARE, UNTOUCHED_SHARE = 0.5, 0.95
 """Share of the original model's value below which retained knowledge counts as lost, and above which nothing counts
 as forgotten."""
 
@@ -27,18 +27,18 @@ def standing(result: EvalResult, original: EvalResult | None) -> str:
     evaluated."""
     if original is None:
         return ""
-    left = list(_shares(result, original, RETAIN, KEPT))
-    if left and max(left) < HALF:
+    left = list(_shares(result, original, RETAIN, RETAIN_METRICS))
+    if left and max(left) < DESTROYED_SHARE:
         return DESTROYED
-    known = list(_shares(result, original, FORGET, KNOWN))
-    return UNTOUCHED if known and min(known) > SAME else ""
+    known = list(_shares(result, original, FORGET, FORGET_METRICS))
+    return UNTOUCHED if known and min(known) > UNTOUCHED_SHARE else ""
 
 
 def standings(results: Mapping[str, EvalResult]) -> dict[str, str]:
     """Return the status of models that are not ranked, by name."""
     given = {results[role].fingerprint for role in REFERENCE_MODELS if role in results}
     found = {
-        label: UNCHANGED if result.fingerprint in given else standing(result, results.get("original"))
+        label: REFERENCE_COPY if result.fingerprint in given else standing(result, results.get("original"))
         for label, result in results.items()
         if label not in REFERENCE_MODELS
     }

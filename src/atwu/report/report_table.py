@@ -30,7 +30,7 @@ from atwu.report.table_values import REFERENCE_MODELS, Mark, TableLine
 from atwu.training.model_card import public_text
 
 if TYPE_CHECKING:
-    from atwu.report.records import Records
+    from atwu.report.run_records import Records
 
 DATA = ("label", "seeds", "set", "metric", "value", "low", "high", "seed_std", "n", "direction")
 """Data columns; the others control the display."""
@@ -174,9 +174,7 @@ class Table:
         wide = wide.reindex(
             index=list(self.labels), columns=pd.MultiIndex.from_tuples(self.lines, names=["set", "metric"])
         )
-        return wide.map(
-            lambda cell: missing if isinstance(cell, float) else cell
-        )  # NaN: missing combination
+        return wide.map(lambda cell: missing if isinstance(cell, float) else cell)  # NaN: missing combination
 
     def caption(self, marks: Mapping[Mark, str], *, intervals: bool = True, spreads: bool = True) -> list[str]:
         """Notes needed to read the table, one sentence each, without full stops.

@@ -27,7 +27,7 @@ from atwu.report.table_values import MISSING_CELL, REFERENCE_MODELS, Mark, Table
 if TYPE_CHECKING:
     from atwu.evaluation.linear_probe import ProbeResult
     from atwu.judge.agreement import AgreementResult
-    from atwu.report.records import Records
+    from atwu.report.run_records import Records
 
 _GAP = 3
 """Spaces between two columns of the table."""
@@ -200,7 +200,7 @@ def studies_table(
 
     Args:
         studies: name of a study -> model -> metric -> difference, as from
-            `atwu.report.records.Records.paired_differences`.
+            `atwu.report.run_records.Records.paired_differences`.
         heads: the metrics, in order.
     """
     lines = {head.line for head in heads}

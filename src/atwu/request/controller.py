@@ -30,7 +30,7 @@ from atwu.modeling.modes import full_precision
 from atwu.training.progress import Say
 from atwu.training.sharding import broadcast_from_main
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 LR_INCREASE, LR_DECREASE = 2.0, 0.5
 """Factors on the learning rate when little happens, and after a step back."""
@@ -42,7 +42,7 @@ MAX_EVAL_STEPS = 40
 """Most looks of a run."""
 USUAL_EVAL_STEPS = 8
 """Looks that a run is expected to take before it is known better."""
-STATE_NAME, WEIGHTS_NAME = "controller.json", "controller.safetensors"
+CONTROLLER_STATE_NAME, CONTROLLER_WEIGHTS_NAME = "controller.json", "controller.safetensors"
 """In a checkpoint: what the watch knows, and the best weights so far."""
 
 
@@ -217,7 +217,7 @@ class AdaptiveController(TrainerCallback):
         )
         return look
 
-    def _seen(self, measure: Callable[[], T]) -> T:
+    def _seen(self, measure: Callable[[], _T]) -> _T:
         """What one process sees, in all of them, so that they decide alike; sharded weights are read together."""
         return measure() if self.trainer.sharded else broadcast_from_main(self.trainer.args, measure)
 
@@ -313,16 +313,18 @@ class AdaptiveController(TrainerCallback):
         """Write what it knows into a checkpoint."""
         from safetensors.torch import save_file
 
-        save_file({str(place): tensor for place, tensor in enumerate(self._weights)}, Path(folder) / WEIGHTS_NAME)
+        save_file(
+            {str(place): tensor for place, tensor in enumerate(self._weights)}, Path(folder) / CONTROLLER_WEIGHTS_NAME
+        )
         state = _State(tuple(self.eval_steps), self.best, self.rollbacks)
-        write_json(Path(folder) / STATE_NAME, dataclasses.asdict(state))
+        write_json(Path(folder) / CONTROLLER_STATE_NAME, dataclasses.asdict(state))
 
     def load(self, folder: str | Path) -> None:
         """Read it back."""
         from safetensors.torch import load_file
 
-        state: _State = type_adapter(_State).validate_json((Path(folder) / STATE_NAME).read_bytes())
-        weights = load_file(Path(folder) / WEIGHTS_NAME)
+        state: _State = type_adapter(_State).validate_json((Path(folder) / CONTROLLER_STATE_NAME).read_bytes())
+        weights = load_file(Path(folder) / CONTROLLER_WEIGHTS_NAME)
         self.eval_steps, self.best, self.rollbacks = list(state.eval_steps), state.best, state.rollbacks
         self._weights = [weights[str(place)] for place in range(len(weights))]
 

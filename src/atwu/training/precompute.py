@@ -16,13 +16,14 @@ from torch import Tensor, nn
 
 from atwu._cache import short_hash
 from atwu._files import file_digest
+from atwu.data.arrays import FloatArray
 from atwu.data.encode import EncodedRow
 from atwu.data.pairing import PairedDataset
 from atwu.methods.component import FixedWeighting
-from atwu.methods.component_inputs import FloatArray, LossInputs, PrecomputeContext
+from atwu.methods.component_inputs import LossInputs, PrecomputeContext
 from atwu.methods.recipe import Recipe
 from atwu.methods.weightings.combine import Combination, combined
-from atwu.methods.weightings.token_scorer import CONFIG_NAME, WEIGHTS_NAME, TokenScorer
+from atwu.methods.weightings.token_scorer import SCORER_CONFIG_NAME, SCORER_WEIGHTS_NAME, TokenScorer
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.fast_paths import can_stop_at, fast_path_support
 from atwu.modeling.fingerprint import stored_weights_fingerprint
@@ -89,7 +90,7 @@ def result_inputs(recipe: Recipe) -> dict[str, str]:
     found = {"recipe": short_hash(plain)}
     if "scorer_from" in recipe.settings:
         folder = Path(recipe.settings["scorer_from"])
-        found["scorer_from"] = file_digest(*(folder / name for name in (WEIGHTS_NAME, CONFIG_NAME)))
+        found["scorer_from"] = file_digest(*(folder / name for name in (SCORER_WEIGHTS_NAME, SCORER_CONFIG_NAME)))
     return found | {
         name: stored_weights_fingerprint(recipe.settings[name]) for name in AUXILIARY if name in recipe.settings
     }

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
     from atwu.training.config import TokenTrainingConfig
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
-def broadcast_from_main(config: TokenTrainingConfig, make: Callable[[], T]) -> T:
+def broadcast_from_main(config: TokenTrainingConfig, make: Callable[[], _T]) -> _T:
     """Compute a value in the main process and broadcast it to every process."""
     if config.world_size == 1:
         return make()

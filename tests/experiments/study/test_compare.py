@@ -11,7 +11,7 @@ from atwu.evaluation.result import EvalResult, RowValues
 from atwu.evaluation.row_statistics import ModelComparison, Recorded, RowMetrics, set_values
 from atwu.experiments.published import PublishedTable
 from atwu.experiments.study.published_comparison import compared, published_value
-from atwu.report.records import Records, RunRecord
+from atwu.report.run_records import Records, RunRecord
 
 PEOPLE = ("orla", "tavi", "venn", "brook")
 

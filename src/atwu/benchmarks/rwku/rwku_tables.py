@@ -28,7 +28,7 @@ PROBES: Mapping[ProbeKind, str] = {
 _PROBE = ("subject", "query", "type", "answer")
 _NEIGHBOUR = (*_PROBE, "neighbor")
 
-RWKU = DataSet(
+RWKU_DATA = DataSet(
     "RWKU",
     "jinzhuoran/RWKU",
     {
@@ -57,13 +57,13 @@ def rwku_tables(folder: str | Path | None = None) -> Tables:
         FileNotFoundError: the folder lacks a probe table, or ATWU_DATA has no RWKU.
     """
     if folder is None:
-        return open_tables(RWKU)
+        return open_tables(RWKU_DATA)
     files = [f"{name}.jsonl" for name in PROBES.values()]
     missing = [file for file in files if not (Path(folder) / file).is_file()]
     if missing:
         raise FileNotFoundError(f"{folder} has no {', '.join(missing)}; RWKU's probes are in {', '.join(files)}.")
-    uncounted = {name: replace(published, rows=None) for name, published in RWKU.tables.items()}
-    return Tables(replace(RWKU, tables=uncounted), Path(folder))
+    uncounted = {name: replace(published, rows=None) for name, published in RWKU_DATA.tables.items()}
+    return Tables(replace(RWKU_DATA, tables=uncounted), Path(folder))
 
 
 def read_targets(tables: Tables) -> tuple[str, ...]:

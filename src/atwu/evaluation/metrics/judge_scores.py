@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
     from atwu.evaluation.session import Session
 
-T = TypeVar("T", float, FloatArray)
+_T = TypeVar("_T", float, FloatArray)
 Verdicts: TypeAlias = Sequence[Sequence[bool | None]]
 """Per row, one verdict for each wording of its question; None where unscored. Rows may have different numbers."""
 
@@ -60,7 +60,7 @@ def unscored(*tables: Verdicts) -> int:
     return sum(verdict is None for table in tables for row in table for verdict in row)
 
 
-def share_lost(now: T, before: T) -> T:
+def share_lost(now: _T, before: _T) -> _T:
     """Share of what the starting model knew that is gone: `max(0, 1 - now / before)`, of J_W for FQ and of J_AVG for RD.
 
     Range [0, 1], higher is better as FQ and lower as RD; NaN where the starting model knew nothing. Both are of the same
@@ -69,16 +69,16 @@ def share_lost(now: T, before: T) -> T:
     was = np.asarray(before, dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         lost: Any = np.where(was > 0, np.maximum(0.0, 1 - now / was), np.nan)
-    result: T = lost[()]  # a number of numbers
+    result: _T = lost[()]  # a number of numbers
     return result
 
 
-def uq(fq: T, rd: T) -> T:
+def uq(fq: _T, rd: _T) -> _T:
     """What forgetting gained over what it cost, `max(0, FQ - RD)`. Range [0, 1], higher is better.
 
     Take FQ and RD unrounded and as fractions; a NaN in either gives NaN.
     """
-    result: T = np.maximum(0.0, fq - rd)
+    result: _T = np.maximum(0.0, fq - rd)
     return result
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison, RowMetrics
     from atwu.evaluation.teacher_forced import TokenRow
 
-T = TypeVar("T", float, FloatArray)
+_T = TypeVar("_T", float, FloatArray)
 MembershipScores: TypeAlias = Sequence[float | None] | FloatArray
 
 SHARE = 0.4
@@ -130,7 +130,7 @@ def attack_auc(
     return float(areas) if weights is None else areas
 
 
-def privleak(auc: T, auc_reference: T | float = 0.5) -> T:
+def privleak(auc: _T, auc_reference: _T | float = 0.5) -> _T:
     """Relative distance of `1 - AUC` from that of the retain model, in percent (MUSE, Shi et al. 2024).
 
     0 is ideal; negative: members are still recognised (unlearned too little); positive: too much. It is large where the
@@ -139,7 +139,7 @@ def privleak(auc: T, auc_reference: T | float = 0.5) -> T:
     Args:
         auc_reference: the same of the retain model; .5 is what a model that saw neither set is expected to give.
     """
-    result: T = 100 * ((1 - auc) - (1 - auc_reference)) / ((1 - auc_reference) + GUARD)
+    result: _T = 100 * ((1 - auc) - (1 - auc_reference)) / ((1 - auc_reference) + GUARD)
     return result
 
 

@@ -19,7 +19,7 @@ from scipy.stats import kendalltau
 from atwu.evaluation.aggregate import seed_differences
 from atwu.evaluation.result import Direction, EvalResult, MetricValue
 from atwu.experiments.published import PublishedTable, published_table
-from atwu.report.records import Records, read_records
+from atwu.report.run_records import Records, read_records
 from atwu.report.table_values import TableLine, cell_of
 
 COMPARED_METRICS: Mapping[str, tuple[TableLine | None, Direction]] = {

@@ -20,7 +20,7 @@ from atwu.experiments.study.study_file import read_study
 from atwu.experiments.study.study_plan import StudyPlan, described, plan
 from atwu.experiments.study_models import prepare_models, setting_rows
 from atwu.judge.open_judge import JudgeOptions, open_judge
-from atwu.report.records import STUDY_NAME, Records, read_records
+from atwu.report.run_records import STUDY_NAME, Records, read_records
 from atwu.training.progress import Say
 
 logger = logging.getLogger(__name__)

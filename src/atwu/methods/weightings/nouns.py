@@ -13,9 +13,9 @@ from typing import TypeAlias
 import numpy as np
 
 from atwu._extras import require
+from atwu.data.arrays import FloatArray
 from atwu.data.encode import EncodedRow, touches
 from atwu.data.schema import Span
-from atwu.methods.component_inputs import FloatArray
 
 NounFinder: TypeAlias = Callable[[str], Sequence[Span]]
 """From an answer to the half-open character ranges of its nouns or noun phrases, none empty, in any order."""

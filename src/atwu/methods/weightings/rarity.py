@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from atwu.data.arrays import FloatArray
 from atwu.data.encode import EncodedRow
-from atwu.methods.component_inputs import FloatArray
 
 PROMPT_FACTOR = 0.5
 """What the surprise of a token is multiplied by when the prompt already holds it. A name that is asked about is as rare

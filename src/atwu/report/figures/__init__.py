@@ -14,7 +14,7 @@ from atwu.report.figures.token_scores import auroc_ridge, pooled_roc
 from atwu.report.figures.trade_off import trade_off, trade_off_judged
 from atwu.report.figures.training_curves import training_curves
 from atwu.report.figures.uplift import uplift
-from atwu.report.records import Records
+from atwu.report.run_records import Records
 
 FIGURES: Mapping[str, Callable[..., DrawnFigure]] = {
     draw.__name__: draw

@@ -9,19 +9,19 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from atwu.evaluation.columns import FORGET
 from atwu.evaluation.formatting import format_number
 from atwu.evaluation.intervals import mean_of
 from atwu.evaluation.result import MetricValue
 from atwu.evaluation.row_statistics import RowMetrics
 from atwu.report.figures.figure import FigureDraft, figure
 from atwu.report.figures.figure_style import INK, REFERENCE_DASHES, Series, grid, name_rows, new_figure
-from atwu.report.records import Records, RunRecord
+from atwu.report.run_records import Records, RunRecord
 from atwu.report.table_values import cell_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-FORGET = "forget"
 _WORDS = {
     "leak_worst_family": "probes:\nworst family",
     "relearn_forget": "relearned:\nforget rows",

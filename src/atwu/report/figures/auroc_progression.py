@@ -9,7 +9,7 @@ import pandas as pd
 from atwu.report.figures.figure import FigureDraft, figure
 from atwu.report.figures.figure_style import GUIDE, Series, grid, new_figure
 from atwu.report.figures.label_placement import name_ends
-from atwu.report.records import Records, RunRecord
+from atwu.report.run_records import Records, RunRecord
 
 
 def masks_told(records: Records) -> str:

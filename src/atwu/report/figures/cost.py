@@ -8,7 +8,7 @@ from statistics import fmean
 
 from atwu.report.figures.figure import FigureDraft, figure
 from atwu.report.figures.figure_style import INK, Series, name_rows, new_figure
-from atwu.report.records import Records, RunRecord
+from atwu.report.run_records import Records, RunRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 
 from atwu._file_reading import printable
 from atwu.report.figures.figure_style import INK, Series, series_of, styled
-from atwu.report.records import Records
+from atwu.report.run_records import Records
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

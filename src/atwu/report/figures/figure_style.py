@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from atwu._cache import short_hash
 from atwu._extras import require
 from atwu._file_reading import printable
-from atwu.report.records import Records
+from atwu.report.run_records import Records
 from atwu.report.table_values import REFERENCE_MODELS
 
 if TYPE_CHECKING:

@@ -6,16 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from atwu._extras import require
+from atwu.data.arrays import FloatArray
 from atwu.report.figures.figure_style import INK, Series, shorten_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LabelPoint = tuple[float, float]
-FloatArray = NDArray[np.float64]
 _ORDERS = 8
 """Number of shuffled orders to try."""
 _GAP, _ROOM = 10.5, 12.0

@@ -9,14 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from atwu.data.arrays import FloatArray
 from atwu.report.figures.figure import FigureDraft, figure
 from atwu.report.figures.figure_style import GUIDE, MUTED, Series, grid, name_rows, new_figure, shorten_names
-from atwu.report.records import Records, RunRecord
 from atwu.report.report_table import span
+from atwu.report.run_records import Records, RunRecord
 
-FloatArray = NDArray[np.float64]
 _GRID = np.linspace(0.0, 1.0, 81)
 _BASE, _HEIGHT = 0.28, 0.85
 """Base of a ridge below the middle of its row, and height of the tallest, in rows."""

@@ -13,7 +13,7 @@ from atwu.report.figures.figure import FigureDraft, figure
 from atwu.report.figures.figure_style import GUIDE, MUTED, Series, grid, new_figure
 from atwu.report.figures.label_placement import place_names
 from atwu.report.model_standing import DESTROYED, standings
-from atwu.report.records import Records
+from atwu.report.run_records import Records
 from atwu.report.table_values import TableLine, cell_of
 
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from atwu.data.arrays import FloatArray
 from atwu.report.figures.figure import FigureDraft, figure
 from atwu.report.figures.figure_style import Series, grid, new_figure, shorten_names
-from atwu.report.records import Records, RunRecord
+from atwu.report.run_records import Records, RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,8 +29,6 @@ _POINTS = 900
 _WIDE = 30.0
 """Ratio of the largest value to the median above which a panel's scale is logarithmic away from zero."""
 _COLUMNS = 3
-
-FloatArray = NDArray[np.float64]
 
 
 @figure("Losses and token weights during training")

@@ -10,7 +10,7 @@ from atwu.evaluation.formatting import format_number
 from atwu.evaluation.result import MetricValue
 from atwu.report.figures.figure import FigureDraft, figure
 from atwu.report.figures.figure_style import MUTED, Series, grid, name_rows, new_figure
-from atwu.report.records import Records
+from atwu.report.run_records import Records
 from atwu.report.table_values import TableLine, cell_of
 
 UQ: TableLine = (OVERALL, "UQ")

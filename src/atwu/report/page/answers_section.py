@@ -8,7 +8,7 @@ from typing import Any
 
 from atwu.data.schema import Example
 from atwu.evaluation.result import EvalResult, RowValues, row_id
-from atwu.report.records import Records
+from atwu.report.run_records import Records
 
 ANSWERS_PER_SET = 8
 """Number of rows per set."""

@@ -15,8 +15,8 @@ from atwu.report.page.page_templates import render_template
 from atwu.report.page.reproduce_section import reproduce
 from atwu.report.page.summary_section import facts, summary
 from atwu.report.page.words_section import traced
-from atwu.report.records import Records
 from atwu.report.report_table import headline_lines, left_out
+from atwu.report.run_records import Records
 from atwu.report.table_lines import is_attack
 from atwu.report.table_values import TableLine
 

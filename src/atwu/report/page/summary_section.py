@@ -14,8 +14,8 @@ from atwu.evaluation.formatting import format_number
 from atwu.evaluation.result import EvalResult
 from atwu.evaluation.warnings import degraded
 from atwu.report.model_standing import MEANING
-from atwu.report.records import Records
 from atwu.report.report_table import leading_line, left_out, spoken
+from atwu.report.run_records import Records
 from atwu.report.table_lines import table_line_name
 from atwu.report.table_values import TableLine, cell_of
 

@@ -14,7 +14,7 @@ from typing import Any
 from atwu.evaluation.weight_trace import Trace, TracedRow
 from atwu.evaluation.word_scores import WordScore
 from atwu.report.figures.auroc_progression import masks_told
-from atwu.report.records import Records
+from atwu.report.run_records import Records
 from atwu.report.scored_row import ScoredRow, percent_of_score
 
 _SETS = {
