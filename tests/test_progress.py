@@ -7,7 +7,7 @@ import io
 import pytest
 
 from atwu import _progress
-from atwu._progress import Lines, bar_of, clock, where
+from atwu._progress import Lines, clock, progress_bar, progress_text
 
 
 @pytest.fixture
@@ -53,10 +53,10 @@ def test_what_was_done_before_does_not_speed_up_the_estimate(now: list[float]) -
 
 
 def test_nothing_is_shown_where_nothing_is_wanted(capsys: pytest.CaptureFixture[str]) -> None:
-    with bar_of(total=3, desc="read", unit="row", shown=False) as bar:
+    with progress_bar(total=3, desc="read", unit="row", shown=False) as bar:
         bar.set_postfix_str("x", refresh=False)
         bar.update(3)
-    with bar_of(total=3, desc="read", unit="row") as bar:  # a test's standard error is no terminal
+    with progress_bar(total=3, desc="read", unit="row") as bar:  # a test's standard error is no terminal
         bar.update(3)
     assert capsys.readouterr().err == "read: 3 rows\n"
 
@@ -67,10 +67,10 @@ def test_clock(seconds: float, text: str) -> None:
 
 
 def test_where_everything_is_names_what_is_not_at_its_end() -> None:
-    with bar_of(total=12, desc="runs", unit="run", shown=False, initial=3) as runs:
-        with bar_of(total=40, desc="training", unit="step", shown=False) as steps:
+    with progress_bar(total=12, desc="runs", unit="run", shown=False, initial=3) as runs:
+        with progress_bar(total=40, desc="training", unit="step", shown=False) as steps:
             steps.update(4)
-            assert where() == "at runs: 3 of 12 runs, training: 4 of 40 steps"
-        assert where() == "at runs: 3 of 12 runs"
+            assert progress_text() == "at runs: 3 of 12 runs, training: 4 of 40 steps"
+        assert progress_text() == "at runs: 3 of 12 runs"
         runs.update(9)
-        assert where() == "after: training"
+        assert progress_text() == "after: training"

@@ -28,7 +28,7 @@ def cache_folder() -> Path:
     return Path(base) if base else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "atwu"
 
 
-def place_for(folder: Path) -> Path:
+def writable_folder(folder: Path) -> Path:
     """Return the folder to write to: `folder`, or a temporary one of this process if the cache is read-only."""
     there = next(each for each in (folder, *folder.parents) if each.exists())
     if os.access(there, os.W_OK):

@@ -38,7 +38,7 @@ def cannot_write(error: BaseException) -> str | None:
 
 
 @contextlib.contextmanager
-def room(where: Path) -> Iterator[None]:
+def explain_full_disk(where: Path) -> Iterator[None]:
     """Turn an error caused by a full disk into one that names the path and the next step.
 
     Raises:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from atwu._disk_errors import room
+from atwu._disk_errors import explain_full_disk
 
 
 def write_json(path: str | Path, value: Any) -> None:
@@ -26,7 +26,7 @@ def write_text(path: str | Path, text: str) -> None:
     """Write a file atomically and sync it to disk; follows symbolic links and creates the parent folder."""
     path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    with room(path), atomic_sibling(path, Path.touch) as temporary:
+    with explain_full_disk(path), atomic_sibling(path, Path.touch) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
         move(temporary, path)
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import NoReturn
 
-from atwu._progress import where
+from atwu._progress import progress_text
 
 _WORDS = {"SIGINT": "Ctrl-C", "SIGTERM": "SIGTERM", "SIGHUP": "SIGHUP"}
 _SIGNALS = {getattr(signal, name): words for name, words in _WORDS.items() if hasattr(signal, name)}
@@ -66,7 +66,7 @@ def install_worker_handlers() -> None:
         signal.signal(number, _came if number == signal.SIGTERM else signal.SIG_IGN)
 
 
-def name_command(name: str, *, then: str) -> None:
+def set_command_name(name: str, *, then: str) -> None:
     """Set the name of the running command and how it continues when run again."""
     _command.name, _command.then = f"atwu {name}", then
 
@@ -81,15 +81,15 @@ def deferred(first: Callable[[], object] = lambda: None) -> Iterator[DeferredSig
     finally:
         _command.held = before
         if held.number is not None:
-            end(held.number)
+            end_process(held.number)
 
 
-def abandon() -> None:
+def leave_deferred() -> None:
     """Leave a `deferred` block by an exception."""
     raise KeyboardInterrupt
 
 
-def end(number: int, done: str = "") -> NoReturn:
+def end_process(number: int, done: str = "") -> NoReturn:
     """End the process for a signal: stop its child processes, then print one line.
 
     Args:
@@ -107,7 +107,11 @@ def end(number: int, done: str = "") -> NoReturn:
     with contextlib.suppress(Exception):  # the signal may arrive during a write
         sys.stdout.flush()
     if os.environ.get("RANK", "0") == "0":
-        said = [f"{_command.name}: stopped by {_SIGNALS[signal.Signals(number)]} {where()}", done, _command.then]
+        said = [
+            f"{_command.name}: stopped by {_SIGNALS[signal.Signals(number)]} {progress_text()}",
+            done,
+            _command.then,
+        ]
         _write("; ".join(filter(None, said)))
     os._exit(128 + number)
 
@@ -123,7 +127,7 @@ def _came(number: int, frame: FrameType | None) -> None:
                 signal.signal(each, signal.SIG_DFL)
     held = _command.held
     if held is None:
-        end(number)
+        end_process(number)
     if held.number is None:
         held.number = number
         held.first()

@@ -96,7 +96,7 @@ def _damage_at(folder: Path, times: tuple[tuple[str, int], ...], weights: bool) 
     return damage(folder, weights=weights)
 
 
-def is_kept(folder: Path) -> bool:
+def is_intact(folder: Path) -> bool:
     """Whether a cache folder exists and is intact; a damaged one is reported in a warning and removed."""
     if not folder.exists():
         return False

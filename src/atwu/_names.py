@@ -28,7 +28,7 @@ def lookup(kind: str, name: str, table: Mapping[str, Any]) -> Any:
     raise ValueError(f"unknown {kind} {shown!r}; choose from {', '.join(table)}.{hint}")
 
 
-def place_of(thing: Any) -> str:
+def source_location(thing: Any) -> str:
     """Return the file and name of a function or class, such as `atwu/methods/losses/likelihood.py:GradientAscent`."""
     return f"{thing.__module__.replace('.', '/')}.py:{thing.__qualname__}"
 

@@ -13,7 +13,7 @@ EVERY = 15.0
 """Seconds between two lines."""
 
 
-def bar_of(
+def progress_bar(
     rows: Iterable[Any] | None = None,
     *,
     total: int,
@@ -60,7 +60,7 @@ def _going(bar: Any) -> bool:
     return bar is not None and not bar.disable and bar.n < bar.total
 
 
-def where() -> str:
+def progress_text() -> str:
     """Describe the progress of all open bars: `at runs: 3 of 12 runs, training: 4 of 40 steps`."""
     going: list[Any] = [bar for each, _ in _bars if _going(bar := each())]
     if not going:

@@ -43,6 +43,7 @@ _KEYS: Mapping[str, str] = {
     "vllm_share": "gpu_memory_utilization",
     "starting_model": "original_model",
     "scale": "setting",
+    "taught_seconds": "target_seconds",
 }
 """Old key or metric name -> new one."""
 

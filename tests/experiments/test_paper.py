@@ -10,7 +10,7 @@ import pytest
 from atwu.cli.parse import parsed
 from atwu.cli.study import StudyRunCommand
 from atwu.cli.tune import TuneCommand
-from atwu.experiments.experiment_run import prefers
+from atwu.experiments.experiment_run import needs_preferred_answers
 from atwu.experiments.published import published_table, published_tables
 from atwu.experiments.study.run_study import plan_study
 from atwu.experiments.tuning.tune_methods import plan_tuning
@@ -60,7 +60,7 @@ def test_every_study_plans_what_was_published(table, command, tmp_path):
 
 def test_preference_methods_on_rwku_take_its_pairs(tmp_path):
     found = plan_study("other-losses", "rwku-phi3", output=tmp_path, configurations=["authors"])
-    prefer = {run.label for run in found.runs if prefers(run.config(found.setting))}
+    prefer = {run.label for run in found.runs if needs_preferred_answers(run.config(found.setting))}
     assert (found.setting.paired, prefer) == ("rwku:canonical:phi3_pairs", {"dpo", "atwu_dpo"})
 
 

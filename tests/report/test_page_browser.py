@@ -14,7 +14,7 @@ import pytest
 
 from atwu.report.colour_scale import contrast
 from atwu.report.page.report_page import write_report_page
-from atwu.report.report_table import leading_line
+from atwu.report.report_table import leading_metric
 from atwu.report.run_records import Records
 from atwu.report.scored_row import percent_of_score
 
@@ -340,7 +340,7 @@ def test_the_page_never_scrolls_sideways(page: Any, width: int) -> None:
 def test_what_decides_is_in_sight_and_names_are_whole(page: Any, shown: Records, width: int) -> None:
     size = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 500}
     page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    split, metric = leading_line(shown) or ("", "")
+    split, metric = leading_metric(shown) or ("", "")
     first = page.find_element(By.CSS_SELECTOR, "#headline thead th.num")
     assert first.text.replace("↑", " ↑").split()[:2] == [split, metric]
     right = page.execute_script(

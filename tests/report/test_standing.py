@@ -11,11 +11,11 @@ from atwu.evaluation.aggregate import over_seeds
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.report.export_formats import WRITERS
 from atwu.report.figures import FIGURES
+from atwu.report.metric_labels import LEADING_METRICS
 from atwu.report.model_standing import DESTROYED, REFERENCE_COPY, UNTOUCHED, standing, standings
 from atwu.report.page.summary_section import ranking, summary
-from atwu.report.report_table import headline_lines, leading_line, report_table, table_of, tidy
+from atwu.report.report_table import headline_metrics, leading_metric, report_table, table_of, tidy
 from atwu.report.run_records import Records, RunRecord
-from atwu.report.table_lines import DECISIVE_LINES
 
 
 def value(number: float, direction: str) -> MetricValue:
@@ -98,8 +98,8 @@ def records() -> Records:
 
 
 def test_the_decisive_line_comes_first(records: Records) -> None:
-    assert leading_line(records) == ("overall", "ES_delta") == headline_lines(records)[0]
-    assert set(headline_lines(records)) < set(DECISIVE_LINES)
+    assert leading_metric(records) == ("overall", "ES_delta") == headline_metrics(records)[0]
+    assert set(headline_metrics(records)) < set(LEADING_METRICS)
 
 
 @pytest.mark.parametrize("form", ["md", "latex"])
@@ -131,8 +131,8 @@ def test_where_no_headline_metric_was_measured_everything_is_shown() -> None:
     sets = {"forget": {"rouge_l_recall": value(0.25, "down")}, "mine": {"key_token_recall": value(0.5, "up")}}
     found = EvalResult("atwu", "", sets, {}, {}, {}, {})
     records = Records("one model", {}, (RunRecord("atwu", None, None, found),))
-    assert headline_lines(records) == [("forget", "rouge_l_recall"), ("mine", "key_token_recall")]
-    assert report_table(records).lines == headline_lines(records)
+    assert headline_metrics(records) == [("forget", "rouge_l_recall"), ("mine", "key_token_recall")]
+    assert report_table(records).keys == headline_metrics(records)
     assert "| atwu | 0.250 | 0.500 |" in WRITERS["md"](records)
     assert "0.250" in records.summary()
     assert "0.250" in str(summary(records, focus="atwu"))

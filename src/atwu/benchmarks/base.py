@@ -69,6 +69,6 @@ class Benchmark:
     """Forget set with a preferred answer for each row, for methods that use one; None if `forget_source` serves all
     methods."""
 
-    def removed(self, *, paired: bool) -> str:
+    def forget_source_for(self, *, paired: bool) -> str:
         """Return the source of forget rows, with preferred answers (`paired`) or without."""
         return self.paired_source if paired and self.paired_source is not None else self.forget_source

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from atwu._interrupts import abandon, deferred
+from atwu._interrupts import deferred, leave_deferred
 from atwu.cli.cli_options import cli_option
 from atwu.cli.output import note, say
 from atwu.modeling.open_model import ModelLoadArgs
@@ -40,7 +40,7 @@ class ChatCommand:
         note("an empty line starts anew, Ctrl-D ends")
         while True:
             try:
-                with deferred(abandon):  # which leaves the terminal as it was
+                with deferred(leave_deferred):  # which leaves the terminal as it was
                     words = input("you> ").strip()
             except EOFError:
                 say("")

@@ -30,7 +30,7 @@ class DemoCommand:
         """Run the demo and print its table."""
         import time
 
-        from atwu.experiments.demonstration import COLUMNS, LEARNING_RATE, demonstrate
+        from atwu.experiments.demonstration import COLUMNS, LEARNING_RATE, run_demo
         from atwu.report.heatmap import HeatMap, render_terminal
         from atwu.report.terminal_tables import models_terminal_table
 
@@ -41,7 +41,7 @@ class DemoCommand:
         def say(line: str) -> None:
             console.print(f"{time.perf_counter() - start:5.0f} s  {line}", highlight=False, soft_wrap=True)
 
-        made = demonstrate(self.size, self.output, seed=self.seed, say=say)
+        made = run_demo(self.size, self.output, seed=self.seed, say=say)
         page = HeatMap(made.scored).write(self.output / "tokens.html", title="Which words are key tokens?")
         console.print()
         counts = next(iter(made.results.values())).rows

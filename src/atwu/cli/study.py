@@ -73,7 +73,7 @@ class StudyRunCommand:
         """Plan and run the study, and print its table."""
         from atwu.experiments.open_queue import open_queue
         from atwu.experiments.study.run_plan import read_probe
-        from atwu.experiments.study.run_study import plan_study, run_study, settled_plan, shared_judge
+        from atwu.experiments.study.run_study import plan_study, run_study, shared_judge, supported_plan
         from atwu.experiments.study.study_tables import print_plan
         from atwu.report.terminal_tables import headline_table, print_probe
         from atwu.training.model_card import public_command
@@ -84,7 +84,7 @@ class StudyRunCommand:
             **values_of(self, "output", "seeds", "presets", "paraphrases", "only"),
             configurations=self.configuration,
         )
-        planned = settled_plan(planned, without_rows=self.plan, say=say)
+        planned = supported_plan(planned, without_rows=self.plan, say=say)
         queue = open_queue(
             self.processes,
             folder=planned.folder,
@@ -135,11 +135,11 @@ class StudyCompareCommand:
 
     def run(self) -> None:
         """Print the numbers, then the orderings."""
-        from atwu.experiments.study.published_comparison import compared, set_beside
-        from atwu.experiments.study.study_tables import ordering_table, side_by_side_table
+        from atwu.experiments.study.published_comparison import compare_orderings, load_comparison
+        from atwu.experiments.study.study_tables import comparison_table, ordering_table
 
-        records, published = set_beside(self.folder, self.table)
+        records, published = load_comparison(self.folder, self.table)
         console = terminal()
-        console.print(side_by_side_table(records, published))
-        for metric, found in compared(records, published).items():
+        console.print(comparison_table(records, published))
+        for metric, found in compare_orderings(records, published).items():
             console.print(ordering_table(metric, found))

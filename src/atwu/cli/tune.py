@@ -75,8 +75,8 @@ class TuneCommand:
             storage=self.storage or os.environ.get("ATWU_STORAGE"),
             options=dict(map(_setting, self.fixed)),
         )
-        folder, count = tuning.folder, len(tuning.lines)
-        kind = "method" if self.study is None else "line"
+        folder, count = tuning.folder, len(tuning.variants)
+        kind = "method" if self.study is None else "variant"
         where = f"{tuning.here.name}; storage {masked(tuning.storage)}"
         say(f"{count} {kind}{'s' if count > 1 else ''} x {self.trials} trials at {where}")
         with open_queue(

@@ -10,7 +10,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 from atwu._cache import cache_folder
-from atwu._disk_errors import room
+from atwu._disk_errors import explain_full_disk
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -32,7 +32,7 @@ def kept(rows: Iterable[_T]) -> Sequence[_T]:
     if len(held) <= IN_MEMORY:
         return held
     spool = DiskRows(type(held[0]))
-    with room(cache_folder()):
+    with explain_full_disk(cache_folder()):
         spool.extend(chain(held, rows))
     return spool
 

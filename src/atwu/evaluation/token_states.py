@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from atwu._progress import bar_of
+from atwu._progress import progress_bar
 from atwu.data.collate import by_length, collate_rows
 from atwu.data.encode import EncodedRow
 from atwu.modeling.batches import TokenBatch, lay_out
@@ -65,7 +65,10 @@ def read_states(
     own: list[Tensor] = [torch.empty(0)] * len(rows)
     pred = list(own)
     slots = 0
-    with evaluating(model), bar_of(total=len(rows), desc="read states", unit="row", shown=progress, leave=False) as bar:
+    with (
+        evaluating(model),
+        progress_bar(total=len(rows), desc="read states", unit="row", shown=progress, leave=False) as bar,
+    ):
         for batch in by_length([len(row.input_ids) for row in rows], batch_tokens):
             tensors = collate_rows([dataclasses.replace(rows[index], token_labels=None) for index in batch])
             tokens = TokenBatch.of({key: value.to(device) for key, value in tensors.items()})

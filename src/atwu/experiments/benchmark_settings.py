@@ -24,7 +24,7 @@ from atwu._names import lookup
 from atwu.benchmarks.load_benchmark import OwnRows
 from atwu.benchmarks.people.people_rows import SIZES
 from atwu.methods.presets import settings_with_presets
-from atwu.report.table_values import TableLine
+from atwu.report.table_values import MetricKey
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -88,7 +88,7 @@ class BenchmarkSetting:
     first_rates: tuple[float, ...] = ()
     """Learning rates of a search's first trials, in turn, instead of `learning_rate`; the same for all methods
     compared."""
-    objective: TableLine = ("overall", "ES_delta")
+    objective: MetricKey = ("overall", "ES_delta")
     """Objective that tuning maximizes."""
     metrics: tuple[str, ...] = ("memorization", "scores", "rouge", "judge", "membership", "open_ended")
     """Groups of metrics that a study computes."""
@@ -100,7 +100,7 @@ class BenchmarkSetting:
     """Approximate duration of one run with its evaluation, for estimates before the first finished run."""
     hardware: str = "one CPU core"
     """Hardware on which `seconds` was measured, or source of the number."""
-    taught_seconds: float = 0.0
+    target_seconds: float = 0.0
     """Approximate duration of training the original and the retain-only model, if they are not cached."""
     product_speed: float | None = None
     """GFLOP/s of float32 matrix products on the core where both durations were measured, if matrix products dominate

@@ -71,10 +71,10 @@ class RayExecutor(Queue):
         carried = {}
         for path in task.needs:
             if path not in self._carried and size(path.expanduser()) <= CARRIED:
-                self._carried[path] = self._ray.put(pack(path.expanduser()))
+                self._carried[path] = self._ray.put(read_files(path.expanduser()))
             if path in self._carried:
                 carried[path] = self._carried[path]
-        folders = [None if folder is None else pack(folder) for folder in (task.folder, task.source)]
+        folders = [None if folder is None else read_files(folder) for folder in (task.folder, task.source)]
         reference = self._there.remote(task, *folders, list(carried), versions(), *carried.values())
         self._running[reference] = key, task
 
@@ -89,7 +89,7 @@ class RayExecutor(Queue):
                 self.submit(key, task)
                 continue
             if files and task.folder is not None:
-                put(files, task.folder)
+                replace_files(files, task.folder)
             del self._attempts[key]
             return key, done
 
@@ -123,19 +123,19 @@ def run_remotely(
             folders.append(None if folder is None else Path(scratch) / kind / folder.name)
             if folders[-1] is not None:
                 folders[-1].parent.mkdir()
-                unpack(files or {}, folders[-1])
+                write_files(files or {}, folders[-1])
         try:
             for path, files in zip(paths, carried, strict=True):
-                bring(path.expanduser(), files)
+                receive_input(path.expanduser(), files)
         except (OSError, WorkerError) as error:
             return TaskResult(error=error), {}
         with cpu_threads(1):
             done = attempt(dataclasses.replace(task, folder=folders[0], source=folders[1]))
-        left = {} if folders[0] is None or done.error is not None else pack(folders[0])
+        left = {} if folders[0] is None or done.error is not None else read_files(folders[0])
     return done, left
 
 
-def bring(path: Path, files: Files) -> None:
+def receive_input(path: Path, files: Files) -> None:
     """Write a model or a file of rows to its path on the driver, unless it already exists there.
 
     Raises:
@@ -145,8 +145,8 @@ def bring(path: Path, files: Files) -> None:
     if not path.exists():
         with file_lock(path.with_name(f"{path.name}.lock")):
             if not path.exists():
-                put(files, path)
-    elif pack(path) != files:
+                replace_files(files, path)
+    elif read_files(path) != files:
         raise WorkerError(f"{path} on {platform.node()} differs from the same path on the driver.")
 
 
@@ -155,22 +155,22 @@ def size(path: Path) -> int:
     return sum(file.stat().st_size for file in _files(path))
 
 
-def pack(path: Path) -> Files:
+def read_files(path: Path) -> Files:
     """Read the contents of a file or a folder; empty if it does not exist."""
     return {file.relative_to(path).as_posix() if file != path else "": file.read_bytes() for file in _files(path)}
 
 
-def put(files: Files, path: Path) -> None:
+def replace_files(files: Files, path: Path) -> None:
     """Replace a file or a folder as a whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_sibling(path) as staging:
-        unpack(files, staging / "new")
+        write_files(files, staging / "new")
         if path.is_dir():
             os.replace(path, staging / "old")
         move(staging / "new", path)
 
 
-def unpack(files: Files, path: Path) -> None:
+def write_files(files: Files, path: Path) -> None:
     """Write contents file by file."""
     for name, content in files.items():
         file = path / name if name else path

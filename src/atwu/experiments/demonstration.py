@@ -14,13 +14,13 @@ from atwu.benchmarks.subsample import evenly_spaced
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.result import EvalResult
 from atwu.experiments.benchmark_settings import find_setting
-from atwu.experiments.job_files import Jobs
+from atwu.experiments.job_files import JobFiles
 from atwu.experiments.study_models import prepare_models
 from atwu.methods.weightings.token_scorer import find_scorer
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.report.score_words import score_rows, side_by_side
 from atwu.report.scored_row import ScoredRow
-from atwu.report.table_values import TableLine
+from atwu.report.table_values import MetricKey
 from atwu.training.config import UnlearnConfig
 from atwu.training.progress import Say
 from atwu.training.unlearn_run import ModelSource, run_unlearn
@@ -33,7 +33,7 @@ HEATMAP: Mapping[str, str] = {"wga": "saturation", "atwu": "scorer"}
 """Scores of unlearned models shown in the heat map."""
 MEASURED, SHOWN = 100, 40
 """Number of evaluated rows per set, and of forget rows in the heat map."""
-COLUMNS: Mapping[TableLine, str] = {
+COLUMNS: Mapping[MetricKey, str] = {
     ("forget", "extraction_strength"): "forget\nES",
     ("forget", "probability"): "forget\nprob.",
     ("forget", "rouge_l_recall"): "forget\nROUGE",
@@ -46,7 +46,7 @@ COLUMNS: Mapping[TableLine, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Demonstrated:
+class DemoResult:
     """Results of the demo."""
 
     target: str
@@ -59,13 +59,13 @@ class Demonstrated:
     """Word scores of the methods on forget rows."""
 
 
-def demonstrate(size: str, output: Path, *, seed: int, say: Say) -> Demonstrated:
+def run_demo(size: str, output: Path, *, seed: int, say: Say) -> DemoResult:
     """Train the models (or load them from the cache), unlearn with each method of the demo, evaluate, and score words.
 
     Raises:
         FileExistsError: the output contains a model that was not made by a demo.
     """
-    folders, jobs = {method: output / method for method in DEMO_METHODS}, Jobs(output)
+    folders, jobs = {method: output / method for method in DEMO_METHODS}, JobFiles(output)
     for folder in folders.values():
         if folder.exists() and jobs.known(folder) is None:
             raise FileExistsError(f"{folder} exists and was not made by atwu demo; choose another --output.")
@@ -120,4 +120,4 @@ def demonstrate(size: str, output: Path, *, seed: int, say: Say) -> Demonstrated
         )
         for method, score in HEATMAP.items()
     ]
-    return Demonstrated(models.target, folders, results, side_by_side(scored))
+    return DemoResult(models.target, folders, results, side_by_side(scored))

@@ -168,14 +168,14 @@ def _unlearn_and_measure(
     setup: RunContext, run: ExperimentRun, references: Mapping[str, EvalResult], folder: Path, source: Path | None
 ) -> None:
     start = time.perf_counter()
-    traced, keep_trace = tracing(setup.models, folder) if setup.trace else (None, lambda: None)
+    traced, keep_trace = trace_callbacks(setup.models, folder) if setup.trace else (None, lambda: None)
     if not (folder / RECORD_NAME).is_file():
         given = [each for each in (traced, setup.watch) if each is not None]
         config = run.config(setup.setting, scorer_from=source)
         run_unlearn(
             ModelSource(model=setup.models.target if run.start is None else setup.models.retain_only),
             config,
-            forget=setup.models.benchmark.removed(paired=prefers(config)),
+            forget=setup.models.benchmark.forget_source_for(paired=needs_preferred_answers(config)),
             retain=setup.models.benchmark.retain_source,
             output=folder,
             watch=lambda trainer: [callback for watch in given for callback in watch(trainer)],
@@ -193,7 +193,7 @@ def _unlearn_and_measure(
     result.write(folder / EVAL_NAME)
 
 
-def measure_reference(setup: RunContext, role: str, references: Mapping[str, EvalResult]) -> EvalResult:
+def evaluate_reference(setup: RunContext, role: str, references: Mapping[str, EvalResult]) -> EvalResult:
     """Evaluate the original or the retain-only model."""
     quiet_transformers()
     model = setup.models.target if role == ORIGINAL else setup.models.retain_only
@@ -201,12 +201,12 @@ def measure_reference(setup: RunContext, role: str, references: Mapping[str, Eva
     return evaluate_run(setup, model, name=role, references=references)
 
 
-def reference_of(
+def reference_result(
     queue: Queue, setup: RunContext, role: str, references: Mapping[str, EvalResult], file: Path
 ) -> EvalResult:
     """Evaluate a reference model through the queue and store the result in a file; an existing file is read."""
     if not file.is_file():
-        queue.submit(role, Task(measure_reference, (setup, role, references), needs=setup.needs()))
+        queue.submit(role, Task(evaluate_reference, (setup, role, references), needs=setup.needs()))
         queue.result()[1].get().write(file)
     return read_result(file)
 
@@ -227,7 +227,7 @@ def run_config(setting: BenchmarkSetting, method: str, options: Mapping[str, Any
     return UnlearnConfig(method=method, seed=seed, disable_tqdm=True, **values)
 
 
-def shown_options(options: Mapping[str, Any]) -> str:
+def format_options(options: Mapping[str, Any]) -> str:
     """Format options with their values."""
     shown = {name: f"{value:.3g}" if isinstance(value, float) else value for name, value in options.items()}
     return ", ".join(f"{name} {value}" for name, value in shown.items())
@@ -263,17 +263,17 @@ def _unknown(names: Iterable[str]) -> list[str]:
     return [name for name in names if name not in known]
 
 
-def prefers(config: UnlearnConfig) -> bool:
+def needs_preferred_answers(config: UnlearnConfig) -> bool:
     """Whether the method needs forget rows with preferred answers."""
     return "alternates" in config.recipe().needs
 
 
-def reason_against(config: UnlearnConfig, benchmark: Benchmark) -> str | None:
+def missing_requirement(config: UnlearnConfig, benchmark: Benchmark) -> str | None:
     """Describe what a run needs that the forget rows lack, as the end of a sentence; None if nothing is missing."""
     recipe = config.recipe()
     if not {"labels", "alternates"} & set(recipe.needs):
         return None
-    source = benchmark.removed(paired=prefers(config))
+    source = benchmark.forget_source_for(paired=needs_preferred_answers(config))
     try:
         rows: Sequence[Example] = load_rows(source).rows
     except FileNotFoundError as error:
@@ -288,7 +288,7 @@ def reason_against(config: UnlearnConfig, benchmark: Benchmark) -> str | None:
     return None
 
 
-def tracing(models: Models, folder: Path) -> tuple[CallbacksOf, Callable[[], None]]:
+def trace_callbacks(models: Models, folder: Path) -> tuple[CallbacksOf, Callable[[], None]]:
     """Return callbacks that record a run's token weights, and a function that writes the trace into the finished
     folder."""
     under_way = folder.with_name(f"{folder.name}.{TRACE_NAME}")

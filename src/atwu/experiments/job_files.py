@@ -14,7 +14,7 @@ from atwu._files import file_lock, write_json
 from atwu.training.output_folder import unfinished
 
 
-class Jobs:
+class JobFiles:
     """Job files of all folders below one root."""
 
     def __init__(self, root: Path) -> None:
@@ -37,7 +37,7 @@ class Jobs:
         return self.root / "jobs" / f"{'-'.join(folder.relative_to(self.root).parts)}.json"
 
 
-def only_here(folder: Path) -> AbstractContextManager[object]:
+def lock_folder(folder: Path) -> AbstractContextManager[object]:
     """Lock a folder against other commands; the lock ends with this process.
 
     Raises:

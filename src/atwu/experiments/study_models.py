@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atwu._cache import cache_folder, place_for, short_hash
+from atwu._cache import cache_folder, short_hash, writable_folder
 from atwu._file_reading import read_json
 from atwu._files import file_digest, file_lock, versions
-from atwu._manifest import RECORD_NAME, damage, is_kept
+from atwu._manifest import RECORD_NAME, damage, is_intact
 from atwu.benchmarks.base import Benchmark
 from atwu.benchmarks.load_benchmark import load_benchmark
 from atwu.benchmarks.people.people_rows import SIZES, people
@@ -99,7 +99,7 @@ def prepare_models(
     folder = _folder_of(setting.name, setting.target, sources, seed)
     needed = {role: source for role, source in sources.items() if with_retain_only or role == "target"}
     if any(damage(folder / role) is not None for role in needed):
-        folder = place_for(folder)
+        folder = writable_folder(folder)
 
     def waiting() -> None:
         say(f"another command is training the models in {folder}; waiting for it")
@@ -107,7 +107,7 @@ def prepare_models(
     for role, source in needed.items():
         if damage(folder / role) is not None:
             with file_lock(folder / "lock", waiting=waiting), cpu_threads(1):
-                if not is_kept(folder / role):
+                if not is_intact(folder / role):
                     say(f"training the {role.replace('_', '-')} model (once; cached in {folder})")
                     _teach(setting.target, source, folder, role, benchmark=benchmark.name, seed=seed, say=say)
                     continue
@@ -148,7 +148,7 @@ def has_retain_only(setting: BenchmarkSetting) -> bool:
     return setting.train_retain_only if isinstance(setting.target, FinetunedTarget) else setting.retain_only is not None
 
 
-def identity(models: Models, *, paired: bool = False) -> dict[str, Any]:
+def models_identity(models: Models, *, paired: bool = False) -> dict[str, Any]:
     """Return what identifies these rows and models, as plain JSON, independent of paths.
 
     Args:
@@ -157,7 +157,7 @@ def identity(models: Models, *, paired: bool = False) -> dict[str, Any]:
     benchmark = models.benchmark
     measured = (*benchmark.forget, *benchmark.retain, *benchmark.pool, *benchmark.holdout)
     measured += tuple(row for rows in benchmark.extra_retain.values() for row in rows)
-    sources = {"forget": benchmark.removed(paired=paired), "retain": benchmark.retain_source}
+    sources = {"forget": benchmark.forget_source_for(paired=paired), "retain": benchmark.retain_source}
     probes = benchmark.probes
     return {
         "rows": {name: load_rows(source).fingerprint for name, source in sources.items()}

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from atwu._disk_errors import format_bytes, room
+from atwu._disk_errors import explain_full_disk, format_bytes
 from atwu._files import atomic_sibling, clear_atomic_siblings, plain_modes, sha256_of, versions, write_json
 from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint
@@ -116,7 +116,7 @@ def export(
     step = _unlearning(source, model, say) if form.name != "adapter" else None
 
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with room(folder), atomic_sibling(folder) as staging:
+    with explain_full_disk(folder), atomic_sibling(folder) as staging:
         say(f"writing {form.said}")
         written = form.write(source, model, tokenizer, staging)
         read, their_tokenizer = _read_back(written, loading or ModelLoadArgs(), place)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from atwu._progress import bar_of
+from atwu._progress import progress_bar
 from atwu.errors import BudgetReached
 from atwu.judge.budget import Budget, CostEstimate, Usage, estimate_cost, prompt_tokens, text_tokens
 from atwu.judge.chat_model import CUT, ChatModel, ChatRequest, Reply, Waste
@@ -166,7 +166,7 @@ class _Questions(Generic[_T]):
         size = max(SLICE, 4 * asker.model.concurrency)
         slices = [requests[start : start + size] for start in range(0, len(requests), size)]
         random.Random().shuffle(slices)
-        with bar_of(total=len(requests), desc=description, unit="call", shown=asker.progress) as bar:
+        with progress_bar(total=len(requests), desc=description, unit="call", shown=asker.progress) as bar:
             for part in slices:
                 still_open = self._look_up(part)
                 bar.update(len(part) - len(still_open))

@@ -17,7 +17,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from atwu._progress import bar_of
+from atwu._progress import progress_bar
 from atwu.data.collate import by_length, collate_rows
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import IGNORE_INDEX
@@ -137,7 +137,7 @@ def read_rows(
     found: dict[str, Tensor] = {}
     with (
         evaluating(model),
-        bar_of(total=len(rows), desc=progress, unit="row", shown=progress is not None, leave=False) as bar,
+        progress_bar(total=len(rows), desc=progress, unit="row", shown=progress is not None, leave=False) as bar,
     ):
         for batch in by_length([len(row.input_ids) for row in rows], batch_tokens):
             plain = [dataclasses.replace(rows[index], token_labels=None) for index in batch]

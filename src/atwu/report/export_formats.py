@@ -10,7 +10,7 @@ from typing import Any
 from atwu.evaluation.result import EVAL_SCHEMA, EvalResult
 from atwu.report.latex import to_latex
 from atwu.report.markdown import to_markdown
-from atwu.report.report_table import DATA, headline_lines
+from atwu.report.report_table import DATA, headline_metrics
 from atwu.report.run_records import Records
 from atwu.training.model_card import public_command, public_record
 
@@ -39,7 +39,7 @@ def to_json(records: Records) -> str:
         "schema": REPORT_SCHEMA_NAME,
         "title": records.title,
         "study": _study(records),
-        "headline": [list(line) for line in headline_lines(records)],
+        "headline": [list(key) for key in headline_metrics(records)],
         "results": {label: _without_rows(result) for label, result in records.results.items()},
         "runs": [
             {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from atwu.report.report_table import notes_of, report_table, said_of
+from atwu.report.metric_labels import SUBSCRIPT
+from atwu.report.report_table import degradation_notes, report_caption, report_table
 from atwu.report.run_records import Records
-from atwu.report.table_lines import SUBSCRIPT
 from atwu.report.table_values import Mark
 
 _TEX: Mapping[int, str] = str.maketrans(
@@ -51,7 +51,7 @@ def to_latex(records: Records) -> str:
             body.append(_row("", *small.loc[label]))
         if label in table.ruled:
             body.append(r"    \midrule")
-    caption = [*said_of(records, table, _MARKS), *notes_of(records, table)]
+    caption = [*report_caption(records, table, _MARKS), *degradation_notes(records, table)]
     return "\n".join(
         [
             r"% needs \usepackage{booktabs} and \usepackage{xcolor}",
@@ -60,7 +60,7 @@ def to_latex(records: Records) -> str:
             r"  \footnotesize",
             r"  \setlength{\tabcolsep}{3pt}",
             rf"  \caption{{{' '.join(tex(part.rstrip('.')) + '.' for part in caption)}}}",
-            rf"  \begin{{tabular}}{{l{'r' * len(table.lines)}}}",
+            rf"  \begin{{tabular}}{{l{'r' * len(table.keys)}}}",
             r"    \toprule",
             _row("method", *(_head(head.text) for head in table.heads)),
             r"    \midrule",

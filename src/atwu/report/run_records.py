@@ -26,7 +26,7 @@ from atwu.evaluation.result import EvalResult, read_result
 from atwu.evaluation.weight_trace import TRACE_NAME, Trace, read_trace
 from atwu.report.merge_studies import StudyRuns, merge_studies, reasons
 from atwu.report.run_files import read_log, read_run, read_study_record
-from atwu.report.table_values import REFERENCE_MODELS, TableLine
+from atwu.report.table_values import REFERENCE_MODELS, MetricKey
 from atwu.training.model_card import public_text
 from atwu.training.output_folder import LOG_NAME
 
@@ -93,7 +93,7 @@ class Records:
             other = dict.fromkeys(one, self.references[second])
         return [[results[seed] for seed in one if seed in other] for results in (one, other)]
 
-    def differences(self, first: str, second: str) -> dict[TableLine, Estimate]:
+    def differences(self, first: str, second: str) -> dict[MetricKey, Estimate]:
         """First minus second, every metric, over their common seeds; either may be a reference. Empty without common
         seeds.
 
@@ -103,10 +103,10 @@ class Records:
         mine, other = self.paired(first, second)
         return seed_differences(mine, other, list(self.references.values())) if mine else {}
 
-    def difference(self, first: str, second: str, line: TableLine) -> Estimate | None:
+    def difference(self, first: str, second: str, key: MetricKey) -> Estimate | None:
         """One metric of `differences`; None without common seeds, or if the rows differ."""
         try:
-            return self.differences(first, second).get(line)
+            return self.differences(first, second).get(key)
         except ValueError:
             return None
 

@@ -12,13 +12,13 @@ REFERENCE_MODELS = ("original", "retain-only")
 """Reference models, which are not ranked."""
 MISSING_CELL = "–"
 
-TableLine = tuple[str, str]
+MetricKey = tuple[str, str]
 """Set (or `OVERALL`) and metric."""
 Mark = Literal["best", "second", "degraded"]
 
 
-def cell_of(result: EvalResult, line: TableLine) -> MetricValue | None:
+def cell_of(result: EvalResult, key: MetricKey) -> MetricValue | None:
     """Return a model's value of a metric; None if there is no number."""
-    split, metric = line
+    split, metric = key
     cell = (result.overall if split == OVERALL else result.sets.get(split, {})).get(metric)
     return None if cell is None or cell.value is None or math.isnan(cell.value) else cell

@@ -21,8 +21,16 @@ from atwu.evaluation.formatting import format_number
 from atwu.evaluation.intervals import Estimate
 from atwu.evaluation.registry import find_column
 from atwu.evaluation.result import EvalResult
-from atwu.report.report_table import Head, Table, notes_of, report_table, said_of, table_of, usual_counts
-from atwu.report.table_values import MISSING_CELL, REFERENCE_MODELS, Mark, TableLine, cell_of
+from atwu.report.report_table import (
+    Head,
+    Table,
+    common_counts,
+    degradation_notes,
+    report_caption,
+    report_table,
+    table_of,
+)
+from atwu.report.table_values import MISSING_CELL, REFERENCE_MODELS, Mark, MetricKey, cell_of
 
 if TYPE_CHECKING:
     from atwu.evaluation.linear_probe import ProbeResult
@@ -116,14 +124,14 @@ def _text(cell: Any, *, intervals: bool) -> Text:
 def headline_table(records: Records) -> SplitTable:
     """Headline table of a report for `rich.console.Console.print`; other formats include intervals."""
     table = report_table(records)
-    said = said_of(records, table, _MARKS, intervals=False, spreads=False)[1:]
-    said += [note.rstrip(".") for note in notes_of(records, table)]
+    said = report_caption(records, table, _MARKS, intervals=False, spreads=False)[1:]
+    said += [note.rstrip(".") for note in degradation_notes(records, table)]
     if (table.frame.interval != "").any():
         said.append("Intervals: atwu report FOLDER --format md, or --output report.html")
     return _models(table, said)
 
 
-def models_terminal_table(results: Mapping[str, EvalResult], names: Mapping[TableLine, str]) -> SplitTable:
+def models_terminal_table(results: Mapping[str, EvalResult], names: Mapping[MetricKey, str]) -> SplitTable:
     """Table of some metrics of results outside a study, with custom names."""
     table = replace(table_of(results, list(names)), names=names)
     return _models(table, table.caption(_MARKS, intervals=False))
@@ -139,30 +147,30 @@ def _models(table: Table, said: Sequence[str]) -> SplitTable:
     return SplitTable("method", [Text(head.text) for head in table.heads], rows, said)
 
 
-def panel_table(results: Mapping[str, EvalResult], *, lines: Sequence[TableLine] | None = None) -> SplitTable:
+def panel_table(results: Mapping[str, EvalResult], *, keys: Sequence[MetricKey] | None = None) -> SplitTable:
     """Table with one row per metric, one column per model, with intervals.
 
     Args:
-        lines: metrics, in order; all metrics by default, grouped by set.
+        keys: metrics, in order; all metrics by default, grouped by set.
     """
-    table = table_of(results, lines)
+    table = table_of(results, keys)
     cells = table.cells(lambda cell: _text(cell, intervals=True), Text(MISSING_CELL, "dim"))
-    usual = usual_counts(table)
+    usual = common_counts(table)
     rows: list[TerminalRow] = []
     for place, head in enumerate(table.heads):
-        split = head.line[0]
-        if lines is None and (place == 0 or table.lines[place - 1][0] != split):
+        split = head.key[0]
+        if keys is None and (place == 0 or table.keys[place - 1][0] != split):
             rows.append(
                 TerminalRow(Text(split if split == OVERALL else f"{split} (n = {usual[split]})", "bold underline"))
             )
-        name = Text(head.full if lines is not None else f"  {head.full.removeprefix(f'{split} ')}")
+        name = Text(head.full if keys is not None else f"  {head.full.removeprefix(f'{split} ')}")
         if head.count != usual[split]:
             name.append(f" (n = {head.count})", "dim")
-        end = lines is None and place + 1 < len(table.lines) and table.lines[place + 1][0] != split
+        end = keys is None and place + 1 < len(table.keys) and table.keys[place + 1][0] != split
         rows.append(TerminalRow(name, list(cells.iloc[:, place]), end=end))
     heads = [Text(table.shown(name), "dim" if name in REFERENCE_MODELS else "") for name in results]
     counts = f"Rows: {', '.join(f'{split} n={count}' for split, count in usual.items())}"
-    said = ([counts] if lines is not None and usual else []) + table.caption(_MARKS)
+    said = ([counts] if keys is not None and usual else []) + table.caption(_MARKS)
     return SplitTable("metric", heads, rows, said)
 
 
@@ -170,8 +178,8 @@ def differences_table(
     results: Mapping[str, EvalResult],
     *,
     to: str,
-    lines: Sequence[TableLine] | None = None,
-    found: Mapping[str, Mapping[TableLine, Estimate]] | None = None,
+    keys: Sequence[MetricKey] | None = None,
+    found: Mapping[str, Mapping[MetricKey, Estimate]] | None = None,
 ) -> SplitTable:
     """Table of every model minus a reference model, with paired intervals; those that exclude zero are bold.
 
@@ -185,16 +193,16 @@ def differences_table(
         base, others = results[to], list(results.values())
         found = {name: paired_differences(result, base, others) for name, result in results.items() if name != to}
     rows = []
-    for head in table_of(results, lines).heads:
-        known = (cell_of(result, head.line) for result in results.values())
+    for head in table_of(results, keys).heads:
+        known = (cell_of(result, head.key) for result in results.values())
         digits = next((cell.digits for cell in known if cell is not None), 3)
-        rows.append(TerminalRow(Text(head.full), [_difference(each.get(head.line), digits) for each in found.values()]))
+        rows.append(TerminalRow(Text(head.full), [_difference(each.get(head.key), digits) for each in found.values()]))
     said = ["[ ]: paired 95 % bootstrap interval", "Bold: the interval excludes zero"]
     return SplitTable("metric", list(map(Text, found)), rows, said, title=f"difference to {to}")
 
 
 def studies_table(
-    studies: Mapping[str, Mapping[str, Mapping[TableLine, Estimate]]], *, to: str, heads: Sequence[Head]
+    studies: Mapping[str, Mapping[str, Mapping[MetricKey, Estimate]]], *, to: str, heads: Sequence[Head]
 ) -> SplitTable:
     """Differences to one model in every study, and their mean if all studies have the model and the metric.
 
@@ -203,13 +211,13 @@ def studies_table(
             `atwu.report.run_records.Records.paired_differences`.
         heads: the metrics, in order.
     """
-    lines = {head.line for head in heads}
-    models = dict.fromkeys(name for study in studies.values() for name, found in study.items() if lines & found.keys())
+    keys = {head.key for head in heads}
+    models = dict.fromkeys(name for study in studies.values() for name, found in study.items() if keys & found.keys())
     rows = []
     for head in heads:
-        column = find_column(head.line[1], head.line[0])
+        column = find_column(head.key[1], head.key[0])
         digits = 3 if column is None else column[1].digits
-        found = {name: [study.get(model, {}).get(head.line) for model in models] for name, study in studies.items()}
+        found = {name: [study.get(model, {}).get(head.key) for model in models] for name, study in studies.items()}
         columns = [[cell for cell in cells if cell is not None] for cells in zip(*found.values(), strict=True)]
         found["mean"] = [over_studies(cells) if len(cells) == len(studies) else None for cells in columns]
         rows.append(TerminalRow(Text(head.full, "bold underline")))

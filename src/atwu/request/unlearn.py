@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atwu._cache import cache_folder, place_for
+from atwu._cache import cache_folder, writable_folder
 from atwu.benchmarks.sources import LoadedRows, load_rows
 from atwu.benchmarks.subsample import evenly_spaced
 from atwu.data.encode import Encoder
@@ -254,7 +254,7 @@ def _kept(prepared: PreparedRequest, asked: UnlearningRequest) -> LoadedRows | N
     """The rows to keep; those that were made are written into the cache."""
     if prepared.kept is None:
         return asked.kept
-    path = place_for(cache_folder() / "retain") / f"{fingerprint(prepared.kept)[:16]}.jsonl"
+    path = writable_folder(cache_folder() / "retain") / f"{fingerprint(prepared.kept)[:16]}.jsonl"
     write_rows(path, prepared.kept)
     return LoadedRows(prepared.kept, str(path), ())
 

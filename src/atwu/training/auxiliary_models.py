@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from atwu._cache import cache_folder, place_for, short_hash
+from atwu._cache import cache_folder, short_hash, writable_folder
 from atwu._files import versions
-from atwu._manifest import is_kept
+from atwu._manifest import is_intact
 from atwu.benchmarks.sources import LoadedRows
 from atwu.modeling.fingerprint import model_fingerprint, stored_weights_fingerprint
 from atwu.modeling.load import is_adapter, load_model
@@ -66,10 +66,10 @@ def auxiliary_models(
         several = [config.world_size] * (config.world_size > 1)  # the number of processes changes the batches
         key = short_hash([starting, rows[name].fingerprint, settings, precision, versions(), *several])
         folder = (Path(config.cache_dir) if config.cache_dir else cache_folder()) / "auxiliary" / f"{name}-{key[:16]}"
-        if is_kept(folder):
+        if is_intact(folder):
             say(f"auxiliary model of the {name} set: found in {folder}")
         else:
-            folder = place_for(folder)
+            folder = writable_folder(folder)
             say(f"auxiliary model of the {name} set: training once in {folder}")
             folder.parent.mkdir(parents=True, exist_ok=True)
             finetune = FinetuneConfig(

@@ -56,7 +56,7 @@ def publish(staged: Path, run: Path, key: Mapping[str, Any], *, keep: int | None
     shutil.rmtree(run / STAGING, ignore_errors=True)
 
 
-def to_resume_from(trainer: TokenTrainer, asked: str | os.PathLike[str] | bool | None) -> str | None:
+def checkpoint_to_resume(trainer: TokenTrainer, asked: str | os.PathLike[str] | bool | None) -> str | None:
     """Return the checkpoint to resume from, or None to start from the beginning.
 
     Args:

@@ -219,16 +219,16 @@ class UnlearnConfig(_UnlearnFields):
                     f"forget loss {decided.forget_loss!r} trains only down_proj of some layers, so adapters on "
                     f"{', '.join(others)} would have no effect. Leave lora_targets out."
                 )
-        self._check_beside()
+        self._check_perturbation()
         super().__post_init__()
 
     @property
-    def beside(self) -> bool:
+    def perturbs_weights(self) -> bool:
         """Whether the forget loss is evaluated at perturbed weights."""
         return self.sam_radius > 0 or self.weight_noise > 0
 
-    def _check_beside(self) -> None:
-        if not self.beside:
+    def _check_perturbation(self) -> None:
+        if not self.perturbs_weights:
             return
         if self.sam_radius and self.weight_noise:
             raise ValueError("sam_radius and weight_noise exclude each other; set only one.")

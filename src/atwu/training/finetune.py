@@ -34,7 +34,7 @@ from atwu.training.load_to_train import (
 from atwu.training.output_folder import OutputFolder
 from atwu.training.progress import JsonLog, Say, logged, silent
 from atwu.training.token_trainer import TokenTrainer
-from atwu.training.training_rows import RowsInput, encode_dataset, tell, warn_of, without_labels
+from atwu.training.training_rows import RowsInput, encode_dataset, report_rows, warn_about_rows, without_labels
 
 
 class _KeyedRows(Dataset[EncodedRow]):
@@ -82,7 +82,7 @@ class FinetuneTrainer(TokenTrainer):
             train_dataset, processing_class, what="training", max_length=args.max_length, system=args.system
         )
         if encoded is not train_dataset:
-            warn_of(encoded)
+            warn_about_rows(encoded)
         super().__init__(
             model,
             args,
@@ -134,7 +134,7 @@ def run_finetune(
         tokenizer = load_checked_tokenizer(source)
     folder.check_space(space_needed(source.weight_bytes(), config, adapter_bytes))
     encoded = encode_dataset(rows, tokenizer, what="training", max_length=config.max_length, system=config.system)
-    tell({"training": encoded}, say)
+    report_rows({"training": encoded}, say)
     settings = work_in(folder, config)
     trainer = FinetuneTrainer(
         load_to_train(source, config, say),

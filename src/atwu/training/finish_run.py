@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atwu._disk_errors import room
+from atwu._disk_errors import explain_full_disk
 from atwu.training.checkpoints import last_checkpoint
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.output_folder import OutputFolder
@@ -57,7 +57,7 @@ def train_into(
     """
     config = trainer.args
     first = config.process_index == 0
-    with room(folder.work):
+    with explain_full_disk(folder.work):
         if first:
             folder.begin(trainer.key)
         config.distributed_state.wait_for_everyone()

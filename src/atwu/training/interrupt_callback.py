@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers.trainer_callback import TrainerCallback
 
-from atwu._interrupts import DeferredSignal, end
+from atwu._interrupts import DeferredSignal, end_process
 
 if TYPE_CHECKING:
     from atwu.training.token_trainer import TokenTrainer
@@ -32,4 +32,4 @@ class Interrupted(TrainerCallback):
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._ending and self.held is not None:
             self._trainer.accelerator.wait_for_everyone()
-            end(self.held.number or signal.SIGTERM, "checkpoint saved")
+            end_process(self.held.number or signal.SIGTERM, "checkpoint saved")

@@ -72,13 +72,13 @@ def memory(model: Footprint, config: TokenTrainingConfig, *, device: str) -> Mem
             copies += weights
         elif "reference_distributions" in needs and not config.lora_r:
             copies += model.embedding
-        if config.beside:  # original weights, perturbation, and gradient at the perturbed weights
+        if config.perturbs_weights:  # original weights, perturbation, and gradient at the perturbed weights
             copies += 3 * model.trained
     optimizer = str(getattr(config.optim, "value", config.optim))
     moments = 0.0 if any(name in optimizer for name in ("paged", "sgd", "adafactor")) else 2.0 * model.trained
     if moments and "8bit" in optimizer:
         moments = 2.05 * model.trained_parameters  # one byte per moment, plus scales
-    activations = float(model.kept) * (2 if isinstance(config, UnlearnConfig) and config.beside else 1)
+    activations = float(model.kept) * (2 if isinstance(config, UnlearnConfig) and config.perturbs_weights else 1)
     if config.activation_checkpointing and model.of_layers:
         activations += model.inputs + model.largest_layer - model.of_layers
         activations += weights / 2 if config.bf16 and not config.lora_r else 0  # autocast keeps converted weights

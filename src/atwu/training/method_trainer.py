@@ -35,8 +35,8 @@ from atwu.training.precompute import PrecomputedTables, precomputed_tables, resu
 from atwu.training.progress import Say, logged
 from atwu.training.scorer_steps import ScorerSteps, initial_scorer
 from atwu.training.token_trainer import TokenTrainer
-from atwu.training.training_rows import RowsInput, UnlearningRows, unlearning_rows, warn_of
-from atwu.training.weight_perturbation import loss_at_perturbed_weights, noise, sam_perturbation
+from atwu.training.training_rows import RowsInput, UnlearningRows, unlearning_rows, warn_about_rows
+from atwu.training.weight_perturbation import gaussian_noise, loss_at_perturbed_weights, sam_perturbation
 
 
 class MethodTrainer(TokenTrainer):
@@ -94,7 +94,7 @@ class MethodTrainer(TokenTrainer):
             raise ValueError(
                 f"scorer needs a method with learned weights, which {self.recipe.name} does not have; leave it out."
             )
-        if args.beside and args.world_size > 1:
+        if args.perturbs_weights and args.world_size > 1:
             raise ValueError("sam_radius and weight_noise work in a single process only; train with one.")
         source = ModelSource(model=model) if isinstance(model, str) else None
         if source is not None and processing_class is None:
@@ -103,7 +103,7 @@ class MethodTrainer(TokenTrainer):
             rows = forget_dataset
         else:
             rows = unlearning_rows(cast(RowsInput, forget_dataset), retain_dataset, args, tokenizer=processing_class)
-            warn_of(rows.forget, rows.retain)
+            warn_about_rows(rows.forget, rows.retain)
         self.refusal_ids = self.recipe.forgetter.target_token_ids(processing_class)
         kept = rows.retain.rows if rows.retain is not None and self.recipe.retainer is not None else None
         super().__init__(
@@ -139,13 +139,13 @@ class MethodTrainer(TokenTrainer):
         return result_inputs(self.recipe)
 
     @functools.cached_property
-    def look_ups(self) -> PrecomputedTables:
+    def precomputed(self) -> PrecomputedTables:
         """Tables indexed by row; computed once, from the original model."""
         with self.args.main_process_first(desc="precomputed reference values"):
             return precomputed_tables(self)
 
     def _prepare_run(self) -> None:
-        _ = self.look_ups  # before the first step, and before the model is sharded
+        _ = self.precomputed  # before the first step, and before the model is sharded
 
     @property
     def alternation(self) -> ScorerAlternation | None:
@@ -163,9 +163,9 @@ class MethodTrainer(TokenTrainer):
             counts["retain_tokens"] = sum(_counted(batch["retain"]) for batch in batches)
             counts["retain_rows"] = counts["forget_rows"]
         if self.recipe.forgetter.reduction == "selected":
-            counts["selected"] = sum(self.look_ups.selected(batch) for batch in batches)
+            counts["selected"] = sum(self.precomputed.selected(batch) for batch in batches)
         if self._scores_tokens:
-            counts["labelled_rows"] = sum(labelled_rows(*self.look_ups.labels(batch)) for batch in batches)
+            counts["labelled_rows"] = sum(labelled_rows(*self.precomputed.labels(batch)) for batch in batches)
         return counts
 
     @property
@@ -187,7 +187,7 @@ class MethodTrainer(TokenTrainer):
             inputs,
             recipe,
             scorer=self.scorer,
-            given=self.look_ups.given(model, inputs, layout=layout),
+            given=self.precomputed.given(model, inputs, layout=layout),
             denominators=denominators,
             layout=layout,
         )
@@ -201,13 +201,17 @@ class MethodTrainer(TokenTrainer):
         self.add_part("mean_score", result.token_weights.sum() / tokens)
         self.add_part("selected", (result.token_weights > 0.5).sum() / tokens)
         if self._scores_tokens and denominators.labelled_rows:
-            agreement = row_auroc(result.token_weights, *self.look_ups.labels(inputs))
+            agreement = row_auroc(result.token_weights, *self.precomputed.labels(inputs))
             self.add_part("score_auroc", agreement.sum() / denominators.labelled_rows)
         if model.training and self.scoring is not None:
             self.scoring.collect(result, inputs)
-        return self._beside(model, inputs, result, denominators) if model.training and self.args.beside else result.loss
+        return (
+            self._perturbed_loss(model, inputs, result, denominators)
+            if model.training and self.args.perturbs_weights
+            else result.loss
+        )
 
-    def _beside(
+    def _perturbed_loss(
         self, model: nn.Module, inputs: Any, result: UnlearningLoss, denominators: NormalizationCounts
     ) -> Tensor:
         """Compute the loss with the forget loss at perturbed weights (`atwu.training.weight_perturbation`)."""
@@ -217,7 +221,7 @@ class MethodTrainer(TokenTrainer):
             moves: Iterable[Tensor] = sam_perturbation(result.forget, trained, radius=args.sam_radius)
         else:
             drawn = (args.rows_seed, self.state.global_step, *inputs["rows"].tolist())
-            moves = noise(trained, deviation=args.weight_noise, seed=drawn)
+            moves = gaussian_noise(trained, deviation=args.weight_noise, seed=drawn)
         alone = dataclasses.replace(recipe, retain_loss="none", retainer=None)
         kept = None if result.retain is None else recipe.factors.retain_weight * result.retain
         return loss_at_perturbed_weights(

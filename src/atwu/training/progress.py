@@ -11,7 +11,7 @@ from typing import Any
 
 from transformers.trainer_callback import TrainerCallback
 
-from atwu._progress import bar_of
+from atwu._progress import progress_bar
 
 Say = Callable[[str], None]
 """Receives one line of plain text."""
@@ -43,7 +43,7 @@ class ProgressLine(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero:
-            self._bar = bar_of(
+            self._bar = progress_bar(
                 total=self._total(state), desc="training", unit="step", initial=state.global_step, shown=self._shown
             )
 

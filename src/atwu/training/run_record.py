@@ -114,10 +114,14 @@ def _write_weights(trainer: TokenTrainer, folder: Path, *, use_up: bool) -> Any:
         return model
     source = trainer.loaded.source
     again = source is not None and adapters_of(own) is not None
-    return read_back(cast(ModelSource, source), config, folder, merge=merge) if again else load_model(str(folder))
+    return (
+        load_base_with_adapter(cast(ModelSource, source), config, folder, merge=merge)
+        if again
+        else load_model(str(folder))
+    )
 
 
-def read_back(source: ModelSource, config: TokenTrainingConfig, folder: Path, *, merge: bool) -> Any:
+def load_base_with_adapter(source: ModelSource, config: TokenTrainingConfig, folder: Path, *, merge: bool) -> Any:
     """Load the base model with the adapter in a folder; if merged, the result replaces the adapter there."""
     model = add_adapter(load_source(source, config, lambda _: None), str(folder), merge=merge)
     if merge:

@@ -140,8 +140,10 @@ class ScorerSteps(TrainerCallback):
         return training if training is not None and training.due(state.global_step, state.max_steps) else None
 
     def _keep(self, training: ScorerAlternation, result: UnlearningLoss, inputs: Mapping[str, Any]) -> None:
-        look_ups = self._trainer.look_ups
-        training.collect(result, look_ups.offset(inputs), look_ups.labels(inputs)[0] if training.labelled else None)
+        precomputed = self._trainer.precomputed
+        training.collect(
+            result, precomputed.offset(inputs), precomputed.labels(inputs)[0] if training.labelled else None
+        )
 
     def _log(self, objective: torch.Tensor) -> None:
         # The value is the same in all processes; logged terms are summed over processes.

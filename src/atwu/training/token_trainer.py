@@ -24,7 +24,7 @@ from transformers import PrinterCallback, Trainer
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.trainer_callback import TrainerCallback
 
-from atwu._disk_errors import room
+from atwu._disk_errors import explain_full_disk
 from atwu._interrupts import deferred
 from atwu._manifest import write_manifest
 from atwu.data.pairing import EpochSampler
@@ -32,7 +32,7 @@ from atwu.errors import DiskFullError, NonFiniteLossError
 from atwu.methods.component_inputs import NormalizationCounts
 from atwu.modeling.adapters import adapters_of
 from atwu.modeling.device import emulates_bfloat16
-from atwu.training.checkpoints import STAGING, Stateful, last_checkpoint, publish, step_of, to_resume_from
+from atwu.training.checkpoints import STAGING, Stateful, checkpoint_to_resume, last_checkpoint, publish, step_of
 from atwu.training.config import TokenTrainingConfig
 from atwu.training.interrupt_callback import Interrupted
 from atwu.training.load_to_train import LoadedModel, load_as_is
@@ -114,7 +114,7 @@ class TokenTrainer(Trainer):
             ValueError: the checkpoint is damaged or missing, or the newest one belongs to another run.
         """
         self.timing, clock = Timing(datetime.datetime.now(datetime.UTC)), time.perf_counter()
-        checkpoint = to_resume_from(self, resume_from_checkpoint)
+        checkpoint = checkpoint_to_resume(self, resume_from_checkpoint)
         if checkpoint is not None:
             self.timing.resumed_from = step_of(checkpoint)
             self.say(f"resuming the unfinished run at step {self.timing.resumed_from}")
@@ -334,7 +334,7 @@ class TokenTrainer(Trainer):
         # The Trainer would search its best checkpoint in the temporary folder.
         best, self.state.best_global_step = self.state.best_global_step, None
         try:
-            with room(run):
+            with explain_full_disk(run):
                 super()._save_checkpoint(model, trial)
         except DiskFullError:
             shutil.rmtree(staging, ignore_errors=True)

@@ -138,7 +138,7 @@ def _examples(rows: Sequence[Any], what: str) -> Sequence[Example]:
     )
 
 
-def tell(sets: Mapping[str, RowSet], say: Say) -> None:
+def report_rows(sets: Mapping[str, RowSet], say: Say) -> None:
     """Report the rows of a run."""
     for name, rows in sets.items():
         say(f"{name} rows: {len(rows.rows)} from {rows.source}")
@@ -146,7 +146,7 @@ def tell(sets: Mapping[str, RowSet], say: Say) -> None:
             say(f"warning: {note}")
 
 
-def warn_of(*sets: RowSet | None) -> None:
+def warn_about_rows(*sets: RowSet | None) -> None:
     """Issue Python warnings about rows given in Python code."""
     frame, level = inspect.currentframe(), 1
     while frame is not None and str(frame.f_globals.get("__name__")).startswith("atwu."):

@@ -24,7 +24,7 @@ from atwu.training.output_folder import OutputFolder
 from atwu.training.precompute import AUXILIARY
 from atwu.training.progress import JsonLog, Say, logged, silent
 from atwu.training.scorer_steps import scorer_of
-from atwu.training.training_rows import tell, unlearning_rows
+from atwu.training.training_rows import report_rows, unlearning_rows
 
 __all__ = ["FinishedRun", "ModelSource", "run_finetune", "run_unlearn"]
 
@@ -66,7 +66,7 @@ def run_unlearn(
     tokenizer = load_checked_tokenizer(source)
     folder.check_space(space_needed(source.weight_bytes(), config, adapter_bytes))
     rows = unlearning_rows(forget, retain, config, tokenizer=tokenizer)
-    tell(rows.sets, say)
+    report_rows(rows.sets, say)
     _check_parts(source, recipe, tokenizer)
     if "auxiliary_models" in recipe.needs:
         config.component_options = config.component_options | auxiliary_models(source, config, rows.sets, say=say)

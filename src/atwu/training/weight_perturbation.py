@@ -32,7 +32,7 @@ def sam_perturbation(loss: Tensor, weights: Sequence[Tensor], *, radius: float) 
     return [gradient.mul_(scale.to(gradient)) for gradient in gradients]
 
 
-def noise(weights: Sequence[Tensor], *, deviation: float, seed: Sequence[int]) -> Iterator[Tensor]:
+def gaussian_noise(weights: Sequence[Tensor], *, deviation: float, seed: Sequence[int]) -> Iterator[Tensor]:
     """Draw Gaussian noise for each weight tensor, with `deviation` times the root mean square of its entries; one at a
     time.
 
@@ -50,7 +50,7 @@ def noise(weights: Sequence[Tensor], *, deviation: float, seed: Sequence[int]) -
 
 
 @contextmanager
-def weights_moved(weights: Sequence[Tensor], moves: Iterable[Tensor]) -> Iterator[None]:
+def perturbed_weights(weights: Sequence[Tensor], moves: Iterable[Tensor]) -> Iterator[None]:
     """Add perturbations to the weights inside the block; afterwards the weights are restored bit by bit.
 
     Run backward passes of graphs built outside the block outside it, and of those built inside the block inside it.
@@ -78,7 +78,7 @@ def loss_at_perturbed_weights(
         weights: trained weights.
         moves: one perturbation per weight.
     """
-    with weights_moved(weights, moves):
+    with perturbed_weights(weights, moves):
         value = forget()
         found = torch.autograd.grad(value, list(weights), allow_unused=True)
     pairs = [(weight, gradient) for weight, gradient in zip(weights, found, strict=True) if gradient is not None]

@@ -14,7 +14,7 @@ from atwu.benchmarks.load_benchmark import OwnRows
 from atwu.data.row_parsing import write_rows
 from atwu.experiments.benchmark_settings import BENCHMARK_SETTINGS, FinetunedTarget, find_setting, setting_from
 from atwu.experiments.published import published_table
-from atwu.experiments.study.run_study import plan_study, settled_plan
+from atwu.experiments.study.run_study import plan_study, supported_plan
 from atwu.experiments.study.study_file import library, read_study
 from atwu.experiments.study.study_plan import folder_name, plan
 from atwu.experiments.study.study_tables import settings_table
@@ -298,7 +298,7 @@ def test_what_is_not_asked_for_stops_nothing_and_is_named(tmp_path):
     path = written(tmp_path, f"methods: [{bad}, {after}, npo]\nseeds: 1")
     (tmp_path / "wga.yaml").write_text("method: wga\nlearning_rate: 0.001\n")
     given = {"output": tmp_path / "out", "presets": tmp_path}
-    found = settled_plan(plan_study(path, "tiny", **given, only=["npo"]))
+    found = supported_plan(plan_study(path, "tiny", **given, only=["npo"]))
     assert [run.label for run in found.now.runs] == ["npo"] == [run.label for run in found.runs]
     assert [line.partition(" ")[0] for line in found.left_out] == ["bad", "odd", "worse", "after"]
     assert re.search("^bad .*weighting 'nosuch'", found.left_out[0])
@@ -371,6 +371,6 @@ def test_estimates_follow_the_speed_of_the_machine(tmp_path, monkeypatch):
     there = plan(read_study("pretrained"), setting, tmp_path)
     assert there.seconds_per_run()[0] == 4 * setting.seconds
     assert re.search(r"\b4\.0 times", there.seconds_per_run()[1])
-    assert there.seconds_of_models() == 4 * setting.taught_seconds
+    assert there.seconds_of_models() == 4 * setting.target_seconds
     small = plan(read_study("pretrained"), find_setting("tiny"), tmp_path)
     assert (small.seconds_per_run()[0], small.seconds_of_models()) == (small.setting.seconds, 0)

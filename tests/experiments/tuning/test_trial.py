@@ -23,7 +23,7 @@ from atwu.experiments.tuning import tune_methods as tune
 from atwu.experiments.tuning.sampler import FinishedTrial
 from atwu.experiments.tuning.search import OBJECTIVES, PrunedError, Search, TrialFunction
 from atwu.experiments.tuning.search_definition import check_search, prepare_search
-from atwu.experiments.tuning.trial import StopDestroyed, reach, stop_if_destroyed
+from atwu.experiments.tuning.trial import StopDestroyed, compute_objective, stop_if_destroyed
 from atwu.experiments.tuning.tune_methods import plan_tuning, tune_methods
 from atwu.modeling.scratch import ScratchShape, scratch_model
 from tests.experiments.tuning.searching import run_trials
@@ -73,7 +73,7 @@ def runs(monkeypatch):
 
 def trial() -> TrialFunction:
     models = SimpleNamespace(target="model", benchmark=Benchmark("own", "forget", "retain", None, None, (), (), ()))
-    return functools.partial(reach, SEARCH, RunContext(models, SEARCH.setting, ("memorization",)), {})
+    return functools.partial(compute_objective, SEARCH, RunContext(models, SEARCH.setting, ("memorization",)), {})
 
 
 def search(folder, *, seed=0, **changes):

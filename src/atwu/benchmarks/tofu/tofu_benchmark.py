@@ -39,15 +39,15 @@ def tofu_benchmark(name: str, *, tables: Tables | None = None) -> Benchmark:
         loaded.append(tofu_rows(source, tables=tables))
         return loaded[-1]
 
-    def rows_at_hand(name: str) -> SourceRows | None:
+    def available_rows(name: str) -> SourceRows | None:
         if tables.has(name):
             return rows(f"tofu:{name}")
         notes.append(f"{name} is not available: skipped")
         return None
 
     forget, pool = rows(forget_source).rows, rows(retain_source).rows
-    holdout = rows_at_hand(f"holdout{percent}")
-    kept = {name: found.rows for name in KEPT_SPLITS if (found := rows_at_hand(name))}
+    holdout = available_rows(f"holdout{percent}")
+    kept = {name: found.rows for name in KEPT_SPLITS if (found := available_rows(name))}
     with_wrong_answers = [row for row in pool if row.wrong_answers]
     measured_forget, measured_retain = rows_to_measure(forget), rows_to_measure(with_wrong_answers or pool)
     notes.append(

@@ -20,9 +20,9 @@ from atwu.evaluation.aggregate import seed_differences
 from atwu.evaluation.result import Direction, EvalResult, MetricValue
 from atwu.experiments.published import PublishedTable, published_table
 from atwu.report.run_records import Records, read_records
-from atwu.report.table_values import TableLine, cell_of
+from atwu.report.table_values import MetricKey, cell_of
 
-COMPARED_METRICS: Mapping[str, tuple[TableLine | None, Direction]] = {
+COMPARED_METRICS: Mapping[str, tuple[MetricKey | None, Direction]] = {
     "UQ": (("overall", "UQ"), "up"),
     "FQ": (("overall", "FQ"), "up"),
     "RD": (("overall", "RD"), "down"),
@@ -31,7 +31,7 @@ COMPARED_METRICS: Mapping[str, tuple[TableLine | None, Direction]] = {
     "auroc": (None, "up"),
 }
 """Published column -> our set and metric, and which direction is better; for `auroc` it is the label's own score."""
-_OWN_SCORE: TableLine = ("forget", "auroc_own")
+_OWN_SCORE: MetricKey = ("forget", "auroc_own")
 
 OrderingOutcome = Literal["holds", "holds, within noise", "open", "reversed, within noise", "reversed"]
 Interval = tuple[float, float, float]
@@ -47,7 +47,7 @@ _SAYS: Mapping[OrderingOutcome, tuple[str, str]] = {
 """Text of each outcome, for one pair and for several."""
 
 
-def set_beside(folder: Path, table: str | None = None) -> tuple[Records, PublishedTable]:
+def load_comparison(folder: Path, table: str | None = None) -> tuple[Records, PublishedTable]:
     """Read a finished study and the published table to compare with, by default the one that the study names.
 
     Raises:
@@ -60,17 +60,17 @@ def set_beside(folder: Path, table: str | None = None) -> tuple[Records, Publish
     return records, published_table(str(name))
 
 
-def line_of_metric(metric: str, label: str) -> TableLine:
+def metric_key(metric: str, label: str) -> MetricKey:
     """Return our set and metric of a published column."""
     return COMPARED_METRICS[metric][0] or ("forget", f"auroc_{label}")
 
 
 def published_value(records: Records, metric: str, label: str) -> MetricValue | None:
     """Return our value of a published column, mean over seeds."""
-    return cell_of(records.results[label], line_of_metric(metric, label))
+    return cell_of(records.results[label], metric_key(metric, label))
 
 
-def compared(records: Records, table: PublishedTable) -> dict[str, Orderings]:
+def compare_orderings(records: Records, table: PublishedTable) -> dict[str, Orderings]:
     """Compare orderings of methods with the published ones, for labels present in both.
 
     Returns:
@@ -90,21 +90,21 @@ def compared(records: Records, table: PublishedTable) -> dict[str, Orderings]:
 
 def _difference(records: Records, metric: str, first: str, second: str) -> Interval | None:
     """Paired over rows, and over the common seeds."""
-    line, (one, other) = COMPARED_METRICS[metric][0], records.paired(first, second)
-    if line is None:
-        line = _OWN_SCORE
-        one = [_own_score(result, line_of_metric(metric, first)) for result in one]
-        other = [_own_score(result, line_of_metric(metric, second)) for result in other]
-    estimate = seed_differences(one, other, list(records.references.values())).get(line) if one else None
+    key, (one, other) = COMPARED_METRICS[metric][0], records.paired(first, second)
+    if key is None:
+        key = _OWN_SCORE
+        one = [_own_score(result, metric_key(metric, first)) for result in one]
+        other = [_own_score(result, metric_key(metric, second)) for result in other]
+    estimate = seed_differences(one, other, list(records.references.values())).get(key) if one else None
     if estimate is None:
         return None
     low, high = estimate.interval() or (float("nan"), float("nan"))
     return estimate.value, low, high
 
 
-def _own_score(result: EvalResult, line: TableLine) -> EvalResult:
+def _own_score(result: EvalResult, key: MetricKey) -> EvalResult:
     """Keep only the label's own score, under a name shared by all labels."""
-    split, metric = line
+    split, metric = key
     rows = result.rows[split]
     return replace(
         result,

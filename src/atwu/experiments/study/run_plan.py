@@ -20,7 +20,7 @@ from atwu._cache import short_hash
 from atwu._file_reading import read_json
 from atwu._files import file_digest, write_json
 from atwu._manifest import MANIFEST_NAME, RECORD_NAME
-from atwu._progress import bar_of
+from atwu._progress import progress_bar
 from atwu.errors import BudgetReached, NonFiniteLossError, WorkerError
 from atwu.evaluation.auroc import SampleAuroc
 from atwu.evaluation.linear_probe import PROBE_SCHEMA as PROBE_SCHEMA
@@ -32,13 +32,13 @@ from atwu.experiments.experiment_run import (
     ExperimentRun,
     RunContext,
     execute_run,
-    prefers,
-    reference_of,
+    needs_preferred_answers,
+    reference_result,
 )
-from atwu.experiments.job_files import Jobs
+from atwu.experiments.job_files import JobFiles
 from atwu.experiments.queue import Queue, Task, TaskResult, run_tasks
 from atwu.experiments.study.study_plan import StudyPlan
-from atwu.experiments.study_models import identity
+from atwu.experiments.study_models import models_identity
 from atwu.judge.open_judge import JudgeOptions
 from atwu.modeling.open_model import ModelLoadArgs, open_model
 from atwu.report.run_records import EVAL_NAME
@@ -69,7 +69,7 @@ class PlanExecution:
         say: Say = logger.info,
     ) -> None:
         self.plan, self._setup, self._overwrite, self._say = plan, setup, overwrite, say
-        self._jobs = Jobs(plan.folder)
+        self._jobs = JobFiles(plan.folder)
         self._probed = plan.folder / REFERENCE_FOLDER / ORIGINAL / PROBE_NAME
         judge = setup.judging or JudgeOptions()
         named = {"name": judge.judge, "url": judge.judge_url, "reply": judge.judge_max_tokens}
@@ -92,7 +92,7 @@ class PlanExecution:
                     "metrics": list(self.plan.metrics),
                     "recipe": config.recipe().as_plain() | {"given": None},
                     **({} if config.forget_words is None else {"forget_words": file_digest(config.forget_words)}),
-                    **self._where(paired=prefers(config)),
+                    **self._where(paired=needs_preferred_answers(config)),
                     **({} if run.start is None else {"start": run.start}),
                     **({} if source is None else {"scorer_from": short_hash(self.job(source))}),
                 }
@@ -137,7 +137,7 @@ class PlanExecution:
         cost limit is
         reached, no further run starts.
         """
-        waiting = {run.name: run for run in runs if not self.settled(run) or killed_behind_its_result(run)}
+        waiting = {run.name: run for run in runs if not self.settled(run) or killed_after_result(run)}
         if not waiting and (not self.plan.study.probe or self._probed.is_file()):
             return
         references = self._references(queue)
@@ -145,7 +145,7 @@ class PlanExecution:
             self._probe(queue)
         begun: dict[str, ExperimentRun] = {}
         there = len(runs) - len(waiting)
-        bar = bar_of(total=len(runs), desc="runs", unit="run", shown=progress, initial=there)
+        bar = progress_bar(total=len(runs), desc="runs", unit="run", shown=progress, initial=there)
 
         def begin() -> tuple[str, Task] | None:
             for run in tuple(waiting.values()):
@@ -174,7 +174,7 @@ class PlanExecution:
     def _where(self, *, paired: bool = False) -> dict[str, Any]:
         """Return rows, models and device of a result."""
         if paired not in self._known:
-            self._known[paired] = identity(self._setup.models, paired=paired)
+            self._known[paired] = models_identity(self._setup.models, paired=paired)
         return {**self._known[paired], **self._place}
 
     def _references(self, queue: Queue) -> dict[str, EvalResult]:
@@ -189,7 +189,7 @@ class PlanExecution:
             if self._jobs.known(file.parent) != job or not file.is_file():
                 self._say(f"evaluating the {role} model")
                 self._jobs.begin(file.parent, job)
-            found[role] = reference_of(queue, self._setup, role, dict(found), file)
+            found[role] = reference_result(queue, self._setup, role, dict(found), file)
         return found
 
     def _probe(self, queue: Queue) -> None:
@@ -208,7 +208,7 @@ class PlanExecution:
         logger.error("%s failed", run.name, exc_info=error)
 
 
-def killed_behind_its_result(run: ExperimentRun) -> bool:
+def killed_after_result(run: ExperimentRun) -> bool:
     """Whether a run was killed before its weights were removed and its manifest written."""
     return run.finished and not (run.folder / MANIFEST_NAME).is_file()
 

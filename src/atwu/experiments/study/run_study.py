@@ -13,11 +13,11 @@ from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.registry import check_installed
 from atwu.experiments.benchmark_settings import find_setting
 from atwu.experiments.experiment_run import RunContext, check_workers
-from atwu.experiments.job_files import only_here
+from atwu.experiments.job_files import lock_folder
 from atwu.experiments.queue import Queue
 from atwu.experiments.study.run_plan import PlanExecution, RunFailure, failures
 from atwu.experiments.study.study_file import read_study
-from atwu.experiments.study.study_plan import StudyPlan, described, plan
+from atwu.experiments.study.study_plan import StudyPlan, plan, study_record
 from atwu.experiments.study_models import prepare_models, setting_rows
 from atwu.judge.open_judge import JudgeOptions, open_judge
 from atwu.report.run_records import STUDY_NAME, Records, read_records
@@ -77,7 +77,7 @@ def plan_study(
         return plan(written, place, folder, presets=presets, only=only)
 
 
-def settled_plan(planned: StudyPlan, *, without_rows: bool = False, say: Say = logger.info) -> StudyPlan:
+def supported_plan(planned: StudyPlan, *, without_rows: bool = False, say: Say = logger.info) -> StudyPlan:
     """Drop the variants of a plan that its rows do not support, and report them.
 
     Args:
@@ -126,7 +126,7 @@ def run_study(
     """Do unfinished runs, and write table, data and report page of all finished ones.
 
     Args:
-        whole: plan from `settled_plan`.
+        whole: plan from `supported_plan`.
         judging: judge options of each process (`shared_judge`).
 
     Raises:
@@ -148,15 +148,15 @@ def run_study(
         trace=whole.study.trace,
     )
     work = PlanExecution(whole, setup, device=queue.device, overwrite=overwrite, say=say)
-    with only_here(folder):
+    with lock_folder(folder):
         work.prepare(runs)
         # Written before the runs, so that a report of the finished ones can be made at any time.
-        write_json(folder / STUDY_NAME, described(whole, command, whole.runs, {}))
+        write_json(folder / STUDY_NAME, study_record(whole, command, whole.runs, {}))
         work.work(runs, queue, progress=True)
         current = [run for run in whole.runs if work.settled(run)]
         failed = failures(current)
         reasons = {name: each.error for name, each in failed.items()}
-        write_json(folder / STUDY_NAME, described(whole, command, current, reasons))
+        write_json(folder / STUDY_NAME, study_record(whole, command, current, reasons))
         stale = sum(map(work.stale, whole.runs))
         if not any(run.finished for run in current):
             return StudyResult(None, failed, stale, ())

@@ -22,8 +22,8 @@ BUILT_IN = Path(__file__).with_name("library")
 """Built-in studies, one YAML file each."""
 
 ALL = "all"
-LONGEST_LABEL = 200
-MOST_LINES, MOST_SEEDS = 1000, 1000
+MAX_LABEL_LENGTH = 200
+MAX_VARIANTS, MAX_SEEDS = 1000, 1000
 """Upper limits that catch typing errors."""
 
 _KEYS = ("title", "about", "methods", "vary", "seeds", "setting", "metrics", "published", "presets", "trace", "probe")
@@ -101,7 +101,7 @@ class Study:
             shown = dict.fromkeys(configurations, "")
         else:
             shown = {name: f", {name}" for name in configurations}
-        lines = tuple(
+        variants = tuple(
             replace(
                 variant,
                 label=variant.label + more,
@@ -111,7 +111,7 @@ class Study:
             for variant in self.variants
             for name, more in shown.items()
         )
-        return replace(self, variants=lines) if lines else self
+        return replace(self, variants=variants) if variants else self
 
 
 def library() -> dict[str, str]:
@@ -185,13 +185,13 @@ def _setting(value: Any) -> BenchmarkSetting | None:
 
 def _seeds(value: Any) -> tuple[int, ...]:
     """Parse seeds: a count n for 1 to n, or a list. Seed 0 is used for tuning and would bias the comparison."""
-    if type(value) is int and 0 < value <= MOST_SEEDS:
+    if type(value) is int and 0 < value <= MAX_SEEDS:
         return tuple(range(1, value + 1))
     whole = isinstance(value, list) and all(type(seed) is int and 0 <= seed < 2**32 for seed in value)
-    if whole and value and len(set(value)) == len(value) <= MOST_SEEDS:
+    if whole and value and len(set(value)) == len(value) <= MAX_SEEDS:
         return tuple(value)
     raise ValueError(
-        f"seeds must be a count such as 3 (at most {MOST_SEEDS}), or a list of different ones from 0 to 2^32 - 1 "
+        f"seeds must be a count such as 3 (at most {MAX_SEEDS}), or a list of different ones from 0 to 2^32 - 1 "
         f"such as [1, 2, 3], got {value!r:.60}."
     )
 
@@ -206,14 +206,14 @@ def _variants(methods: Any, vary: Mapping[str, Any]) -> list[Variant]:
     listed = list(METHODS) if methods == ALL else methods
     if not isinstance(listed, list) or not listed:
         raise ValueError(f"methods must be 'all' or a list of names or mappings, got {methods!r:.60}.")
-    base = _told_apart([_variant(entry) for entry in listed])
+    base = _with_unique_labels([_variant(entry) for entry in listed])
     if not isinstance(vary, Mapping):
         raise ValueError(f"vary must give a list of values per option, such as {{rho: [0.1, 0.3]}}, got {vary!r:.60}.")
     unlisted = [name for name, values in vary.items() if not isinstance(values, list) or not values]
     if unlisted:
         raise ValueError(f"vary: {unlisted[0]} needs a list of values, got {vary[unlisted[0]]!r:.60}.")
-    if (count := len(base) * math.prod(map(len, vary.values()))) > MOST_LINES:
-        raise ValueError(f"methods and vary give {count} variants; at most {MOST_LINES} are allowed.")
+    if (count := len(base) * math.prod(map(len, vary.values()))) > MAX_VARIANTS:
+        raise ValueError(f"methods and vary give {count} variants; at most {MAX_VARIANTS} are allowed.")
     found = []
     for variant in base:
         for combination in itertools.product(*vary.values()):
@@ -228,9 +228,9 @@ def _variants(methods: Any, vary: Mapping[str, Any]) -> list[Variant]:
             found.append(replace(variant, label=labelled(variant.label), options=options, scorer_from=source))
     labels = [variant.label for variant in found]
     twice = sorted({label for label in labels if labels.count(label) > 1})
-    unfit = [label for label in labels if not label.isprintable() or len(label) > LONGEST_LABEL]
+    unfit = [label for label in labels if not label.isprintable() or len(label) > MAX_LABEL_LENGTH]
     if unfit:
-        raise ValueError(f"label {unfit[0]!r:.60} is invalid: use at most {LONGEST_LABEL} characters on one line.")
+        raise ValueError(f"label {unfit[0]!r:.60} is invalid: use at most {MAX_LABEL_LENGTH} characters on one line.")
     reserved = sorted(set(labels) & set(REFERENCE_MODELS))
     if reserved:
         raise ValueError(f"label {reserved[0]!r} is reserved for a reference model; choose another one.")
@@ -266,21 +266,21 @@ def _variant(entry: Any) -> Variant:
     return Variant("" if label is None else str(label), method, options, entry.get("scorer_from"), start)
 
 
-def _told_apart(lines: list[Variant]) -> list[Variant]:
+def _with_unique_labels(variants: list[Variant]) -> list[Variant]:
     """Return the variants, with labels made of method and differing options for those without one."""
     found = []
-    for line in lines:
-        own = _as_written(line)
-        others = [_as_written(other) for other in lines if other.method == line.method and not other.label]
+    for variant in variants:
+        own = _as_written(variant)
+        others = [_as_written(other) for other in variants if other.method == variant.method and not other.label]
         apart = [name for name in own if any(own[name] != other.get(name) for other in others)]
         more = f" ({', '.join(f'{name}={_short(own[name])}' for name in apart)})" if apart else ""
-        found.append(line if line.label else replace(line, label=line.method + more))
+        found.append(variant if variant.label else replace(variant, label=variant.method + more))
     return found
 
 
-def _as_written(line: Variant) -> dict[str, Any]:
-    own = {"scorer_from": line.scorer_from, "start": line.start}
-    return {**line.options} | {name: value for name, value in own.items() if value is not None}
+def _as_written(variant: Variant) -> dict[str, Any]:
+    own = {"scorer_from": variant.scorer_from, "start": variant.start}
+    return {**variant.options} | {name: value for name, value in own.items() if value is not None}
 
 
 def _short(value: Any) -> str:

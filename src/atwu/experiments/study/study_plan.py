@@ -16,7 +16,7 @@ from atwu.evaluation.columns import FORGET, HOLDOUT, RETAIN, RWKU, TASKS
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.registry import all_metrics, selected_metrics
 from atwu.experiments.benchmark_settings import BenchmarkSetting, FinetunedTarget
-from atwu.experiments.experiment_run import COMPONENT_KINDS, TIMING_NAME, ExperimentRun, reason_against
+from atwu.experiments.experiment_run import COMPONENT_KINDS, TIMING_NAME, ExperimentRun, missing_requirement
 from atwu.experiments.study.study_file import Study, Variant
 from atwu.experiments.study_models import has_retain_only
 from atwu.methods.components import component_options
@@ -87,7 +87,7 @@ class StudyPlan:
 
     def seconds_of_models(self) -> float:
         """Duration of training the original and the retain-only model, if they are not cached."""
-        return self.setting.taught_seconds * self._slower() if isinstance(self.setting.target, FinetunedTarget) else 0.0
+        return self.setting.target_seconds * self._slower() if isinstance(self.setting.target, FinetunedTarget) else 0.0
 
     def _slower(self) -> float:
         """Ratio of matrix product times on this machine's core to those where the setting's durations were measured."""
@@ -120,7 +120,7 @@ class StudyPlan:
                 continue
             if run.start is not None and not has_retain_only(self.setting):
                 reasons[run.label] = f"starts from the retain-only model, which {self.setting.name} does not have"
-            elif reason := reason_against(run.config(self.setting), benchmark):
+            elif reason := missing_requirement(run.config(self.setting), benchmark):
                 reasons[run.label] = reason
         setting, groups = self._measurable(benchmark)
         kept = self.without(reasons)
@@ -303,7 +303,7 @@ def folder_name(label: str, seed: int) -> str:
     return f"{variant_name(label)}-s{seed}"
 
 
-def described(
+def study_record(
     plan: StudyPlan, command: str, runs: Sequence[ExperimentRun], failed: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the content of `study.json`.

@@ -9,7 +9,7 @@ from rich.text import Text
 from atwu._file_reading import printable
 from atwu.evaluation.formatting import ARROWS, format_interval, format_number
 from atwu.experiments.benchmark_settings import BENCHMARK_SETTINGS
-from atwu.experiments.experiment_run import shown_options
+from atwu.experiments.experiment_run import format_options
 from atwu.experiments.published import PublishedTable
 from atwu.experiments.study.published_comparison import COMPARED_METRICS, Ordering, Orderings, published_value
 from atwu.experiments.study.study_file import library
@@ -40,11 +40,11 @@ def settings_table() -> Table:
 
 def print_plan(console: Console, planned: StudyPlan, processes: int) -> None:
     """Print the variants of a study, their tuning budget, and the estimated duration."""
-    table = Table("line", "method", "settings", "seeds", "finished", box=None, pad_edge=False)
+    table = Table("variant", "method", "settings", "seeds", "finished", box=None, pad_edge=False)
     for label in dict.fromkeys(run.label for run in planned.runs):
         runs = [run for run in planned.runs if run.label == label]
         shared = planned.setting.training
-        settings = shown_options({k: value for k, value in runs[0].options.items() if shared.get(k) != value})
+        settings = format_options({k: value for k, value in runs[0].options.items() if shared.get(k) != value})
         table.add_row(
             label,
             runs[0].method,
@@ -71,7 +71,7 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def side_by_side_table(records: Records, published: PublishedTable) -> Table:
+def comparison_table(records: Records, published: PublishedTable) -> Table:
     """Table of our and the published numbers: a row per common label, a pair of columns per common metric."""
     labels = [label for label in records.results if label in published.rows]
     metrics = [metric for metric in COMPARED_METRICS if metric in published.metrics]

@@ -13,41 +13,41 @@ Searches = Generator[Trials]
 """Searches of one method, in sequence: the next is requested when the last one is finished."""
 
 
-def search_all(lines: Iterable[Searches], queue: Queue) -> None:
+def search_all(every: Iterable[Searches], queue: Queue) -> None:
     """Run the searches of all methods.
 
     Raises:
         Exception: the error of a trial or method; all searches can be continued.
     """
-    later, begun, running = iter(lines), dict[Searches, Trials](), dict[str, Searches]()
+    later, begun, running = iter(every), dict[Searches, Trials](), dict[str, Searches]()
 
-    def advance(line: Searches) -> None:
-        while (trials := next(line, None)) is not None and trials.over:
+    def advance(searches: Searches) -> None:
+        while (trials := next(searches, None)) is not None and trials.over:
             pass
         if trials is None:
-            begun.pop(line, None)
+            begun.pop(searches, None)
         else:
-            begun[line] = trials
+            begun[searches] = trials
 
     def opened() -> Iterator[Searches]:
-        for line in later:
-            leaving.callback(line.close)
-            advance(line)
-            if line in begun:
-                yield line
+        for searches in later:
+            leaving.callback(searches.close)
+            advance(searches)
+            if searches in begun:
+                yield searches
 
     def begin() -> tuple[str, Task] | None:
-        for line in itertools.chain(tuple(begun), opened()):
-            if (found := begun[line].begin()) is not None:
-                running[found[0]] = line
+        for searches in itertools.chain(tuple(begun), opened()):
+            if (found := begun[searches].begin()) is not None:
+                running[found[0]] = searches
                 return found
         return None
 
     def finish(key: str, done: TaskResult) -> None:
-        line = running.pop(key)
-        begun[line].finish(done)
-        if begun[line].over:
-            advance(line)
+        searches = running.pop(key)
+        begun[searches].finish(done)
+        if begun[searches].over:
+            advance(searches)
 
     with quiet_optuna(), contextlib.ExitStack() as leaving:
         run_tasks(queue, begin, finish)

@@ -19,7 +19,7 @@ from atwu.experiments.experiment_run import COMPONENT_KINDS, run_config
 from atwu.experiments.tuning.sampler import FinishedTrial, SearchPoint
 from atwu.experiments.tuning.search_space import first_points, search_space
 from atwu.methods.component_options import Range
-from atwu.report.table_values import TableLine
+from atwu.report.table_values import MetricKey
 from atwu.training.config import UnlearnConfig
 
 
@@ -27,13 +27,13 @@ from atwu.training.config import UnlearnConfig
 class Objective:
     """An objective to maximize."""
 
-    line: TableLine
+    key: MetricKey
     """Set (or "overall") and metric."""
     groups: tuple[str, ...]
     """Groups of metrics needed to compute it."""
-    forget: TableLine
+    forget: MetricKey
     """Term that measures forgetting."""
-    retain: TableLine
+    retain: MetricKey
     """Term that measures retention."""
     names: tuple[str, str]
     """Names of the two terms in tables."""
@@ -71,7 +71,7 @@ def objective_name(name: str | None, setting: BenchmarkSetting) -> str:
     """
     if name is None:
         metric = setting.objective[1]
-        name = next((key for key, each in OBJECTIVES.items() if metric in (key, each.line[1])), metric)
+        name = next((key for key, each in OBJECTIVES.items() if metric in (key, each.key[1])), metric)
     lookup("objective", name, OBJECTIVES)
     return name
 

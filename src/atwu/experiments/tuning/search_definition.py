@@ -13,12 +13,18 @@ from atwu._cache import short_hash
 from atwu._files import versions
 from atwu.evaluation.columns import RWKU
 from atwu.evaluation.result import EvalResult, read_result
-from atwu.experiments.experiment_run import ORIGINAL, RunContext, prefers, reason_against, reference_of
+from atwu.experiments.experiment_run import (
+    ORIGINAL,
+    RunContext,
+    missing_requirement,
+    needs_preferred_answers,
+    reference_result,
+)
 from atwu.experiments.queue import Queue
-from atwu.experiments.study_models import Models, identity
+from atwu.experiments.study_models import Models, models_identity
 from atwu.experiments.tuning.sampler import SAMPLER_VERSION
 from atwu.experiments.tuning.search import OBJECTIVES, NotPossibleError, PreparedSearch, Search
-from atwu.experiments.tuning.trial import reach, stop_if_destroyed
+from atwu.experiments.tuning.trial import compute_objective, stop_if_destroyed
 from atwu.training.load_to_train import ModelSource
 
 _SCALE = ("name", "benchmark", "forget", "retain", "training", "evaluation")
@@ -48,7 +54,7 @@ def prepare_search(search: Search, models: Models, queue: Queue | None, *, folde
         measured = {name: what[name] for name in ("objective", "setting", "rows", "model", "versions")}
         file = folder / "trials" / f"original-{short_hash(measured)[:12]}.json"
         if queue is not None:
-            references[ORIGINAL] = reference_of(queue, setup, ORIGINAL, {}, file)
+            references[ORIGINAL] = reference_result(queue, setup, ORIGINAL, {}, file)
         elif file.is_file():
             references[ORIGINAL] = read_result(file)
         else:
@@ -56,14 +62,16 @@ def prepare_search(search: Search, models: Models, queue: Queue | None, *, folde
                 f"{file} is missing: rows or model of {search.setting.name} changed after the command started; "
                 "run it again."
             )
-    return PreparedSearch(search, partial(reach, search, setup, references), what, setup.needs(search.options))
+    return PreparedSearch(
+        search, partial(compute_objective, search, setup, references), what, setup.needs(search.options)
+    )
 
 
 def search_definition(search: Search, models: Models) -> dict[str, Any]:
     """Return everything that determines the points and their values, except the number of trials."""
     assert search.space is not None
     setting = {name: value for name, value in dataclasses.asdict(search.setting).items() if name in _SCALE}
-    here = identity(models, paired=prefers(search.config()))
+    here = models_identity(models, paired=needs_preferred_answers(search.config()))
     plain: dict[str, Any] = {
         "method": search.method,
         "options": dict(search.options),
@@ -94,5 +102,5 @@ def check_search(search: Search, models: Models) -> None:
         )
     for point in search.first or ():
         search.config(point)
-    if reason := reason_against(search.config(), models.benchmark):
+    if reason := missing_requirement(search.config(), models.benchmark):
         raise NotPossibleError(f"at {search.setting.name} it {reason}")

@@ -21,7 +21,7 @@ from transformers.trainer_callback import TrainerCallback
 from atwu._manifest import RECORD_NAME
 from atwu.errors import NonFiniteLossError
 from atwu.evaluation.result import EvalResult
-from atwu.experiments.experiment_run import ExperimentRun, RunContext, execute_run, shown_options
+from atwu.experiments.experiment_run import ExperimentRun, RunContext, execute_run, format_options
 from atwu.experiments.tuning.sampler import FinishedTrial, SearchPoint
 from atwu.experiments.tuning.search import OBJECTIVES, PrunedError, Search, TrialFunction
 from atwu.report.table_values import cell_of
@@ -45,7 +45,7 @@ def run_trial(
     return replace(found, seconds=round(time.perf_counter() - start, 3))
 
 
-def reach(
+def compute_objective(
     search: Search,
     setup: RunContext,
     references: Mapping[str, EvalResult],
@@ -68,9 +68,9 @@ def reach(
         _discard(folder)
         raise PrunedError(str(error).partition(";")[0]) from None
     except ValueError as error:
-        raise ValueError(f"trial {place} of {search.label} cannot run ({shown_options(point)}): {error}") from error
+        raise ValueError(f"trial {place} of {search.label} cannot run ({format_options(point)}): {error}") from error
     objective = OBJECTIVES[str(search.objective)]
-    cells = (cell_of(result, line) for line in (objective.line, objective.forget, objective.retain))
+    cells = (cell_of(result, key) for key in (objective.key, objective.forget, objective.retain))
     value, forget, retain = (None if cell is None else cell.value for cell in cells)
     if value is None or math.isnan(value):  # values relative to an original model without any knowledge are undefined
         raise PrunedError(f"{search.objective} could not be computed")

@@ -17,8 +17,8 @@ from typing import Any
 
 from atwu._cache import short_hash
 from atwu._extras import require
-from atwu._progress import bar_of
-from atwu.experiments.job_files import Jobs, only_here
+from atwu._progress import progress_bar
+from atwu.experiments.job_files import JobFiles, lock_folder
 from atwu.experiments.queue import Task, TaskResult
 from atwu.experiments.tuning.sampler import FinishedTrial, optuna_trial, propose
 from atwu.experiments.tuning.search import PreparedSearch, Search, SearchResult
@@ -40,7 +40,7 @@ class Trials:
     def __init__(self, prepared: PreparedSearch, study: Any, *, slots: int, folder: Path, bar: Any) -> None:
         self._prepared, self._search, self._space = prepared, prepared.search, prepared.search.space or {}
         self._study, self._slots, self._folder, self._bar = study, slots, folder, bar
-        self._jobs, self._known = Jobs(folder), _finished(study)
+        self._jobs, self._known = JobFiles(folder), _finished(study)
         self._points = {place: trial.point for place, trial in self._known.items()}
         self._show()
 
@@ -110,12 +110,12 @@ def open_trials(
     """
     search = prepared.search
     own = trials_folder(search, Path(folder))
-    with only_here(own):
+    with lock_folder(own):
         study = _open_study(search, Path(folder), prepared.what)
         if there := sum(place < search.trials for place in _finished(study)):
             say(f"{search.label}: {there} of {search.trials} trials are already finished")
         shown = progress and there < search.trials
-        with bar_of(total=search.trials, desc=search.label, unit="trial", shown=shown, initial=there) as bar:
+        with progress_bar(total=search.trials, desc=search.label, unit="trial", shown=shown, initial=there) as bar:
             yield Trials(prepared, study, slots=slots, folder=own, bar=bar)
 
 

@@ -90,7 +90,7 @@ def second_stage(
 class Tuning:
     """What to tune, with all defaults resolved."""
 
-    lines: tuple[Variant, ...]
+    variants: tuple[Variant, ...]
     """Methods, or variants of a study, in order."""
     every: bool
     """Whether all methods or a study were requested; those that the rows do not support are then skipped."""
@@ -113,17 +113,24 @@ class Tuning:
     objective: str | None = None
     seed: int = 0
 
-    def search(self, line: Variant, setting: BenchmarkSetting) -> Search:
+    def search(self, variant: Variant, setting: BenchmarkSetting) -> Search:
         """Return the search for a variant at a setting."""
-        named = None if line.label == line.method else f"{setting.name}/{variant_name(line.label)}"
+        named = None if variant.label == variant.method else f"{setting.name}/{variant_name(variant.label)}"
         return Search(
-            line.method, setting, line.options, self.trials, self.seed, self.objective, storage=self.storage, name=named
+            variant.method,
+            setting,
+            variant.options,
+            self.trials,
+            self.seed,
+            self.objective,
+            storage=self.storage,
+            name=named,
         )
 
-    def command(self, line: Variant, fixed: Sequence[str] = ()) -> str:
+    def command(self, variant: Variant, fixed: Sequence[str] = ()) -> str:
         """Return the command that tunes one variant, with settings as given and without options that do not affect
         results."""
-        words = ["atwu", "tune", *(["--method", line.method] if self.study is None else ["--study", self.study])]
+        words = ["atwu", "tune", *(["--method", variant.method] if self.study is None else ["--study", self.study])]
         words += ["--setting", self.first_setting] if self.first_setting is not None else []
         words += ["--trials", str(self.trials)]
         if self.transfer_to is not None:
@@ -175,12 +182,14 @@ def plan_tuning(
             "trials; rename one of them."
         )
     if written is not None:
-        if own := [(line.label, name) for line in written.variants for name in options if name in line.options]:
+        if own := [
+            (variant.label, name) for variant in written.variants for name in options if name in variant.options
+        ]:
             raise ValueError(
                 "{0!r} sets {1} itself; leave out --set {1}, or remove {1} from the variant.".format(*own[0])
             )
-        lines = [replace(line, options={**options, **line.options}) for line in written.variants]
-        if tied := [line.label for line in lines if line.scorer_from or line.start]:
+        variants = [replace(variant, options={**options, **variant.options}) for variant in written.variants]
+        if tied := [variant.label for variant in variants if variant.scorer_from or variant.start]:
             raise ValueError(
                 f"{tied[0]!r} starts from another model or run of its study and cannot be tuned separately."
             )
@@ -188,9 +197,9 @@ def plan_tuning(
         names = METHODS if "all" in methods else dict.fromkeys(methods)
         for name in names:
             lookup("method", name, METHODS)
-        lines = [Variant(name, name, options) for name in names]
+        variants = [Variant(name, name, options) for name in names]
     found = Tuning(
-        lines=tuple(lines),
+        variants=tuple(variants),
         every="all" in methods or study is not None,
         study=study,
         first_setting=first,
@@ -201,17 +210,17 @@ def plan_tuning(
         storage=storage_url(storage, output or Path("runs") / f"tune-{here.name}"),
         **numbers,
     )
-    for line in lines:
-        check_preset(there, line.options)
+    for variant in variants:
+        check_preset(there, variant.options)
         try:
-            run_config(here, line.method, line.options, seed=found.seed)
+            run_config(here, variant.method, variant.options, seed=found.seed)
         except ValueError as error:
-            raise ValueError(f"{line.label}: {error}") from None
+            raise ValueError(f"{variant.label}: {error}") from None
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class Tuned:
+class TuningResult:
     """Result of tuning."""
 
     searches: Mapping[str, Sequence[SearchResult]]
@@ -224,7 +233,7 @@ class Tuned:
     """Models of the setting that the presets are for."""
 
 
-def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say: Say = logger.info) -> Tuned:
+def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say: Say = logger.info) -> TuningResult:
     """Tune methods, or continue; a later method starts when earlier ones leave workers idle.
 
     Presets of a method are written when its searches are finished.
@@ -235,7 +244,9 @@ def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say
     """
     require("optuna", extra="tune")  # before an original model is trained
     check_storage(tuning.storage)
-    check_workers(queue, (line.method for line in tuning.lines), (line.options for line in tuning.lines), ())
+    check_workers(
+        queue, (variant.method for variant in tuning.variants), (variant.options for variant in tuning.variants), ()
+    )
     here, there = tuning.here, tuning.there
     for setting in (here, there):
         groups = OBJECTIVES[objective_name(tuning.objective, setting)].groups
@@ -253,19 +264,19 @@ def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say
         return models[setting.name]
 
     ready: dict[tuple[str, str], PreparedSearch] = {}
-    for line, setting in itertools.product(tuning.lines, [here] if there is here else [here, there]):
+    for variant, setting in itertools.product(tuning.variants, [here] if there is here else [here, there]):
         try:
-            search = tuning.search(line, setting)
-            ready[line.label, setting.name] = prepare_search(search, models_of(setting), queue, folder=tuning.folder)
+            search = tuning.search(variant, setting)
+            ready[variant.label, setting.name] = prepare_search(search, models_of(setting), queue, folder=tuning.folder)
         except NotPossibleError as error:
             if not tuning.every:
-                raise ValueError(f"{line.label} cannot be tuned: {error}") from None
-            left_out[line.label] = str(error)
+                raise ValueError(f"{variant.label} cannot be tuned: {error}") from None
+            left_out[variant.label] = str(error)
 
     opened = partial(open_trials, slots=queue.slots, folder=tuning.folder, progress=True, say=say)
 
-    def searches(line: Variant) -> Searches:
-        with opened(ready[line.label, here.name]) as trials:
+    def searches(variant: Variant) -> Searches:
+        with opened(ready[variant.label, here.name]) as trials:
             yield trials
             results = [trials.result()]
         if tuning.transfer_to is not None:
@@ -273,18 +284,18 @@ def tune_methods(tuning: Tuning, queue: Queue, *, fixed: Sequence[str] = (), say
             try:
                 second = second_stage(results[0], there, trials=count, objective=goal)
             except AllPrunedError as error:  # its budget is used up; other methods continue
-                failed[line.label] = str(error)
-                drop_preset(tuning.folder, variant_name(line.label))
+                failed[variant.label] = str(error)
+                drop_preset(tuning.folder, variant_name(variant.label))
                 return
             # The queue is busy; the original model was evaluated above.
             with opened(prepare_search(second, models_of(there), None, folder=tuning.folder)) as trials:
                 yield trials
                 results.append(trials.result())
-        found[line.label] = results
-        write_results(results, tuning.folder, name=variant_name(line.label), command=tuning.command(line, fixed))
+        found[variant.label] = results
+        write_results(results, tuning.folder, name=variant_name(variant.label), command=tuning.command(variant, fixed))
 
-    search_all((searches(line) for line in tuning.lines if line.label not in left_out), queue)
-    order = [line.label for line in tuning.lines]
+    search_all((searches(variant) for variant in tuning.variants if variant.label not in left_out), queue)
+    order = [variant.label for variant in tuning.variants]
     found = {label: found[label] for label in order if label in found}
     failed = {label: failed[label] for label in order if label in failed}
-    return Tuned(found, left_out, failed, models.get(there.name))
+    return TuningResult(found, left_out, failed, models.get(there.name))

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from atwu._files import versions, write_json
 from atwu.experiments.benchmark_settings import BenchmarkSetting, FinetunedTarget
-from atwu.experiments.experiment_run import prefers, shown_options
+from atwu.experiments.experiment_run import format_options, needs_preferred_answers
 from atwu.experiments.study.study_plan import variant_name
 from atwu.experiments.study_models import Models
 from atwu.experiments.tuning.sampler import FinishedTrial
@@ -101,12 +101,12 @@ def _about(results: Sequence[SearchResult], best: FinishedTrial, command: str) -
         "seconds": round(sum(each.seconds for each in results)),
         "objective": search.objective,
         "seed": search.seed,
-        "result": {name: round(value, 4) for name, value in reached(results[-1], best).items()},
+        "result": {name: round(value, 4) for name, value in objective_terms(results[-1], best).items()},
     }
     return about
 
 
-def reached(result: SearchResult, trial: FinishedTrial) -> dict[str, float]:
+def objective_terms(result: SearchResult, trial: FinishedTrial) -> dict[str, float]:
     """Return the objective and its two terms by name, if they exist."""
     name = str(result.search.objective)
     names = (name, *OBJECTIVES[name].names)
@@ -163,7 +163,7 @@ def best_table(found: Mapping[str, Sequence[SearchResult]]) -> Table:
         settings = results[-1].search.run_options(best.point)
         first = dict(sorted(settings.items(), key=lambda entry: entry[0] != "learning_rate"))
         values = [_short(value) for value in (best.value, best.forget, best.retain)]
-        table.add_row(name, *values, shown_options(first), budget)
+        table.add_row(name, *values, format_options(first), budget)
     return table
 
 
@@ -173,7 +173,14 @@ def use_of_presets(found: Mapping[str, Sequence[SearchResult]], folder: Path, mo
     if name is None or models is None:
         return ""
     rows, search = models.benchmark, found[name][-1].search
-    paired = prefers(search.config())
+    paired = needs_preferred_answers(search.config())
     words = ["atwu", "unlearn", "--config", str(folder / f"{variant_name(name)}.yaml"), "--model", models.target]
-    words += ["--forget", rows.removed(paired=paired), "--retain", rows.retain_source, "--output", "unlearned"]
+    words += [
+        "--forget",
+        rows.forget_source_for(paired=paired),
+        "--retain",
+        rows.retain_source,
+        "--output",
+        "unlearned",
+    ]
     return f"\npreset{'s' if len(found) > 1 else ''} in {folder}; next:\n  {shlex.join(words)}"

@@ -52,7 +52,7 @@ class Panel:
 
 
 @figure("Metrics under attack")
-def attacks(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
+def attacks(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
     """Draw relearning, quantization, the worst attack family of probes and best-of-n sampling."""
     names = _metrics(records)
     panels = [Panel("J_P", name, _spoken(name)) for name in names if re.match("leak_(worst_family|best_of_)", name)]
@@ -65,11 +65,11 @@ def attacks(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft |
         "better."
     )
     reason = "no run has attack metrics (metrics families, sampling, relearning, quantization)."
-    return _dots(records, panels, eval_steps, caption) if panels else reason
+    return _dots(records, panels, styles, caption) if panels else reason
 
 
 @figure("Adversarial probes by family")
-def attack_families(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
+def attack_families(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
     """Draw the leak rate under each family of adversarial probes (Jin et al. 2024)."""
     family = re.compile("leak_(?!worst_family|best_of|per_sample)")
     panels = [Panel("J_P", name, _spoken(name)) for name in _metrics(records) if family.match(name)]
@@ -78,7 +78,7 @@ def attack_families(records: Records, eval_steps: Mapping[str, Series]) -> Figur
         "previous figure."
     )
     reason = "no run has results for adversarial probes (metrics families)."
-    return _dots(records, panels, eval_steps, caption) if panels else reason
+    return _dots(records, panels, styles, caption) if panels else reason
 
 
 def before_value(runs: Sequence[RunRecord], panel: Panel) -> float | None:
@@ -126,7 +126,7 @@ def _spoken(name: str) -> str:
     return _WORDS.get(name) or "\n".join(" ".join(part) for part in (words[:cut], words[cut:]) if part)
 
 
-def _dots(records: Records, panels: Sequence[Panel], eval_steps: Mapping[str, Series], caption: str) -> FigureDraft:
+def _dots(records: Records, panels: Sequence[Panel], styles: Mapping[str, Series], caption: str) -> FigureDraft:
     cells = {
         (label, panel): cell
         for label in records.labels
@@ -144,7 +144,7 @@ def _dots(records: Records, panels: Sequence[Panel], eval_steps: Mapping[str, Se
     for across, line in zip(
         sheet.subplots(len(lines), max(_ACROSS[0], *map(len, lines)), squeeze=False), lines, strict=True
     ):
-        name_rows(across[0], [eval_steps[label] for label in labels])
+        name_rows(across[0], [styles[label] for label in labels])
         across[0].set_xlabel(line[0].measure, fontsize=8, loc="left")
         for axes in across[1:]:
             axes.sharey(across[0])
@@ -157,7 +157,7 @@ def _dots(records: Records, panels: Sequence[Panel], eval_steps: Mapping[str, Se
                 if (label, panel) in cells:
                     runs = records.of(label)
                     after = after_value(runs, panel, cells[label, panel])
-                    tips |= _row(axes, row, eval_steps[label], before_value(runs, panel), after, panel)
+                    tips |= _row(axes, row, styles[label], before_value(runs, panel), after, panel)
             _frame(axes, records, panel)
     return sheet, caption, tips
 

@@ -12,7 +12,7 @@ from atwu.report.figures.label_placement import name_ends
 from atwu.report.run_records import Records, RunRecord
 
 
-def masks_told(records: Records) -> str:
+def mask_note(records: Records) -> str:
     """Return a sentence about masks that training computes once and a trace recomputes; empty if there are none."""
     found = [
         label
@@ -25,7 +25,7 @@ def masks_told(records: Records) -> str:
 
 
 @figure("AUROC of token scores during training")
-def auroc_progression(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
+def auroc_progression(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
     """Draw the AUROC of each label's score over optimizer steps: mean over seeds, with their range."""
     curves = {
         (label, name): found
@@ -40,7 +40,7 @@ def auroc_progression(records: Records, eval_steps: Mapping[str, Series]) -> Fig
     sheet = new_figure(max(3.0, 0.6 + 0.155 * len(ends)))
     axes = sheet.subplots()
     for (label, name), found in curves.items():
-        one, steps, mean = eval_steps[label], found.index, found["mean"].array
+        one, steps, mean = styles[label], found.index, found["mean"].array
         look = one.line | {"linestyle": "-", "markevery": max(1, len(steps) // 6), "clip_on": False}
         if name == "holdout":
             quiet = {"linestyle": (0, (3, 2)), "linewidth": 0.75 * one.width, "markersize": 3}
@@ -56,13 +56,13 @@ def auroc_progression(records: Records, eval_steps: Mapping[str, Series]) -> Fig
     axes.set_ylim(max(0.0, min(0.5, every["min"].min()) - 0.04), min(1.0, max(0.5, every["max"].max()) + 0.04))
     axes.set_xlim(0, max(1, every.index.max()))
     axes.set(xlabel="optimizer steps", ylabel="mean AUROC within rows")
-    name_ends(axes, {eval_steps[label]: (found.index[-1], found["mean"].iloc[-1]) for label, found in ends.items()})
+    name_ends(axes, {styles[label]: (found.index[-1], found["mean"].iloc[-1]) for label, found in ends.items()})
     dashed = "; dashed: holdout rows" if any(name == "holdout" for _, name in curves) else ""
     caption = (
         "AUROC, within each row, of the score that each method uses against the labelled tokens, recomputed on the "
         "current model (without the run's exponents): up to 40 rows per set, from before the first step to the "
         f"last{dashed}. Lines are means over seeds, bands range from the lowest to the highest seed. Long dashes: "
-        f"chance.{masks_told(records)}"
+        f"chance.{mask_note(records)}"
     )
     return sheet, caption, tips
 
@@ -74,5 +74,5 @@ def _over_seeds(runs: Sequence[RunRecord], name: str) -> pd.DataFrame | None:
         for run in runs
         if run.trace is not None
     ]
-    eval_steps = pd.concat(found, axis=1).dropna() if found else pd.DataFrame()
-    return None if eval_steps.empty else eval_steps.agg(["mean", "min", "max"], axis=1)
+    styles = pd.concat(found, axis=1).dropna() if found else pd.DataFrame()
+    return None if styles.empty else styles.agg(["mean", "min", "max"], axis=1)

@@ -32,7 +32,7 @@ def _gigabytes(run: RunRecord) -> float | None:
     return None if found is None else found / 1e9
 
 
-def spoken_duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Format a duration in seconds, minutes or hours."""
     if seconds < 100:
         return f"{seconds:.1f} s"
@@ -40,7 +40,7 @@ def spoken_duration(seconds: float) -> str:
 
 
 QUANTITIES: Mapping[str, Quantity] = {
-    "time": Quantity("training time", _seconds, spoken_duration),
+    "time": Quantity("training time", _seconds, format_duration),
     "memory": Quantity("peak memory", _gigabytes, lambda value: f"{value:.2f} GB" if value < 10 else f"{value:.1f} GB"),
     "judge": Quantity("judge", lambda run: run.result.cost.get("judge_usd"), lambda value: f"${value:.2f}"),
 }
@@ -48,7 +48,7 @@ QUANTITIES: Mapping[str, Quantity] = {
 
 
 @figure("Cost per run")
-def cost(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
+def cost(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
     """Draw bars per label, mean over seeds."""
     found: dict[str, dict[str, list[float]]] = {}
     for name, quantity in QUANTITIES.items():
@@ -67,11 +67,11 @@ def cost(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | st
     tips = {}
     sheet = new_figure(0.32 + 0.2 * len(labels))
     panels = sheet.subplots(1, len(found), squeeze=False, sharey=True)[0]
-    name_rows(panels[0], [eval_steps[label] for label in labels])
+    name_rows(panels[0], [styles[label] for label in labels])
     for axes, (name, spent) in zip(panels, found.items(), strict=True):
         quantity = QUANTITIES[name]
         for label, values in spent.items():
-            one, row, mean = eval_steps[label], labels.index(label), fmean(values)
+            one, row, mean = styles[label], labels.index(label), fmean(values)
             axes.barh(row, mean, height=0.62, color=one.colour, alpha=0.85 if one.focus else 0.5, gid=one.gid(name))
             if len(values) > 1:
                 axes.plot([min(values), max(values)], [row, row], color=one.colour, linewidth=1.4)

@@ -105,8 +105,8 @@ def series_of(records: Records, focus: str | None) -> dict[str, Series]:
         for role in REFERENCE_MODELS
     }
     for place, label in enumerate(label for label in records.labels if label != focus):
-        eval_steps = (all_[place % len(all_)] for all_ in (COLOURS, MARKERS, DASHES))
-        found[label] = Series(label, *eval_steps)  # type: ignore[arg-type]
+        styles = (all_[place % len(all_)] for all_ in (COLOURS, MARKERS, DASHES))
+        found[label] = Series(label, *styles)  # type: ignore[arg-type]
     if focus in records.labels:
         found[str(focus)] = Series(str(focus), ACCENT, "o", "-", focus=True)
     return found

@@ -13,7 +13,7 @@ import numpy as np
 from atwu.data.arrays import FloatArray
 from atwu.report.figures.figure import FigureDraft, figure
 from atwu.report.figures.figure_style import GUIDE, MUTED, Series, grid, name_rows, new_figure, shorten_names
-from atwu.report.report_table import span
+from atwu.report.report_table import format_range
 from atwu.report.run_records import Records, RunRecord
 
 _GRID = np.linspace(0.0, 1.0, 81)
@@ -49,7 +49,7 @@ def row_values(runs: Sequence[RunRecord], metric: str) -> list[float]:
 
 
 @figure("AUROC of token scores within rows")
-def auroc_ridge(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
+def auroc_ridge(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
     """Draw the distribution over forget rows of the AUROC of each label's own score, on its unlearned model."""
     scores = own_scores(records)
     values = {label: row_values(records.of(label), f"auroc_{score}") for label, score in scores.items()}
@@ -62,7 +62,7 @@ def auroc_ridge(records: Records, eval_steps: Mapping[str, Series]) -> FigureDra
     axes = sheet.subplots()
     beside: list[tuple[float, dict[str, str], str]] = [(-0.85, dict(zip(_COLUMNS, _COLUMNS, strict=True)), "normal")]
     for row, label in enumerate(order):
-        one, foot, mean = eval_steps[label], row + _BASE, float(np.mean(values[label]))
+        one, foot, mean = styles[label], row + _BASE, float(np.mean(values[label]))
         heights = density(values[label])
         top = foot - _HEIGHT * heights / heights.max()
         layer = 2 + row / 100
@@ -70,7 +70,7 @@ def auroc_ridge(records: Records, eval_steps: Mapping[str, Series]) -> FigureDra
         axes.plot(_GRID, top, color=one.colour, linewidth=one.width, zorder=layer, gid=one.gid("ridge"))
         axes.plot(mean, foot, one.marker, color=one.colour, clip_on=False, zorder=4, gid=one.gid("mean"))
         counts = [len(rows) for run in records.of(label) if (rows := row_values([run], f"auroc_{scores[label]}"))]
-        count = span(counts) + (f" × {len(counts)}" if len(counts) > 1 else "")
+        count = format_range(counts) + (f" × {len(counts)}" if len(counts) > 1 else "")
         beside.append((row, {"mean": f"{mean:.2f}", "score": scores[label], "rows": count}, one.weight))
         tips[one.gid("mean")] = f"{label}: mean AUROC of {scores[label]} {mean:.3f} over {count} rows"
     for height, words, weight in beside:
@@ -81,7 +81,7 @@ def auroc_ridge(records: Records, eval_steps: Mapping[str, Series]) -> FigureDra
             axes.annotate(
                 word, (1, height), place, textcoords="offset points", va="center", annotation_clip=False, **look
             )
-    name_rows(axes, [eval_steps[label] for label in order])
+    name_rows(axes, [styles[label] for label in order])
     axes.axvline(0.5, **GUIDE)
     grid(axes, "x")
     axes.set(xlim=(0, 1), ylim=(len(order) - 0.5, -1.0), xlabel="AUROC within a forget row (dashed: chance)")
@@ -108,7 +108,7 @@ def density(values: Sequence[float]) -> FloatArray:
 
 
 @figure("ROC of token scores, all tokens together")
-def pooled_roc(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
+def pooled_roc(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
     """Draw the pooled ROC curve of each label's own score, mean over seeds at equal false-positive rates."""
     scores = own_scores(records)
     curves: dict[str, tuple[float, FloatArray]] = {}
@@ -127,7 +127,7 @@ def pooled_roc(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraf
     axes.plot([0, 1], [0, 1], **GUIDE)
     lines = []
     for place, label in enumerate(order):
-        one, (area, tpr) = eval_steps[label], curves[label]
+        one, (area, tpr) = styles[label], curves[label]
         every = (4 + 3 * place % 16, 16)
         lines += axes.plot(
             _GRID, tpr, **one.line, markevery=every, label=f"{area:.2f}  {one.name}", gid=one.gid("curve")
@@ -138,7 +138,7 @@ def pooled_roc(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraf
     axes.set_box_aspect(1)
     axes.set_anchor("W")
     legend = sheet.legend(handles=lines, loc="outside right upper", title="pooled AUROC", alignment="left")
-    shorten_names(legend.get_texts(), [eval_steps[label] for label in order])
+    shorten_names(legend.get_texts(), [styles[label] for label in order])
     caption = (
         "All tokens of the forget set, ranked by each method's own score on its unlearned model; mean over seeds. "
         "Dashed diagonal: chance. Unlike the AUROC within rows, pooled curves need scores that are comparable "

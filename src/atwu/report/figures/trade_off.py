@@ -14,15 +14,15 @@ from atwu.report.figures.figure_style import GUIDE, MUTED, Series, grid, new_fig
 from atwu.report.figures.label_placement import place_names
 from atwu.report.model_standing import DESTROYED, standings
 from atwu.report.run_records import Records
-from atwu.report.table_values import TableLine, cell_of
+from atwu.report.table_values import MetricKey, cell_of
 
 
 @dataclass(frozen=True, slots=True)
 class Plane:
     """Two metrics in a trade-off."""
 
-    x: TableLine
-    y: TableLine
+    x: MetricKey
+    y: MetricKey
     x_label: str
     y_label: str
     origin: tuple[float, float] | None = None
@@ -50,15 +50,15 @@ TradeOffPoint = tuple[MetricValue, MetricValue]
 
 
 @figure("Forgetting against retention")
-def trade_off(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
+def trade_off(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
     """Draw extraction strength of forget rows against that of retain rows."""
-    return _scatter(records, EXTRACTION, eval_steps)
+    return _scatter(records, EXTRACTION, styles)
 
 
 @figure("Judged forget quality (FQ) against retain degradation (RD)")
-def trade_off_judged(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
+def trade_off_judged(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
     """Draw judged forget quality against retain degradation."""
-    return _scatter(records, JUDGED, eval_steps)
+    return _scatter(records, JUDGED, styles)
 
 
 def pareto(points: Mapping[str, tuple[float, float]], *, x_up: bool, y_up: bool) -> list[str]:
@@ -73,7 +73,7 @@ def pareto(points: Mapping[str, tuple[float, float]], *, x_up: bool, y_up: bool)
     return sorted(front, key=lambda name: points[name])
 
 
-def _scatter(records: Records, plane: Plane, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
+def _scatter(records: Records, plane: Plane, styles: Mapping[str, Series]) -> FigureDraft | str:
     points = {name: point for name, result in records.results.items() if (point := _point(result, plane)) is not None}
     broken = {
         name: points.pop(name)
@@ -98,7 +98,7 @@ def _scatter(records: Records, plane: Plane, eval_steps: Mapping[str, Series]) -
     axes = sheet.subplots()
     grid(axes)
     for name, point in points.items():
-        one = eval_steps[name]
+        one = styles[name]
         faint = 0.2 if crowded and not one.focus else 0.5
         found = [_point(run.result, plane) for run in records.of(name)]
         singles = [_xy(single) for single in found if single is not None]
@@ -131,8 +131,8 @@ def _scatter(records: Records, plane: Plane, eval_steps: Mapping[str, Series]) -
     }
     side = "right" if up[0] else "left"
     axes.annotate(f"better {arrow}", **corner, xycoords="axes fraction", ha=side, fontstyle="italic", alpha=MUTED)
-    first = sorted(points, key=lambda name: (not eval_steps[name].focus, eval_steps[name].reference, name not in front))
-    place_names(axes, {eval_steps[name]: _xy(points[name]) for name in first}, avoid=seeds)
+    first = sorted(points, key=lambda name: (not styles[name].focus, styles[name].reference, name not in front))
+    place_names(axes, {styles[name]: _xy(points[name]) for name in first}, avoid=seeds)
     caption = (
         f"Each mark is the mean over a method's seeds{' (faint: single seeds)' if seeds else ''}; whiskers are 95 % "
         "bootstrap intervals over subjects. Open marks are reference models. The dashed line is the Pareto front: "

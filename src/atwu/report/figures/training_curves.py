@@ -32,7 +32,7 @@ _COLUMNS = 3
 
 
 @figure("Losses and token weights during training")
-def training_curves(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
+def training_curves(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
     """Draw one panel per logged quantity, one line per label, mean over seeds."""
     points = max(12, min(80, _POINTS // max(1, len(records.labels))))
     curves = {
@@ -44,14 +44,14 @@ def training_curves(records: Records, eval_steps: Mapping[str, Series]) -> Figur
         return "no run has a training log (log.jsonl)."
     labels = [label for label in records.labels if any(label in lines for lines in curves.values())]
     rows = math.ceil(len(curves) / _COLUMNS)
-    across = max(1, min(5, int(82 / (8 + max(len(eval_steps[label].name) for label in labels)))))
+    across = max(1, min(5, int(82 / (8 + max(len(styles[label].name) for label in labels)))))
     tips: dict[str, str] = {}
     sheet = new_figure(1.6 * rows + 0.45 + 0.165 * math.ceil(len(labels) / across))
     panels = sheet.subplots(rows, _COLUMNS, squeeze=False).ravel()
     handles = {}
     for axes, (part, lines) in zip(panels, curves.items(), strict=False):
         for label, line in lines.items():
-            one = eval_steps[label]
+            one = styles[label]
             look = one.line | {"markersize": 3.5, "markevery": max(1, len(line[0]) // 3), "label": one.name}
             handles[label] = axes.plot(*line, **look, gid=one.gid(part))[0]
             tips[one.gid(part)] = f"{label}: {LOSS_COMPONENTS[part]} from {line[1][0]:.3g} to {line[1][-1]:.3g}"
@@ -66,7 +66,7 @@ def training_curves(records: Records, eval_steps: Mapping[str, Series]) -> Figur
     legend = sheet.legend(
         handles=[handles[label] for label in labels], loc="outside lower center", ncols=across, columnspacing=1.2
     )
-    shorten_names(legend.get_texts(), [eval_steps[label] for label in labels])
+    shorten_names(legend.get_texts(), [styles[label] for label in labels])
     caption = (
         "Means over seeds, in bins of neighbouring steps. Forget losses of different methods are different "
         "functions: compare their trends, not their values."

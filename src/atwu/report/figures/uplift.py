@@ -11,9 +11,9 @@ from atwu.evaluation.result import MetricValue
 from atwu.report.figures.figure import FigureDraft, figure
 from atwu.report.figures.figure_style import MUTED, Series, grid, name_rows, new_figure
 from atwu.report.run_records import Records
-from atwu.report.table_values import TableLine, cell_of
+from atwu.report.table_values import MetricKey, cell_of
 
-UQ: TableLine = (OVERALL, "UQ")
+UQ: MetricKey = (OVERALL, "UQ")
 
 _WGA = ("saturation", "ga")
 _WITHOUT = {"satga": (_WGA, ("uniform", "satga")), "satga_plus": (_WGA, ("uniform", "satga"))}
@@ -37,7 +37,7 @@ def without_scores(records: Records) -> dict[str, str]:
 
 
 @figure("Gain from learned token weights per forget loss")
-def uplift(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | str:
+def uplift(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
     """Draw UQ without and with learned scores, one row per forget loss, the largest gain first."""
     pairs = {
         label: (other, before, after)
@@ -54,7 +54,7 @@ def uplift(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | 
     sheet = new_figure(0.75 + 0.34 * len(order))
     axes = sheet.subplots()
     for row, label in enumerate(order):
-        one, (other, before, after) = eval_steps[label], pairs[label]
+        one, (other, before, after) = styles[label], pairs[label]
         ends = [_value(before), _value(after)]
         axes.plot(ends, [row, row], color=one.colour, linewidth=one.width, zorder=one.order)
         look: dict[str, Any] = {
@@ -66,7 +66,7 @@ def uplift(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | 
         axes.plot(ends[0], row, **look, markerfacecolor="none", markeredgewidth=1.3, gid=one.gid("without"))
         axes.plot(ends[1], row, **look, gid=one.gid("with"))
         gain, interval = f"{_gain(before, after):+.{after.digits}f}", _interval(records, label, other, after.digits)
-        for word, at, muted in ((gain, 8, False), (interval, 38, True), (f"over {eval_steps[other].name}", 102, True)):
+        for word, at, muted in ((gain, 8, False), (interval, 38, True), (f"over {styles[other].name}", 102, True)):
             axes.annotate(
                 word,
                 (1, row),
@@ -79,7 +79,7 @@ def uplift(records: Records, eval_steps: Mapping[str, Series]) -> FigureDraft | 
             )
         tips[one.gid("without")] = f"{other}: UQ {format_number(before.value, before.digits)}"
         tips[one.gid("with")] = f"{label}: UQ {format_number(after.value, after.digits)}, {gain} {interval}".rstrip()
-    name_rows(axes, [eval_steps[label] for label in order])
+    name_rows(axes, [styles[label] for label in order])
     grid(axes, "x")
     axes.set(xlim=(0, max(1.0, axes.get_xlim()[1])), xlabel="UQ in % (higher: more forgotten with less degradation)")
     caption = (

@@ -13,7 +13,7 @@ from typing import Any
 
 from atwu.evaluation.weight_trace import Trace, TracedRow
 from atwu.evaluation.word_scores import WordScore
-from atwu.report.figures.auroc_progression import masks_told
+from atwu.report.figures.auroc_progression import mask_note
 from atwu.report.run_records import Records
 from atwu.report.scored_row import ScoredRow, percent_of_score
 
@@ -72,7 +72,7 @@ def _intro(records: Records, lines: Sequence[Traced]) -> str:
     return (
         "The score that each method uses, from 0 to 100, recomputed on the current model during training (without "
         f"the run's exponents){_seeds(lines)}. AUROC measures how well the scores find the labelled tokens, over up "
-        f"to 40 rows per set, some of which are shown: 0.5 is chance, 1 is perfect.{masks_told(records)}{note}"
+        f"to 40 rows per set, some of which are shown: 0.5 is chance, 1 is perfect.{mask_note(records)}{note}"
     )
 
 
