@@ -1,8 +1,7 @@
 """Read text, JSON and YAML files and declared types, with one-line errors that name the file.
 
 Only plain data is read. Rejected: duplicate keys, aliases, numbers outside 64 bits and deep nesting. YAML follows 1.2
-where
-users expect it: `1e-4` is a number, and a date is text.
+where users expect it: `1e-4` is a number, and a date is text.
 """
 
 from __future__ import annotations
@@ -142,6 +141,16 @@ def read_json(path: str | Path) -> Any:
         FileNotFoundError, ValueError: see `file_text` and `parse_json`.
     """
     return parse_json(file_text(path), what=path)
+
+
+def read_upgraded_json(path: str | Path) -> Any:
+    """Read a result file (`run.json`, `study.json`, ...) as JSON, with the current schema and keys.
+
+    Raises:
+        FileNotFoundError, ValueError: see `read_json`.
+    """
+    value = read_json(path)
+    return upgrade(value) if isinstance(value, dict) else value
 
 
 class _Refused(Exception):  # noqa: N818
@@ -307,9 +316,7 @@ def read_declared(path: str | Path, kind: type[_T], schema: str, *, what: str, m
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{what} {path} not found; {made_by} writes one.")
-    found = read_json(path)
-    if isinstance(found, dict):
-        found = upgrade(found)
+    found = read_upgraded_json(path)
     if not isinstance(found, dict) or "schema" not in found:
         raise ValueError(f"{path} is not a {what}: it has no 'schema', expected {schema!r}. {made_by} writes one.")
     if (name := found["schema"]) != schema:

@@ -54,13 +54,14 @@ def upgrade(record: Mapping[str, Any]) -> dict[str, Any]:
     schema = record.get("schema")
     if not isinstance(schema, str) or schema not in _SCHEMAS:
         return dict(record)
-    renamed: dict[str, Any] = _rename_keys(record)
+    renamed: dict[str, Any] = rename_keys(record)
     return renamed | {"schema": _SCHEMAS[schema]}
 
 
-def _rename_keys(value: Any) -> Any:
+def rename_keys(value: Any) -> Any:
+    """Return plain data with all renamed keys and metric names replaced, at any depth."""
     if isinstance(value, dict):
         names = value.get("metrics")
         listed = {"metrics": [_KEYS.get(name, name) for name in names]} if isinstance(names, list) else {}
-        return {_KEYS.get(key, key): _rename_keys(inner) for key, inner in value.items()} | listed
-    return [_rename_keys(inner) for inner in value] if isinstance(value, list) else value
+        return {_KEYS.get(key, key): rename_keys(inner) for key, inner in value.items()} | listed
+    return [rename_keys(inner) for inner in value] if isinstance(value, list) else value

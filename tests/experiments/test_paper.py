@@ -70,18 +70,18 @@ def test_scorers_on_frozen_models_see_what_was_published(tmp_path):
     runs = {run.label: (run, run.config(found.setting)) for run in found.runs}
     assert runs.pop("atwu")[1].learning_rate > 0
     assert {label: run.start for label, (run, _) in runs.items()} == {
-        "annotation shown": None,
+        "trained on labels": None,
         "frozen target": None,
         "frozen retain-only": "retain-only",
     }
     for label, (_, config) in runs.items():
         assert (config.learning_rate, config.num_train_epochs, config.rows_per_step) == (0.0, 1, 8)
         how = config.recipe().scores
-        shown = label == "annotation shown"
+        labels = label == "trained on labels"
         assert (how.scorer_objective, how.scorer_every, how.hidden_position) == (
-            "labels" if shown else "matched", 1, "own",
+            "labels" if labels else "matched", 1, "own",
         )  # fmt: skip
-        assert (how.lambda_entropy, how.lambda_budget) == ((0.0, 0.0) if shown else (1.0, 15.0))
+        assert (how.lambda_entropy, how.lambda_budget) == ((0.0, 0.0) if labels else (1.0, 15.0))
 
 
 def test_the_search_is_decided(tmp_path):

@@ -91,7 +91,7 @@ def test_words_follow_the_trace(page: Page, records: Records) -> None:
     block = json.loads(page.texts["traces"])
     trace = records.of("atwu")[0].trace
     assert trace is not None
-    assert block["looks"] == len(trace.steps)
+    assert block["snapshots"] == len(trace.steps)
     assert block["methods"][0] == {
         "label": "atwu", "steps": list(trace.steps), "auroc": {name: list(values) for name, values in trace.auroc.items()},
     }  # fmt: skip

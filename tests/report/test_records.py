@@ -116,7 +116,7 @@ def test_what_is_said_of_studies_is_said_of_all(build_records: Build, tmp_path: 
         "scorer-state: atwu-s2": "disk full",
     }
     assert read.study["left_out"] == {"dpo": "it needs questions", "headline: rmu": "it is not wanted"}
-    assert read.study["scale"]["name"] == "people-tiny"
+    assert read.study["setting"]["name"] == "people-tiny"
     page = Page(render_report_page(read)).visible
     assert "The studies" in page
     assert "atwu study run headline\natwu study run scorer-state" in page

@@ -1,8 +1,7 @@
 """Find the files of a published data set, and verify them against its published rows and columns.
 
 Files are read from the folder in the environment variable ATWU_DATA (its sub-folder named after the data set, or the
-folder
-itself), one JSONL file per table, or from the Hub if ATWU_DATA is not set. Each table is checked when read.
+folder itself), one JSONL file per table, or from the Hub if ATWU_DATA is not set. Each table is checked when read.
 """
 
 from __future__ import annotations

@@ -14,8 +14,7 @@ class DemoCommand:
     """Unlearn fictitious people from a small model while it retains others.
 
     Trains the model first (cached for later runs), unlearns with GradDiff, WGA and ATWU, evaluates them together with
-    the
-    original and the retain-only model, and writes a page of token scores.
+    the original and the retain-only model, and writes a page of token scores.
 
     Example: atwu demo --size small --output atwu-demo
     """

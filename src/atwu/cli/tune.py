@@ -17,8 +17,8 @@ class TuneCommand:
     """Tune methods, or the variants of a study: same budget, sampler and first points for all.
 
     Starts with the recommended values of each method. Run the same command again to continue an interrupted search; it
-    proposes the same points as an uninterrupted one. Writes the best settings as
-    OUTPUT/METHOD.yaml, for `atwu unlearn --config`, and all trials as OUTPUT/METHOD.trials.json. See docs/tuning.md.
+    proposes the same points as an uninterrupted one. Writes the best settings as OUTPUT/METHOD.yaml, for `atwu unlearn
+    --config`, and all trials as OUTPUT/METHOD.trials.json. See docs/tuning.md.
 
     Example: atwu tune --method atwu --method grad_diff --setting people-tiny --trials 20
     """

@@ -1,6 +1,5 @@
 """Settings: a benchmark with an original model, the options shared by all methods, and the evaluation; built-in ones
-are in
-`benchmark_settings.yaml`.
+are in `benchmark_settings.yaml`.
 
 `people-*`, `tofu-small` and `rwku-small` train their original model from scratch and run on a laptop; `*-smollm2` start
 from a
@@ -147,8 +146,7 @@ def setting_from(values: Mapping[str, Any]) -> BenchmarkSetting:
     """Build a setting from a study's file: fields of `BenchmarkSetting`, on top of those of the setting named `like`.
 
     Keys of `training` and `evaluation` are set one by one. Another target or benchmark drops the other's retain-only
-    model,
-    sources, system prompt, tuned values and surrogate; other rows of the same benchmark drop only the first two.
+    model, sources, system prompt, tuned values and surrogate; other rows of the same benchmark drop only the first two.
 
     Raises:
         ValueError: unknown or missing fields.

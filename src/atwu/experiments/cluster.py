@@ -1,10 +1,8 @@
 """Queue on a Ray cluster: tasks run on any node, and their files are copied back to this machine.
 
 No shared file system is needed. The inputs of a task (a folder to resume, a scorer, local models and rows) are sent
-with it;
-models named on the Hub are loaded by each node. If a worker or node is lost, its task starts again from the beginning
-on
-another one.
+with it; models named on the Hub are loaded by each node. If a worker or node is lost, its task starts again from the
+beginning on another one.
 """
 
 from __future__ import annotations

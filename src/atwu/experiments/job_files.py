@@ -11,6 +11,7 @@ from typing import Any
 
 from atwu._file_reading import read_json
 from atwu._files import file_lock, write_json
+from atwu._renamed import rename_keys
 from atwu.training.output_folder import unfinished
 
 
@@ -23,7 +24,7 @@ class JobFiles:
     def known(self, folder: Path) -> Any:
         """Return the job for which a folder was started; None if there is none."""
         file = self._file(folder)
-        return read_json(file) if file.is_file() else None
+        return rename_keys(read_json(file)) if file.is_file() else None
 
     def begin(self, folder: Path, job: Mapping[str, Any]) -> None:
         """Store the job of a folder; files of another job are removed, files of the same job are kept."""

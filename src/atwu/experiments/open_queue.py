@@ -24,8 +24,7 @@ def open_queue(
 
     Args:
         processes: number of parallel runs; None for one per GPU, or on CPUs one per core and at most four, since each
-            holds a
-            model.
+            holds a model.
         threads: CPU threads of each run; None for the default of one process, or its share of the cores.
         devices: CUDA devices, such as `0,1`; None for all, unless one process is requested.
         gpus_per_run: GPUs of the cluster for each run; None for one if it has any.

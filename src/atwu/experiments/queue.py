@@ -3,8 +3,7 @@ next.
 
 Tasks run in this process (`InProcessExecutor`), in local processes (`ProcessPool`), or on the nodes of a Ray cluster
 (`atwu.experiments.cluster`); `atwu.experiments.open_queue` opens one of them. If a worker dies, its task starts again
-from the
-beginning.
+from the beginning.
 """
 
 from __future__ import annotations
@@ -216,8 +215,8 @@ class ProcessPool(Queue):
     """Local processes, each with its share of CPU threads and one GPU if there are any.
 
     They are forked, where supported, from a process that has already imported everything, and end with this process.
-    With GPUs each
-    process imports separately: libraries that query the GPU on import (bitsandbytes) make CUDA unusable in forks.
+    With GPUs each process imports separately: libraries that query the GPU on import (bitsandbytes) make CUDA unusable
+    in forks.
     """
 
     def __init__(self, count: int, *, folder: Path, threads: int, devices: Sequence[str] = (), say: Say) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import torch
 
+from atwu._file_reading import read_upgraded_json
 from atwu._manifest import RECORD_NAME
 from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint
@@ -139,4 +139,4 @@ def read_source(path: str | Path, loading: ModelLoadArgs) -> Source:
         raise FileNotFoundError(f"{path} not found: export takes the folder of a run or of a model.{hint}")
     check_model_name(str(folder), base=loading.base)
     file = folder / RECORD_NAME
-    return Source(folder, loading, json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {})
+    return Source(folder, loading, read_upgraded_json(file) if file.is_file() else {})

@@ -1,8 +1,7 @@
 """Colours for scores in [0, 1]: one sequential scale per theme, and a text colour readable on each.
 
 Lightness changes monotonically along both scales (paper, amber, vermilion, plum), so the order is also visible to
-colour-blind
-readers and in greyscale print.
+colour-blind readers and in greyscale print.
 """
 
 from __future__ import annotations

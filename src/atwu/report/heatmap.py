@@ -60,8 +60,7 @@ def render_terminal(rows: Sequence[ScoredRow], console: Console, *, dark: bool =
     """Print each row's question and one line of coloured words per method, then a legend.
 
     The background contrasts more with the terminal for higher scores, and labelled words are underlined. If the console
-    has fewer
-    than 256 colours (a pipe, NO_COLOR), words from .5 on print as [word:93] and labelled words as _word_.
+    has fewer than 256 colours (a pipe, NO_COLOR), words from .5 on print as [word:93] and labelled words as _word_.
 
     Args:
         dark: whether the terminal has a dark background.
@@ -91,8 +90,7 @@ def render_html(rows: Sequence[ScoredRow], *, title: str) -> str:
     """Render all rows as one HTML page with a legend, and controls for methods, threshold and numbers.
 
     The page follows the reader's light or dark setting, prints, and works without JavaScript, on phones and with screen
-    readers,
-    which read each word followed by its score from 0 to 100.
+    readers, which read each word followed by its score from 0 to 100.
 
     Returns:
         A complete HTML document without external references.

@@ -1,10 +1,8 @@
 """Tables of models and metrics: one tidy data frame of all numbers, and the layouts and captions made from it.
 
 Every table (terminal, text, data, page) is a layout of this frame. Best and second-best values among the unlearned
-models, and
-materially degraded general abilities, are marked as in the ATWU paper. Tables of methods always state the tuning
-budget, which
-a fair comparison requires.
+models, and materially degraded general abilities, are marked as in the ATWU paper. Tables of methods always state the
+tuning budget, which a fair comparison requires.
 """
 
 from __future__ import annotations
@@ -215,8 +213,7 @@ def headline_metrics(records: Records) -> list[MetricKey]:
     """Metrics of the headline table, the most important one first.
 
     These are the paper's panel, then utility, membership inference, learned scores and RWKU's difference; all metrics
-    if none of
-    these is available.
+    if none of these is available.
     """
     there, decisive = records.table.keys, leading_metric(records)
     panel = [key for group in HEADLINE for key in [key for key in group if key in there][:1]] or there

@@ -11,8 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from atwu._file_reading import decoded, file_bytes, parse_json, printable, read_json, type_adapter, validated
-from atwu._renamed import upgrade
+from atwu._file_reading import decoded, file_bytes, parse_json, printable, read_upgraded_json, type_adapter, validated
 
 StepCount = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0)]
@@ -49,7 +48,7 @@ class _Variant(_File):
     budget: str | None = None
 
 
-class _Scale(_File):
+class _Setting(_File):
     name: str
 
 
@@ -62,7 +61,7 @@ class _Study(_File):
     budget: str | None = None
     published: str | None = None
     variants: list[_Variant] = []
-    setting: _Scale | None = None
+    setting: _Setting | None = None
     failed: Mapping[str, str] | list[str] | None = None
     left_out: Mapping[str, str] | list[str] | None = None
 
@@ -100,8 +99,7 @@ _LOG_LINE = TypeAdapter(dict[str, Annotated[float, Field(strict=True, allow_inf_
 
 
 def _read(path: Path, kind: type[_File]) -> dict[str, Any]:
-    value = read_json(path)
-    value = upgrade(value) if isinstance(value, dict) else value
+    value = read_upgraded_json(path)
     validated(value, type_adapter(kind), what=str(path))
     plain: dict[str, Any] = _shown(value)
     return plain

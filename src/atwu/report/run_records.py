@@ -160,8 +160,8 @@ def read_records(paths: Sequence[str | Path], *, title: str | None = None) -> Re
 
     Args:
         paths: study folders, run folders, result files, or folders of such files; a study's references apply to all. A
-            run
-            in several studies is counted once; a label with different runs in them gets the study's name as a prefix.
+            run in several studies is counted once; a label with different runs in them gets the study's name as a
+            prefix.
 
     Raises:
         FileNotFoundError: a path does not exist, or contains no finished run.

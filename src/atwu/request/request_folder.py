@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import ConfigDict, Field
 
-from atwu._file_reading import read_declared
+from atwu._file_reading import read_declared, read_upgraded_json
 from atwu._files import file_digest, file_lock, is_atomic_sibling, write_json
 from atwu._manifest import RECORD_NAME
 from atwu.benchmarks.sources import load_rows
@@ -195,7 +195,7 @@ class RequestFolder:
 
     def run(self) -> dict[str, Any]:
         """The record of its run."""
-        found: dict[str, Any] = json.loads((self.output / RECORD_NAME).read_text(encoding="utf-8"))
+        found: dict[str, Any] = read_upgraded_json(self.output / RECORD_NAME)
         return found
 
     # Writing

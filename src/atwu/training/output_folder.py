@@ -1,9 +1,8 @@
 """Output folder of a run: it exists only once the run is finished.
 
 During a run all files are in `OUTPUT.incomplete`, locked by one process; the finished folder is moved into place
-atomically.
-A folder left by a killed run is resumed if it belongs to the same run. Only folders created by this module are
-replaced.
+atomically. A folder left by a killed run is resumed if it belongs to the same run. Only folders created by this module
+are replaced.
 """
 
 from __future__ import annotations
@@ -19,10 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from atwu._disk_errors import format_bytes
-from atwu._file_reading import printable
+from atwu._file_reading import printable, read_upgraded_json
 from atwu._files import atomic_sibling, clear_atomic_siblings, file_lock, move, write_json
 from atwu._manifest import MANIFEST_NAME, RECORD_NAME, write_manifest
-from atwu._renamed import upgrade
 from atwu.training.checkpoints import last_checkpoint
 from atwu.training.run_key import KEY_NAME, key_differences
 
@@ -105,10 +103,10 @@ class OutputFolder:
 
     def _is_run(self) -> bool:
         try:
-            record = json.loads((self.path / RECORD_NAME).read_text(encoding="utf-8"))
+            record = read_upgraded_json(self.path / RECORD_NAME)
         except (OSError, ValueError):
             return False
-        return isinstance(record, dict) and upgrade(record).get("schema") == RECORD_SCHEMA
+        return isinstance(record, dict) and record.get("schema") == RECORD_SCHEMA
 
     def _is_work(self) -> bool:
         """Whether the work folder was created by this module; a new one has its lock before its key."""

@@ -1,8 +1,7 @@
 """Values of the frozen reference model for the rows of a run.
 
 They are computed once and cached on disk, or computed in every step by the model with its adapters disabled or by a
-second,
-frozen model. Values that a recipe does not need are not computed.
+second, frozen model. Values that a recipe does not need are not computed.
 """
 
 from __future__ import annotations

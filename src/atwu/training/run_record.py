@@ -78,8 +78,7 @@ def write_result(trainer: TokenTrainer, folder: Path, *, settings: Mapping[str, 
     """Write the model with tokenizer and scorer, log, model card and, last, the record; called in every process.
 
     Adapters are merged unless the configuration keeps them separate. Sharded weights are gathered on disk, and the main
-    process
-    continues with them.
+    process continues with them.
 
     Args:
         trainer: after training.

@@ -1,10 +1,8 @@
 """Base trainer of this package, on top of transformers' `Trainer`.
 
 Rows are drawn by (seed, epoch, index). Losses are sums over tokens divided by the count of the whole optimizer step, so
-they
-need no scaling for gradient accumulation or data parallelism. Checkpoints are written atomically, and a non-finite loss
-stops
-the run.
+they need no scaling for gradient accumulation or data parallelism. Checkpoints are written atomically, and a non-finite
+loss stops the run.
 """
 
 from __future__ import annotations

@@ -74,8 +74,7 @@ def encode_dataset(
 
     Args:
         rows: a source (`load_rows`) or its loaded rows, `Example`s, mappings with the columns of the data formats (such
-            as a
-            Hub data set), or encoded rows; a `RowSet` is returned unchanged.
+            as a Hub data set), or encoded rows; a `RowSet` is returned unchanged.
         tokenizer: a fast tokenizer; not needed for encoded rows.
         what: name of the set in messages.
         max_length: maximum length of a row in tokens.
@@ -244,8 +243,7 @@ def _everywhere(rows: RowSet) -> RowSet:
     """Count every position, including those of the prompt.
 
     A token is predicted at the position before it, so one token is appended to each row for its last position. Its
-    value does not
-    matter: distances compare distributions.
+    value does not matter: distances compare distributions.
     """
     return dataclasses.replace(rows, rows=kept(_whole(row) for row in rows.rows))
 

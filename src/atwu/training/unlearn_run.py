@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from transformers.trainer_callback import TrainerCallback
 
+from atwu._file_reading import read_upgraded_json
 from atwu._manifest import RECORD_NAME
 from atwu.benchmarks.sources import LoadedRows
 from atwu.methods.recipe import Recipe
@@ -111,7 +111,7 @@ def _compare_base(folder: str, fingerprint: str | None, say: Say) -> None:
     record = Path(folder) / RECORD_NAME
     if not record.is_file():
         return
-    earlier = json.loads(record.read_text(encoding="utf-8")).get("original_model", {}).get("fingerprint")
+    earlier = read_upgraded_json(record).get("original_model", {}).get("fingerprint")
     if earlier != fingerprint:
         say(
             f"warning: the scorer in {folder} was trained on another original model; its scores may not be "

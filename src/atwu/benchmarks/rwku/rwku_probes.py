@@ -1,8 +1,7 @@
 """RWKU probes (Jin et al. 2024) of chosen subjects, and the prompt of each probe.
 
 Training rows and evaluation use the same prompts. The instructions are written for this project, so scores are
-comparable
-between models evaluated here, and only approximately with published ones.
+comparable between models evaluated here, and only approximately with published ones.
 """
 
 from __future__ import annotations
@@ -114,8 +113,7 @@ def probe_question(probe: RwkuProbe) -> str:
     """Return the user turn of a probe.
 
     A probe with in-context learning contains its own `Question:` marks. A few published fill-in-the-blank probes are
-    actually
-    questions; they keep the instruction of their kind.
+    actually questions; they keep the instruction of their kind.
     """
     instruction = _COMPLETE if probe.kind.endswith("fb") else _ANSWER
     mark = "" if probe.attack == "in-context learning" else "Question: "

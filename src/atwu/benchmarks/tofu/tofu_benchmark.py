@@ -16,8 +16,7 @@ def tofu_benchmark(name: str, *, tables: Tables | None = None) -> Benchmark:
 
     Args:
         name: `tofu:SPLIT` with `forget01`, `forget05` or `forget10`, or `tofu:SPLIT:N` to use only the first N retain
-            rows;
-            the original model is then trained on these and the forget rows.
+            rows; the original model is then trained on these and the forget rows.
         tables: the copy to read; by default the one in `ATWU_DATA`, or the Hub's.
 
     Raises:

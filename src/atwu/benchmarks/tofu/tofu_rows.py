@@ -1,8 +1,7 @@
 """Read rows of TOFU (Maini et al. 2024): `tofu:SPLIT[:N]`, a split or its first N rows.
 
 Reads the published tables, joins the columns of the perturbed tables and word labels, adds the author of each row, and
-checks
-that the tables match. The checks are returned as sentences.
+checks that the tables match. The checks are returned as sentences.
 """
 
 from __future__ import annotations
@@ -94,8 +93,7 @@ def proxy_spans(row: Example) -> tuple[tuple[int, int], ...]:
     """Return character ranges of the answer's likely key tokens, for rows without labels.
 
     A word counts if it is in the paraphrased answer and not in the question or any wrong answer, ignoring case. Key
-    tokens that the
-    paraphrase expresses differently, or that a wrong answer shares, are missed, so some rows have none.
+    tokens that the paraphrase expresses differently, or that a wrong answer shares, are missed, so some rows have none.
 
     Raises:
         ValueError: the row has no paraphrased answer or no wrong answers.

@@ -1,8 +1,7 @@
 """Result tables of the ATWU paper, for comparison. One CSV file per table, one row per method or variant.
 
 ES and ROUGE-L are fractions; J, FQ, RD, UQ, MMLU and win rates are percentages, as in our own results. The paper's
-final runs
-use one seed. An empty cell means that no number was published.
+final runs use one seed. An empty cell means that no number was published.
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ class PublishedTable:
     """Label -> metric -> number. Labels are names of methods, of variants, or `original`, the original model."""
     degraded: frozenset[tuple[str, str]]
     """(label, metric) marked as materially degraded: MMLU lower by more than 2 points, repetitiveness higher by more
-    than 5 %,
-    win rate below 45.
+    than 5 %, win rate below 45.
     """
 
 

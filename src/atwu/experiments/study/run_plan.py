@@ -1,8 +1,7 @@
 """Execute a study plan: evaluate the reference models, then do the runs; finished runs are skipped.
 
 One process schedules the work and stores what determines a run's result before the run starts (`jobs/`), so that
-results of
-other settings are never reused.
+results of other settings are never reused.
 """
 
 from __future__ import annotations
@@ -134,8 +133,7 @@ class PlanExecution:
         """Do the unfinished runs, and the linear probe if the study requests it.
 
         A run that starts from another run's scorer waits for it. A failed run is recorded and skipped. When the judge's
-        cost limit is
-        reached, no further run starts.
+        cost limit is reached, no further run starts.
         """
         waiting = {run.name: run for run in runs if not self.settled(run) or killed_after_result(run)}
         if not waiting and (not self.plan.study.probe or self._probed.is_file()):

@@ -177,8 +177,7 @@ def plan(
 
     Raises:
         ValueError: invalid options (the message names the variant), an unknown label, a preset folder without presets
-            of this
-            study or for a study that takes none, or more than `MOST_RUNS` runs.
+            of this study or for a study that takes none, or more than `MOST_RUNS` runs.
     """
     folder, study = Path(folder), study.at(setting.name)
     there = [variant.label for variant in study.variants]
@@ -279,8 +278,7 @@ def _tuned(preset: Preset, setting: BenchmarkSetting, variant: Variant) -> dict[
     """Return the options of a preset that a variant starts from.
 
     Options that the setting shares among all its methods override those of a preset. Options of a component that the
-    variant
-    replaces are dropped.
+    variant replaces are dropped.
     """
     searched = {name for name, option in component_options().items() if option.number or option.search is not None}
     kept = {k: v for k, v in preset.options.items() if k in searched or k not in ("method", *setting.training)}

@@ -1,8 +1,7 @@
 """Sampler of a search: the given first points, then quasi-random points (Sobol 1967), then TPE (Bergstra et al. 2011).
 
 A point depends only on (space, seed, trial number, results so far), so a search that was killed and continued proposes
-the same
-points as an uninterrupted one.
+the same points as an uninterrupted one.
 """
 
 from __future__ import annotations

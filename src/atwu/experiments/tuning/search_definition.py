@@ -27,14 +27,13 @@ from atwu.experiments.tuning.search import OBJECTIVES, NotPossibleError, Prepare
 from atwu.experiments.tuning.trial import compute_objective, stop_if_destroyed
 from atwu.training.load_to_train import ModelSource
 
-_SCALE = ("name", "benchmark", "forget", "retain", "training", "evaluation")
+_RESULT_FIELDS = ("name", "benchmark", "forget", "retain", "training", "evaluation")
 """Fields of a setting that affect the value of a trial."""
 
 
 def prepare_search(search: Search, models: Models, queue: Queue | None, *, folder: Path) -> PreparedSearch:
     """Prepare a search: resolve defaults, check it and, if the objective compares with the original model, load that
-    model's result,
-    which is computed once for the searches of all methods.
+    model's result, which is computed once for the searches of all methods.
 
     Args:
         queue: an idle queue; None if it is busy, in which case the result must already exist.
@@ -70,7 +69,7 @@ def prepare_search(search: Search, models: Models, queue: Queue | None, *, folde
 def search_definition(search: Search, models: Models) -> dict[str, Any]:
     """Return everything that determines the points and their values, except the number of trials."""
     assert search.space is not None
-    setting = {name: value for name, value in dataclasses.asdict(search.setting).items() if name in _SCALE}
+    setting = {name: value for name, value in dataclasses.asdict(search.setting).items() if name in _RESULT_FIELDS}
     here = models_identity(models, paired=needs_preferred_answers(search.config()))
     plain: dict[str, Any] = {
         "method": search.method,

@@ -18,8 +18,7 @@ def search_space(
     """Return the searched options with their ranges.
 
     An option of a component is searched if the methods with that component search it. So `npo` with another forget loss
-    does not
-    search NPO's beta.
+    does not search NPO's beta.
 
     Args:
         method: a name from `METHODS`.
@@ -46,8 +45,7 @@ def first_points(method: str, *, learning_rate: float, **parts: Any) -> list[dic
     """Return the first points of a search: the first trial of the published search, then its best values.
 
     Numbers that the published first trial does not set have their defaults; `Search.decided` clips those outside their
-    range.
-    Arguments are those of `search_space`.
+    range. Arguments are those of `search_space`.
 
     Returns:
         One or two points with a number for every option of `search_space`.

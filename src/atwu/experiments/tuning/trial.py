@@ -1,8 +1,7 @@
 """Run one trial: unlearn with a point, compute the metrics of the objective, keep the numbers and delete the weights.
 
 Runs that destroy the model are stopped early and pruned: if the loss is not finite, or if the retain loss is worse than
-that of
-uniform guessing.
+that of uniform guessing.
 """
 
 from __future__ import annotations

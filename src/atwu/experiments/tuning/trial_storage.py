@@ -1,8 +1,8 @@
 """Storage of finished trials: an SQLite file, a journal file, or any database that Optuna supports.
 
 The default is SQLite in the output folder. Its writes are transactions and its locks end with their process, so a kill
-leaves no
-partial write. A journal file is append-only, which suits network file systems, where SQLite's locks are unreliable.
+leaves no partial write. A journal file is append-only, which suits network file systems, where SQLite's locks are
+unreliable.
 """
 
 from __future__ import annotations

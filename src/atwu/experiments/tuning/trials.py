@@ -1,10 +1,8 @@
 """Trials of a search: propose the point of the next trial, run it, and store its result.
 
 The storage contains only finished trials, each with its number; one process, the driver, accesses it. With n parallel
-runs, the
-point of a trial depends on the results of trials at least n before it, and on the points of those between, which count
-as bad.
-So it depends neither on which run ends first nor on interruptions.
+runs, the point of a trial depends on the results of trials at least n before it, and on the points of those between,
+which count as bad. So it depends neither on which run ends first nor on interruptions.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ from typing import Any
 from atwu._cache import short_hash
 from atwu._extras import require
 from atwu._progress import progress_bar
+from atwu._renamed import rename_keys
 from atwu.experiments.job_files import JobFiles, lock_folder
 from atwu.experiments.queue import Task, TaskResult
 from atwu.experiments.tuning.sampler import FinishedTrial, optuna_trial, propose
@@ -133,7 +132,7 @@ def _open_study(search: Search, folder: Path, what: Mapping[str, Any]) -> Any:
     there = study.user_attrs.get("definition")
     if there is None:
         study.set_user_attr("definition", dict(what))
-    elif changed := definition_differences(there, what):
+    elif changed := definition_differences(rename_keys(there), what):
         more = f" and {len(changed) - 4} more" if len(changed) > 4 else ""
         raise ValueError(
             f"{masked(url)} contains another search named {search.label!r}: {'; '.join(changed[:4])}{more}. Continue "

@@ -1,8 +1,7 @@
 """Tune several methods by the same rules and write presets and trials for each: at one setting, or in two stages.
 
 The two stages are those of the ATWU paper: search everything at a cheap setting, then only the learning rate at the
-target
-setting.
+target setting.
 """
 
 from __future__ import annotations
@@ -156,8 +155,7 @@ def plan_tuning(
     Args:
         study: tune the variants of this study, instead of methods.
         options: fixed options of all runs.
-        setting: by default the study's, else the surrogate of `transfer_to`, that setting itself, or
-            people-tiny.
+        setting: by default the study's, else the surrogate of `transfer_to`, that setting itself, or people-tiny.
         output: folder; by default runs/tune-SETTING for the setting of the presets.
         storage: storage of trials; by default an SQLite file in the output, else in that of the first stage.
 

@@ -2,8 +2,7 @@
 style file.
 
 Each label has the same colour, marker and dash in all figures of a report, so that colour is never the only cue. The
-hues
-are those of Okabe and Ito (2008), with a lightness that has a contrast of at least 3 on white and on near-black.
+hues are those of Okabe and Ito (2008), with a lightness that has a contrast of at least 3 on white and on near-black.
 """
 
 from __future__ import annotations

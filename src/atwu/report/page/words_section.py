@@ -1,8 +1,7 @@
 """Section with word scores during training: for each row, one line of words per method, and the data of the slider.
 
 The page shows the final scores; its script reads the other snapshots from a JSON block. Runs have snapshots at
-different steps, so
-the slider shows the share of training and each line its nearest snapshot.
+different steps, so the slider shows the share of training and each line its nearest snapshot.
 """
 
 from __future__ import annotations
@@ -113,13 +112,13 @@ def _scored(row: TracedRow, label: str) -> ScoredRow:
 def _data(lines: Sequence[Traced], keys: Sequence[RowKey]) -> dict[str, Any]:
     """Data of the slider: steps and AUROC per method, and a list of scores per snapshot for each row and method."""
     return {
-        "looks": max(len(line.trace.steps) for line in lines),
+        "snapshots": max(len(line.trace.steps) for line in lines),
         "methods": [
             {"label": line.label, "steps": line.trace.steps, "auroc": dict(line.trace.auroc)} for line in lines
         ],
-        "rows": [[_looks(line.rows[key]) if key in line.rows else None for line in lines] for key in keys],
+        "rows": [[_snapshots(line.rows[key]) if key in line.rows else None for line in lines] for key in keys],
     }
 
 
-def _looks(row: TracedRow) -> list[list[int | None]]:
-    return [[None if score is None else percent_of_score(score) for score in look] for look in row.scores]
+def _snapshots(row: TracedRow) -> list[list[int | None]]:
+    return [[None if score is None else percent_of_score(score) for score in snapshot] for snapshot in row.scores]
