@@ -352,7 +352,7 @@ def test_every_attack_has_a_panel(drawn) -> None:
     ]
     assert shown == [
         "probes: worst family",
-        "draws: best of 8",
+        "sampling: best of 8",
         "relearned: forget rows",
         "rounded: 8 bits",
         "rounded: 4 bits",

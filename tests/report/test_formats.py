@@ -82,7 +82,7 @@ def test_the_table_says_in_how_many_wordings_questions_were_asked(records) -> No
     runs = tuple(
         dataclasses.replace(run, result=dataclasses.replace(run.result, settings=asked)) for run in records.runs
     )
-    assert ", wordings of a question: 1–6, seeds: 2." in to_markdown(dataclasses.replace(records, runs=runs))
+    assert ", prompts per question: 1–6, seeds: 2." in to_markdown(dataclasses.replace(records, runs=runs))
 
 
 def test_printed_numbers_are_those_of_the_json(records) -> None:

@@ -44,7 +44,7 @@ def test_terminal_without_colour_marks_scores_and_secrets() -> None:
     assert lines[0].split(maxsplit=1) == ["3", "Who paints the boats?"]
     assert lines[1].split(maxsplit=2) == ["atwu", "100", "It is [_Bel_:93] [_Torvay_:50]."]
     assert lines[2].split(maxsplit=2) == ["wga", "33", "[It:100] [is:60] _Bel_ _Torvay_."]
-    assert "_word_ = secret word" in lines[-2]
+    assert "_word_ = labelled word" in lines[-2]
     assert lines[-1].startswith("number after the method: AUROC")
 
 

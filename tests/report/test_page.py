@@ -102,7 +102,7 @@ def test_a_page_of_little(records: Records, build_records: Callable[..., Records
     assert 'id="words"' not in page.html
     assert page.classed("missing")
     assert "atwu has the best UQ" in page.visible
-    assert "tuned is not recorded" in page.visible
+    assert "budget is not recorded" in page.visible
     assert not page.classed("references")
     only = Page(render_report_page(Records("references", records.references, ())))
     assert "original" in only.values("headline")

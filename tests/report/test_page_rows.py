@@ -82,7 +82,7 @@ def test_answers_are_those_of_the_rows_most_methods_saw(records: Records) -> Non
         dataclasses.replace(run, result=other_rows(run.result)) if run.label == "atwu" else run for run in made.runs
     )
     shown = str(answers(dataclasses.replace(made, references=references, runs=runs)))
-    assert "Measured on other rows and not shown: original, retain-only, atwu." in shown
+    assert "Evaluated on other rows and not shown: original, retain-only, atwu." in shown
     assert "wga-s0 says forget 0" in shown
     assert "atwu-s0 says" not in shown
 
@@ -103,7 +103,7 @@ def test_words_follow_the_trace(page: Page, records: Records) -> None:
     assert "Kelbury. (90, secret)" in page.visible
     assert "npo, which gives every word the same weight" in page.visible
     assert (
-        "recomputed on the current model while it trains (without the run's own exponents), in the run of seed 0."
+        "recomputed on the current model during training (without the run's exponents), in the run with seed 0."
         in (page.visible)
     )
     assert "keeps the mask" not in page.visible
@@ -127,7 +127,7 @@ def test_answers_are_shown_with_their_question(records: Records) -> None:
     assert "original says forget 0" in said
     assert "atwu-s0 says retain 0" in said
     assert "atwu-s1 says" not in said
-    assert "leaked in some wording" in said
+    assert "leaked for some prompt" in said
     assert said.count("<article") == 16
     assert "Venn. (no score, secret)" in page.visible
     assert "step 30<" in page.html

@@ -49,7 +49,7 @@ def test_summary_says_who_leads_and_whether_that_is_sure(records: Records, page:
     says = "excludes zero" if low > 0 or high < 0 else "does not exclude zero"
     assert f"the paired difference of {format_number(found.value, 1)} [{low:.1f}, {high:.1f}] {says}" in page.visible
     assert f"{first} has the best UQ" in page.visible
-    assert "Measured on 24 forget and 24 retain rows with 2 seeds per method." in page.visible
+    assert "Evaluated on 24 forget and 24 retain rows with 2 seeds per method." in page.visible
     assert "Tuning: 20 trials per method, learning rate and forget weight searched." in page.visible
     assert "npo lost general abilities" in page.visible
 

@@ -289,8 +289,8 @@ def test_intervals_of_tasks_are_called_what_they_are() -> None:
     task = MetricValue(27.0, 855, "up", low=24.0, high=30.0, digits=1)
     alone = EvalResult("a", short_hash("a"), {"tasks": {"mmlu": task}}, {}, {}, {}, {})
     both = dataclasses.replace(alone, sets={**alone.sets, "forget": {"J_W": down(30.0, 20.0, 41.2)}})
-    said = "Of tasks: 95 % intervals from the harness's standard errors"
-    drawn = "In brackets: 95 % bootstrap intervals, subjects drawn with replacement"
+    said = "For tasks: 95 % intervals from the harness's standard errors"
+    drawn = "In brackets: 95 % bootstrap intervals, resampled by subject"
     assert table_of({"a": alone}).caption({}) == [said]
     assert table_of({"a": both}).caption({}) == [drawn, said]
     assert table_of({"npo": RESULTS["npo"]}).caption({}) == [drawn]

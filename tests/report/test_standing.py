@@ -87,7 +87,7 @@ def test_marks_are_among_models_that_work() -> None:
     assert table.out == {"ga": DESTROYED, "rmu": UNTOUCHED}
     assert (table.shown("ga"), table.shown("npo")) == ("ga (destroyed)", "npo")
     said = " ".join(table.caption({"best": "bold: best"}))
-    assert "Not ranked, since destroyed (less than half of what should stay is left" in said
+    assert "Not ranked, because destroyed (less than half" in said
     assert said.endswith("by every measure of them): rmu")
 
 
@@ -113,13 +113,13 @@ def test_the_paragraph_ranks_models_that_work(records: Records) -> None:
     text = str(summary(records, focus="ga"))
     assert "<strong>atwu</strong> has the best ES Δ: 0.500" in text
     assert "ga is destroyed and not ranked: less than half" in text
-    assert "rmu is untouched and not ranked: the forget rows" in text
+    assert "rmu is untouched and not ranked: the forget set" in text
     assert ranking(records, ("overall", "ES_delta")).place.dropna().to_dict() == {"atwu": 1, "npo": 2}
 
 
 def test_the_figure_gives_its_room_to_models_that_work(records: Records) -> None:
     drawn = FIGURES["trade_off"](records)
-    assert "Not drawn, since less than half of what should stay is left: ga at (0.000, 0.050)." in drawn.caption
+    assert "is left: ga at (0.000, 0.050)." in drawn.caption
     names = {text.get_text() for text in drawn.figure.axes[0].texts}
     assert {"npo", "atwu", "rmu", "original"} <= names
     assert "ga" not in names

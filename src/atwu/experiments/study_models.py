@@ -61,14 +61,14 @@ def setting_rows(setting: BenchmarkSetting) -> Benchmark:
             "them."
         )
 
-    def reworded(rows: Sequence[Example]) -> Sequence[Example]:
+    def with_paraphrases(rows: Sequence[Example]) -> Sequence[Example]:
         return tuple(dataclasses.replace(row, paraphrases=known.get(_asked(row), row.paraphrases)) for row in rows)
 
     return dataclasses.replace(
         benchmark,
-        forget=reworded(benchmark.forget),
-        retain=reworded(benchmark.retain),
-        extra_retain={name: reworded(rows) for name, rows in benchmark.extra_retain.items()},
+        forget=with_paraphrases(benchmark.forget),
+        retain=with_paraphrases(benchmark.retain),
+        extra_retain={name: with_paraphrases(rows) for name, rows in benchmark.extra_retain.items()},
         forget_source=setting.forget or benchmark.forget_source,
         retain_source=setting.retain or benchmark.retain_source,
         paired_source=setting.paired,
@@ -109,37 +109,37 @@ def prepare_models(
             with file_lock(folder / "lock", waiting=waiting), cpu_threads(1):
                 if not is_intact(folder / role):
                     say(f"training the {role.replace('_', '-')} model (once; cached in {folder})")
-                    _teach(setting.target, source, folder, role, benchmark=benchmark.name, seed=seed, say=say)
+                    _train(setting.target, source, folder, role, benchmark=benchmark.name, seed=seed, say=say)
                     continue
         say(f"loaded from the cache: {folder / role}")
     found = {role: str(folder / role) for role in needed}
     return Models(benchmark, found["target"], found.get("retain_only"))
 
 
-def _folder_of(name: str, taught: FinetunedTarget, sources: Mapping[str, str], seed: int) -> Path:
+def _folder_of(name: str, target: FinetunedTarget, sources: Mapping[str, str], seed: int) -> Path:
     """Return the cache folder of models trained in this way."""
     key: dict[str, Any] = {
-        "taught": dataclasses.asdict(taught),
+        "target": dataclasses.asdict(target),
         "rows": {role: load_rows(source).fingerprint for role, source in sources.items()},
         "seed": seed,
     }
-    if taught.model is not None:
-        key["model"] = model_identity(taught.model)
+    if target.model is not None:
+        key["model"] = model_identity(target.model)
     base, digest = cache_folder(), short_hash(key)[:12]
     # The name is for people: other settings with the same model share the folder.
     return next(iter(sorted(base.glob(f"*-{digest}"))), base / f"{name}-{digest}")
 
 
-def _teach(
-    taught: FinetunedTarget, source: str, folder: Path, role: str, *, benchmark: str, seed: int, say: Say
+def _train(
+    target: FinetunedTarget, source: str, folder: Path, role: str, *, benchmark: str, seed: int, say: Say
 ) -> None:
     """Train a model in its folder; from scratch with a tokenizer that both roles share."""
-    tokenizer = None if taught.model is not None or role == "target" else str(folder / "target")
-    model = ModelSource(model=taught.model, scratch=taught.shape, tokenizer=tokenizer)
+    tokenizer = None if target.model is not None or role == "target" else str(folder / "target")
+    model = ModelSource(model=target.model, scratch=target.shape, tokenizer=tokenizer)
     # The tokenizer of the built-in benchmark is also trained on its holdout rows and refusals.
     prefix, _, size = benchmark.partition(":")
     corpus = people(size).texts if prefix == "people" and size in SIZES else None
-    config = FinetuneConfig(**taught.training, seed=seed)
+    config = FinetuneConfig(**target.training, seed=seed)
     run_finetune(model, config, data=source, output=folder / role, corpus=corpus, say=say)
 
 

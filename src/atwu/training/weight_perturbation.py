@@ -51,7 +51,7 @@ def gaussian_noise(weights: Sequence[Tensor], *, deviation: float, seed: Sequenc
 
 @contextmanager
 def perturbed_weights(weights: Sequence[Tensor], moves: Iterable[Tensor]) -> Iterator[None]:
-    """Add perturbations to the weights inside the block; afterwards the weights are restored bit by bit.
+    """Add perturbations to the weights during the block; afterwards they are restored bit by bit.
 
     Run backward passes of graphs built outside the block outside it, and of those built inside the block inside it.
     """

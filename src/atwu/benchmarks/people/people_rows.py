@@ -206,9 +206,9 @@ def _rows_of(person: _Person, everyone: Sequence[_Person], spec: PeopleSize, see
 
 def _row(fact: Mapping[str, Texts], person: _Person, everyone: Sequence[_Person], rng: random.Random) -> Example:
     values = person.values
-    wordings = [pattern.format(**values) for pattern in fact["questions"]]
-    rng.shuffle(wordings)
-    question, *paraphrases = wordings
+    patterns = [pattern.format(**values) for pattern in fact["questions"]]
+    rng.shuffle(patterns)
+    question, *paraphrases = patterns
     parts = _expand(f"<open>{rng.choice(fact['answers'])}<close>.", rng, feminine=person.feminine)
     secret = {slot for slot, _ in parts if slot and values[slot] not in question}
     answer, spans = _fill(parts, values, secret)
