@@ -26,7 +26,7 @@ def test_lines_come_at_once_and_then_seldom(now: list[float]) -> None:
             lines.set_postfix_str(f"loss {step}")
             lines.update()
     told = out.getvalue().splitlines()
-    assert told[1] == "training: 4 of 40 steps, 0:16 gone, about 2:24 left (loss 3)"
+    assert told[1] == "training: 4 of 40 steps, 0:16 elapsed, about 2:24 left (loss 3)"
     assert len(told) == 1 + 9 + 1
     assert told[-1] == "training: 40 of 40 steps in 2:40 (loss 39)"
 
@@ -45,11 +45,11 @@ def test_what_was_done_before_does_not_speed_up_the_estimate(now: list[float]) -
     lines = Lines(total=100, desc="training", unit="step", initial=80, file=out)
     now[0] = 20
     lines.update(5)
-    assert "training: 85 of 100 steps, 0:20 gone, about 1:00 left" in out.getvalue()
+    assert "training: 85 of 100 steps, 0:20 elapsed, about 1:00 left" in out.getvalue()
     lines.total = 90  # training may end before its last step
     now[0] = 40
     lines.update(1)
-    assert "training: 86 of 90 steps, 0:40 gone, about 0:27 left" in out.getvalue()
+    assert "training: 86 of 90 steps, 0:40 elapsed, about 0:27 left" in out.getvalue()
 
 
 def test_nothing_is_shown_where_nothing_is_wanted(capsys: pytest.CaptureFixture[str]) -> None:

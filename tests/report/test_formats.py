@@ -76,8 +76,8 @@ def test_headline_takes_utility_and_one_membership_attack(records) -> None:
     ]
 
 
-def test_the_table_says_in_how_many_wordings_questions_were_asked(records) -> None:
-    assert "wordings of a question" not in to_markdown(records)
+def test_the_table_says_how_many_prompts_a_question_has(records) -> None:
+    assert "prompts per question" not in to_markdown(records)
     asked = {"questions_per_row": {"forget": [1, 6]}}
     runs = tuple(
         dataclasses.replace(run, result=dataclasses.replace(run.result, settings=asked)) for run in records.runs

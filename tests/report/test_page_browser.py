@@ -243,7 +243,7 @@ def test_slider_moves_every_method_to_its_own_look(page: Any, shown: Records) ->
             assert told == f"step {trace.steps[look]} · AUROC {trace.auroc['forget'][look]:.2f}"
     assert look_at(traces[1].steps, 0.5) == 3
     last = page.find_element(By.CSS_SELECTOR, ".traced .w.secret")
-    assert last.text.split() == ["Kelbury.", "(90,", "secret)"]
+    assert last.text.split() == ["Kelbury.", "(90,", "labelled)"]
     before = page.execute_script("return getComputedStyle(arguments[0]).backgroundColor", last)
     move(page, 0)
     assert page.execute_script("return getComputedStyle(arguments[0]).backgroundColor", last) != before

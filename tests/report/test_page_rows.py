@@ -100,11 +100,10 @@ def test_words_follow_the_trace(page: Page, records: Records) -> None:
             assert look == [None if score is None else int(100 * score + 0.5) for score in scores]
     shown = [word["data-v"] for word in page.classed("w")]
     assert shown[: len(trace.rows[0].words)] == [str(value) for value in block["rows"][0][0][-1]]
-    assert "Kelbury. (90, secret)" in page.visible
+    assert "Kelbury. (90, labelled)" in page.visible
     assert "npo, which gives every word the same weight" in page.visible
-    assert (
-        "recomputed on the current model during training (without the run's exponents), in the run with seed 0."
-        in (page.visible)
+    assert "recomputed on the current model during training (without the run's exponents), in the run with seed 0." in (
+        page.visible
     )
     assert "keeps the mask" not in page.visible
     masked = tuple(
@@ -114,7 +113,7 @@ def test_words_follow_the_trace(page: Page, records: Records) -> None:
     )
     section = traced(dataclasses.replace(records, runs=(*records.of("atwu"), *masked)))["intro"]
     assert "in the first run that was looked at (seed of atwu: 0, wga: 3)" in section
-    assert "wga: training keeps the mask of the starting model" in section
+    assert "wga: training uses the mask of the original model" in section
 
 
 def test_answers_are_shown_with_their_question(records: Records) -> None:
@@ -129,5 +128,5 @@ def test_answers_are_shown_with_their_question(records: Records) -> None:
     assert "atwu-s1 says" not in said
     assert "leaked for some prompt" in said
     assert said.count("<article") == 16
-    assert "Venn. (no score, secret)" in page.visible
+    assert "Venn. (no score, labelled)" in page.visible
     assert "step 30<" in page.html

@@ -90,7 +90,7 @@ def load_rows(source: str | Path, *, limit: int | None = None) -> LoadedRows:
                 hashes.append(hash(row))
                 yield row
             if len(hashes) == before:
-                raise ValueError(f"{part} is empty; expected at least one row.")
+                raise ValueError(f"{part} is empty: it has no rows; expected at least one.")
             warnings.extend(note if len(parts) == 1 else f"{part}: {note}" for note in notes)
 
     rows = kept(every())

@@ -255,7 +255,7 @@ def _then(model: Path, source: Source, form: Format, forget: str | None) -> tupl
     rows = forget or source.record["data"][FORGET]["source"]
     atomic_sibling = ["--original", str(source.path), "--forget", rows, "--all", "--output", "eval.json"]
     return (
-        shlex.join(["atwu", "chat", str(model), "--beside", str(source.path)]),
+        shlex.join(["atwu", "chat", str(model), "--compare", str(source.path)]),
         shlex.join(["atwu", "evaluate", "--model", str(model), *atomic_sibling]),
         *([shlex.join(["llama-server", "-m", str(model)])] if form.name == "gguf" else []),
     )

@@ -279,7 +279,7 @@ def _then(output: Path, asked: UnlearningRequest, retain: str | None, system: st
     """Commands that look further."""
     sets = flags({"forget": asked.forget, "retain": retain, "system": system})
     return (
-        shlex.join(["atwu", "chat", str(output), "--beside", str(asked.source.model)]),
+        shlex.join(["atwu", "chat", str(output), "--compare", str(asked.source.model)]),
         shlex.join(["atwu", "evaluate", "--model", str(output), *sets, "--output", "eval.json"]),
         shlex.join(["atwu", "evidence", str(output)]),
     )
