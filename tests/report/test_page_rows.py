@@ -105,14 +105,14 @@ def test_words_follow_the_trace(page: Page, records: Records) -> None:
     assert "recomputed on the current model during training (without the run's exponents), in the run with seed 0." in (
         page.visible
     )
-    assert "keeps the mask" not in page.visible
+    assert "uses the mask" not in page.visible
     masked = tuple(
         dataclasses.replace(run, trace=dataclasses.replace(run.trace, weighting="logprob_mask"), seed=3)
         for run in records.runs
         if run.label == "wga" and run.seed == 0 and run.trace is not None
     )
     section = traced(dataclasses.replace(records, runs=(*records.of("atwu"), *masked)))["intro"]
-    assert "in the first run that was looked at (seed of atwu: 0, wga: 3)" in section
+    assert "in the first run with a trace (seed of atwu: 0, wga: 3)" in section
     assert "wga: training uses the mask of the original model" in section
 
 

@@ -88,7 +88,7 @@ def test_marks_are_among_models_that_work() -> None:
     assert (table.shown("ga"), table.shown("npo")) == ("ga (destroyed)", "npo")
     said = " ".join(table.caption({"best": "bold: best"}))
     assert "Not ranked, because destroyed (less than half" in said
-    assert said.endswith("by every measure of them): rmu")
+    assert said.endswith("by every metric of it): rmu")
 
 
 @pytest.fixture

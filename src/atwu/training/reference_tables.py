@@ -237,11 +237,11 @@ def _choose(
         where = f"{amount} in {start.folder}"
         # An existing cache is always used, so that a resumed run continues as it started.
         if all(start.has_read(sets[name], what) for name, what in wanted.items()):
-            return "cache", f"values found in the cache, {where}"
+            return "cache", f"found in the cache, {where}"
         if mode == "cache" or size <= min(
             SHARE_OF_DISK * _free(start.folder), SHARE_OF_MEMORY * psutil.virtual_memory().total
         ):
-            return "cache", f"values computed once, {where}"
+            return "cache", f"computed once, {where}"
     if mode == "adapters" or (mode == "auto" and adapted):
         return "adapters", "the model with its adapters disabled, in every step"
     return "model", "a second, frozen copy of the original model in memory"

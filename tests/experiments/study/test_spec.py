@@ -109,7 +109,7 @@ def test_the_list_of_scales_names_every_starting_model_in_full():
     Console(width=400, file=wide).print(settings_table())
     assert "…" not in narrow.getvalue()
     assert all(str(setting.target) in wide.getvalue() for setting in BENCHMARK_SETTINGS.values())
-    assert "smollm2, taught the benchmark" in wide.getvalue()
+    assert "smollm2, fine-tuned on the benchmark" in wide.getvalue()
 
 
 def test_one_method_is_named_by_what_is_varied(tmp_path):
@@ -211,7 +211,7 @@ def test_other_wordings_are_attached_to_the_rows_of_a_benchmark(tmp_path):
     assert worded.retain == plain.retain
     assert (worded.forget_source, worded.pool) == (plain.forget_source, plain.pool)
     write_rows(tmp_path / "few.jsonl", plain.forget[:3])
-    with pytest.raises(ValueError, match=r"few\.jsonl: 21 of the 24 .*people:tiny .* atwu paraphrase"):
+    with pytest.raises(ValueError, match=r"few\.jsonl: .*21 of the 24 .*people:tiny .* atwu paraphrase"):
         setting_rows(replace(find_setting("people-tiny"), paraphrases=(str(tmp_path / "few.jsonl"),)))
 
 
@@ -254,7 +254,7 @@ def test_a_method_without_tuned_values_takes_those_of_the_one_it_is_built_on(tmp
         own, learned = runs[base], runs[f"atwu_{base}"]
         assert learned.options == own.options
         assert learned.config(setting).learning_rate == own.config(setting).learning_rate
-        assert learned.budget == f"those of {base}: {own.budget}"
+        assert learned.budget == f"values of {base}: {own.budget}"
     (file := tmp_path / "mine.yaml").write_text("methods: [atwu_ga]\nseeds: 1")
     (run,) = plan(read_study(file), setting, tmp_path).runs
     assert run.options["learning_rate"] == runs["atwu"].options["learning_rate"]

@@ -69,7 +69,7 @@ class Pretend:
 def work(monkeypatch):
     done = Pretend()
     monkeypatch.setattr(module, "run_unlearn", done.unlearn)
-    monkeypatch.setattr(module, "measure", done.measure)
+    monkeypatch.setattr(module, "evaluate_run", done.measure)
     return done
 
 

@@ -67,7 +67,7 @@ def runs(monkeypatch):
         return result(seen.value)
 
     monkeypatch.setattr(module, "run_unlearn", unlearn)
-    monkeypatch.setattr(module, "measure", measure)
+    monkeypatch.setattr(module, "evaluate_run", measure)
     return seen
 
 
@@ -133,7 +133,7 @@ def test_searches_that_share_a_queue_share_the_starting_models_result(tmp_path, 
         assert ("original" in references) == (name != "original")
         return dataclasses.replace(result(0.5), overall={"UQ": MetricValue(0.5, 4, "up")})
 
-    monkeypatch.setattr(module, "measure", measure)
+    monkeypatch.setattr(module, "evaluate_run", measure)
     monkeypatch.setattr(tune, "prepare_models", lambda setting, **options: models)
     options = {"setting": "people-tiny", "transfer_to": "people-small", "objective": "UQ", "output": tmp_path / "out"}
     done = tune_methods(plan_tuning(["grad_diff", "npo"], **options, trials=2, transfer_trials=1), queue)
