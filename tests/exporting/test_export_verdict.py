@@ -50,16 +50,16 @@ def result(forget: float = 0.05, reworded: float = 0.05, kept: float = 0.9, odd:
 )
 def test_words(after: EvalResult, word: str, why: str) -> None:
     verdict = judge_export(result(), after, limits=LIMITS, limit=0.15, answers=())
-    assert verdict.word == word, verdict.why
-    assert re.search(why, verdict.why), verdict.why
-    assert bool(verdict.next) == (word in (BACK, EXPORT_DAMAGED))
+    assert verdict.outcome == word, verdict.reason
+    assert re.search(why, verdict.reason), verdict.reason
+    assert bool(verdict.next_steps) == (word in (BACK, EXPORT_DAMAGED))
     assert all(len(line) <= 80 for line in verdict.text().splitlines())
 
 
 def test_what_a_run_had_left_is_no_news() -> None:
     verdict = judge_export(result(forget=0.5), result(forget=0.5), limits=LIMITS, limit=0.15, answers=())
-    assert verdict.word == SAME
-    assert "What the run itself had left (telling words p, telling words guessed, telling words said)" in verdict.why
+    assert verdict.outcome == SAME
+    assert "What the run itself had left (telling words p, telling words guessed, telling words said)" in verdict.reason
     more = judge_export(result(forget=0.5), result(forget=0.8), limits=LIMITS, limit=0.15, answers=())
     assert more.word == BACK
 

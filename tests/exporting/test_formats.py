@@ -28,7 +28,7 @@ def test_whole_weights_are_the_runs_own_and_measure_the_same(run: Path, rows: Pa
     found = record(tmp_path / "out")
     assert model_fingerprint(load_model(str(done.model))) == found["fingerprint"] == found["run_fingerprint"]
     assert values(found, "before") == values(found, "after")
-    assert (done.verdict.word, done.good) == ("as before export", True)
+    assert (done.verdict.outcome, done.good) == ("as before export", True)
     assert found["matrices_moved"]["by_rounding"] == 0 < found["matrices_moved"]["by_unlearning"]
     assert load_tokenizer(str(done.model))("Orla Venn").input_ids == load_tokenizer(str(run))("Orla Venn").input_ids
     assert "measuring what was written on the same rows" in said
@@ -49,7 +49,7 @@ def test_rounded_weights_are_a_folder_that_loads_and_was_measured(
     told = found["matrices_moved"]["by_rounding"]
     assert low < told < high
     assert relative_change(load_model(str(run)), plain_weights(read)) == pytest.approx(told)
-    assert f"Rounding moved the matrices by {100 * told:.2g} %" in done.verdict.why.replace("\n", " ")
+    assert f"Rounding moved the matrices by {100 * told:.2g} %" in done.verdict.reason.replace("\n", " ")
     assert done.bytes < sum(file.stat().st_size for file in run.glob("*.safetensors"))
 
 

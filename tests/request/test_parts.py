@@ -53,7 +53,7 @@ LAPTOP = DeviceInfo(torch.device("cpu"), memory=16 * 10**9, bfloat16=False)
 def fitted(words: str, *, gigabytes: float = 1.0) -> StrategyEstimate:
     """The way of these words, which fits."""
     taken = Memory(gigabytes * 1e9, 0, 0, 0, 0, 0, 0, 0)
-    return StrategyEstimate(next(way for way in MEMORY_STRATEGIES if way.words == words), taken, fits=True)
+    return StrategyEstimate(next(way for way in MEMORY_STRATEGIES if way.description == words), taken, fits=True)
 
 
 def words(row: Example) -> list[str]:
@@ -283,17 +283,17 @@ def test_half_precision_that_is_given_is_not_chosen_against() -> None:
 
 def test_ways_do_what_was_given() -> None:
     def words(device: str = "cpu", **given: object) -> list[str]:
-        return [way.words for way in possible_strategies(given, device=device)]
+        return [way.description for way in possible_strategies(given, device=device)]
 
     assert words() == ["all weights", "all weights, recomputing", "adapters", "adapters, recomputing"]
-    assert words("cuda") == [way.words for way in MEMORY_STRATEGIES]
+    assert words("cuda") == [way.description for way in MEMORY_STRATEGIES]
     assert words("cuda", lora_r=8) == ["adapters", "adapters, recomputing", "adapters, 4-bit weights"]
     assert words("cuda", lora_r=8, quantize="4bit", activation_checkpointing=True) == ["adapters, 4-bit weights"]
     assert words("cuda", optim="sgd", lora_r=0) == ["all weights", "all weights, recomputing"]
     assert words(lora_r=8, quantize="8bit") == ["as given"]
     assert words("cuda", lora_r=8, save_adapter=True) == words("cuda", lora_r=8)
     assert words("cuda", lora_r=8, save_adapter=False) == ["adapters", "adapters, recomputing"]
-    assert "adapters, 4-bit weights" not in [way.words for way in possible_strategies({}, device="cuda", adapter=True)]
+    assert "adapters, 4-bit weights" not in [way.description for way in possible_strategies({}, device="cuda", adapter=True)]
 
 
 def test_adapters_on_rounded_weights_are_saved_as_such() -> None:
@@ -346,9 +346,9 @@ def result(**known: float) -> EvalResult:
 )
 def test_verdicts(after: EvalResult, lost: float | None, word: str, tmp_path: Path) -> None:
     verdict = decide_verdict(result(forget=0.95, reworded=0.9), after, answers=(), limit=0.15, rise=lost)
-    assert verdict.word == word
+    assert verdict.outcome == word
     assert verdict.good == (word == FORGOTTEN)
-    assert verdict.next or verdict.good
+    assert verdict.next_steps or verdict.good
     text = verdict.text()
     assert text.startswith(f"VERDICT: {word.upper()}")
     assert "ordinary prose: perplexity" in text
@@ -358,7 +358,7 @@ def test_verdicts(after: EvalResult, lost: float | None, word: str, tmp_path: Pa
     outcome = UnlearnResult(verdict, None, result(forget=0.95, reworded=0.9), after)
     frame = outcome.to_pandas()
     assert list(frame.columns) == ["rows", "measure", "before", "after", "low", "high"]
-    assert len(frame) == len(verdict.lines)
+    assert len(frame) == len(verdict.metrics)
     assert f"<b>{word}</b>" in outcome._repr_html_()
 
 
@@ -366,7 +366,7 @@ def test_rows_that_there_is_nothing_to_compare_with_are_not_called_forgotten() -
     before, after = result(forget=0.95, reworded=0.9), result(forget=0.5, reworded=0.5)
     before = dataclasses.replace(before, sets=dict(before.sets) | {HOLDOUT_SET: {}})
     verdict = decide_verdict(before, after, answers=(), limit=0.15, rise=0.0)
-    assert (verdict.word, verdict.limits) == (PARTLY, {})
+    assert (verdict.outcome, verdict.holdout_limits) == (PARTLY, {})
 
 
 def test_unseen_rows_have_to_be_of_the_kind_of_those_to_forget() -> None:
@@ -384,7 +384,7 @@ def test_unseen_rows_have_to_be_of_the_kind_of_those_to_forget() -> None:
 
 def test_suggested_commands_can_be_pasted(tmp_path: Path) -> None:
     asked = UnlearningRequest(
-        source=ModelSource(model="my model"), removed=LoadedRows((), "my rows.jsonl", ()), output=tmp_path / "my out"
+        source=ModelSource(model="my model"), forget_set=LoadedRows((), "my rows.jsonl", ()), output=tmp_path / "my out"
     )
     chat, evaluate, evidence = (shlex.split(each) for each in _then(asked.output, asked, None, None))
     assert chat == ["atwu", "chat", str(asked.output), "--compare", "my model"]
@@ -394,6 +394,6 @@ def test_suggested_commands_can_be_pasted(tmp_path: Path) -> None:
 
 def test_rows_that_are_not_known_leave_nothing_to_do() -> None:
     verdict = decide_verdict(result(forget=0.08, reworded=0.08), None, answers=(), limit=0.15, rise=None)
-    assert verdict.word == NOTHING
-    assert OTHER_PROMPTS in {line.rows for line in verdict.lines}
-    assert "nothing was written" in verdict.why
+    assert verdict.outcome == NOTHING
+    assert OTHER_PROMPTS in {line.rows for line in verdict.metrics}
+    assert "nothing was written" in verdict.reason

@@ -86,7 +86,7 @@ def test_python_has_the_same_request(target: Path, tmp_path: Path, monkeypatch: 
     assert (data["rows"], data["fingerprint"]) == (len(rows), fingerprint(rows))
     assert outcome.run is not None
     assert outcome.run.steps == 7
-    assert outcome.summary().startswith(f"VERDICT: {outcome.verdict.word.upper()}")
+    assert outcome.summary().startswith(f"VERDICT: {outcome.verdict.outcome.upper()}")
     assert any(line.startswith("step 7: telling words p") for line in said)  # the last step, between two looks
 
 
@@ -100,9 +100,9 @@ def test_one_person_is_enough_to_know_something_of(
     write_rows(tmp_path / "one.jsonl", people("tiny").forget[:6])
     options = {"max_steps": 1, "use_cpu": True, "disable_tqdm": True}
     outcome = request(str(target), str(tmp_path / "one.jsonl"), output=tmp_path / "out", options=options)
-    assert outcome.verdict.word != "nothing to forget"
+    assert outcome.verdict.outcome != "nothing to forget"
     assert clearly_known(outcome.before)
-    (line,) = [line for line in outcome.verdict.lines if (line.rows, line.measure) == ("forget", "probability")]
+    (line,) = [line for line in outcome.verdict.metrics if (line.rows, line.measure) == ("forget", "probability")]
     assert line.low is not None
     assert line.high is not None
     assert line.after is not None
@@ -160,7 +160,7 @@ def test_what_a_request_leaves_holds_hashes_and_no_rows(tmp_path: Path, unlearn:
     assert before is not None
     assert before.sets["forget"]["key_token_recall"].value == 1.0
     kept = "".join(file.read_text() for file in folder.done.iterdir() if file.name != "request.json")
-    shown = {each.question for each in request.shown}
+    shown = {each.question for each in request.sample_answers}
     assert not any(row.answer in kept or str(row.subject) in kept for row in rows)
     assert not any(row.question in kept for row in rows if row.question not in shown)
 

@@ -90,7 +90,7 @@ def test_a_limit_is_kept_by_the_value_and_surely_by_the_interval() -> None:
     after = result({"forget": {"key_token_recall": (0.0, 0.0, 0.0, 0.4)}})
     for limit, passed, sure in ((0.05, False, False), (0.1, True, False), (0.4, True, True)):
         found = check(Threshold("forget", "key_token_recall", "at most", limit), result({}), after)
-        assert (found.value, found.passed, found.sure, found.rows) == (pytest.approx(0.1), passed, sure, 4)
+        assert (found.value, found.passed, found.conclusive, found.rows) == (pytest.approx(0.1), passed, sure, 4)
         assert found.low == 0.0
         assert found.high is not None
         assert found.high > 0.1
@@ -109,7 +109,7 @@ def test_a_fall_is_paired_and_may_be_a_share() -> None:
     after = result({"general": {"probability": (0.4, 0.3, 0.2)}})
     found = check(Threshold("general", "probability", "falls at most", 0.1001), before, after)
     assert (found.value, found.low, found.high) == (pytest.approx(0.1),) * 3  # every row lost the same
-    assert (found.passed, found.sure, found.before, found.after) == (True, True, pytest.approx(0.4), pytest.approx(0.3))
+    assert (found.passed, found.conclusive, found.before, found.after) == (True, True, pytest.approx(0.4), pytest.approx(0.3))
     share = check(Threshold("general", "probability", "falls at most", 20.0, share=True), before, after)
     assert share.value == pytest.approx(25.0)
     assert share.passed is False
@@ -132,8 +132,8 @@ def test_where_no_unseen_row_could_be_measured_nothing_is_met() -> None:
         before,
         result({"forget": {"key_token_recall": (1.0, 1.0)}}),
     )
-    assert (found.limit, found.passed, found.sure) == (None, None, False)
-    assert found.missing == "no row that no model saw could be compared with"
+    assert (found.limit, found.passed, found.conclusive) == (None, None, False)
+    assert found.missing_reason == "no row that no model saw could be compared with"
 
 
 def test_what_was_not_measured_says_why_and_does_not_pass() -> None:
@@ -146,8 +146,8 @@ def test_what_was_not_measured_says_why_and_does_not_pass() -> None:
     ):
         found = check(limit, result({}), after)
         assert found.passed is None
-        assert found.missing
-        assert not found.sure
+        assert found.missing_reason
+        assert not found.conclusive
 
 
 def test_a_share_of_nothing_is_no_number_and_that_is_said() -> None:
@@ -156,11 +156,11 @@ def test_a_share_of_nothing_is_no_number_and_that_is_said() -> None:
         result({"forget": {"key_token_recall": (0.5, 0.0)}}),
     )
     found = check(Threshold("forget", "key_token_recall", "rises at most", 10.0, share=True), nothing, some)
-    assert (found.passed, found.missing) == (None, "it was 0 before, of which nothing is a share")
+    assert (found.passed, found.missing_reason) == (None, "it was 0 before, of which nothing is a share")
 
 
 def test_numbers_of_two_models_have_the_interval_they_came_with() -> None:
     found = check(
         Threshold("overall", "UQ", "at least", 50.0), result({}), result({"forget": {"J_P": (1.0,)}}, UQ=50.5)
     )
-    assert (found.value, found.low, found.high, found.passed, found.sure) == (50.5, 49.5, 51.5, True, False)
+    assert (found.value, found.low, found.high, found.passed, found.conclusive) == (50.5, 49.5, 51.5, True, False)

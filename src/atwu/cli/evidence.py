@@ -77,7 +77,7 @@ def _print(evidence: Evidence) -> None:
     from atwu.request.evidence_page import between, format_figure, lead, shown_limit, threshold_outcome
 
     bar = evidence.thresholds
-    say(f"thresholds: {bar.name} (sha256 {bar.sha256[:16]}...). {bar.said}\n")
+    say(f"thresholds: {bar.name} (sha256 {bar.sha256[:16]}...). {bar.statement}\n")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name in ("number", "limit", "measured", ""):
         table.add_column(name, no_wrap=name in ("number", "measured"))
@@ -89,6 +89,6 @@ def _print(evidence: Evidence) -> None:
     Console(soft_wrap=False).print(table)
     for each in bar.results:
         if each.passed is None:
-            say(f"not measured: {each.name}: {each.missing}")
+            say(f"not measured: {each.name}: {each.missing_reason}")
     untried = ", ".join(each.name for each in evidence.attacks if not each.tried)
     say(f"\n{lead(evidence)}" + (f" Attacks that were not tried: {untried}." if untried else ""))

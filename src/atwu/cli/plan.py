@@ -63,8 +63,8 @@ class PlanCommand:
         tried = list(strategy_estimates(source, given, lengths, device=device, free=free))
         terminal().print(_table(tried))
         chosen = first_that_fits(tried, device=device, free=free)
-        said = " ".join(flags(chosen.way.options))
-        say(f"\nfirst that fits, with a tenth to spare: {chosen.way.words}" + (f" ({said})" if said else ""))
+        said = " ".join(flags(chosen.strategy.options))
+        say(f"\nfirst that fits, with a tenth to spare: {chosen.strategy.description}" + (f" ({said})" if said else ""))
 
 
 def _table(tried: Sequence[StrategyEstimate]) -> Any:
@@ -77,7 +77,7 @@ def _table(tried: Sequence[StrategyEstimate]) -> Any:
     table.add_column("")
     for each in tried:
         sizes = (getattr(each.memory, name) / 1e9 for name in (*ITEMS, "peak"))
-        table.add_row(each.way.words, *(f"{size:.1f}" for size in sizes), "fits" if each.fits else "")
+        table.add_row(each.strategy.description, *(f"{size:.1f}" for size in sizes), "fits" if each.fits else "")
     return table
 
 

@@ -48,7 +48,7 @@ class Exported:
     @property
     def good(self) -> bool:
         """Whether what was forgotten stays so, at no great cost."""
-        return self.verdict.word in GOOD
+        return self.verdict.outcome in GOOD
 
     def summary(self) -> str:
         """The verdict with its numbers, for a terminal."""

@@ -21,7 +21,7 @@ from atwu.request.verdict import (
     RequestVerdict,
     holdout_limit,
     read_request_verdict,
-    verdict_lines,
+    verdict_metrics,
 )
 
 SAME = "as before export"
@@ -99,7 +99,7 @@ def judge_export(
         why += " What the run itself had left (" + ", ".join(dict.fromkeys(still)) + ") is still there."
     why += f" What should stay lost {max(cost, 0):.3f} nats per token more (limit {limit:g})."
     advice = () if word in GOOD else (_ADVICE[word],)
-    return RequestVerdict(word, f"{why}{told}", verdict_lines(before, after), answers, (*advice, *then), limits)
+    return RequestVerdict(word, f"{why}{told}", verdict_metrics(before, after), answers, (*advice, *then), limits)
 
 
 def _outcome(back: list[str], little: list[str], perhaps: list[str], *, damaged: bool) -> tuple[str, str]:

@@ -74,9 +74,9 @@ def choose(
         auto_memory: choose that way even where nothing else is chosen.
     """
     length = any(name in given for name in LENGTH_OPTIONS)
-    adapters = int(given.get("lora_r", fitted.way.options.get("lora_r", 0)))
-    needed = f"{fitted.way.words}, about {fitted.memory.peak / 1e9:.1f} GB of {place.memory / 1e9:.1f} GB free"
-    ways = [Choice(name, value, needed) for name, value in ({"lora_r": 0} | dict(fitted.way.options)).items()]
+    adapters = int(given.get("lora_r", fitted.strategy.options.get("lora_r", 0)))
+    needed = f"{fitted.strategy.description}, about {fitted.memory.peak / 1e9:.1f} GB of {place.memory / 1e9:.1f} GB free"
+    ways = [Choice(name, value, needed) for name, value in ({"lora_r": 0} | dict(fitted.strategy.options)).items()]
     itself = Choice("retain_loss", "kl", "what is kept is to stay as it is, not to be learned better")
     kept = [itself] if recipe.retain_loss == "nll" else []
     if length and RATE_OPTION in given:  # somebody knows what they do: the rest has the defaults of the documentation

@@ -15,7 +15,7 @@ from atwu.evaluation.warnings import one_subject
 from atwu.request.controller import read_history
 from atwu.request.evidence import (
     Attack,
-    AttackNumber,
+    AttackMetric,
     Evidence,
     ForgetRow,
     LaterCheck,
@@ -72,29 +72,29 @@ def gather(
     before = bench.all_of(BEFORE)
     after = together(bench.all_of(AFTER), (), before)
     attacks = tuple(_attacks(after, given, missing))
-    course, judged = read_history(bench.folder.course), read_request_verdict(bench.folder.output)
+    course, judged = read_history(bench.folder.history), read_request_verdict(bench.folder.output)
     return Evidence(
-        made=utc_now(),
+        created_at=utc_now(),
         request=_asking(bench, after, show_rows=show_rows),
-        done=TrainingSummary(
+        training=TrainingSummary(
             method=record["method"],
-            parts={part: str(record["recipe"][part]) for part in ("forget_loss", "weighting", "retain_loss")},
+            components={part: str(record["recipe"][part]) for part in ("forget_loss", "weighting", "retain_loss")},
             settings=tuple(_settings(request, seed=record["seed"])),
-            started=record["started"],
+            started_at=record["started"],
             steps=record["steps"],
-            kept=course.kept,
+            kept_step=course.kept_step,
             rollbacks=course.rollbacks,
             seconds=record["train_seconds"],
-            memory=record["peak_memory_bytes"],
+            peak_memory_bytes=record["peak_memory_bytes"],
         ),
-        verdict=VerdictSummary(judged.word, judged.why),
+        verdict=VerdictSummary(judged.outcome, judged.reason),
         thresholds=_bar(given, request, [_checked(limit, before, after, missing) for limit in given.limits]),
         attacks=attacks,
-        before=Weights(public_text(record["original_model"]["model"]), before.fingerprint, {}),
-        after=Weights(public_text(str(bench.folder.output)), fingerprint, _files(bench.folder.output)),
+        model_before=Weights(public_text(record["original_model"]["model"]), before.fingerprint, {}),
+        model_after=Weights(public_text(str(bench.folder.output)), fingerprint, _files(bench.folder.output)),
         ledger=_ledger(bench),
         warnings=tuple(each for each in after.warnings if each not in map(one_subject, after.sets)),  # see `bounds`
-        limits=tuple(_limits(after, attacks, bench.measured)),
+        limitations=tuple(_limits(after, attacks, bench.measured)),
         versions=record["versions"],
         command=public_command(request.command),
     )
@@ -142,13 +142,13 @@ def _checked(limit: Threshold, before: EvalResult, after: EvalResult, missing: M
     if found.passed is not None:
         return found
     name = metric_of(limit)
-    why = missing.get((AFTER, name)) or missing.get((BEFORE, name)) or found.missing
-    return dataclasses.replace(found, missing=why)
+    why = missing.get((AFTER, name)) or missing.get((BEFORE, name)) or found.missing_reason
+    return dataclasses.replace(found, missing_reason=why)
 
 
 def _bar(given: Thresholds, request: RequestRecord, results: list[ThresholdResult]) -> ThresholdReport:
     """The thresholds, and whether they stood before anything was trained."""
-    old, when = request.thresholds, spoken_time(request.made)
+    old, when = request.thresholds, spoken_time(request.prepared_at)
     beforehand = old.sha256 == given.sha256
     said = f"Set beforehand: written down at {when}, before training started."
     if not beforehand:
@@ -179,12 +179,12 @@ def _asking(bench: EvidenceSession, after: EvalResult, *, show_rows: bool) -> Re
     request = bench.request
     return RequestSummary(
         about=request.about,
-        made=request.made,
+        prepared_at=request.prepared_at,
         forget=_public(request.forget),
-        measured=len(after.rows[FORGET].ids),
+        rows_measured=len(after.rows[FORGET].ids),
         retain=None if request.retain is None else _public(request.retain),
         holdout=_public(request.holdout),
-        rows=tuple(ForgetRow(row.question, row.answer) for row in bench.every_row) if show_rows else (),
+        forget_rows=tuple(ForgetRow(row.question, row.answer) for row in bench.every_row) if show_rows else (),
     )
 
 
@@ -239,10 +239,10 @@ def _attacks(after: EvalResult, given: Thresholds, missing: Missing) -> Iterator
         yield Attack(name, metric.about, bool(numbers), why, tuple(numbers))
 
 
-def _number(result: EvalResult, split: str, name: str) -> AttackNumber:
+def _number(result: EvalResult, split: str, name: str) -> AttackMetric:
     found = (result.overall if split == OVERALL else result.sets[split])[name]
     low, high = metric_interval(result, split, name) or (found.low, found.high)
-    return AttackNumber(f"{split}.{name}", metric_definition(name, split) or "", found.value, low, high, found.n)
+    return AttackMetric(f"{split}.{name}", metric_definition(name, split) or "", found.value, low, high, found.n)
 
 
 def _ledger(bench: EvidenceSession) -> LedgerSummary | None:
@@ -258,14 +258,14 @@ def _ledger(bench: EvidenceSession) -> LedgerSummary | None:
     ledger = Ledger(place)
     entries = ledger.entries()
     own = next(
-        (each for each in entries if Path(ledger.model(each.model)).resolve() == bench.folder.output.resolve()), None
+        (each for each in entries if Path(ledger.model(each.model_after)).resolve() == bench.folder.output.resolve()), None
     )
     if own is None:
         return None
     later = [
         LaterCheck(entry.number, again)
         for entry in entries
-        for again in entry.again
+        for again in entry.regression_checks
         if entry.number == own.number or again.number == own.number
     ]
     return LedgerSummary(own.number, len(entries), tuple(later))

@@ -53,9 +53,9 @@ class EvalStep:
     step: int
     probability: float
     """Mean `key_token_probability` of forget rows, of the set where it is higher."""
-    guessed: float
+    accuracy: float
     """The same of `key_token_accuracy`."""
-    losses: tuple[float, ...]
+    retain_losses: tuple[float, ...]
     """Mean loss per token of every set of rows that should stay, in nats."""
     learning_rate: float
 
@@ -65,10 +65,10 @@ class TrainingHistory:
     """What was seen over a whole run."""
 
     eval_steps: tuple[EvalStep, ...]
-    kept: int
+    kept_step: int
     """Step whose weights were kept."""
     rollbacks: int
-    rise: float | None
+    retain_loss_increase: float | None
     """Of the loss of rows that should stay, at the end; None where it is no number."""
 
 
@@ -87,11 +87,11 @@ class Limits:
 
     probability: float
     """Mean `key_token_probability` of rows that no model saw."""
-    guessed: float
+    accuracy: float
     """Mean `key_token_accuracy` of the same, upper end of its interval: pieces of words follow from the pieces before."""
-    said: float
+    recall: float
     """Mean `key_token_recall` of the same, upper end."""
-    rise: float
+    retain_loss_increase: float
     """Most that the loss of any set of rows that should stay may rise, in nats per token."""
 
 
@@ -101,9 +101,9 @@ class ControllerRows:
 
     forget: tuple[tuple[Sequence[Example], Sequence[EncodedRow]], ...]
     """Sets of rows to forget: as they are, and in other words."""
-    kept: tuple[Sequence[EncodedRow], ...]
+    retain: tuple[Sequence[EncodedRow], ...]
     """Sets of rows that should stay."""
-    said: Callable[[Any], float]
+    recall: Callable[[Any], float]
     """Takes the model as it is; gives the mean `key_token_recall` of forget rows, of the set where it is higher.
     Slow, and so only
     asked when everything else has reached its goal."""
@@ -132,11 +132,11 @@ class AdaptiveController(TrainerCallback):
         every: int,
         adapt: bool,
         stop: bool,
-        course: Path | None = None,
+        history_file: Path | None = None,
         say: Say,
     ) -> None:
         self.trainer, self.rows, self.limits, self.every = trainer, rows, limits, every
-        self.adapt, self.stop, self.course, self.say = adapt, stop, course, say
+        self.adapt, self.stop, self.history_file, self.say = adapt, stop, history_file, say
         self.eval_steps: list[EvalStep] = []
         self.best: EvalStep | None = None
         """The best look that kept the limit."""
@@ -161,16 +161,16 @@ class AdaptiveController(TrainerCallback):
         look = self._look(state.global_step)
         if not self.stop:
             return
-        if not self.rise(look) <= self.limits.rise:  # also where it is no number
-            self._back(control, self.rise(look))
+        if not self.retain_loss_increase(look) <= self.limits.retain_loss_increase:  # also where it is no number
+            self._back(control, self.retain_loss_increase(look))
             return
-        left = self.left(look)
-        if self.best is None or left <= self.left(self.best):  # of two at the goal, the later one
+        left = self.remaining(look)
+        if self.best is None or left <= self.remaining(self.best):  # of two at the goal, the later one
             self._keep(look)
         if left <= 0:
-            if (said := self._seen(self._said)) > self.limits.said:
+            if (said := self._seen(self._said)) > self.limits.recall:
                 self.say(
-                    f"answers still say {said:.3f} of the telling words (to reach {self.limits.said:.3f}); going on"
+                    f"answers still say {said:.3f} of the telling words (to reach {self.limits.recall:.3f}); going on"
                 )
             else:
                 self.say(f"step {look.step}: forget rows are no better known than rows no model saw; stopping")
@@ -180,8 +180,8 @@ class AdaptiveController(TrainerCallback):
             self._end(control)
         elif (
             self.adapt
-            and self.left(self.eval_steps[-2]) - left < MIN_PROGRESS
-            and self.rise(look) < self.limits.rise / 2
+            and self.remaining(self.eval_steps[-2]) - left < MIN_PROGRESS
+            and self.retain_loss_increase(look) < self.limits.retain_loss_increase / 2
         ):
             self._scale(LR_INCREASE, "little happens")
 
@@ -197,12 +197,12 @@ class AdaptiveController(TrainerCallback):
         if self.stop and self.best is not None and self.best is not self.eval_steps[-1]:
             self._restore()
             self.say(f"kept: the weights of step {self.best.step}")
-        if self.course is not None and args.should_save:
-            rise = self.rise(self.last)
+        if self.history_file is not None and args.should_save:
+            rise = self.retain_loss_increase(self.last)
             found = TrainingHistory(
                 tuple(self.eval_steps), self.last.step, self.rollbacks, rise if math.isfinite(rise) else None
             )
-            write_json(self.course, dataclasses.asdict(found))
+            write_json(self.history_file, dataclasses.asdict(found))
 
     # What it does
 
@@ -213,7 +213,7 @@ class AdaptiveController(TrainerCallback):
             self.trainer.expected_steps = self._expected(look)
         self.say(
             f"step {step}: telling words p {look.probability:.3f} (to reach {self.limits.probability:.3f}), guessed "
-            f"{look.guessed:.3f} (to reach {self.limits.guessed:.3f}); loss of what stays {max(self.rise(look), 0):+.3f}"
+            f"{look.accuracy:.3f} (to reach {self.limits.accuracy:.3f}); loss of what stays {max(self.retain_loss_increase(look), 0):+.3f}"
         )
         return look
 
@@ -225,7 +225,7 @@ class AdaptiveController(TrainerCallback):
         model = self.trainer.model
         with self.trainer.accelerator.autocast():
             read = [list(zip(rows, read_tokens(model, encoded), strict=True)) for rows, encoded in self.rows.forget]
-            kept = [read_tokens(model, rows) for rows in self.rows.kept]
+            kept = [read_tokens(model, rows) for rows in self.rows.retain]
         return EvalStep(
             step,
             max(_mean(key_token_probability(row, tokens) for row, tokens in rows) for rows in read),
@@ -237,11 +237,11 @@ class AdaptiveController(TrainerCallback):
     def _said(self) -> float:
         """Of the model as it will be saved: greedy answers of a few rows hang on digits that bfloat16 has not."""
         with full_precision(self.trainer.model):
-            return self.rows.said(self.trainer.model)
+            return self.rows.recall(self.trainer.model)
 
-    def rise(self, look: EvalStep) -> float:
+    def retain_loss_increase(self, look: EvalStep) -> float:
         """Largest rise of the loss of rows that should stay, since the start."""
-        changes = [now - first for now, first in zip(look.losses, self.eval_steps[0].losses, strict=True)]
+        changes = [now - first for now, first in zip(look.retain_losses, self.eval_steps[0].losses, strict=True)]
         return float(np.max(changes)) if changes else 0.0  # NaN stays NaN
 
     @property
@@ -249,21 +249,21 @@ class AdaptiveController(TrainerCallback):
         """The look at the weights that training left."""
         return (self.best if self.stop else None) or self.eval_steps[-1]
 
-    def left(self, look: EvalStep) -> float:
+    def remaining(self, look: EvalStep) -> float:
         """Share of the way that is left, 1 at the start, at most 0 at the goal; that of the measure that is further off."""
         first, limits = self.eval_steps[0], self.limits
         probability = _share(*map(_log, (first.probability, look.probability, limits.probability)))
-        return max(probability, _share(first.guessed, look.guessed, limits.guessed))
+        return max(probability, _share(first.accuracy, look.accuracy, limits.accuracy))
 
     def _expected(self, look: EvalStep) -> int:
         """Steps until the goal, if it goes on as it went so far; about one look more where only the answers are left."""
-        done = 1 - self.left(look)
+        done = 1 - self.remaining(look)
         guess = look.step / done if done > 0.1 else max(USUAL_EVAL_STEPS * self.every, 2 * look.step)
         return max(round(guess), look.step + self.every)
 
     def _back(self, control: Any, lost: float) -> None:
         self.rollbacks += 1
-        said = f"what should stay lost {lost:.2f} nats per token, more than {self.limits.rise:g}"
+        said = f"what should stay lost {lost:.2f} nats per token, more than {self.limits.retain_loss_increase:g}"
         if self.best is not None:
             self._restore()
             self.eval_steps.append(
@@ -330,7 +330,7 @@ class AdaptiveController(TrainerCallback):
 def read_history(file: Path) -> TrainingHistory:
     """Read what a watch wrote as training ended; a rise that is no number is NaN."""
     course: TrainingHistory = type_adapter(TrainingHistory).validate_json(file.read_bytes())
-    return dataclasses.replace(course, rise=math.nan) if course.rise is None else course
+    return dataclasses.replace(course, retain_loss_increase=math.nan) if course.retain_loss_increase is None else course
 
 
 def _mean(values: Iterable[float | None]) -> float:

@@ -33,15 +33,15 @@ class RequestSummary:
 
     about: str | None
     """Who asked for what, in words."""
-    made: str
+    prepared_at: str
     """When it was prepared: UTC, ISO 8601."""
     forget: RowsUsed
-    measured: int
+    rows_measured: int
     """Rows to forget that were measured, evenly spaced."""
     retain: RowsUsed | None
     holdout: RowsUsed
     """Rows that no model saw, which are compared with."""
-    rows: tuple[ForgetRow, ...] = ()
+    forget_rows: tuple[ForgetRow, ...] = ()
     """The rows to forget, where they are shown."""
 
 
@@ -60,18 +60,18 @@ class TrainingSummary:
     """What was done."""
 
     method: str
-    parts: Mapping[str, str]
+    components: Mapping[str, str]
     """Forget loss, weighting, retain loss."""
     settings: tuple[RunSetting, ...]
-    started: str
+    started_at: str
     steps: int
-    kept: int
+    kept_step: int
     """Step whose weights were kept."""
     rollbacks: int
     """Times that it went back to earlier weights."""
     seconds: float
     """Of training, in the process that finished it."""
-    memory: int | None
+    peak_memory_bytes: int | None
     """Most bytes that training held."""
 
 
@@ -79,8 +79,8 @@ class TrainingSummary:
 class VerdictSummary:
     """The verdict of the request."""
 
-    word: str
-    why: str
+    outcome: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +90,9 @@ class ThresholdReport:
     name: str
     sha256: str
     text: str
-    beforehand: bool
+    set_before_training: bool
     """Whether they were written down before training started."""
-    said: str
+    statement: str
     """Since when they stand, in words."""
     results: tuple[ThresholdResult, ...]
 
@@ -103,11 +103,11 @@ class ThresholdReport:
 
 
 @dataclass(frozen=True, slots=True)
-class AttackNumber:
+class AttackMetric:
     """One number of an attack."""
 
     name: str
-    meaning: str
+    definition: str
     value: float | None
     low: float | None
     high: float | None
@@ -119,10 +119,10 @@ class Attack:
     """A way to bring back what was removed, tried or not."""
 
     name: str
-    about: str
+    description: str
     tried: bool
-    why_not: str = ""
-    numbers: tuple[AttackNumber, ...] = ()
+    not_tried_because: str = ""
+    metrics: tuple[AttackMetric, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,19 +140,19 @@ class Weights:
 class LaterCheck:
     """A request of the same ledger, measured on the model that a later one left."""
 
-    on: int
+    after_request: int
     """Number of the request that left the model."""
-    again: RegressionCheck
+    check: RegressionCheck
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerSummary:
     """The ledger that the request belongs to."""
 
-    number: int
-    requests: int
+    request_number: int
+    requests_total: int
     """How many there are by now."""
-    measured: tuple[LaterCheck, ...]
+    checks: tuple[LaterCheck, ...]
     """The earlier ones on this model, and this one on those of later ones."""
 
 
@@ -162,19 +162,19 @@ class Evidence:
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
-    made: str
+    created_at: str
     """When it was put together: UTC, ISO 8601."""
     request: RequestSummary
-    done: TrainingSummary
+    training: TrainingSummary
     verdict: VerdictSummary
     thresholds: ThresholdReport
     attacks: tuple[Attack, ...]
-    before: Weights
-    after: Weights
+    model_before: Weights
+    model_after: Weights
     ledger: LedgerSummary | None
     warnings: tuple[str, ...]
     """Of the evaluations."""
-    limits: tuple[str, ...]
+    limitations: tuple[str, ...]
     """What it does not say, in plain words."""
     versions: Mapping[str, str]
     command: str
@@ -182,17 +182,17 @@ class Evidence:
     schema: Literal["atwu.evidence/1"] = EVIDENCE_SCHEMA
 
     @property
-    def returned(self) -> tuple[int, ...]:
+    def came_back(self) -> tuple[int, ...]:
         """Requests of the ledger that came back, as far as the newest measurement of each tells."""
         if self.ledger is None:
             return ()
-        newest = {each.again.number: each.again for each in sorted(self.ledger.measured, key=lambda each: each.on)}
+        newest = {each.check.number: each.check for each in sorted(self.ledger.checks, key=lambda each: each.after_request)}
         return tuple(number for number, again in sorted(newest.items()) if again.came_back)
 
     @property
     def good(self) -> bool:
         """Whether every threshold was kept, and nothing came back."""
-        return self.thresholds.passed and not self.returned
+        return self.thresholds.passed and not self.came_back
 
     def write(self, path: Path) -> None:
         """Write the JSON so that a reader sees the old file or the whole new one."""

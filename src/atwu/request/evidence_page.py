@@ -56,7 +56,7 @@ def threshold_outcome(checked: ThresholdResult) -> str:
         return MISSING
     if not checked.passed:
         return FAILED
-    return PASSED if checked.sure else UNSURE
+    return PASSED if checked.conclusive else UNSURE
 
 
 def lead(evidence: Evidence) -> str:
@@ -75,11 +75,11 @@ def lead(evidence: Evidence) -> str:
     if counts[MISSING]:
         said.append(f"{counts[MISSING]} {'was' if counts[MISSING] == 1 else 'were'} not measured")
     told = "; ".join(said) + "."
-    if not evidence.thresholds.beforehand:
+    if not evidence.thresholds.set_before_training:
         told += " They were not the ones set beforehand."
-    told += f" The verdict of the run: {evidence.verdict.word}."
-    for number in evidence.returned:
-        own = evidence.ledger is not None and evidence.ledger.number == number
+    told += f" The verdict of the run: {evidence.verdict.outcome}."
+    for number in evidence.came_back:
+        own = evidence.ledger is not None and evidence.ledger.request_number == number
         told += (
             " A later request brought these rows back." if own else f" It brought back what request {number} removed."
         )

@@ -48,34 +48,34 @@ class Entry:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     number: Annotated[int, Field(ge=1)]
-    made: str
+    prepared_at: str
     """When it was prepared: UTC, ISO 8601."""
-    finished: str
+    finished_at: str
     about: str | None
     command: str
     key: Mapping[str, Any]
     """What makes it this request (`UnlearningRequest.key`)."""
-    rows: RowsUsed
-    before: ModelUsed
-    model: ModelUsed
+    forget_rows: RowsUsed
+    model_before: ModelUsed
+    model_after: ModelUsed
     """What it left; the same as `before` where there was nothing to forget."""
-    word: str
+    outcome: str
     """Of its verdict."""
-    why: str
-    thresholds: str
+    reason: str
+    thresholds_sha256: str
     """Sha256 of the thresholds."""
-    known: tuple[BaselineScore, ...]
+    baseline: tuple[BaselineScore, ...]
     """How well its rows were known before and after."""
-    again: tuple[RegressionCheck, ...]
+    regression_checks: tuple[RegressionCheck, ...]
     """The earlier requests, measured again on the model it left."""
-    stayed: UtilityDrift | None = None
+    utility_drift: UtilityDrift | None = None
     """None until there was something to forget."""
     schema: Literal["atwu.ledger/1"] = LEDGER_SCHEMA
 
     @property
-    def returned(self) -> tuple[int, ...]:
+    def came_back(self) -> tuple[int, ...]:
         """Earlier requests whose rows it brought back."""
-        return tuple(each.number for each in self.again if each.came_back)
+        return tuple(each.number for each in self.regression_checks if each.came_back)
 
 
 def rows_file(ledger: Path, hashed: str) -> Path:
@@ -115,7 +115,7 @@ class Ledger:
             read_declared(file, Entry, LEDGER_SCHEMA, what="request", made_by="atwu unlearn --ledger") for file in files
         )
         for place, entry in enumerate(found):
-            follows = place == 0 or entry.before.fingerprint == found[place - 1].model.fingerprint
+            follows = place == 0 or entry.model_before.fingerprint == found[place - 1].model_after.fingerprint
             if files[place].stem != f"{entry.number:04d}" or entry.number != place + 1 or not follows:
                 raise ValueError(
                     f"{files[place]} does not follow from the request before it; put back what was moved or changed in "
@@ -129,9 +129,9 @@ class Ledger:
         Raises:
             FileNotFoundError, ValueError: they are gone, or changed.
         """
-        rows = load_rows(self.folder / entry.rows.source).rows
-        if fingerprint(rows) != entry.rows.fingerprint:
-            raise ValueError(f"{self.folder / entry.rows.source} was changed; request {entry.number} had other rows.")
+        rows = load_rows(self.folder / entry.forget_rows.source).rows
+        if fingerprint(rows) != entry.forget_rows.fingerprint:
+            raise ValueError(f"{self.folder / entry.forget_rows.source} was changed; request {entry.number} had other rows.")
         return rows
 
     def file_of(self, hashed: str) -> Path:
@@ -184,7 +184,7 @@ class Ledger:
     def add(self, entry: Entry) -> None:
         """Write a finished request, and drop rows of others that never were finished."""
         write_json(self.requests / f"{entry.number:04d}.json", dataclasses.asdict(entry))
-        known = {(self.folder / each.rows.source).name for each in self.entries()}
+        known = {(self.folder / each.forget_rows.source).name for each in self.entries()}
         for file in (self.folder / "rows").glob("*.jsonl"):
             if file.name not in known:
                 file.unlink()

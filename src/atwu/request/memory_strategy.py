@@ -27,7 +27,7 @@ MAX_ESTIMATE_ERROR = 0.15
 class MemoryStrategy:
     """How to train."""
 
-    words: str
+    description: str
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of `UnlearnConfig`."""
     gpu: bool = False
@@ -58,7 +58,7 @@ STRATEGY_OPTIONS = ("lora_r", "quantize", "activation_checkpointing", "optim")
 class StrategyEstimate:
     """A way, and what it takes."""
 
-    way: MemoryStrategy
+    strategy: MemoryStrategy
     memory: Memory
     fits: bool
 
@@ -124,7 +124,7 @@ def first_that_fits(tried: Iterable[StrategyEstimate], *, device: str, free: flo
     if least.memory.peak * (1 - MAX_ESTIMATE_ERROR) <= free:
         return least
     raise ValueError(
-        f"this run takes about {least.memory.peak / 1e9:.1f} GB ({least.way.words}), and {free / 1e9:.1f} GB are free on "
+        f"this run takes about {least.memory.peak / 1e9:.1f} GB ({least.strategy.description}), and {free / 1e9:.1f} GB are free on "
         f"{device}; give a smaller --batch-size or --max-length, or a smaller model. atwu plan shows what takes how much."
     )
 

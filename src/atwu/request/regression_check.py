@@ -25,9 +25,9 @@ CAME_BACK, STILL_KNOWN, STILL_GONE = "came back", "not forgotten, as before", "s
 class BaselineScore:
     """How well the rows of a request were known, by one measure."""
 
-    rows: str
+    set: str
     """The rows as they are, or reworded."""
-    measure: str
+    metric: str
     before: float
     after: float
     """By the model that the request left."""
@@ -39,21 +39,21 @@ class BaselineScore:
 class CurrentScore:
     """The same by a later model."""
 
-    then: BaselineScore
+    baseline: BaselineScore
     value: float
     low: float | None
     high: float | None
     """95 % interval of `value`."""
 
     @property
-    def back(self) -> bool:
+    def known_again(self) -> bool:
         """Whether it is known again: above the limit, and more than it was."""
-        return self.value > self.then.limit and self.value - self.then.after >= MIN_CHANGE
+        return self.value > self.baseline.limit and self.value - self.baseline.after >= MIN_CHANGE
 
     @property
-    def share(self) -> float:
+    def recovered_share(self) -> float:
         """How much of what the request removed is there again, 0 to 1."""
-        return (self.value - self.then.after) / max(self.then.before - self.then.after, MIN_CHANGE)
+        return (self.value - self.baseline.after) / max(self.baseline.before - self.baseline.after, MIN_CHANGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,28 +61,28 @@ class RegressionCheck:
     """An earlier request, measured again."""
 
     number: int
-    word: str
+    outcome: str
     """One of the constants above."""
-    lines: tuple[CurrentScore, ...]
+    scores: tuple[CurrentScore, ...]
 
     @property
     def came_back(self) -> bool:
         """Whether its rows are known again."""
-        return self.word == CAME_BACK
+        return self.outcome == CAME_BACK
 
     @property
-    def said(self) -> str:
+    def summary(self) -> str:
         """The word, and how much came back by the measure by which most did."""
-        shares = [line.share for line in self.lines if line.back]
-        return f"{self.word}, up to {100 * max(shares):.0f} % of what it was" if shares else self.word
+        shares = [line.recovered_share for line in self.scores if line.known_again]
+        return f"{self.outcome}, up to {100 * max(shares):.0f} % of what it was" if shares else self.outcome
 
     def text(self) -> str:
         """For a terminal of 80 columns."""
-        out = [f"request {self.number}: {self.said}"]
-        for line in self.lines:
-            name = f"  {SET_NAMES[line.then.rows]}: {DECISIVE_METRICS[line.then.measure]}"
-            mark = "  <- back" if line.back else ""
-            numbers = (line.then.before, line.then.after, line.value, line.then.limit)
+        out = [f"request {self.number}: {self.summary}"]
+        for line in self.scores:
+            name = f"  {SET_NAMES[line.baseline.set]}: {DECISIVE_METRICS[line.baseline.metric]}"
+            mark = "  <- back" if line.known_again else ""
+            numbers = (line.baseline.before, line.baseline.after, line.value, line.baseline.limit)
             out.append(f"{name:<42}" + "".join(f"{number:>7.3f}" for number in numbers) + mark)
         return "\n".join(out)
 
@@ -91,14 +91,14 @@ class RegressionCheck:
 class UtilityDrift:
     """How probable the first model's own answers to general questions are."""
 
-    first: float
+    original: float
     """To that model."""
-    now: float
+    current: float
 
     def text(self) -> str:
         """Under the same head as `RegressionCheck.text`."""
         name = "general questions: first model's answers p"
-        return f"{name:<42}{self.first:>7.3f}{'':7}{self.now:>7.3f}"
+        return f"{name:<42}{self.original:>7.3f}{'':7}{self.current:>7.3f}"
 
 
 def utility_drift(before: EvalResult, after: EvalResult) -> UtilityDrift | None:
@@ -134,7 +134,7 @@ class EarlierRequest:
 
     number: int
     rows: Sequence[Example]
-    known: tuple[BaselineScore, ...]
+    baseline: tuple[BaselineScore, ...]
     """How well they were known."""
     reading: Reading
 
@@ -166,11 +166,11 @@ def recheck_requests(
     found = []
     for request in earlier:
         lines, result = [], results[request.reading]
-        for each in request.known:
-            split = f"{request.number} {each.rows}"
-            value = result.sets[split][each.measure].value
+        for each in request.baseline:
+            split = f"{request.number} {each.set}"
+            value = result.sets[split][each.metric].value
             if value is not None:
-                lines.append(CurrentScore(each, value, *(metric_interval(result, split, each.measure) or (None, None))))
+                lines.append(CurrentScore(each, value, *(metric_interval(result, split, each.metric) or (None, None))))
         found.append(RegressionCheck(request.number, recheck_outcome(lines), tuple(lines)))
     if not general:
         return tuple(found), None
@@ -180,6 +180,6 @@ def recheck_requests(
 
 def recheck_outcome(lines: Sequence[CurrentScore]) -> str:
     """What came of an earlier request; above the limit by less than a change counts as below."""
-    if any(line.back for line in lines):
+    if any(line.known_again for line in lines):
         return CAME_BACK
-    return STILL_KNOWN if any(min(line.value, line.then.after) > line.then.limit for line in lines) else STILL_GONE
+    return STILL_KNOWN if any(min(line.value, line.baseline.after) > line.baseline.limit for line in lines) else STILL_GONE

@@ -70,7 +70,7 @@ class RequestRecord:
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
-    made: str
+    prepared_at: str
     """When it was written: UTC, ISO 8601."""
     about: str | None
     """Who asks for what, in words."""
@@ -86,11 +86,11 @@ class RequestRecord:
     max_length: int
     choices: tuple[Choice, ...]
     thresholds: ThresholdsSet
-    shown: tuple[AnswerPair, ...]
+    sample_answers: tuple[AnswerPair, ...]
     """Questions shown with the verdict, before; their `after` is empty."""
     ledger: str | None = None
     """Folder of the ledger that it belongs to, from the output."""
-    replaces: str | None = None
+    replaced_run_digest: str | None = None
     """Digest of the `run.json` that was at the output, and is to be replaced."""
     schema: Literal["atwu.request/1"] = REQUEST_SCHEMA
 
@@ -109,7 +109,7 @@ class RequestFolder:
         return self.work if self.work.is_dir() else self.done
 
     @property
-    def course(self) -> Path:
+    def history(self) -> Path:
         """What the watch saw, written as training ends."""
         return self.path / "history.json"
 
@@ -178,7 +178,7 @@ class RequestFolder:
 
     def trained(self) -> bool:
         """Whether its run is finished, so that only the verdict is missing."""
-        return self.course.is_file() and (self.output / RECORD_NAME).is_file() and not self._replaced()
+        return self.history.is_file() and (self.output / RECORD_NAME).is_file() and not self._replaced()
 
     def judged(self) -> bool:
         """Whether its verdict is written."""
@@ -188,7 +188,7 @@ class RequestFolder:
 
     def _replaced(self) -> bool:
         """Whether what is at the output is the run that this request is to replace."""
-        old = self.request().replaces
+        old = self.request().replaced_run_digest
         return (
             old is not None and (self.output / RECORD_NAME).is_file() and file_digest(self.output / RECORD_NAME) == old
         )
@@ -215,7 +215,7 @@ class RequestFolder:
         if kept is not None:
             write_rows(self.work / "retain.jsonl", kept)
         old = self.output / RECORD_NAME
-        request = dataclasses.replace(request, replaces=file_digest(old) if old.is_file() else None)
+        request = dataclasses.replace(request, replaced_run_digest=file_digest(old) if old.is_file() else None)
         write_json(self.work / REQUEST_NAME, dataclasses.asdict(request))
 
     def close(self, after: EvalResult) -> None:

@@ -44,16 +44,16 @@ class SequentialResult:
     @property
     def good(self) -> bool:
         """Whether the request is honoured, and no earlier one came back."""
-        return self.entry.word == FORGOTTEN and not self.entry.returned
+        return self.entry.outcome == FORGOTTEN and not self.entry.came_back
 
     def summary(self) -> str:
         """The verdict and the earlier requests, for a terminal of 80 columns."""
         entry = self.entry
-        out = [f"VERDICT: {entry.word.upper()}\n{entry.why}" if self.outcome is None else self.outcome.summary()]
-        if entry.again:
-            out += [f"\nEARLIER REQUESTS, MEASURED AGAIN\n{HEAD}", *(each.text() for each in entry.again)]
-            out += [] if entry.stayed is None else [entry.stayed.text()]
-        for number in entry.returned:
+        out = [f"VERDICT: {entry.outcome.upper()}\n{entry.reason}" if self.outcome is None else self.outcome.summary()]
+        if entry.regression_checks:
+            out += [f"\nEARLIER REQUESTS, MEASURED AGAIN\n{HEAD}", *(each.text() for each in entry.regression_checks)]
+            out += [] if entry.utility_drift is None else [entry.utility_drift.text()]
+        for number in entry.came_back:
             out.append(f"\nnext: request {number} came back; its rows are in the ledger, to be removed again")
         return "\n".join(out)
 
@@ -95,28 +95,28 @@ def unlearn_in_ledger(
         number, last = len(entries) + 1, entries[-1] if entries else None
         loaded = load_rows(forget)
         rows = loaded.rows
-        asked = UnlearningRequest(
+        request = UnlearningRequest(
             **vars(wishes),
-            source=ModelSource(model=model or book.model(last.model), **asdict(loading or ModelLoadArgs())),  # type: ignore[union-attr]
-            removed=replace(loaded, source=str(book.file_of(loaded.fingerprint))),
+            source=ModelSource(model=model or book.model(last.model_after), **asdict(loading or ModelLoadArgs())),  # type: ignore[union-attr]
+            forget_set=replace(loaded, source=str(book.file_of(loaded.fingerprint))),
             output=Path(output) if output is not None else book.output(number),
-            since=LedgerContext(
+            ledger_context=LedgerContext(
                 ledger=str(ledger),
                 number=number,
-                rows=tuple(row for entry in entries for row in book.rows(entry)),
-                fingerprint=None if last is None else last.model.fingerprint,
-                own_output=output is None,
+                earlier_rows=tuple(row for entry in entries for row in book.rows(entry)),
+                model_fingerprint=None if last is None else last.model_after.fingerprint,
+                in_ledger_folder=output is None,
             ),
         )
-        key = json.loads(json.dumps(asked.key(config)))
+        key = json.loads(json.dumps(request.key(config)))
         same = last is not None and {**last.key, "model": None} == {**key, "model": None}
-        if last is not None and same and last.word in (FORGOTTEN, NOTHING):
+        if last is not None and same and last.outcome in (FORGOTTEN, NOTHING):
             say(f"request {last.number} of {ledger} is this very request, and it is done")
             return SequentialResult(last, None)
-        say(f"request {number} of {ledger}" + (f", on {asked.source.model}" if entries else ""))
-        outcome = run_request(asked, overwrite=overwrite, begin=lambda: book.keep_rows(rows), say=say)
+        say(f"request {number} of {ledger}" + (f", on {request.source.model}" if entries else ""))
+        outcome = run_request(request, overwrite=overwrite, begin=lambda: book.keep_rows(rows), say=say)
         return SequentialResult(
-            broadcast_from_main(config, lambda: _entered(book, entries, asked, key, outcome, config, say)), outcome
+            broadcast_from_main(config, lambda: _entered(book, entries, request, key, outcome, config, say)), outcome
         )
 
 
@@ -129,51 +129,51 @@ def _read_then(key: Mapping[str, Any]) -> Reading:
 def _entered(
     book: Ledger,
     entries: tuple[Entry, ...],
-    asked: UnlearningRequest,
+    request: UnlearningRequest,
     key: Mapping[str, Any],
     outcome: UnlearnResult,
     config: UnlearnConfig,
     say: Say,
 ) -> Entry:
     """Measure the earlier requests again, and write this one into the ledger."""
-    assert asked.since is not None
-    before = ModelUsed(book.name_of(str(asked.source.model)), outcome.before.fingerprint)
+    assert request.ledger_context is not None
+    before = ModelUsed(book.name_of(str(request.source.model)), outcome.before.fingerprint)
     model, made = before, utc_now()
     again: tuple[RegressionCheck, ...] = ()
-    stayed = next((entry.stayed for entry in entries if entry.stayed is not None), None)
+    stayed = next((entry.utility_drift for entry in entries if entry.utility_drift is not None), None)
     if outcome.run is not None and outcome.after is not None:
         model = ModelUsed(book.name_of(outcome.run.output), outcome.after.fingerprint)
-        folder = RequestFolder(asked.output)
-        made = folder.request().made
+        folder = RequestFolder(request.output)
+        made = folder.request().prepared_at
         if stayed is None:
             book.keep_general(folder.rows("general") or ())
             stayed = utility_drift(outcome.before, outcome.after)
         if entries:
             say(f"measuring {len(entries)} earlier request{'s' * (len(entries) > 1)} again")
-            network, tokenizer = open_model(str(outcome.run.output), after_loading(asked.source), device=config.device)
+            network, tokenizer = open_model(str(outcome.run.output), after_loading(request.source), device=config.device)
             earlier = [
-                EarlierRequest(entry.number, book.rows(entry), entry.known, _read_then(entry.key)) for entry in entries
+                EarlierRequest(entry.number, book.rows(entry), entry.baseline, _read_then(entry.key)) for entry in entries
             ]
-            first = next((entry.key for entry in entries if entry.stayed is not None), key)
+            first = next((entry.key for entry in entries if entry.utility_drift is not None), key)
             again, answers = recheck_requests(network, tokenizer, earlier, book.general(), _read_then(first))
             if stayed is not None and answers is not None:
-                stayed = UtilityDrift(stayed.first, answers)
+                stayed = UtilityDrift(stayed.original, answers)
     entry = Entry(
-        number=asked.since.number,
-        made=made,
-        finished=utc_now(),
-        about=asked.about,
-        command=asked.command(),
+        number=request.ledger_context.number,
+        prepared_at=made,
+        finished_at=utc_now(),
+        about=request.about,
+        command=request.command(),
         key=key,
-        rows=RowsUsed.of(f"rows/{book.file_of(asked.removed.fingerprint).name}", asked.rows, each=True),
-        before=before,
-        model=model,
-        word=outcome.verdict.word,
-        why=outcome.verdict.why,
-        thresholds=asked.limits.sha256,
-        known=baseline_scores(outcome.before, outcome.after),
-        again=again,
-        stayed=stayed,
+        forget_rows=RowsUsed.of(f"rows/{book.file_of(request.forget_set.fingerprint).name}", request.rows, each=True),
+        model_before=before,
+        model_after=model,
+        outcome=outcome.verdict.outcome,
+        reason=outcome.verdict.reason,
+        thresholds_sha256=request.threshold_limits.sha256,
+        baseline=baseline_scores(outcome.before, outcome.after),
+        regression_checks=again,
+        utility_drift=stayed,
     )
     book.add(entry)
     return entry

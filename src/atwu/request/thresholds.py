@@ -98,9 +98,9 @@ class ThresholdResult:
     after: float | None
     passed: bool | None
     """Whether the value keeps the limit; None where it was not measured."""
-    sure: bool
+    conclusive: bool
     """Whether the whole interval lies on the value's side of the limit."""
-    missing: str = ""
+    missing_reason: str = ""
     """Why it was not measured."""
 
 
@@ -204,8 +204,8 @@ def check(threshold: Threshold, before: EvalResult, after: EvalResult) -> Thresh
         before=None if first is None else first.value,
         after=None if last is None else last.value,
         passed=passed,
-        sure=bool(ends) and limit is not None and all(_keeps(threshold.bound, end, limit) == passed for end in ends),
-        missing="" if passed is not None else missing,
+        conclusive=bool(ends) and limit is not None and all(_keeps(threshold.bound, end, limit) == passed for end in ends),
+        missing_reason="" if passed is not None else missing,
     )
 
 

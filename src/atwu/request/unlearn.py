@@ -124,7 +124,7 @@ def unlearn(
     return run_request(
         UnlearningRequest(
             source=model if isinstance(model, ModelSource) else ModelSource(model=model),
-            removed=load_rows(forget),
+            forget_set=load_rows(forget),
             output=Path(output),
             retain=retain,
             options=dict(options or {}),
@@ -140,92 +140,92 @@ def unlearn(
 
 
 def run_request(
-    asked: UnlearningRequest, *, overwrite: bool = False, begin: Callable[[], object] | None = None, say: Say = logged
+    request: UnlearningRequest, *, overwrite: bool = False, begin: Callable[[], object] | None = None, say: Say = logged
 ) -> UnlearnResult:
     """Do what was asked, from where it stands.
 
     Args:
         begin: called in the first process once the request is known to be sound, before anything is trained.
     """
-    config, folder = UnlearnConfig(**asked.options), RequestFolder(asked.output)
+    config, folder = UnlearnConfig(**request.options), RequestFolder(request.output)
     if not config.learning_rate:
         raise ValueError("learning_rate must be above 0: a frozen model forgets nothing.")
     # Read before anything is done, in every process the same.
-    _ = asked.kept, asked.limits
+    _ = request.retain_set, request.threshold_limits
     first = config.process_index == 0
     say = say if first else silent
     with folder.alone() if first else contextlib.nullcontext():
 
         def prepared_here() -> PreparedRequest:
-            found = prepare(asked, folder, config, overwrite=overwrite, say=say)
+            found = prepare(request, folder, config, overwrite=overwrite, say=say)
             if begin is not None:
                 begin()
             return found
 
         prepared = broadcast_from_main(config, prepared_here)
-        if prepared.stands == "nothing to forget":
+        if prepared.stage == "nothing to forget":
             assert prepared.verdict is not None
             return UnlearnResult(prepared.verdict, None, prepared.before, None)
-        assert prepared.request is not None
-        final, kept = UnlearnConfig(**chosen_options(asked, prepared.request.choices)), _kept(prepared, asked)
-        if prepared.stands != "begun":
+        assert prepared.record is not None
+        final, kept = UnlearnConfig(**chosen_options(request, prepared.record.choices)), _kept(prepared, request)
+        if prepared.stage != "begun":
             record = folder.run()
             finished = FinishedRun(folder.output, record["train_seconds"], record["steps"], record["resumed_from_step"])
         else:
             try:
                 finished = run_unlearn(
-                    asked.source,
+                    request.source,
                     final,
-                    forget=asked.removed,
+                    forget=request.forget_set,
                     retain=kept,
-                    output=asked.output,
+                    output=request.output,
                     overwrite=overwrite,
-                    watch=lambda trainer: [_watch(trainer, asked, prepared, final, folder, say)],
+                    watch=lambda trainer: [_watch(trainer, request, prepared, final, folder, say)],
                     say=say,
                 )
             except ValueError:  # of the settings, which another command will change
                 if first and not folder.has_something_to_lose():
                     folder.discard()
                 raise
-        if prepared.stands == "judged":
+        if prepared.stage == "judged":
             assert prepared.verdict is not None
             return UnlearnResult(prepared.verdict, finished, prepared.before, prepared.after)
-        verdict, after = broadcast_from_main(config, lambda: _judge(asked, folder, prepared, final, kept, say))
+        verdict, after = broadcast_from_main(config, lambda: _judge(request, folder, prepared, final, kept, say))
         return UnlearnResult(verdict, finished, prepared.before, after)
 
 
 def _watch(
     trainer: MethodTrainer,
-    asked: UnlearningRequest,
+    request: UnlearningRequest,
     prepared: PreparedRequest,
     config: UnlearnConfig,
     folder: RequestFolder,
     say: Say,
 ) -> AdaptiveController:
     """What steers the run."""
-    given = () if asked.retain == AUTO else (RETAIN,)  # own answers that are trained on say little
+    given = () if request.retain == AUTO else (RETAIN,)  # own answers that are trained on say little
     names = (FORGET, OTHER_PROMPTS, GENERAL, TEXTS, *given)
     seen = {name: evenly_spaced(prepared.sets[name], CONTROLLER_ROWS) for name in names if prepared.sets[name]}
     batch, before = config.per_device_train_batch_size * config.gradient_accumulation_steps, prepared.before
     return AdaptiveController(
         trainer,
-        _watched(seen, load_checked_tokenizer(asked.source), config),
+        _watched(seen, load_checked_tokenizer(request.source), config),
         Limits(
             training_goal(before, "key_token_probability"),
             holdout_limit(before, "key_token_accuracy") or 0.0,
             holdout_limit(before, "key_token_recall") or 0.0,  # where no row is a question, nothing is said
-            asked.max_retain_increase,
+            request.max_retain_increase,
         ),
-        every=eval_every(math.ceil(len(asked.rows) / batch)),
-        adapt=RATE_OPTION not in asked.options,
-        stop=not any(name in asked.options for name in LENGTH_OPTIONS),
-        course=folder.course,
+        every=eval_every(math.ceil(len(request.rows) / batch)),
+        adapt=RATE_OPTION not in request.options,
+        stop=not any(name in request.options for name in LENGTH_OPTIONS),
+        history_file=folder.history,
         say=say,
     )
 
 
 def _judge(
-    asked: UnlearningRequest,
+    request: UnlearningRequest,
     folder: RequestFolder,
     prepared: PreparedRequest,
     config: UnlearnConfig,
@@ -233,30 +233,30 @@ def _judge(
     say: Say,
 ) -> tuple[RequestVerdict, EvalResult]:
     """Measure what the run left, and write the verdict."""
-    assert prepared.request is not None
-    model, tokenizer = open_model(str(folder.output), after_loading(asked.source), device=config.device)
+    assert prepared.record is not None
+    model, tokenizer = open_model(str(folder.output), after_loading(request.source), device=config.device)
     say("measuring the unlearned model on the same rows")
     after = measure_model(model, tokenizer, prepared.sets, Reading(config.system, config.max_length), name="after")
     verdict = decide_verdict(
         prepared.before,
         after,
-        answers=answers_after(prepared.request.shown, after, prepared.sets),
-        limit=asked.max_retain_increase,
-        rise=read_history(folder.course).rise,
-        then=_then(folder.output, asked, None if kept is None else kept.source, config.system),
+        answers=answers_after(prepared.record.sample_answers, after, prepared.sets),
+        limit=request.max_retain_increase,
+        rise=read_history(folder.history).retain_loss_increase,
+        then=_then(folder.output, request, None if kept is None else kept.source, config.system),
     )
     verdict.write(folder.output)
     folder.close(after)
     return verdict, after
 
 
-def _kept(prepared: PreparedRequest, asked: UnlearningRequest) -> LoadedRows | None:
+def _kept(prepared: PreparedRequest, request: UnlearningRequest) -> LoadedRows | None:
     """The rows to keep; those that were made are written into the cache."""
-    if prepared.kept is None:
-        return asked.kept
-    path = place_for(cache_folder() / "retain") / f"{fingerprint(prepared.kept)[:16]}.jsonl"
-    write_rows(path, prepared.kept)
-    return LoadedRows(prepared.kept, str(path), ())
+    if prepared.generated_retain is None:
+        return request.retain_set
+    path = place_for(cache_folder() / "retain") / f"{fingerprint(prepared.generated_retain)[:16]}.jsonl"
+    write_rows(path, prepared.generated_retain)
+    return LoadedRows(prepared.generated_retain, str(path), ())
 
 
 def _watched(seen: Mapping[str, Sequence[Example]], tokenizer: Any, config: UnlearnConfig) -> ControllerRows:
@@ -275,11 +275,11 @@ def _watched(seen: Mapping[str, Sequence[Example]], tokenizer: Any, config: Unle
     )
 
 
-def _then(output: Path, asked: UnlearningRequest, retain: str | None, system: str | None) -> tuple[str, ...]:
+def _then(output: Path, request: UnlearningRequest, retain: str | None, system: str | None) -> tuple[str, ...]:
     """Commands that look further."""
-    sets = flags({"forget": asked.forget, "retain": retain, "system": system})
+    sets = flags({"forget": request.forget, "retain": retain, "system": system})
     return (
-        shlex.join(["atwu", "chat", str(output), "--beside", str(asked.source.model)]),
+        shlex.join(["atwu", "chat", str(output), "--beside", str(request.source.model)]),
         shlex.join(["atwu", "evaluate", "--model", str(output), *sets, "--output", "eval.json"]),
         shlex.join(["atwu", "evidence", str(output)]),
     )
@@ -287,12 +287,12 @@ def _then(output: Path, asked: UnlearningRequest, retain: str | None, system: st
 
 def _said(model: Any, tokenizer: Any, rows: Sequence[Example], config: UnlearnConfig) -> float:
     """Mean share of telling words in a model's greedy answers; 0 where no row is a question."""
-    asked = [row for row in rows if row.messages]
+    request = [row for row in rows if row.messages]
     made = generate_all(
         TransformersGenerator(model, tokenizer),
-        [Prompt(with_system(row.messages, config.system)) for row in asked],
+        [Prompt(with_system(row.messages, config.system)) for row in request],
         Decoding(),
     )
-    shares = [key_token_recall(row, answer.text) for row, answer in zip(asked, made, strict=True)]
+    shares = [key_token_recall(row, answer.text) for row, answer in zip(request, made, strict=True)]
     known = [share for share in shares if share is not None]
     return sum(known) / max(len(known), 1)

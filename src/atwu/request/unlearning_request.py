@@ -34,11 +34,11 @@ class LedgerContext:
     """Its folder, as it was given."""
     number: int
     """Of this request."""
-    rows: Sequence[Example]
+    earlier_rows: Sequence[Example]
     """The earlier ones' forget rows, which are not to be kept."""
-    fingerprint: str | None
+    model_fingerprint: str | None
     """Of the model that the last one left, with which this one starts; None for the first."""
-    own_output: bool
+    in_ledger_folder: bool
     """The model goes to the ledger's own place."""
 
 
@@ -66,14 +66,14 @@ class UnlearningRequest(RequestOptions):
     """What was asked for."""
 
     source: ModelSource
-    removed: LoadedRows
+    forget_set: LoadedRows
     """The rows to remove, read once: what was asked for is what is trained on and measured."""
     output: Path
-    since: LedgerContext | None = None
+    ledger_context: LedgerContext | None = None
     """Earlier requests on the same model, in a ledger."""
 
     @cached_property
-    def limits(self) -> Thresholds:
+    def threshold_limits(self) -> Thresholds:
         """What the evidence compares with."""
         return read_thresholds(self.thresholds)
 
@@ -83,24 +83,24 @@ class UnlearningRequest(RequestOptions):
         return load_rows(self.holdout).rows
 
     @cached_property
-    def kept(self) -> LoadedRows | None:
+    def retain_set(self) -> LoadedRows | None:
         """Rows to keep, read once as well; None where the model's own answers are."""
         return None if self.retain == AUTO else load_rows(self.retain)
 
     @property
-    def given(self) -> Sequence[Example] | None:
+    def retain_rows(self) -> Sequence[Example] | None:
         """These rows."""
-        return None if self.kept is None else self.kept.rows
+        return None if self.retain_set is None else self.retain_set.rows
 
     @property
     def forget(self) -> str:
         """Source of the rows to remove."""
-        return self.removed.source
+        return self.forget_set.source
 
     @property
     def rows(self) -> Sequence[Example]:
         """The rows to remove."""
-        return self.removed.rows
+        return self.forget_set.rows
 
     def key(self, config: UnlearnConfig) -> dict[str, Any]:
         """Everything that makes it this request, as plain JSON; `config` is made of the options."""
@@ -108,11 +108,11 @@ class UnlearningRequest(RequestOptions):
         return {
             "model": dataclasses.asdict(self.source),
             "forget": fingerprint(self.rows),
-            "retain": AUTO if self.given is None else fingerprint(self.given),
+            "retain": AUTO if self.retain_rows is None else fingerprint(self.retain_rows),
             "holdout": fingerprint(self.holdout_rows),
             "options": {name: settings.get(name) for name in sorted(self.options) if name not in NOT_RESULT},
             "max_retain_increase": self.max_retain_increase,
-            "thresholds": self.limits.sha256,
+            "thresholds": self.threshold_limits.sha256,
             "about": self.about,
             "auto_memory": self.auto_memory,
         }
@@ -120,12 +120,12 @@ class UnlearningRequest(RequestOptions):
     def command(self) -> str:
         """The command line that asks for the same."""
         words = ["atwu", "unlearn"]
-        if self.since is None:
+        if self.ledger_context is None:
             words += ["--model", str(self.source.model), "--output", str(self.output)]
         else:
-            words += ["--ledger", self.since.ledger]
-            words += ["--model", str(self.source.model)] if self.since.fingerprint is None else []
-            words += [] if self.since.own_output else ["--output", str(self.output)]
+            words += ["--ledger", self.ledger_context.ledger]
+            words += ["--model", str(self.source.model)] if self.ledger_context.fingerprint is None else []
+            words += [] if self.ledger_context.in_ledger_folder else ["--output", str(self.output)]
         words += ["--forget", self.forget]
         default = {field.name: field.default for field in dataclasses.fields(ModelSource)}
         loading = {

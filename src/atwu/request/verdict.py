@@ -74,7 +74,7 @@ class AnswerPair:
 
 
 @dataclass(frozen=True, slots=True)
-class VerdictLine:
+class VerdictMetric:
     """One measure on one set."""
 
     rows: str
@@ -95,7 +95,7 @@ class RequestVerdict:
     word: str
     """One of the constants above."""
     why: str
-    lines: tuple[VerdictLine, ...]
+    lines: tuple[VerdictMetric, ...]
     answers: tuple[AnswerPair, ...]
     next: tuple[str, ...]
     """What to do, most useful first."""
@@ -230,12 +230,12 @@ def decide_verdict(
             "Nothing was changed, and nothing was written."
         )
         advice = "ask the model yourself; rows that it answers in other words than yours do not count as known"
-        return RequestVerdict(NOTHING, why, verdict_lines(before, None), answers, (advice,), limits)
+        return RequestVerdict(NOTHING, why, verdict_metrics(before, None), answers, (advice,), limits)
     rise = math.nan if rise is None else rise
     cost = f"what should stay lost {max(rise, 0):.3f} nats per token (limit {limit:g})"
     word, why, advice = _outcome(before, after, damaged=not rise <= limit)
     advices = (*filter(None, [advice]), *then)
-    return RequestVerdict(word, f"{why}; {cost}.", verdict_lines(before, after), answers, advices, limits)
+    return RequestVerdict(word, f"{why}; {cost}.", verdict_metrics(before, after), answers, advices, limits)
 
 
 def _outcome(before: EvalResult, after: EvalResult, *, damaged: bool) -> tuple[str, str, str]:
@@ -263,7 +263,7 @@ def _outcome(before: EvalResult, after: EvalResult, *, damaged: bool) -> tuple[s
     return FORGOTTEN, "The rows are no better known than rows that no model ever saw", ""
 
 
-def verdict_lines(before: EvalResult, after: EvalResult | None) -> tuple[VerdictLine, ...]:
+def verdict_metrics(before: EvalResult, after: EvalResult | None) -> tuple[VerdictMetric, ...]:
     """Every measure that is shown, of each set that was measured."""
     lines = []
     for split in SET_NAMES:
@@ -277,10 +277,10 @@ def verdict_lines(before: EvalResult, after: EvalResult | None) -> tuple[Verdict
             if first is None:
                 continue
             if split == TEXTS:
-                lines.append(VerdictLine(split, title, 1 / first, 1 / last if last else None, None, None))
+                lines.append(VerdictMetric(split, title, 1 / first, 1 / last if last else None, None, None))
             else:
                 low, high = metric_interval(before if after is None else after, split, name) or (None, None)
-                lines.append(VerdictLine(split, title, first, last, low, high))
+                lines.append(VerdictMetric(split, title, first, last, low, high))
     return tuple(lines)
 
 
