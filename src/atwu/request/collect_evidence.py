@@ -258,7 +258,8 @@ def _ledger(bench: EvidenceSession) -> LedgerSummary | None:
     ledger = Ledger(place)
     entries = ledger.entries()
     own = next(
-        (each for each in entries if Path(ledger.model(each.model_after)).resolve() == bench.folder.output.resolve()), None
+        (each for each in entries if Path(ledger.model(each.model_after)).resolve() == bench.folder.output.resolve()),
+        None,
     )
     if own is None:
         return None

@@ -186,7 +186,9 @@ class Evidence:
         """Requests of the ledger that came back, as far as the newest measurement of each tells."""
         if self.ledger is None:
             return ()
-        newest = {each.check.number: each.check for each in sorted(self.ledger.checks, key=lambda each: each.after_request)}
+        newest = {
+            each.check.number: each.check for each in sorted(self.ledger.checks, key=lambda each: each.after_request)
+        }
         return tuple(number for number, again in sorted(newest.items()) if again.came_back)
 
     @property

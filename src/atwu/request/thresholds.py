@@ -204,7 +204,9 @@ def check(threshold: Threshold, before: EvalResult, after: EvalResult) -> Thresh
         before=None if first is None else first.value,
         after=None if last is None else last.value,
         passed=passed,
-        conclusive=bool(ends) and limit is not None and all(_keeps(threshold.bound, end, limit) == passed for end in ends),
+        conclusive=bool(ends)
+        and limit is not None
+        and all(_keeps(threshold.bound, end, limit) == passed for end in ends),
         missing_reason="" if passed is not None else missing,
     )
 
