@@ -277,7 +277,8 @@ class AdaptiveController(TrainerCallback):
 
     def _roll_back(self, control: Any, increase: float) -> None:
         self.rollbacks += 1
-        reason = f"retain loss {increase:+.3f} is above the limit of {self.limits.retain_loss_increase:g}; restored the best weights"
+        limit = self.limits.retain_loss_increase
+        reason = f"retain loss {increase:+.3f} is above the limit of {limit:g}; restored the best weights"
         if self.best is not None:
             self._restore()
             self.eval_steps.append(
