@@ -63,12 +63,10 @@ _TITLES: Mapping[str, str] = {
 """Old title of a metric in a verdict -> new one."""
 _NAMES: Mapping[str, str] = {
     **{name: new for name, new in _KEYS.items() if name.startswith(("telling_", "prose_"))},
-
-        "quantisation": "quantization",
-        "demonstrations": "icr_examples",
-        "unseen": "holdout",
-        "reworded": "other_prompts"
-    ,
+    "quantisation": "quantization",
+    "demonstrations": "icr_examples",
+    "unseen": "holdout",
+    "reworded": "other_prompts",
 }
 """Old name in a thresholds file -> new one."""
 _NAME = re.compile(rf"\b(?:{'|'.join(_NAMES)})\b")

@@ -11,7 +11,15 @@ import pytest
 from atwu.evaluation.columns import FORGET, RETAIN
 from atwu.evaluation.result import EvalResult, RowValues
 from atwu.evaluation.row_statistics import Recorded, RowMetrics, set_values
-from atwu.exporting.export_verdict import BACK, EXPORT_DAMAGED, SAME, WITHIN, judge_export, lost, run_limits
+from atwu.exporting.export_verdict import (
+    BACK,
+    EXPORT_DAMAGED,
+    SAME,
+    WITHIN,
+    judge_export,
+    retain_loss_increase,
+    run_limits,
+)
 from atwu.request.verdict import DECISIVE_METRICS, GENERAL, HOLDOUT_SET, OTHER_PROMPTS, RequestVerdict
 
 LIMITS = dict.fromkeys(DECISIVE_METRICS, 0.2)
@@ -49,7 +57,7 @@ def result(forget: float = 0.05, reworded: float = 0.05, kept: float = 0.9, odd:
     ],
 )
 def test_words(after: EvalResult, word: str, why: str) -> None:
-    verdict = judge_export(result(), after, limits=LIMITS, limit=0.15, answers=())
+    verdict = judge_export(result(), after, limits=LIMITS, max_retain_increase=0.15, answers=())
     assert verdict.outcome == word, verdict.reason
     assert re.search(why, verdict.reason), verdict.reason
     assert bool(verdict.next_steps) == (word in (BACK, EXPORT_DAMAGED))
@@ -57,16 +65,16 @@ def test_words(after: EvalResult, word: str, why: str) -> None:
 
 
 def test_what_a_run_had_left_is_no_news() -> None:
-    verdict = judge_export(result(forget=0.5), result(forget=0.5), limits=LIMITS, limit=0.15, answers=())
+    verdict = judge_export(result(forget=0.5), result(forget=0.5), limits=LIMITS, max_retain_increase=0.15, answers=())
     assert verdict.outcome == SAME
-    assert "What the run itself had left (telling words p, telling words guessed, telling words said)" in verdict.reason
-    more = judge_export(result(forget=0.5), result(forget=0.8), limits=LIMITS, limit=0.15, answers=())
-    assert more.word == BACK
+    assert "(key-token probability, key-token accuracy, key-token recall)" in verdict.reason
+    more = judge_export(result(forget=0.5), result(forget=0.8), limits=LIMITS, max_retain_increase=0.15, answers=())
+    assert more.outcome == BACK
 
 
 def test_the_loss_is_that_of_the_worst_set_in_nats() -> None:
-    assert lost(result(kept=0.9), result(kept=0.45)) == pytest.approx(0.6931, abs=1e-4)
-    assert lost(result(kept=0.45), result(kept=0.9)) == 0
+    assert retain_loss_increase(result(kept=0.9), result(kept=0.45)) == pytest.approx(0.6931, abs=1e-4)
+    assert retain_loss_increase(result(kept=0.45), result(kept=0.9)) == 0
 
 
 def test_the_limits_are_those_of_the_runs_verdict_where_it_has_some(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_a_request_on_one_page(folder: Path, environment: dict[str, str]) -> Non
     bar = found.thresholds
     assert bar.text == THRESHOLDS
     assert bar.set_before_training
-    assert "Set beforehand" in said.stdout
+    assert "Set before training" in said.stdout
     assert [each.name for each in bar.results] == [
         *(
             "forget.key_token_recall",
@@ -97,7 +97,7 @@ def test_a_request_on_one_page(folder: Path, environment: dict[str, str]) -> Non
         each.name: each.name in ("paraphrases", "quantization") for each in found.attacks
     }
     untried = {each.name: each.not_tried_because for each in found.attacks if not each.tried}
-    assert untried["relearning"] == "not asked for by the thresholds"
+    assert untried["relearning"] == "not requested by the thresholds"
     assert untried["membership"] == "needs holdout rows"
     assert "Not tried: membership" in " ".join(found.limitations)
     assert found.command.startswith("atwu unlearn --model target --output run --forget mine.jsonl")
@@ -117,12 +117,12 @@ def test_a_request_on_one_page(folder: Path, environment: dict[str, str]) -> Non
 def test_thresholds_that_came_later_are_called_that(folder: Path, environment: dict[str, str]) -> None:
     (folder / "later.yaml").write_text("thresholds: {forget.key_token_recall: at most 0.0}")
     said = evidence(folder, environment, "--thresholds", "later.yaml", "--output", "later.html", "--strict", code=3)
-    assert "NOT the thresholds that were set beforehand" in said.stdout
-    assert "not the ones set beforehand" in (folder / "later.html").read_text()
+    assert "NOT the thresholds that were set before training" in said.stdout
+    assert "not the thresholds that were set before training" in (folder / "later.html").read_text()
     bar = read_evidence(folder / "later.json").thresholds
     assert not bar.set_before_training
-    assert "forget.key_token_recall: at most 0.5 then, at most 0 now" in bar.statement
-    assert "other_prompts.key_token_recall: at most holdout then, no limit now" in bar.statement
+    assert "forget.key_token_recall: at most 0.5 before, at most 0 now" in bar.statement
+    assert "other_prompts.key_token_recall: at most holdout before, no limit now" in bar.statement
 
 
 def test_what_cannot_be_measured_is_said(folder: Path, environment: dict[str, str], tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from atwu.request.evidence import (
     VerdictSummary,
     Weights,
 )
-from atwu.request.evidence_page import lead, render_evidence_page, threshold_outcome, write_evidence_page
+from atwu.request.evidence_page import render_evidence_page, summary_text, threshold_outcome, write_evidence_page
 from atwu.request.regression_check import CAME_BACK, STILL_GONE, BaselineScore, CurrentScore, RegressionCheck
 from atwu.request.request_folder import RowsUsed
 from atwu.request.thresholds import ThresholdResult, shipped_text
@@ -114,19 +114,21 @@ def evidence() -> Evidence:
 def test_the_first_paragraph_says_what_came_of_it(evidence: Evidence) -> None:
     assert [threshold_outcome(each) for each in evidence.thresholds.results] == [
         "met",
-        "met, within chance",
+        "met, not significant",
         "not met",
         "not measured",
     ]
-    assert lead(evidence) == (
-        "2 of 4 thresholds are met, 1 of them within chance: other rows like these could have missed them; 1 is not met; "
-        "1 was not measured. The verdict of the run: forgotten."
+    assert summary_text(evidence) == (
+        "2 of 4 thresholds are met (1 not significantly: the 95 % interval includes the limit); 1 is not met; "
+        "1 was not measured. Verdict of the run: forgotten."
     )
     assert not evidence.good
     bar = dataclasses.replace(evidence.thresholds, results=evidence.thresholds.results[:1], set_before_training=False)
     late = dataclasses.replace(evidence, thresholds=bar)
     assert late.good
-    assert lead(late).startswith("The one threshold is met. They were not the ones set beforehand.")
+    assert summary_text(late).startswith(
+        "The one threshold is met. They are not the thresholds that were set before training."
+    )
 
 
 def test_what_came_back_is_told_and_is_not_good(evidence: Evidence) -> None:
@@ -136,14 +138,14 @@ def test_what_came_back_is_told_and_is_not_good(evidence: Evidence) -> None:
     back = RegressionCheck(1, CAME_BACK, (dataclasses.replace(line, value=0.48),))
     own = RegressionCheck(2, CAME_BACK, (dataclasses.replace(line, value=0.48),))
     for again, on, said in (
-        (back, 2, "It brought back what request 1 removed."),
-        (own, 3, "A later request brought these rows back."),
+        (back, 2, "This request brought back the forget rows of request 1."),
+        (own, 3, "A later request brought these forget rows back."),
     ):
         told = dataclasses.replace(
             evidence, thresholds=bar, ledger=dataclasses.replace(evidence.ledger, checks=(LaterCheck(on, again),))
         )
         assert not told.good
-        assert lead(told).endswith(said)
+        assert summary_text(told).endswith(said)
     assert back.summary == "came back, up to 50 % of what it was"  # (.48 - .01) / (.95 - .01)
 
 

@@ -106,13 +106,13 @@ def test_a_second_request_goes_on_with_the_first_and_may_be_killed(
     assert second.entry.utility_drift is not None
     assert second.entry.utility_drift.original == first.original
     assert second.entry.utility_drift.current != first.current
-    assert f"first model's answers p  {first.original:.3f}" in second.summary()
+    assert re.search(rf"original answers, probability +{first.original:.3f}", second.summary())
 
     # The same request, killed twice: before its verdict, and before it is in the ledger.
     def stop(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    for module, name in ((run, "decide"), (further, "measured_again")):
+    for module, name in ((run, "decide_verdict"), (further, "recheck_requests")):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, stop)
             with pytest.raises(KeyboardInterrupt):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from atwu.request.measurement import check_holdout
 from atwu.request.memory_strategy import MEMORY_STRATEGIES, StrategyEstimate, first_that_fits, possible_strategies
 from atwu.request.neighbour_rows import closeness, names, names_any, neighbour_rows
 from atwu.request.retain_set import FACT_TOKENS, GENERATED_TOKENS, WHOLE_TOKENS
-from atwu.request.unlearn import UnlearnResult, _then
+from atwu.request.unlearn import UnlearnResult, _next_commands
 from atwu.request.unlearning_request import UnlearningRequest
 from atwu.request.verdict import (
     FORGOTTEN,
@@ -95,10 +96,10 @@ def test_words_of_ordinary_prose_tell_where_a_row_has_no_others() -> None:
     ],
 )
 def test_what_the_question_says_with_a_shorter_ending_tells_nothing(
-    question: str, answer: str, telling: list[str]
+    question: str, answer: str, key_tokens: list[str]
 ) -> None:
     """Unless it is a name behind a word that is none, or all the answer has, as a short word may be."""
-    assert words(Example.from_qa(question, answer)) == telling
+    assert words(Example.from_qa(question, answer)) == key_tokens
 
 
 def test_said_counts_telling_words_in_any_order_and_case() -> None:
@@ -234,7 +235,7 @@ def test_choices_follow_rows_model_and_device_and_leave_what_was_given() -> None
     assert found["per_device_train_batch_size"] == 8
     assert found["scorer_prior"] == "rarity"
     assert found["retain_loss"] == "kl"
-    small = fitted("adapters, recomputing")
+    small = fitted("LoRA, activation checkpointing")
     large = choose(
         {}, recipe=recipe("wga"), rows=4000, hidden=4096, self_generated_answers=False, place=LAPTOP, fitted=small
     )
@@ -254,7 +255,7 @@ def test_choices_follow_rows_model_and_device_and_leave_what_was_given() -> None
             hidden=8,
             self_generated_answers=False,
             place=LAPTOP,
-            fitted=fitted("adapters"),
+            fitted=fitted("LoRA"),
         )
     }
     batch = {"per_device_train_batch_size", "gradient_accumulation_steps"}
@@ -285,15 +286,17 @@ def test_ways_do_what_was_given() -> None:
     def words(device: str = "cpu", **given: object) -> list[str]:
         return [way.description for way in possible_strategies(given, device=device)]
 
-    assert words() == ["all weights", "all weights, recomputing", "adapters", "adapters, recomputing"]
+    assert words() == ["all weights", "all weights, activation checkpointing", "LoRA", "LoRA, activation checkpointing"]
     assert words("cuda") == [way.description for way in MEMORY_STRATEGIES]
-    assert words("cuda", lora_r=8) == ["adapters", "adapters, recomputing", "adapters, 4-bit weights"]
-    assert words("cuda", lora_r=8, quantize="4bit", activation_checkpointing=True) == ["adapters, 4-bit weights"]
-    assert words("cuda", optim="sgd", lora_r=0) == ["all weights", "all weights, recomputing"]
+    assert words("cuda", lora_r=8) == ["LoRA", "LoRA, activation checkpointing", "LoRA on 4-bit weights"]
+    assert words("cuda", lora_r=8, quantize="4bit", activation_checkpointing=True) == ["LoRA on 4-bit weights"]
+    assert words("cuda", optim="sgd", lora_r=0) == ["all weights", "all weights, activation checkpointing"]
     assert words(lora_r=8, quantize="8bit") == ["as given"]
     assert words("cuda", lora_r=8, save_adapter=True) == words("cuda", lora_r=8)
-    assert words("cuda", lora_r=8, save_adapter=False) == ["adapters", "adapters, recomputing"]
-    assert "adapters, 4-bit weights" not in [way.description for way in possible_strategies({}, device="cuda", adapter=True)]
+    assert words("cuda", lora_r=8, save_adapter=False) == ["LoRA", "LoRA, activation checkpointing"]
+    assert "LoRA on 4-bit weights" not in [
+        way.description for way in possible_strategies({}, device="cuda", adapter=True)
+    ]
 
 
 def test_adapters_on_rounded_weights_are_saved_as_such() -> None:
@@ -303,11 +306,11 @@ def test_adapters_on_rounded_weights_are_saved_as_such() -> None:
 
 
 def test_what_fits_nowhere_is_refused_and_what_nearly_fits_is_tried() -> None:
-    tried = [fitted("all weights", gigabytes=4.0), fitted("adapters", gigabytes=2.0)]
+    tried = [fitted("all weights", gigabytes=4.0), fitted("LoRA", gigabytes=2.0)]
     tight = [dataclasses.replace(each, fits=False) for each in tried]
     assert first_that_fits(tried, device="cpu", free=9e9) is tried[0]
     assert first_that_fits(tight, device="cpu", free=1.8e9) is tight[1]
-    with pytest.raises(ValueError, match=r"2\.0 GB.*adapters.* 1\.0 GB.*cpu.*--batch-size"):
+    with pytest.raises(ValueError, match=r"2\.0 GB.*LoRA.* 1\.0 GB.*cpu.*--batch-size"):
         first_that_fits(tight, device="cpu", free=1e9)
 
 
@@ -332,40 +335,43 @@ def result(**known: float) -> EvalResult:
 @pytest.mark.parametrize(
     ("after", "lost", "word"),
     [
-        (result(forget=0.04, reworded=0.05), 0.02, FORGOTTEN),
-        (result(forget=0.04, reworded=0.5), 0.02, PARTLY),
-        (result(forget=0.3, reworded=0.3), 0.02, PARTLY),
-        (result(forget=0.88, reworded=0.88), 0.02, NOT_FORGOTTEN),
-        (result(forget=0.95, reworded=0.95), 0.0, UNCHANGED),
-        (result(forget=0.04, reworded=0.04), 0.5, TOO_COSTLY),
-        (result(forget=0.5, reworded=0.5), 0.5, UTILITY_DAMAGED),
-        (result(forget=0.04, reworded=0.04), math.nan, TOO_COSTLY),
-        (result(forget=0.04, reworded=0.04), None, TOO_COSTLY),  # as a course has what is no number
-        (result(forget=0.95, reworded=0.9), 6.2, UTILITY_DAMAGED),  # though no measure moved
+        (result(forget=0.04, other_prompts=0.05), 0.02, FORGOTTEN),
+        (result(forget=0.04, other_prompts=0.5), 0.02, PARTLY),
+        (result(forget=0.3, other_prompts=0.3), 0.02, PARTLY),
+        (result(forget=0.88, other_prompts=0.88), 0.02, NOT_FORGOTTEN),
+        (result(forget=0.95, other_prompts=0.95), 0.0, UNCHANGED),
+        (result(forget=0.04, other_prompts=0.04), 0.5, TOO_COSTLY),
+        (result(forget=0.5, other_prompts=0.5), 0.5, UTILITY_DAMAGED),
+        (result(forget=0.04, other_prompts=0.04), math.nan, TOO_COSTLY),
+        (result(forget=0.04, other_prompts=0.04), None, TOO_COSTLY),  # as a course has what is no number
+        (result(forget=0.95, other_prompts=0.9), 6.2, UTILITY_DAMAGED),  # though no measure moved
     ],
 )
 def test_verdicts(after: EvalResult, lost: float | None, word: str, tmp_path: Path) -> None:
-    verdict = decide_verdict(result(forget=0.95, reworded=0.9), after, answers=(), limit=0.15, rise=lost)
+    verdict = decide_verdict(
+        result(forget=0.95, other_prompts=0.9), after, answers=(), max_retain_increase=0.15, retain_loss_increase=lost
+    )
     assert verdict.outcome == word
     assert verdict.good == (word == FORGOTTEN)
     assert verdict.next_steps or verdict.good
     text = verdict.text()
     assert text.startswith(f"VERDICT: {word.upper()}")
-    assert "ordinary prose: perplexity" in text
+    assert re.search(r"general text +perplexity", text)
+    assert "retain loss increase" in text
     assert all(len(line) <= 80 for line in text.splitlines()), max(text.splitlines(), key=len)
     verdict.write(tmp_path)
-    assert json.loads((tmp_path / "verdict.json").read_text())["word"] == word
-    outcome = UnlearnResult(verdict, None, result(forget=0.95, reworded=0.9), after)
+    assert json.loads((tmp_path / "verdict.json").read_text())["outcome"] == word
+    outcome = UnlearnResult(verdict, None, result(forget=0.95, other_prompts=0.9), after)
     frame = outcome.to_pandas()
-    assert list(frame.columns) == ["rows", "measure", "before", "after", "low", "high"]
+    assert list(frame.columns) == ["set", "metric", "before", "after", "low", "high", "limit", "met"]
     assert len(frame) == len(verdict.metrics)
     assert f"<b>{word}</b>" in outcome._repr_html_()
 
 
 def test_rows_that_there_is_nothing_to_compare_with_are_not_called_forgotten() -> None:
-    before, after = result(forget=0.95, reworded=0.9), result(forget=0.5, reworded=0.5)
+    before, after = result(forget=0.95, other_prompts=0.9), result(forget=0.5, other_prompts=0.5)
     before = dataclasses.replace(before, sets=dict(before.sets) | {HOLDOUT_SET: {}})
-    verdict = decide_verdict(before, after, answers=(), limit=0.15, rise=0.0)
+    verdict = decide_verdict(before, after, answers=(), max_retain_increase=0.15, retain_loss_increase=0.0)
     assert (verdict.outcome, verdict.holdout_limits) == (PARTLY, {})
 
 
@@ -386,14 +392,16 @@ def test_suggested_commands_can_be_pasted(tmp_path: Path) -> None:
     asked = UnlearningRequest(
         source=ModelSource(model="my model"), forget_set=LoadedRows((), "my rows.jsonl", ()), output=tmp_path / "my out"
     )
-    chat, evaluate, evidence = (shlex.split(each) for each in _then(asked.output, asked, None, None))
+    chat, evaluate, evidence = (shlex.split(each) for each in _next_commands(asked.output, asked, None, None))
     assert chat == ["atwu", "chat", str(asked.output), "--compare", "my model"]
     assert evaluate[2:6] == ["--model", str(asked.output), "--forget", "my rows.jsonl"]
     assert evidence == ["atwu", "evidence", str(asked.output)]
 
 
 def test_rows_that_are_not_known_leave_nothing_to_do() -> None:
-    verdict = decide_verdict(result(forget=0.08, reworded=0.08), None, answers=(), limit=0.15, rise=None)
+    verdict = decide_verdict(
+        result(forget=0.08, other_prompts=0.08), None, answers=(), max_retain_increase=0.15, retain_loss_increase=None
+    )
     assert verdict.outcome == NOTHING
-    assert OTHER_PROMPTS in {line.rows for line in verdict.metrics}
+    assert OTHER_PROMPTS in {line.set for line in verdict.metrics}
     assert "nothing was written" in verdict.reason

@@ -36,8 +36,18 @@ CHOSEN = (
 """Options that `atwu unlearn` chooses (`atwu.request.auto_settings`), unless a learning rate and a length are given."""
 
 
+GROUPS = {
+    "Training": "Training arguments",
+    "Machine": "Hardware and precision",
+    "Adapters": "LoRA and quantization",
+}
+"""Heading of an option in the configuration -> heading in the help."""
+
+
 def _with_aliases(options: Iterable[CliOption]) -> list[CliOption]:
-    return [replace(each, alias=ALIASES.get(each.name, ())) for each in options]
+    return [
+        replace(each, alias=ALIASES.get(each.name, ()), group=GROUPS.get(each.group, each.group)) for each in options
+    ]
 
 
 def finetune_options() -> list[CliOption]:
@@ -153,10 +163,10 @@ class UnlearnCommand:
         "Description of the request and who made it, for atwu evidence.", None, group=RUN, flag="request"
     )
     auto_memory: bool = cli_option(
-        "Choose full fine-tuning, LoRA and activation checkpointing by the free memory, even with a learning rate and a length. "
-        "See atwu plan.",
+        "Choose full fine-tuning, LoRA and activation checkpointing by the free memory, even with a learning rate and a "
+        "length. See atwu plan.",
         False,
-        group="Machine",
+        group=GROUPS["Machine"],
     )
     strict: bool = cli_option("Exit with code 3 unless the verdict is `forgotten`.", False, group=RUN)
     settings: dict[str, Any] = settings(unlearn_options, trainer_options)

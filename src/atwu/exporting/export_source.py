@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from atwu._manifest import RECORD_NAME
+from atwu._renamed import upgrade
 from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example
@@ -143,4 +144,4 @@ def read_source(path: str | Path, loading: ModelLoadArgs) -> Source:
         raise FileNotFoundError(f"{path} not found: atwu export needs the folder of a run or of a model.{hint}")
     check_model_name(str(folder), base=loading.base)
     file = folder / RECORD_NAME
-    return Source(folder, loading, json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {})
+    return Source(folder, loading, upgrade(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else {})

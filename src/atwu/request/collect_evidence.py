@@ -303,8 +303,8 @@ def _limitations(after: EvalResult, attacks: tuple[Attack, ...], measured: Colle
     if any(find_metric(name).judged for name in measured):
         yield "Rules judge whether an answer states a fact. They make errors in both directions."
     yield (
-        "The evidence covers this model only. Data sets, backups, logs, earlier checkpoints, caches and other models trained on "
-        "the same data are not touched."
+        "The evidence covers this model only. Data sets, backups, logs, earlier checkpoints, caches and other models trained "
+        "on the same data are not touched."
     )
     yield "Rows are listed by hash. Anyone who has a row, or guesses a short row word for word, can find its hash here."
     yield "Times and hashes were written by the machine that did the work; no third party confirms them."

@@ -127,7 +127,8 @@ def first_that_fits(tried: Iterable[StrategyEstimate], *, device: str, free: flo
         return least
     raise ValueError(
         f"this run needs about {least.memory.peak / 1e9:.1f} GB ({least.strategy.description}), and {free / 1e9:.1f} GB "
-        f"are free on {device}; give a smaller --batch-size or --max-length, or a smaller model. atwu plan shows the estimate of each item."
+        f"are free on {device}; give a smaller --batch-size or --max-length, or a smaller model. "
+        "atwu plan shows the estimate of each item."
     )
 
 

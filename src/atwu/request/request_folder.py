@@ -22,7 +22,7 @@ from pydantic import ConfigDict, Field
 from atwu._file_reading import read_declared
 from atwu._files import file_digest, file_lock, is_atomic_sibling, write_json
 from atwu._manifest import RECORD_NAME
-from atwu._renamed import current_set
+from atwu._renamed import current_set, upgrade
 from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint, write_rows
 from atwu.data.schema import Example
@@ -200,8 +200,7 @@ class RequestFolder:
 
     def run(self) -> dict[str, Any]:
         """Return the record of the training run."""
-        found: dict[str, Any] = json.loads((self.output / RECORD_NAME).read_text(encoding="utf-8"))
-        return found
+        return upgrade(json.loads((self.output / RECORD_NAME).read_text(encoding="utf-8")))
 
     # Writing
 

@@ -234,7 +234,7 @@ def _value(result: EvalResult, threshold: Threshold) -> MetricValue | None:
 
 
 def _change(threshold: Threshold, before: EvalResult, after: EvalResult) -> MetricValue | None:
-    """Return how much a metric fell or rose, with a paired interval; None if the original model was not measured on the rows."""
+    """Return how much a metric fell or rose, with a paired interval; None without the original model on the same rows."""
     split, metric = set_of(threshold.split), threshold.metric
     if split not in before.rows or before.rows[split].ids != after.rows[split].ids:
         return None

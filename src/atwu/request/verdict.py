@@ -132,13 +132,13 @@ class RequestVerdict:
         """Return the verdict as plain text, 80 columns wide."""
         out = [
             f"VERDICT: {self.outcome.upper()}",
-            *textwrap.wrap(self.reason, VERDICT_WIDTH),
+            *_wrapped(self.reason),
             "",
             *_table(self.metrics),
         ]
         for each in self.answers[:ANSWERS_SHOWN]:
             out += ["", f"Q       {_short(each.question)}", f"before  {_short(each.before)}"]
-            out += [f"after   {_short(each.after)}"] if each.after else []
+            out += [f"after   {_short(each.after) or '(no answer)'}"] if self.outcome != NOTHING else []
         if self.not_tested:
             out += ["", "Not tested:", *(line for each in self.not_tested for line in _item(each))]
         return "\n".join([*out, *next_lines(self.next_steps)])
@@ -435,7 +435,11 @@ def next_lines(steps: Sequence[str]) -> list[str]:
 
 
 def _item(text: str) -> list[str]:
-    return textwrap.wrap(text, VERDICT_WIDTH, initial_indent="  ", subsequent_indent="    ")
+    return _wrapped(text, initial_indent="  ", subsequent_indent="    ")
+
+
+def _wrapped(text: str, **indent: str) -> list[str]:
+    return textwrap.wrap(text, VERDICT_WIDTH, break_on_hyphens=False, **indent)
 
 
 def _short(text: str, width: int = 70) -> str:
