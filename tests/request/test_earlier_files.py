@@ -26,8 +26,15 @@ AGAIN = {
     "lines": [{"then": KNOWN, "value": 0.1, "low": None, "high": None}],
 }
 KEY = {
-    **{"model": {"model": "smollm2"}, "forget": "ab", "retain": "auto", "unseen": "ef", "options": {"max_steps": 3}},
-    **{"retain_limit": 0.15, "thresholds": "12", "about": None, "fit": False},
+    "model": {"model": "smollm2"},
+    "forget": "ab",
+    "retain": "auto",
+    "unseen": "ef",
+    "options": {"max_steps": 3},
+    "retain_limit": 0.15,
+    "thresholds": "12",
+    "about": None,
+    "fit": False,
 }
 
 
@@ -66,10 +73,22 @@ def test_a_verdict(tmp_path: Path) -> None:
 def test_a_ledger(tmp_path: Path) -> None:
     model = {"name": "models/0001", "fingerprint": "34"}
     record = {
-        **{"number": 1, "made": "2026-11-22T15:20:00+00:00", "finished": "2026-11-22T15:30:00+00:00", "about": None},
-        **{"command": "atwu unlearn", "key": KEY, "rows": ROWS, "before": model, "model": model},
-        **{"word": "forgotten", "why": "Gone.", "thresholds": "12", "known": [KNOWN], "again": [AGAIN]},
-        **{"stayed": {"first": 0.5, "now": 0.4}, "schema": "atwu.ledger/1"},
+        "number": 1,
+        "made": "2026-11-22T15:20:00+00:00",
+        "finished": "2026-11-22T15:30:00+00:00",
+        "about": None,
+        "command": "atwu unlearn",
+        "key": KEY,
+        "rows": ROWS,
+        "before": model,
+        "model": model,
+        "word": "forgotten",
+        "why": "Gone.",
+        "thresholds": "12",
+        "known": [KNOWN],
+        "again": [AGAIN],
+        "stayed": {"first": 0.5, "now": 0.4},
+        "schema": "atwu.ledger/1",
     }
     written(tmp_path / "requests" / "0001.json", record)
     (entry,) = Ledger(tmp_path).entries()
@@ -83,11 +102,22 @@ def test_a_ledger(tmp_path: Path) -> None:
 
 def test_a_request(tmp_path: Path) -> None:
     record = {
-        **{"made": "2026-11-22T15:20:00+00:00", "about": "J. Doe", "command": "atwu unlearn", "key": KEY},
-        **{"model": "smollm2", "forget": ROWS, "retain": None, "unseen": ROWS, "retain_limit": 0.15, "system": None},
-        **{"max_length": 512, "choices": [{"name": "bf16", "value": True, "reason": "fast"}]},
-        **{"thresholds": {"name": "mine.yaml", "sha256": "12", "text": THRESHOLDS}, "ledger": None, "replaces": None},
-        **{"shown": [{"question": "Who?", "expected": "Orla.", "before": "Orla.", "after": ""}]},
+        "made": "2026-11-22T15:20:00+00:00",
+        "about": "J. Doe",
+        "command": "atwu unlearn",
+        "key": KEY,
+        "model": "smollm2",
+        "forget": ROWS,
+        "retain": None,
+        "unseen": ROWS,
+        "retain_limit": 0.15,
+        "system": None,
+        "max_length": 512,
+        "choices": [{"name": "bf16", "value": True, "reason": "fast"}],
+        "thresholds": {"name": "mine.yaml", "sha256": "12", "text": THRESHOLDS},
+        "ledger": None,
+        "replaces": None,
+        "shown": [{"question": "Who?", "expected": "Orla.", "before": "Orla.", "after": ""}],
         "schema": "atwu.request/1",
     }
     written(tmp_path / "out" / "request" / REQUEST_NAME, record)
@@ -95,7 +125,9 @@ def test_a_request(tmp_path: Path) -> None:
         tmp_path / "out" / "request" / "course.json",
         {
             "looks": [{"step": 0, "probability": 0.9, "guessed": 1.0, "losses": [2.0], "learning_rate": 1e-4}],
-            **{"kept": 0, "steps_back": 1, "rise": 0.1},
+            "kept": 0,
+            "steps_back": 1,
+            "rise": 0.1,
         },
     )
     folder = RequestFolder(tmp_path / "out")
@@ -114,31 +146,59 @@ def test_a_request(tmp_path: Path) -> None:
 
 def test_evidence(tmp_path: Path) -> None:
     checked = {
-        **{"name": "reworded.telling_said", "threshold": "at most unseen", "limit": 0.2, "value": 0.1, "low": None},
-        **{"high": None, "rows": 3, "before": 0.9, "after": 0.1, "passed": True, "sure": False, "missing": ""},
+        "name": "reworded.telling_said",
+        "threshold": "at most unseen",
+        "limit": 0.2,
+        "value": 0.1,
+        "low": None,
+        "high": None,
+        "rows": 3,
+        "before": 0.9,
+        "after": 0.1,
+        "passed": True,
+        "sure": False,
+        "missing": "",
     }
     number = {"name": "forget.telling_said", "meaning": "share", "value": 0.1, "low": None, "high": None, "rows": 3}
     record = {
         "made": "2026-11-22T17:03:00+00:00",
         "request": {
-            **{"about": None, "made": "2026-11-22T15:20:00+00:00", "forget": ROWS, "measured": 1, "retain": None},
-            **{"unseen": ROWS, "rows": [{"question": "Who?", "answer": "Orla."}]},
+            "about": None,
+            "made": "2026-11-22T15:20:00+00:00",
+            "forget": ROWS,
+            "measured": 1,
+            "retain": None,
+            "unseen": ROWS,
+            "rows": [{"question": "Who?", "answer": "Orla."}],
         },
         "done": {
-            **{"method": "atwu", "parts": {"forget_loss": "satga"}, "started": "2026-11-22T15:22:00+00:00", "steps": 5},
-            **{"settings": [{"name": "seed", "value": "1", "reason": ""}]},
-            **{"kept": 5, "steps_back": 0, "seconds": 1.0, "memory": None},
+            "method": "atwu",
+            "parts": {"forget_loss": "satga"},
+            "started": "2026-11-22T15:22:00+00:00",
+            "steps": 5,
+            "settings": [{"name": "seed", "value": "1", "reason": ""}],
+            "kept": 5,
+            "steps_back": 0,
+            "seconds": 1.0,
+            "memory": None,
         },
         "verdict": {"word": "forgotten", "why": "Gone."},
         "thresholds": {
-            **{"name": "mine.yaml", "sha256": "12", "text": THRESHOLDS, "beforehand": True, "said": "Set beforehand."},
+            "name": "mine.yaml",
+            "sha256": "12",
+            "text": THRESHOLDS,
+            "beforehand": True,
+            "said": "Set beforehand.",
             "results": [checked],
         },
         "attacks": [{"name": "paraphrases", "about": "asked", "tried": True, "why_not": "", "numbers": [number]}],
         "before": {"name": "smollm2", "fingerprint": "34", "files": {}},
         "after": {"name": "out", "fingerprint": "56", "files": {}},
         "ledger": {"number": 2, "requests": 3, "measured": [{"on": 2, "again": AGAIN}]},
-        **{"warnings": [], "limits": ["No proof."], "versions": {}, "command": "atwu unlearn"},
+        "warnings": [],
+        "limits": ["No proof."],
+        "versions": {},
+        "command": "atwu unlearn",
         "schema": "atwu.evidence/1",
     }
     evidence = read_evidence(written(tmp_path / "evidence.json", record))

@@ -82,9 +82,10 @@ def _print(evidence: Evidence) -> None:
     say(f"thresholds: {report.name} (sha256 {report.sha256[:16]}...). {report.statement}\n")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name in ("metric", "limit", "measured", "result"):
-        table.add_column(name, no_wrap=name in ("metric", "measured"))
+        table.add_column(name, no_wrap=name != "result")
     for each in report.results:
-        name, limit = each.name.replace("@", "\n@"), shown_limit(each, " (holdout)")
+        name = each.name.replace(".", ".\n", 1).replace("@", "\n@")
+        limit = shown_limit(each, "\n(holdout)")
         table.add_row(
             name, limit, f"{format_figure(each.value)} {between(each.low, each.high)}".strip(), threshold_outcome(each)
         )
