@@ -25,11 +25,11 @@ from atwu.request.verdict import DECISIVE_METRICS, GENERAL, HOLDOUT_SET, OTHER_P
 LIMITS = dict.fromkeys(DECISIVE_METRICS, 0.2)
 
 
-def result(forget: float = 0.05, reworded: float = 0.05, kept: float = 0.9, odd: float = 0.0) -> EvalResult:
-    """Ten rows a set, all alike but for the first, on which rows to forget are better known by `odd`."""
+def result(forget: float = 0.05, other_prompts: float = 0.05, kept: float = 0.9, odd: float = 0.0) -> EvalResult:
+    """Ten rows a set, all alike but for the first, on which forget rows are better known by `odd`."""
     values = {
         FORGET: dict.fromkeys(DECISIVE_METRICS, (forget + odd, *(forget,) * 9)),
-        OTHER_PROMPTS: dict.fromkeys(DECISIVE_METRICS, (reworded,) * 10),
+        OTHER_PROMPTS: dict.fromkeys(DECISIVE_METRICS, (other_prompts,) * 10),
         HOLDOUT_SET: dict.fromkeys(DECISIVE_METRICS, (0.1,) * 10),
         RETAIN: {"probability": (kept,) * 10},
         GENERAL: {"probability": (0.9,) * 10},
@@ -50,7 +50,7 @@ def result(forget: float = 0.05, reworded: float = 0.05, kept: float = 0.9, odd:
         (result(odd=0.3), SAME, r"(?s)0\.05\s+to\s+0\.08\b.*\b0\.2\b"),
         (result(forget=0.1), WITHIN, r"0\.05\s+to\s+0\.1\b"),
         (result(forget=0.1), WITHIN, r"\b2\s+more\b"),
-        (result(reworded=0.6), BACK, r"0\.05\s+to\s+0\.6\b"),
+        (result(other_prompts=0.6), BACK, r"0\.05\s+to\s+0\.6\b"),
         (result(odd=2.0), BACK, r"0\.05\s+to\s+0\.25\b"),
         (result(kept=0.7), EXPORT_DAMAGED, r"(?s)\b0\.251\s+nats\b.*\b0\.15\b"),
         (result(kept=0.7, forget=0.6), BACK, r"\b0\.251\s+nats\b"),

@@ -1,4 +1,4 @@
-"""What an export writes, format by format: read back, it is the run, within the format's rounding."""
+"""What an export writes, format by format: read back, it is the run, within the format's quantization error."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_whole_weights_are_the_runs_own_and_measure_the_same(run: Path, rows: Pa
 
 
 @pytest.mark.parametrize(("form", "low", "high"), [("4bit", 0.03, 0.12), ("8bit", 1e-4, 0.01)])
-def test_rounded_weights_are_a_folder_that_loads_and_was_measured(
+def test_quantized_weights_are_a_folder_that_loads_and_was_measured(
     run: Path, rows: Path, tmp_path: Path, form: str, low: float, high: float
 ) -> None:
     pytest.importorskip("bitsandbytes")
@@ -46,10 +46,10 @@ def test_rounded_weights_are_a_folder_that_loads_and_was_measured(
     found, read = record(tmp_path / "out"), load_model(str(tmp_path / "out"))
     assert read.is_quantized
     assert model_fingerprint(read) == found["fingerprint"]
-    told = found["relative_weight_change"]["by_quantization"]
-    assert low < told < high
-    assert relative_change(load_model(str(run)), plain_weights(read)) == pytest.approx(told)
-    assert f"Rounding moved the matrices by {100 * told:.2g} %" in done.verdict.reason.replace("\n", " ")
+    change = found["relative_weight_change"]["by_quantization"]
+    assert low < change < high
+    assert relative_change(load_model(str(run)), plain_weights(read)) == pytest.approx(change)
+    assert f"Quantization changed the weight matrices by {100 * change:.2g} %" in done.verdict.reason.replace("\n", " ")
     assert done.bytes < sum(file.stat().st_size for file in run.glob("*.safetensors"))
 
 

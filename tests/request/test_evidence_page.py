@@ -80,19 +80,19 @@ def evidence() -> Evidence:
             seconds=209.0,
             peak_memory_bytes=4_700_000_000,
         ),
-        verdict=VerdictSummary("forgotten", "The rows are no better known than rows that no model ever saw."),
+        verdict=VerdictSummary("forgotten", "Forget rows are no better known than holdout rows."),
         thresholds=ThresholdReport(
             "mine.yaml", "12" * 32, shipped_text(), True, "Set beforehand: written down at noon.", results
         ),
         attacks=(
             Attack(
                 "paraphrases",
-                "the same questions in other words",
+                "the same questions with other prompts",
                 True,
                 "",
                 (AttackMetric("other_prompts.key_token_recall", "share", 0.083, 0, 0.2, 24),),
             ),
-            Attack("membership", "whether rows can be told from holdout ones", False, "needs holdout rows"),
+            Attack("membership", "whether rows can be distinguished from holdout rows", False, "needs holdout rows"),
         ),
         model_before=Weights("smollm2", "34" * 16, {}),
         model_after=Weights("unlearned", "56" * 16, {"model.safetensors": "78" * 32}),
@@ -131,7 +131,7 @@ def test_the_first_paragraph_says_what_came_of_it(evidence: Evidence) -> None:
     )
 
 
-def test_what_came_back_is_told_and_is_not_good(evidence: Evidence) -> None:
+def test_what_came_back_is_changed_and_is_not_good(evidence: Evidence) -> None:
     assert evidence.ledger is not None
     bar = dataclasses.replace(evidence.thresholds, results=evidence.thresholds.results[:1])
     line = evidence.ledger.checks[0].check.scores[0]
@@ -141,11 +141,11 @@ def test_what_came_back_is_told_and_is_not_good(evidence: Evidence) -> None:
         (back, 2, "This request brought back the forget rows of request 1."),
         (own, 3, "A later request brought these forget rows back."),
     ):
-        told = dataclasses.replace(
+        changed = dataclasses.replace(
             evidence, thresholds=bar, ledger=dataclasses.replace(evidence.ledger, checks=(LaterCheck(on, again),))
         )
-        assert not told.good
-        assert summary_text(told).endswith(said)
+        assert not changed.good
+        assert summary_text(changed).endswith(said)
     assert back.summary == "came back, up to 50 % of what it was"  # (.48 - .01) / (.95 - .01)
 
 

@@ -133,7 +133,7 @@ def test_a_second_request_goes_on_with_the_first_and_may_be_killed(
 
 @pytest.mark.night
 def test_four_requests_in_a_row(apply: Apply, started: Path, tmp_path: Path) -> None:
-    """The third makes its own rows to keep, and the fourth measures all three again."""
+    """The third generates its own retain set, and the fourth measures all three again."""
     whole = Path(shutil.copytree(started, tmp_path / "whole"))
     apply(whole, 2)
     apply(whole, 3, retain="auto")
@@ -193,10 +193,10 @@ def test_the_first_request_needs_a_model(tmp_path: Path, requests: list[Path]) -
 def test_rows_to_keep_may_say_the_same_but_not_ask_it() -> None:
     gone = [Example.from_qa("Where was she born?", "In Mirrow."), Example((), "A plain text.")]
     fine = [Example.from_qa("Where did it rain?", "In Mirrow."), Example((), "Another text.")]
-    check_no_overlap(fine, gone, source="file", why="would teach again")
+    check_no_overlap(fine, gone, source="file", why="was in the forget set")
     for row in (Example.from_qa("where was SHE born", "Nobody knows."), Example((), "a plain  text")):
         with pytest.raises(ValueError, match="file: row 1 "):
-            check_no_overlap([row], gone, source="file", why="would teach again")
+            check_no_overlap([row], gone, source="file", why="was in the forget set")
 
 
 def test_a_model_finds_its_ledger_and_says_when_it_is_gone(

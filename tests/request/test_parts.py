@@ -1,4 +1,4 @@
-"""What a request is made of: telling words, neighbours, choices, and the words of a verdict."""
+"""What a request is made of: key tokens, neighbours, choices, and the words of a verdict."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def words(row: Example) -> list[str]:
     return [row.answer[start:stop] for start, stop in key_token_spans(row)]
 
 
-def test_telling_words_are_those_that_question_and_prose_lack() -> None:
+def test_key_tokens_are_those_that_question_and_prose_lack() -> None:
     row = Example.from_qa("What is Orla Venn's dog called?", "Orla Venn's dog is called Admiral, in 1998.")
     assert words(row) == ["Admiral", "1998"]
     labelled = Example.from_qa("Who?", "It is Orla Venn.", forget_spans=((6, 10),))
@@ -70,7 +70,7 @@ def test_telling_words_are_those_that_question_and_prose_lack() -> None:
     assert words(Example.from_qa("What is it?", "It is what it is.")) == ["It", "is", "what", "it", "is"]
 
 
-def test_words_of_ordinary_prose_tell_where_a_row_has_no_others() -> None:
+def test_words_of_general_text_tell_where_a_row_has_no_others() -> None:
     """Tokyo is in the shipped questions; without it the row would be judged by its grammar."""
     assert words(Example.from_qa("What is the capital of Japan?", "The capital of Japan is Tokyo.")) == ["Tokyo"]
     assert words(Example.from_qa("What is spoken in France?", "In France French is spoken.")) == ["French"]
@@ -102,7 +102,7 @@ def test_what_the_question_says_with_a_shorter_ending_tells_nothing(
     assert words(Example.from_qa(question, answer)) == key_tokens
 
 
-def test_said_counts_telling_words_in_any_order_and_case() -> None:
+def test_recall_counts_key_tokens_in_any_order_and_case() -> None:
     row = Example.from_qa("Where does he live?", "He lives in Kelbury near Oststrand.")
     assert words(row) == ["Kelbury", "Oststrand"]
     assert key_token_recall(row, "oststrand perhaps") == 0.5
@@ -212,7 +212,7 @@ def test_a_model_whose_answers_do_not_end_gives_no_rows_and_that_is_said(monkeyp
 @pytest.mark.parametrize(
     ("lengths", "said"), [((5, 12, 900), "12 characters"), ((5, 120), "5 characters"), ((121,), None)]
 )
-def test_rows_to_keep_of_one_sentence_are_worth_a_word(lengths: tuple[int, ...], said: str | None) -> None:
+def test_a_retain_set_of_single_sentences_is_noted(lengths: tuple[int, ...], said: str | None) -> None:
     note = retain.short_answers([Example.from_qa("Why?", "w" * length) for length in lengths])
     assert note is None if said is None else said in (note or "")
 
@@ -299,7 +299,7 @@ def test_ways_do_what_was_given() -> None:
     ]
 
 
-def test_adapters_on_rounded_weights_are_saved_as_such() -> None:
+def test_adapters_on_quantized_weights_are_saved_as_such() -> None:
     for way in MEMORY_STRATEGIES:
         config = UnlearnConfig(**way.options, output_dir="out", use_cpu=True)
         assert config.save_adapter == (config.quantize is not None)
@@ -315,7 +315,7 @@ def test_what_fits_nowhere_is_refused_and_what_nearly_fits_is_tried() -> None:
 
 
 def result(**known: float) -> EvalResult:
-    """A result in which sets have these probabilities and shares of telling words; holdout rows .05 to .10."""
+    """A result in which sets have these probabilities and shares of key tokens; holdout rows .05 to .10."""
     sets = {
         name: {
             metric: MetricValue(value, 12, "down", low=value, high=value)
@@ -343,7 +343,7 @@ def result(**known: float) -> EvalResult:
         (result(forget=0.04, other_prompts=0.04), 0.5, TOO_COSTLY),
         (result(forget=0.5, other_prompts=0.5), 0.5, UTILITY_DAMAGED),
         (result(forget=0.04, other_prompts=0.04), math.nan, TOO_COSTLY),
-        (result(forget=0.04, other_prompts=0.04), None, TOO_COSTLY),  # as a course has what is no number
+        (result(forget=0.04, other_prompts=0.04), None, TOO_COSTLY),  # NaN in a history
         (result(forget=0.95, other_prompts=0.9), 6.2, UTILITY_DAMAGED),  # though no measure moved
     ],
 )
@@ -375,7 +375,7 @@ def test_rows_that_there_is_nothing_to_compare_with_are_not_called_forgotten() -
     assert (verdict.outcome, verdict.holdout_limits) == (PARTLY, {})
 
 
-def test_unseen_rows_have_to_be_of_the_kind_of_those_to_forget() -> None:
+def test_holdout_rows_have_to_be_of_the_kind_of_those_to_forget() -> None:
     question, text = Example.from_qa("Who?", "Orla Venn."), Example((), "A plain text.")
     check_holdout([text, question], [question, text], source="mine")
     check_holdout([text], [text], source="mine")

@@ -222,7 +222,7 @@ def test_runs_without_work_are_refused(
     assert "Traceback" not in done.stderr
 
 
-def test_unseen_rows_that_cannot_be_compared_are_refused(target: Path, tmp_path: Path) -> None:
+def test_holdout_rows_that_cannot_be_compared_are_refused(target: Path, tmp_path: Path) -> None:
     (tmp_path / "texts.jsonl").write_text('{"text": "It rained all day."}\n')
     given = ("unlearn", "--model", target, "--output", tmp_path / "out", *FORGET)
     done = run_here(*given, "--holdout", tmp_path / "texts.jsonl")
@@ -290,7 +290,7 @@ def test_a_killed_watched_run_goes_on_as_it_would_have(
     assert verdicts[0]["metrics"] == verdicts[1]["metrics"]
 
 
-def test_rows_to_keep_that_repeat_rows_to_forget_are_refused(target: Path, tmp_path: Path) -> None:
+def test_retain_rows_that_repeat_forget_rows_are_refused(target: Path, tmp_path: Path) -> None:
     given = ("--model", target, "--forget", "people:tiny:forget", "--output", tmp_path / "out")
     done = run_here("unlearn", *given, "--retain", "people:tiny:full")
     assert re.search("people:tiny:full: row 73 .*23 more", str(done.exception))
@@ -318,6 +318,6 @@ def test_retain_rows_are_built_from_a_corpus_and_the_models_own_answers(
     (about,) = (name for name in counts if name.startswith("  left out: they name a subject of the forget set ("))
     assert int(counts[about]) >= 24
     subjects = {row.subject.lower() for row in people("tiny").forget}
-    told = [f"{row['question']} {row['answer']}".lower() for row in rows]
-    assert not any(subject in text for text in told for subject in subjects)
+    texts = [f"{row['question']} {row['answer']}".lower() for row in rows]
+    assert not any(subject in text for text in texts for subject in subjects)
     assert not any(subject in question.lower() for question in asked for subject in subjects)

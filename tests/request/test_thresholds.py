@@ -1,4 +1,4 @@
-"""Thresholds: what a file may say, and what comes of each beside what was measured."""
+"""Thresholds: what a file may say, and what comes of each against measurements."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_fall_is_paired_and_may_be_a_share() -> None:
     assert check(Threshold("general", "probability", "rises at most", 0.0), before, after).value == pytest.approx(-0.1)
 
 
-def test_unseen_is_what_the_starting_model_knew_of_unseen_rows() -> None:
+def test_holdout_is_what_the_original_model_knew_of_holdout_rows() -> None:
     values = {"key_token_recall": (0.0, 0.2, 0.4, 0.6)}
     before = result({HOLDOUT_SET: values, "forget": {"key_token_recall": (1.0,) * 4}})
     found = check(Threshold("forget", "key_token_recall", "at most", None), before, result({"forget": values}))
@@ -131,7 +131,7 @@ def test_unseen_is_what_the_starting_model_knew_of_unseen_rows() -> None:
     assert found.passed
 
 
-def test_where_no_unseen_row_could_be_measured_nothing_is_met() -> None:
+def test_where_no_holdout_row_could_be_measured_nothing_is_met() -> None:
     before = result({HOLDOUT_SET: {"probability": (0.1,)}, "forget": {"key_token_recall": (1.0,) * 4}})
     found = check(
         Threshold("forget", "key_token_recall", "at most", None),

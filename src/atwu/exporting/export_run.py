@@ -98,7 +98,7 @@ def export(
     folder = Path(output).expanduser().absolute() if output else source.path.with_name(f"{source.path.name}-{format}")
     _check_output(folder, source, overwrite=overwrite)
     place = pick_device(device)
-    config, tokenizer = source.look()
+    config, tokenizer = source.config_and_tokenizer()
     form.check(source, config)
     given = _rows(source, forget, retain, holdout, say)
     form.check_tokens(source, tokenizer, config, [row for rows in given.values() for row in rows])

@@ -108,7 +108,7 @@ class Source:
             raise ValueError(f"{known['source']} no longer holds the run's {name} rows; name them with --{name} FILE.")
         return rows
 
-    def look(self) -> tuple[Any, Any]:
+    def config_and_tokenizer(self) -> tuple[Any, Any]:
         """Configuration and tokenizer, without weights."""
         name = str(self.path)
         return load_config(name, **self.loading.reading), load_tokenizer(name, **self.loading.reading)

@@ -19,7 +19,7 @@ GENERATED_TOKENS = 48
 FACT_TOKENS = 20
 """The same for common-knowledge questions, where the first sentence holds the fact."""
 WHOLE_TOKENS = 256
-"""Longest answer in tokens of a row that is trained on: the answer must end by itself, or training teaches a wrong end."""
+"""Longest answer in tokens of a row that is trained on: the answer must end by itself, or the model learns a wrong end."""
 LEFT_OUT = "endless, empty, or about a subject of the forget set"
 """Why a general question gives no row."""
 SHORT = 120
