@@ -189,8 +189,9 @@ def current_set(name: str) -> str:
 def _rename_keys(value: Any) -> Any:
     if isinstance(value, dict):
         names = value.get("metrics")
-        plain = isinstance(names, list) and all(isinstance(name, str) for name in names)
-        listed = {"metrics": [_KEYS.get(name, name) for name in names]} if plain else {}
+        listed = {}
+        if isinstance(names, list) and all(isinstance(name, str) for name in names):
+            listed = {"metrics": [_KEYS.get(name, name) for name in names]}
         return {_KEYS.get(key, key): _rename_keys(inner) for key, inner in value.items()} | listed
     return [_rename_keys(inner) for inner in value] if isinstance(value, list) else value
 

@@ -347,7 +347,7 @@ def read_history(file: Path) -> TrainingHistory:
     record = read_json(file)
     if isinstance(record, dict):
         record = upgrade({"schema": "atwu.history/1"} | record)
-    history = validated(record, type_adapter(TrainingHistory), what=str(file))
+    history: TrainingHistory = validated(record, type_adapter(TrainingHistory), what=str(file))
     return (
         history
         if history.retain_loss_increase is not None

@@ -124,7 +124,7 @@ class UnlearningRequest(RequestOptions):
             words += ["--model", str(self.source.model), "--output", str(self.output)]
         else:
             words += ["--ledger", self.ledger_context.ledger]
-            words += ["--model", str(self.source.model)] if self.ledger_context.fingerprint is None else []
+            words += ["--model", str(self.source.model)] if self.ledger_context.model_fingerprint is None else []
             words += [] if self.ledger_context.in_ledger_folder else ["--output", str(self.output)]
         words += ["--forget", self.forget]
         default = {field.name: field.default for field in dataclasses.fields(ModelSource)}

@@ -435,11 +435,11 @@ def next_lines(steps: Sequence[str]) -> list[str]:
 
 
 def _item(text: str) -> list[str]:
-    return _wrapped(text, initial_indent="  ", subsequent_indent="    ")
+    return _wrapped(text, "  ", "    ")
 
 
-def _wrapped(text: str, **indent: str) -> list[str]:
-    return textwrap.wrap(text, VERDICT_WIDTH, break_on_hyphens=False, **indent)
+def _wrapped(text: str, first: str = "", rest: str = "") -> list[str]:
+    return textwrap.wrap(text, VERDICT_WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
 
 
 def _short(text: str, width: int = 70) -> str:
