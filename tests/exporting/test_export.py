@@ -23,7 +23,7 @@ from tests.exporting.exports import exported
 
 
 def test_what_rounding_brings_back_is_told_in_words(base: Path, rows: Path, tmp_path: Path) -> None:
-    """A model on the grid of its format that knows four rows; changes below half a step hide them, and quantization recovers them."""
+    """A model on the grid of its format that knows four rows; changes below half a step hide them, and quantization undoes them."""
     tokenizer, model = load_tokenizer(str(base)), load_model(str(base))
     source = str(rows / "forget.jsonl")
     encoded = Encoder(tokenizer).encode_rows(load_rows(source).rows, what="forget").rows
@@ -54,7 +54,7 @@ def test_what_rounding_brings_back_is_told_in_words(base: Path, rows: Path, tmp_
     done = exported(tmp_path / "hidden", "gguf", tmp_path / "out", rows, forget=source, gguf_type="Q4_0")
     assert (done.verdict.outcome, done.good) == ("what was forgotten comes back", False)
     assert re.search(r"\brose\b", done.verdict.reason)
-    assert "next: export with more bits" in done.summary()
+    assert "  export with more bits" in done.summary()
     back = dict(load_model(str(done.model)).named_parameters())
     assert all(back[name].equal(grid[name]) for name in free)
     fine = exported(tmp_path / "hidden", "gguf", tmp_path / "fine", rows, forget=source, gguf_type="F16")

@@ -31,7 +31,7 @@ def test_whole_weights_are_the_runs_own_and_measure_the_same(run: Path, rows: Pa
     assert (done.verdict.outcome, done.good) == ("as before export", True)
     assert found["relative_weight_change"]["by_quantization"] == 0 < found["relative_weight_change"]["by_unlearning"]
     assert load_tokenizer(str(done.model))("Orla Venn").input_ids == load_tokenizer(str(run))("Orla Venn").input_ids
-    assert "measuring what was written on the same rows" in said
+    assert "measuring the exported model on the same rows" in said
     assert not list(tmp_path.glob(".out*"))
     secrets = [row.answer for row in people("tiny").forget[:4]]
     assert not any(secret in (tmp_path / "out" / "export.json").read_text() for secret in secrets)
@@ -60,7 +60,7 @@ def test_a_gguf_file_is_the_run_within_its_rounding(run: Path, rows: Path, tmp_p
     assert found["relative_weight_change"]["by_quantization"] < 3e-4
     assert values(found, "after") == pytest.approx(values(found, "before"), rel=0.05, abs=5e-3)
     assert model_fingerprint(load_model(str(done.model))) == found["fingerprint"]
-    assert f"next: llama-server -m {done.model}" in done.summary()
+    assert f"  llama-server -m {done.model}" in done.summary()
 
 
 def test_adapters_are_merged_or_shipped_as_they_are(adapters: Path, base: Path, rows: Path, tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def export(
             after,
             limits=run_limits(source.path, before),
             max_retain_increase=max_retain_increase,
-            not_tested=untested(given[FORGET], quantized=bool(quantization)),
+            not_tested=untested(given[FORGET], quantized=form.quantizes),
             answers=answers_after(answers_before(before, sets), after, sets),
             weight_change=_weight_change(quantization, step),
             next_commands=_next_commands(model_path, source, form, forget),

@@ -42,6 +42,11 @@ class Format:
             )
 
     @property
+    def quantizes(self) -> bool:
+        """Whether weights are stored in fewer than 16 bits."""
+        return self.name in BIT_WIDTHS or (self.name == "gguf" and self.kind not in ("F32", "F16", "BF16"))
+
+    @property
     def title(self) -> str:
         """Format to read."""
         return f"gguf {self.kind}" if self.name == "gguf" else self.name
