@@ -22,8 +22,8 @@ from tests.damage import disk
 from tests.exporting.exports import exported
 
 
-def test_what_rounding_brings_back_is_told_in_words(base: Path, rows: Path, tmp_path: Path) -> None:
-    """A model on the grid of its format that knows four rows; changes below half a step hide them, and quantization undoes them."""
+def test_what_quantization_brings_back_is_in_the_verdict(base: Path, rows: Path, tmp_path: Path) -> None:
+    """Changes below half a quantization step hide four known rows; quantization to the same grid brings them back."""
     tokenizer, model = load_tokenizer(str(base)), load_model(str(base))
     source = str(rows / "forget.jsonl")
     encoded = Encoder(tokenizer).encode_rows(load_rows(source).rows, what="forget").rows
