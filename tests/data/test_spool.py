@@ -12,7 +12,7 @@ from atwu.benchmarks.sources import load_rows
 from atwu.data import encode, spool
 from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example, Message
-from atwu.data.spool import DiskRows, kept
+from atwu.data.spool import DiskRows, store_rows
 from atwu.modeling.scratch import train_tokenizer
 
 ROWS = [
@@ -40,7 +40,7 @@ def few(monkeypatch):
 def test_a_spool_is_the_sequence_that_was_kept(monkeypatch):
     monkeypatch.setattr(spool, "IN_MEMORY", 8)
     numbers = [list(range(count)) for count in range(9)]
-    found = kept(iter(numbers))
+    found = store_rows(iter(numbers))
     assert isinstance(found, DiskRows)
     assert list(found) == numbers
     assert [found[index] for index in range(-9, 9)] == numbers * 2
@@ -48,12 +48,12 @@ def test_a_spool_is_the_sequence_that_was_kept(monkeypatch):
     assert len(found) == 9
     with pytest.raises(IndexError):
         found[9]
-    assert kept(iter(numbers[:8])) == tuple(numbers[:8])
+    assert store_rows(iter(numbers[:8])) == tuple(numbers[:8])
 
 
 def test_rows_come_back_equal(few, tmp_path, monkeypatch):
     monkeypatch.setenv("ATWU_CACHE", str(tmp_path))
-    found = kept(iter(ROWS))
+    found = store_rows(iter(ROWS))
     assert isinstance(found, DiskRows)
     assert tuple(found) == tuple(ROWS)
     assert fingerprint(found) == fingerprint(ROWS)
@@ -84,7 +84,7 @@ def test_a_file_of_many_rows_reads_as_one_of_few(tmp_path, monkeypatch, limit):
 
 
 def test_a_forked_process_reads_the_same_rows(few):
-    found = kept(iter(ROWS))
+    found = store_rows(iter(ROWS))
     context = multiprocessing.get_context("fork")
     mine, theirs = context.Pipe()
     process = context.Process(target=lambda: theirs.send([row.answer for row in found]))

@@ -16,7 +16,7 @@ from atwu.methods.recipe import recipe
 from atwu.methods.weightings.rarity import TokenCounts
 from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.batches import TokenBatch
-from atwu.modeling.reference import live_reference
+from atwu.modeling.reference import reference_of_batch
 
 RUNNING_P, RETAIN_P, SCORES = (0.9, 0.2, 0.6, 0.5), (0.8, 0.7, 0.5), (0.1, 0.8, 0.5, 0.2)
 
@@ -82,7 +82,7 @@ def test_micro_batches_with_shared_counts_add_up(method, tiny_llama, batch):
 
     def loss(part, counts=None):
         given = {name: TokenBatch.of({k: v[part] for k, v in rows[name].items()}) for name in rows}
-        seen = live_reference(reference, given, decided.wanted(2))
+        seen = reference_of_batch(reference, given, decided.reference_specs(2))
         weights = selection[part] if masked else None
         more = LossInputs(seen, token_weights=weights, refusal_ids=(5, 6))
         return recipe_loss(model, given, decided, given=more, denominators=counts)

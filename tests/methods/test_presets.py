@@ -106,7 +106,7 @@ def test_one_benchmark_has_one_set_of_values():
 def test_defaults_of_methods_are_those_of_their_preset():
     for name, row in METHODS.items():
         preset = find_preset("tofu-1b", name) or find_preset("tofu-8b", name)
-        assert row.lender or row.defaults == (preset.values if preset else {})
+        assert row.values_from or row.defaults == (preset.values if preset else {})
 
 
 def test_what_is_not_there():

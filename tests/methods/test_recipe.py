@@ -15,7 +15,7 @@ def test_any_weighting_goes_under_any_loss_that_can_use_it():
         for forget_loss, loss in FORGET_LOSSES.items():
             if loss.reduction == "selected" and not issubclass(weighter, FixedWeighting):
                 continue
-            if loss.learns == "alternate" and weighting != "uniform":
+            if loss.trained_answer == "alternate" and weighting != "uniform":
                 continue
             decided = recipe("grad_diff", weighting=weighting, forget_loss=forget_loss)
             taken = [option for part in (weighter, loss) for option in options_of_component(part) if option.number]

@@ -83,7 +83,7 @@ def test_parts_tell_what_they_are_and_what_they_take():
 @pytest.mark.parametrize(("name", "values"), [*PUBLISHED.items(), *BORROWED.items()])
 def test_published_values(name, values):
     assert recipe(name).values == values
-    assert (METHODS[name].lender is not None) == (name in BORROWED)
+    assert (METHODS[name].values_from is not None) == (name in BORROWED)
 
 
 def test_published_searches():
@@ -103,7 +103,7 @@ def test_published_searches():
     assert recipe("npo").options["beta"].search == recipe("atwu_npo").options["beta"].search == Range(0.05, 0.2)
     assert METHODS["atwu_satga"].search == {"beta": recipe("atwu").options["beta"].search}
     assert METHODS["gt_satga"].search == {"beta": Range(0.1, 10.0)}
-    assert {name: row.first for name, row in METHODS.items() if row.first} == {
+    assert {name: row.first_trial for name, row in METHODS.items() if row.first_trial} == {
         "grad_diff": {"forget_weight": 0.5, "retain_weight": 1.0},
         "dpo": {"beta": 0.4},
         "npo": {"forget_weight": 1.0, "retain_weight": 1.0, "beta": 0.1},

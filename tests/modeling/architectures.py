@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from atwu.methods.unlearning_loss import unlearning_loss
-from atwu.modeling.adapter_targets import chosen_weights, not_adapted
+from atwu.modeling.adapter_targets import not_adapted, select_weights
 from atwu.modeling.adapters import Lora, attach, merge_adapters
 from atwu.modeling.fast_paths import can_stop_at, fast_path_support
 from atwu.modeling.forward import forward_tokens
@@ -149,7 +149,7 @@ def _adapted(
             plain.save_pretrained(folder)
             again = type(plain).from_pretrained(folder, dtype=dtype).eval()
             errors["saved"] = _error(forward_tokens(again, [batch])[0].logps, after)
-    stacked = sum(each.stacked for each in chosen_weights(small_model(kind), None, None))
+    stacked = sum(each.stacked for each in select_weights(small_model(kind), None, None))
     without = not_adapted(attach(small_model(kind), Lora(r=2), seed=0))
     return _finding(
         errors, f"{len(by_weight)} adapters, {stacked} on experts" + (f"; none on {without}" * bool(without))

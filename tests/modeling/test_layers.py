@@ -7,7 +7,7 @@ import torch
 
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.forward import forward_tokens
-from atwu.modeling.layers import decoder_layers, replaced, tap, train_only_down_projections
+from atwu.modeling.layers import decoder_layers, replaced_forward, tap, train_only_down_projections
 
 LAYERS = 4
 
@@ -92,8 +92,8 @@ def test_an_exception_leaves_nothing_behind(stop, model, batch):
 
 def test_replacing_twice_puts_the_first_replacement_back():
     module = torch.nn.Linear(2, 2)
-    with replaced(module, lambda x: "outer"):
-        with replaced(module, lambda x: "inner"):
+    with replaced_forward(module, lambda x: "outer"):
+        with replaced_forward(module, lambda x: "inner"):
             assert module(None) == "inner"
         assert module(None) == "outer"
     assert module(torch.zeros(1, 2)).shape == (1, 2)

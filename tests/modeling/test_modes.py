@@ -6,13 +6,13 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from atwu.modeling.modes import evaluating, full_precision
+from atwu.modeling.modes import eval_mode, full_precision
 from tests.modeling.small_models import small_model
 
 
 def test_full_precision_is_what_the_model_was_before_a_trainer_wrapped_it() -> None:
     model, ids = small_model("llama"), torch.tensor([[5, 9, 2, 7]])
-    with torch.no_grad(), evaluating(model):
+    with torch.no_grad(), eval_mode(model):
         plain = model(input_ids=ids).logits
         Accelerator(mixed_precision="bf16", cpu=True).prepare_model(model)
         rounded = model(input_ids=ids).logits

@@ -74,7 +74,7 @@ def _side(placed: Sequence[PlacedRow]) -> tuple[dict[str, Tensor], Tensor]:
     return collate_rows([row for _, row in placed]), indices
 
 
-def by_length(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+def length_batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
     """Indices of rows of similar length together, longest first, at most `budget` tokens a batch (a longer row is alone)."""
     batch: list[int] = []
     used = 0

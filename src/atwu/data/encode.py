@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from atwu.data.render import RenderedRow, check_system, render_row
 from atwu.data.schema import IGNORE_INDEX, Example, Span
-from atwu.data.spool import kept
+from atwu.data.spool import store_rows
 
 T = TypeVar("T")
 _SPACE_MARKS = "▁Ġ "
@@ -175,7 +175,7 @@ class Encoder:
                         unmarked.append(number)
                 yield row
 
-        encoded, warnings = kept(every()), []
+        encoded, warnings = store_rows(every()), []
         if cut:
             warnings.append(
                 f"{what}: {len(cut)} of {len(encoded)} answers are longer than max_length={self.max_length} and were "

@@ -21,7 +21,7 @@ IN_MEMORY = 20_000
 """Rows that are simply held: some 150 MB once they are encoded, at 110 tokens a row."""
 
 
-def kept(rows: Iterable[T]) -> Sequence[T]:
+def store_rows(rows: Iterable[T]) -> Sequence[T]:
     """All rows of an iterable that is read once: a tuple, or a `DiskRows` where there are more than `IN_MEMORY`.
 
     Raises:

@@ -28,7 +28,7 @@ NEEDS: Mapping[str, str] = {
     "retain": "retain rows (--retain)",
     "labels": "secret tokens: forget_spans in the forget rows, or --forget-words",
     "scorer": "a token scorer, learned on the way (--scorer-..., --configuration)",
-    "starting_logps": "log-probabilities of the starting model, read before training",
+    "original_logps": "log-probabilities of the starting model, read before training",
     "reference_logps": "log-probabilities of the starting model (--reference)",
     "reference_distributions": "next-token distributions of the starting model (--reference)",
     "reference_activations": "one layer's outputs of the starting model (--reference)",
@@ -81,7 +81,7 @@ class Weighting(Component):
     """Temperature of the next-token entropy that it looks at; None if it does not."""
     reads_head: ClassVar[bool] = True
     """Looks at log-probabilities or final states."""
-    scored: ClassVar[bool] = True
+    is_score: ClassVar[bool] = True
     """Its weights are token scores, too: of `atwu.evaluation.weighting_scores`, made without hidden states."""
 
     def weights(self, seen: WeightingContext) -> Tensor:
@@ -97,7 +97,7 @@ class FixedWeighting(Weighting):
     def weights(self, seen: WeightingContext) -> Tensor:
         raise ValueError("this weighting is computed once, before training; pass its values as token_weights.")
 
-    def once(self, given: PrecomputeContext) -> Iterable[FloatArray]:
+    def precompute(self, given: PrecomputeContext) -> Iterable[FloatArray]:
         """Weights of the counted tokens of each forget row, one array of shape (counted tokens,) a row."""
         raise NotImplementedError
 
@@ -106,9 +106,9 @@ class ForgetLoss(Component):
     """A forget loss."""
 
     reduction: ClassVar[Reduction] = "tokens"
-    learns: ClassVar[Literal["forget", "alternate"]] = "forget"
+    trained_answer: ClassVar[Literal["forget", "alternate"]] = "forget"
     """Whose tokens the loss is about: the forget answers', or those of their alternates instead."""
-    everywhere: ClassVar[bool] = False
+    all_positions: ClassVar[bool] = False
     """Every position of a row is counted, from the prompt's first to the row's last, after which nothing is known."""
     reads_head: ClassVar[bool] = True
     """Looks at log-probabilities."""
@@ -117,7 +117,7 @@ class ForgetLoss(Component):
         """Loss per token, shape (batch, tokens), or per sequence, shape (batch,), where `reduction` is `sequences`."""
         raise NotImplementedError
 
-    def wanted(self) -> dict[str, ReferenceSpec]:
+    def reference_specs(self) -> dict[str, ReferenceSpec]:
         """What of the starting model it compares with in every step, by set of rows; follows from its needs."""
         logps, states = "reference_logps" in self.needs, "reference_distributions" in self.needs
         if not (logps or states):
@@ -151,7 +151,7 @@ class RetainLoss(Component):
     reduction: ClassVar[Reduction] = "tokens"
     reads_head: ClassVar[bool] = True
 
-    def wanted(self, layers: int) -> ReferenceSpec | None:
+    def reference_spec(self, layers: int) -> ReferenceSpec | None:
         """What of the starting model it compares with, for a model with that many decoder layers; follows from its needs."""
         states, layer = "reference_distributions" in self.needs, "reference_activations" in self.needs
         if not (states or layer):

@@ -59,7 +59,7 @@ class ComponentOption:
     choices: tuple[str, ...] = ()
     number: bool = False
     """A hyperparameter of the method; else a setting of how it is done."""
-    refused: bool = False
+    strict: bool = False
     """Refused where no part takes it; settings that a whole comparison shares are ignored there."""
     learned: bool = False
     """Only counts under learned weights."""
@@ -114,7 +114,7 @@ def number(
         learned: it only counts under learned weights.
     """
     facts = {"help": help, "symbol": symbol, "search": search, "positive": positive, "learned": learned}
-    return dataclasses.field(default=default, metadata={_KEY: facts | {"number": True, "refused": True}})
+    return dataclasses.field(default=default, metadata={_KEY: facts | {"number": True, "strict": True}})
 
 
 def setting(
@@ -124,7 +124,7 @@ def setting(
     choices: Sequence[str] = (),
     search: Range | None = None,
     least: float = 0.0,
-    refused: bool = False,
+    strict: bool = False,
 ) -> Any:
     """Field of a part: how it is done rather than what it computes; ignored by methods that have no use for it.
 
@@ -134,9 +134,9 @@ def setting(
         choices: allowed values of a text.
         search: where to search for a number.
         least: smallest allowed number.
-        refused: refuse it, rather than ignore it, where no part takes it.
+        strict: refuse it, rather than ignore it, where no part takes it.
     """
-    facts = {"help": help, "choices": tuple(choices), "search": search, "least": least, "refused": refused}
+    facts = {"help": help, "choices": tuple(choices), "search": search, "least": least, "strict": strict}
     return dataclasses.field(default=default, metadata={_KEY: facts})
 
 

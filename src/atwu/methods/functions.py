@@ -23,7 +23,7 @@ _WEIGHTING_ARGUMENTS = ("logps", "mask")
 _LOSS_ARGUMENTS = ("logps", "mask", "weights", "ref_logps")
 
 
-def name_of(function: Function) -> str:
+def function_id(function: Function) -> str:
     """Qualified name and the first digits of its source's hash, by which runs record it.
 
     Raises:
@@ -46,7 +46,7 @@ def name_of(function: Function) -> str:
     return f"{function.__module__}.{function.__qualname__}#{digest}"
 
 
-def check_same(part: type[Component], function: Function) -> None:
+def check_same_function(part: type[Component], function: Function) -> None:
     """Refuse a function of the same name and source as one that is a part already, which would do something else.
 
     Raises:

@@ -14,7 +14,7 @@ from atwu.methods.method_table import Method
 from atwu.methods.presets import PUBLISHED, find_preset
 from atwu.methods.recipe import Recipe, recipe
 
-MEANS: Mapping[str, str] = {
+REDUCTION_TEXT: Mapping[str, str] = {
     "tokens": "mean over tokens",
     "selected": "mean over selected tokens",
     "sequences": "mean over sequences",
@@ -30,12 +30,12 @@ TARGET_COMMAND = (
 """Makes the starting model of the examples."""
 
 
-def search_of(row: Method, decided: Recipe) -> dict[str, Range | None]:
+def search_ranges(row: Method, decided: Recipe) -> dict[str, Range | None]:
     """Where to search each number: the method's own published range, else that of the part."""
     return {name: row.search.get(name, decided.options[name].search) for name in decided.values}
 
 
-def in_words(where: Range | None) -> str:
+def range_text(where: Range | None) -> str:
     """A search range, empty for what is not searched."""
     return "" if where is None else f"{where.low:g} to {where.high:g}"
 
@@ -51,7 +51,7 @@ class PublishedValues:
     """Their names for --config."""
 
 
-def published_of(name: str) -> dict[str, PublishedValues]:
+def published_values(name: str) -> dict[str, PublishedValues]:
     """Published values by benchmark; models of one benchmark differ in the learning rate only."""
 
     found: dict[str, PublishedValues] = {}
@@ -67,12 +67,12 @@ def formula(part: type[ForgetLoss] | type[RetainLoss] | ForgetLoss | RetainLoss 
     """Formula of a token or sequence, and the name of its mean."""
     if part is None:
         return "none", ""
-    return part.formula.removesuffix(f", {MEANS[part.reduction]}"), part.reduction
+    return part.formula.removesuffix(f", {REDUCTION_TEXT[part.reduction]}"), part.reduction
 
 
-def in_full(formula: str, mean: str) -> str:
+def formula_with_mean(formula: str, mean: str) -> str:
     """Formula and mean in words."""
-    return f"{formula}, {MEANS[mean]}" if mean else formula
+    return f"{formula}, {REDUCTION_TEXT[mean]}" if mean else formula
 
 
 def trained_parameters(decided: Recipe) -> str:
@@ -102,7 +102,7 @@ def as_plain(name: str, row: Method) -> dict[str, Any]:
     """Everything as plain JSON."""
 
     decided = recipe(name)
-    searched = {key: where for key, where in search_of(row, decided).items() if where is not None}
+    searched = {key: where for key, where in search_ranges(row, decided).items() if where is not None}
     return {
         "title": row.title,
         "weighting": row.weighting,
@@ -128,7 +128,7 @@ def as_plain(name: str, row: Method) -> dict[str, Any]:
                 "learning_rates": dict(tuned.learning_rates),
                 "presets": list(tuned.presets),
             }
-            for benchmark, tuned in published_of(name).items()
+            for benchmark, tuned in published_values(name).items()
         },
-        "borrowed_from": row.lender,
+        "borrowed_from": row.values_from,
     }

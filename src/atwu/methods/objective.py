@@ -83,7 +83,7 @@ def recipe_loss(
     counts, given = denominators or NormalizationCounts(), given or LossInputs(Reference())
     rows = batches_of(recipe, batches)
     loss, retainer = recipe.forgetter, recipe.retainer
-    if loss.learns == "alternate":
+    if loss.trained_answer == "alternate":
         rows["forget"] = rows.pop("alternate")
     comparisons = {"forget": loss.comparison(rows["forget"], given)}
     if retainer is not None:
@@ -145,14 +145,14 @@ def batches_of(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, TokenBatch
 def _terms(recipe: Recipe, out: TokenOutputs, alternate: TokenOutputs | None, given: LossInputs) -> LossTerms:
     loss, reference = recipe.forgetter, given.reference
     ref_logps = preferred = None
-    compared = loss.wanted().get("forget")
+    compared = loss.reference_specs().get("forget")
     if compared is not None and compared.logps:
         if reference.forget_logps is None:
             raise ValueError(f"method {recipe.name!r} compares with the starting model; give its reference.")
-        ref_logps = out.spread(reference.forget_logps.to(out.logps))
+        ref_logps = out.to_grid(reference.forget_logps.to(out.logps))
     if alternate is not None:
         assert reference.alternate_logps is not None
-        ratio = alternate.logps - alternate.spread(reference.alternate_logps.to(alternate.logps))
+        ratio = alternate.logps - alternate.to_grid(reference.alternate_logps.to(alternate.logps))
         preferred = ratio.sum(dim=1)
     return LossTerms(out.logps, out.mask, ref_logps, preferred, loss.distance(out), learned=recipe.scores is not None)
 
@@ -173,9 +173,9 @@ def _weights(recipe: Recipe, seen: WeightingContext, given: LossInputs) -> tuple
             )
         return given.token_weights[:, 1:].to(out.logps) * out.mask, None
     if recipe.weighting in fixed:
-        return out.spread(fixed[recipe.weighting].to(out.logps)), None
+        return out.to_grid(fixed[recipe.weighting].to(out.logps)), None
     parts = [
-        out.spread(fixed[name].to(out.logps)) if name in fixed else weighter.weights(seen) * out.mask
+        out.to_grid(fixed[name].to(out.logps)) if name in fixed else weighter.weights(seen) * out.mask
         for name, weighter in zip(recipe.weighting_names, recipe.weighters, strict=True)
     ]
     if recipe.combination is None:

@@ -12,7 +12,7 @@ from atwu.methods.component import NEEDS, Component, FixedWeighting, ForgetLoss,
 from atwu.methods.component_options import ComponentOption, options_of_component
 from atwu.methods.components import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, component_options
 from atwu.methods.configurations import CONFIGURATIONS
-from atwu.methods.functions import check_same, forget_loss_of, name_of, weighting_of
+from atwu.methods.functions import check_same_function, forget_loss_of, function_id, weighting_of
 from atwu.methods.method_table import METHODS, Method
 from atwu.methods.plugins import load_plugins
 from atwu.methods.weightings.learned import LearnedScores
@@ -42,13 +42,13 @@ class Recipe:
     """Options that the user set."""
 
     @property
-    def parts(self) -> tuple[Component, ...]:
+    def components(self) -> tuple[Component, ...]:
         return (self.factors, *self.weighters, self.forgetter, *filter(None, [self.retainer]))
 
     @property
     def options(self) -> dict[str, ComponentOption]:
         """Every option that counts here: numbers first, then settings, each in the order of the parts."""
-        taken = _taken(self.parts, learned=self.scores is not None, retained=self.retainer is not None)
+        taken = _taken(self.components, learned=self.scores is not None, retained=self.retainer is not None)
         found = {name: options[-1] for name, options in taken.items()}
         return dict(sorted(found.items(), key=lambda entry: not entry[1].number))
 
@@ -64,7 +64,7 @@ class Recipe:
         return {name: value for name, value in found.items() if value is not None}
 
     def _value(self, name: str) -> Any:
-        return next(getattr(part, name) for part in self.parts if hasattr(part, name))
+        return next(getattr(part, name) for part in self.components if hasattr(part, name))
 
     def as_plain(self) -> dict[str, Any]:
         """As plain JSON, for `run.json`."""
@@ -88,13 +88,13 @@ class Recipe:
     @property
     def needs(self) -> tuple[str, ...]:
         """What it needs besides forget rows: keys of `NEEDS`."""
-        asked = {need for part in self.parts for need in part.needs}
+        asked = {need for part in self.components for need in part.needs}
         return tuple(need for need in NEEDS if need in asked)
 
     @property
-    def everywhere(self) -> frozenset[str]:
+    def all_positions(self) -> frozenset[str]:
         """Sets of rows of which every position is counted: where distributions are compared, no token has to be known."""
-        if not self.forgetter.everywhere:
+        if not self.forgetter.all_positions:
             return frozenset()
         compares = self.retainer is not None and "reference_distributions" in self.retainer.needs
         return frozenset({"forget", "retain"} if compares else {"forget"})
@@ -116,7 +116,7 @@ class Recipe:
         Raises:
             ValueError: the layer was set by the user and the model has none of that index.
         """
-        read = next((layer for part in self.parts if (layer := part.reads_layer(layers)) is not None), None)
+        read = next((layer for part in self.components if (layer := part.reads_layer(layers)) is not None), None)
         if read is not None and "layer" in self.given and self.values["layer"] >= layers:
             asked = int(self.values["layer"])
             raise ValueError(f"layer must be between 0 and {layers - 1}, the layers of this model, got {asked}.")
@@ -127,14 +127,14 @@ class Recipe:
         """Something reads the output of a decoder layer."""
         return self.layer(1 << 30) is not None
 
-    def wanted(self, layers: int) -> dict[str, ReferenceSpec]:
+    def reference_specs(self, layers: int) -> dict[str, ReferenceSpec]:
         """What of the starting model the losses need in every step, by set of rows.
 
         Args:
             layers: decoder layers of the model.
         """
-        found = self.forgetter.wanted()
-        kept = None if self.retainer is None else self.retainer.wanted(layers)
+        found = self.forgetter.reference_specs()
+        kept = None if self.retainer is None else self.retainer.reference_spec(layers)
         return found if kept is None else {**found, "retain": kept}
 
 
@@ -150,11 +150,11 @@ def named_component(kind: Literal["weighting", "forget loss"], part: str | Calla
     """The name of a part; a plain function is added to the table under its own."""
     if isinstance(part, str):
         return part
-    name = name_of(part)
+    name = function_id(part)
     if kind == "weighting":
-        check_same(WEIGHTINGS.setdefault(name, weighting_of(part)), part)
+        check_same_function(WEIGHTINGS.setdefault(name, weighting_of(part)), part)
     else:
-        check_same(FORGET_LOSSES.setdefault(name, forget_loss_of(part)), part)
+        check_same_function(FORGET_LOSSES.setdefault(name, forget_loss_of(part)), part)
     return name
 
 
@@ -211,7 +211,7 @@ def recipe(
         retainer=None if retainer is None else _make(retainer, values),
         given=frozenset(given) & frozenset(taken),
     )
-    if made.everywhere and "labels" in made.needs:
+    if made.all_positions and "labels" in made.needs:
         raise ValueError(
             f"{made.name!r} with legacy=True counts every position, and forget_spans are known of answers alone; set "
             "legacy=False, or leave the labels out."
@@ -242,7 +242,7 @@ def _check_given(given: Mapping[str, Any], taken: Mapping[str, list[ComponentOpt
         if option.number:
             numbers = [each for each, (first, *_) in taken.items() if first.number]
             raise ValueError(f"{who} has no {name!r}; it takes {', '.join(numbers)}.")
-        if option.refused and value != option.default:
+        if option.strict and value != option.default:
             raise ValueError(f"{name} is for methods with learned weights; {who} has none.")
 
 
@@ -269,5 +269,5 @@ def _check_parts(
         raise ValueError(
             f"forget loss {parts[1]!r} averages over a fixed selection of tokens; weighting {parts[0]!r} has none."
         )
-    if forgetter.learns == "alternate" and parts[0] != "uniform":
+    if forgetter.trained_answer == "alternate" and parts[0] != "uniform":
         raise ValueError(f"forget loss {parts[1]!r} learns another answer, whose tokens {parts[0]!r} does not weigh.")

@@ -16,7 +16,7 @@ from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.forward import LayoutChoice
 from atwu.modeling.layers import decoder_layers
-from atwu.modeling.reference import Reference, live_reference
+from atwu.modeling.reference import Reference, reference_of_batch
 from atwu.modeling.single_pass import unwrap
 
 Batch = Mapping[str, Tensor] | TokenBatch
@@ -76,13 +76,15 @@ def unlearning_loss(
         **options,
     )
     rows = batches_of(decided, {"forget": forget, "retain": retain, "alternate": alternate})
-    rows |= {name: _everywhere(rows[name]) for name in decided.everywhere}
-    if token_weights is not None and "forget" in decided.everywhere:
+    rows |= {name: _everywhere(rows[name]) for name in decided.all_positions}
+    if token_weights is not None and "forget" in decided.all_positions:
         token_weights = nn.functional.pad(token_weights, (0, 1), value=1.0)
-    wanted = decided.wanted(len(decoder_layers(unwrap(model))) if decided.layered else 0)
+    wanted = decided.reference_specs(len(decoder_layers(unwrap(model))) if decided.layered else 0)
     if wanted and reference is None:
         raise ValueError(f"method {decided.name!r} compares with the starting model; give it as reference.")
-    seen = live_reference(reference, rows, wanted, layout=layout) if wanted and reference is not None else Reference()
+    seen = (
+        reference_of_batch(reference, rows, wanted, layout=layout) if wanted and reference is not None else Reference()
+    )
     return recipe_loss(
         model,
         rows,

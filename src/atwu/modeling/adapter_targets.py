@@ -21,7 +21,7 @@ from torch import nn
 from atwu._names import did_you_mean
 from atwu.modeling.layers import adapters_by_weight, block_list, text_lists, without_wrappers
 
-ASIDE = frozenset({"gate", "router", "shared_expert_gate", "indexer", "encoder_attn", "cross_attn", "crossattention"})
+OPT_IN = frozenset({"gate", "router", "shared_expert_gate", "indexer", "encoder_attn", "cross_attn", "crossattention"})
 """Parts that have adapters only where they are named: those that choose experts for a token, or tokens to look at (adapters
 would train the choice, if anything), and those that look at an encoder, which a causal model does not have."""
 
@@ -42,17 +42,17 @@ class Weight:
         return not _is_linear(self.owner)
 
     @property
-    def full(self) -> str:
+    def parameter_name(self) -> str:
         """Name of the parameter in the model."""
         return self.name if self.name.endswith(f".{self.parameter}") else f"{self.name}.{self.parameter}"
 
     @property
-    def aside(self) -> bool:
+    def opt_in(self) -> bool:
         """Whether it is adapted only where it is named."""
-        return not ASIDE.isdisjoint(self.name.split("."))
+        return not OPT_IN.isdisjoint(self.name.split("."))
 
 
-def adaptable(model: nn.Module) -> list[Weight]:
+def adaptable_weights(model: nn.Module) -> list[Weight]:
     """All linear layers and stacks of experts of a model."""
     found = []
     for name, module in model.named_modules():
@@ -65,7 +65,7 @@ def adaptable(model: nn.Module) -> list[Weight]:
     return found
 
 
-def chosen_weights(model: nn.Module, targets: Sequence[str] | None, layers: Sequence[int] | None) -> list[Weight]:
+def select_weights(model: nn.Module, targets: Sequence[str] | None, layers: Sequence[int] | None) -> list[Weight]:
     """The weights to adapt.
 
     Args:
@@ -76,13 +76,13 @@ def chosen_weights(model: nn.Module, targets: Sequence[str] | None, layers: Sequ
     Raises:
         ValueError: a target or layer that the model does not have, or a weight on which an adapter would not count.
     """
-    every = adaptable(model)
+    every = adaptable_weights(model)
     trouble = _trouble(model, every)
     blocks = block_list(model)
     prefixes = _starts(model)
     if targets is None:
         inside = [each for each in every if each.name.startswith(prefixes)]
-        groups = {"any linear layer": [each for each in inside if not each.aside and each.name not in trouble]}
+        groups = {"any linear layer": [each for each in inside if not each.opt_in and each.name not in trouble]}
         if not groups["any linear layer"]:
             raise ValueError(f"no linear layers of a decoder found in {type(model).__name__}; name targets.")
     else:
@@ -122,19 +122,19 @@ def peft_targets(model: nn.Module, weights: Sequence[Weight], *, dropout: float)
     flat = [each for each in parameters if not each.owner.get_parameter(each.parameter).is_floating_point()]
     if flat:
         raise ValueError(
-            f"peft cannot adapt {kinds(flat)} when they are quantized; name other layers with lora_targets."
+            f"peft cannot adapt {weight_kinds(flat)} when they are quantized; name other layers with lora_targets."
         )
     if odd := [each for each in parameters if each.stacked and each.owner.get_parameter(each.parameter).ndim != 3]:
         raise ValueError(
-            f"peft cannot adapt the experts {kinds(odd)} of {type(model).__name__}: they are not one matrix each. "
+            f"peft cannot adapt the experts {weight_kinds(odd)} of {type(model).__name__}: they are not one matrix each. "
             "Name other layers with lora_targets."
         )
     if parameters and dropout:
         raise ValueError(
-            f"lora_dropout cannot be had on {kinds(parameters)}, which peft adapts as parameters; set it to 0, or name "
+            f"lora_dropout cannot be had on {weight_kinds(parameters)}, which peft adapts as parameters; set it to 0, or name "
             "other layers with lora_targets."
         )
-    return [each.name for each in modules], [each.full for each in parameters]
+    return [each.name for each in modules], [each.parameter_name for each in parameters]
 
 
 def check_adapted(adapted: Any, weights: Sequence[Weight]) -> None:
@@ -143,7 +143,7 @@ def check_adapted(adapted: Any, weights: Sequence[Weight]) -> None:
     Raises:
         ValueError: naming the difference.
     """
-    wanted, have = {each.full for each in weights}, set(adapters_by_weight(adapted.get_base_model()))
+    wanted, have = {each.parameter_name for each in weights}, set(adapters_by_weight(adapted.get_base_model()))
     differences = (
         ("does not adapt", wanted - have),
         ("also adapts", have - wanted),
@@ -161,11 +161,11 @@ def not_adapted(adapted: Any) -> str:
     """Kinds of linear layers and experts of the decoder without an adapter, for people; empty where all have one."""
     base = adapted.get_base_model()
     have, inside = set(adapters_by_weight(base)), _starts(base)
-    left = [each for each in adaptable(base) if each.name.startswith(inside) and ".lora_" not in each.name]
-    return kinds([each for each in left if without_wrappers(each.full) not in have])
+    left = [each for each in adaptable_weights(base) if each.name.startswith(inside) and ".lora_" not in each.name]
+    return weight_kinds([each for each in left if without_wrappers(each.parameter_name) not in have])
 
 
-def kinds(weights: Sequence[Weight]) -> str:
+def weight_kinds(weights: Sequence[Weight]) -> str:
     """Names without the number of the layer."""
     return _short(without_wrappers(each.name) for each in weights)
 
@@ -176,7 +176,7 @@ def _short(names: Any) -> str:
 
 def _called(target: str, every: Sequence[Weight]) -> list[Weight]:
     found = [each for each in every if f".{each.name}".endswith(f".{target}")]
-    return found if not ASIDE.isdisjoint(target.split(".")) else [each for each in found if not each.aside]
+    return found if not OPT_IN.isdisjoint(target.split(".")) else [each for each in found if not each.opt_in]
 
 
 def _starts(model: nn.Module) -> tuple[str, ...]:

@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 from atwu._extras import require
-from atwu.modeling.adapter_targets import check_adapted, chosen_weights, peft_targets
-from atwu.modeling.modes import evaluating
+from atwu.modeling.adapter_targets import check_adapted, peft_targets, select_weights
+from atwu.modeling.modes import eval_mode
 from atwu.modeling.single_pass import unwrap
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def attach(model: nn.Module, lora: Lora, *, seed: int, revision: str | None = No
         raise ValueError("the model has an adapter already; merge it before attaching another.")
     base: Any = unwrap(model)
     was_training = base.training
-    weights = chosen_weights(base, lora.targets, lora.layers)
+    weights = select_weights(base, lora.targets, lora.layers)
     modules, parameters = peft_targets(base, weights, dropout=lora.dropout)
     config = peft.LoraConfig(
         r=lora.r,
@@ -130,7 +130,7 @@ def original_model(model: nn.Module) -> Iterator[nn.Module]:
     try:
         for part in on:
             part._disable_adapters = True
-        with evaluating(model):
+        with eval_mode(model):
             yield model
     finally:
         for part in on:
@@ -182,7 +182,7 @@ def quiet_peft() -> Iterator[None]:
         yield
 
 
-def fresh(model: nn.Module) -> bool:
+def equals_base(model: nn.Module) -> bool:
     """Whether the model equals its base: it has no adapters, or none that has learned anything."""
     adapted = adapters_of(model)
     if adapted is None:

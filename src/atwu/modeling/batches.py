@@ -157,10 +157,10 @@ def _in_common(ids: Tensor, first: Tensor, shortest: int) -> int:
         return 0
     beginnings = ids[first[:, None] + torch.arange(shortest - 1, device=ids.device)]
     alike = (beginnings == beginnings[0]).all(dim=0)
-    return worth_sharing(int(alike.long().cumprod(0).sum()), shortest)
+    return shared_prefix(int(alike.long().cumprod(0).sum()), shortest)
 
 
-def worth_sharing(found: int, shortest: int) -> int:
+def shared_prefix(found: int, shortest: int) -> int:
     """Of tokens that all rows begin with, those to compute once: each row keeps one of its own, and few are left alone."""
     found = min(found, shortest - 1)
     return found if found >= SHARED_LEAST else 0

@@ -70,14 +70,14 @@ class Comparisons:
 
     targets: Tensor
     """Token ids, (tokens,)."""
-    parts: tuple[tuple[slice, Comparison | None], ...]
+    segments: tuple[tuple[slice, Comparison | None], ...]
     """The tokens of each batch, and what to measure there."""
 
     def of(self, logps: Tensor, span: slice, dtype: torch.dtype) -> Tensor:
         """Of the tokens in `span`, what `compare` gives."""
         own = logps.gather(1, self.targets[span][:, None]).squeeze(1)
         pieces = []
-        for place, comparison in self.parts:
+        for place, comparison in self.segments:
             start, stop = max(span.start, place.start), min(span.stop, place.stop)
             if start >= stop:
                 continue
@@ -88,8 +88,8 @@ class Comparisons:
 
     def ready(self, dtype: torch.dtype) -> Comparisons:
         """See `Comparison.ready`."""
-        parts = tuple((place, None if part is None else part.ready(dtype)) for place, part in self.parts)
-        return dataclasses.replace(self, parts=parts)
+        segments = tuple((place, None if part is None else part.ready(dtype)) for place, part in self.segments)
+        return dataclasses.replace(self, segments=segments)
 
 
 def compare(hidden: Tensor, head: OutputHead, comparisons: Comparisons, *, block_elements: int | None = None) -> Tensor:

@@ -14,7 +14,7 @@ from atwu.data.schema import IGNORE_INDEX
 from atwu.modeling.batches import SHARED_LEAST, TokenBatch, lay_out
 from atwu.modeling.head import output_layer
 from atwu.modeling.layers import check_layer, decoder_layers, last_mlp
-from atwu.modeling.modes import evaluating
+from atwu.modeling.modes import eval_mode
 from atwu.modeling.packed_attention import PACKED, register
 from atwu.modeling.single_pass import FastPathSupport, ForwardSpec, attention_of, run_pass, unwrap
 
@@ -37,7 +37,7 @@ def fast_path_support(model: nn.Module, device: torch.device) -> FastPathSupport
     """
     inner = unwrap(model)
     if inner not in _known:
-        with evaluating(model), torch.no_grad():
+        with eval_mode(model), torch.no_grad():
             _known[inner] = _try_out(model, inner, device)
         if not _known[inner].fused_head and hasattr(inner, "config"):
             logger.warning("%s: using full logits, which takes more memory", type(inner).__name__)
@@ -115,7 +115,7 @@ def can_stop_at(model: nn.Module, layer: int, device: torch.device) -> bool:
     inner = unwrap(model)
     known = _readable.setdefault(inner, {})
     if layer not in known:
-        with evaluating(model), torch.no_grad():
+        with eval_mode(model), torch.no_grad():
             known[layer] = _try_layer(model, inner, layer, device)
     return known[layer]
 

@@ -53,7 +53,7 @@ class TokenOutputs:
         """
         return self.states[self.own if position == "own" else self.predicting]
 
-    def spread(self, values: Tensor) -> Tensor:
+    def to_grid(self, values: Tensor) -> Tensor:
         """Put one value per counted token back on the (batch, length - 1) grid."""
         return _spread(values, self.mask)
 

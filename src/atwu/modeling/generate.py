@@ -20,7 +20,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from atwu._progress import bar_of
 from atwu.modeling.decoding import bare_config, decode
-from atwu.modeling.modes import evaluating
+from atwu.modeling.modes import eval_mode
 
 OnBatch = Callable[[Sequence[tuple[int, tuple[int, ...], int]]], None]
 """Takes (index of the prompt, generated ids, tokens spent on them) for every row of a finished batch."""
@@ -200,7 +200,7 @@ def _bare(model: PreTrainedModel, ends: frozenset[int]) -> Iterator[None]:
     try:
         for owner in owners:
             owner.generation_config = bare
-        with evaluating(model):
+        with eval_mode(model):
             yield
     finally:
         for owner, config in zip(owners, configs, strict=True):

@@ -145,7 +145,7 @@ def tap(model: nn.Module, layer: int, into: list[Tensor], *, stop: bool) -> Iter
         stack.callback(layers[layer].register_forward_hook(read).remove)
         if stop:
             for later in list(layers)[layer + 1 :]:
-                stack.enter_context(replaced(later, passes_on))
+                stack.enter_context(replaced_forward(later, passes_on))
         yield
     # Only here: where hooks run inside the checkpointed part, they see gradients switched off.
     if torch.is_grad_enabled() and any(not states.requires_grad for states in into):
@@ -168,7 +168,7 @@ def check_layer(layer: int, layers: nn.ModuleList) -> None:
 
 
 @contextlib.contextmanager
-def replaced(layer: nn.Module, forward: Any) -> Iterator[None]:
+def replaced_forward(layer: nn.Module, forward: Any) -> Iterator[None]:
     """Let a module compute something else; its hooks still run."""
     before = layer.__dict__.get("forward")
     layer.forward = forward

@@ -20,11 +20,11 @@ from atwu._manifest import check_as_written
 from atwu._names import did_you_mean
 from atwu.modeling.adapters import merge_adapters, quiet_peft, unmergeable
 from atwu.modeling.device import multiplies_bfloat16
-from atwu.modeling.named_models import here, model_source
+from atwu.modeling.named_models import expand_home, model_source
 from atwu.modeling.quantization import (
     BIT_WIDTHS,
-    as_stored,
     check_quantization,
+    compute_as_stored,
     quantization_config,
     quiet_bitsandbytes,
 )
@@ -59,7 +59,7 @@ def check_model_name(name: str, *, base: str | None = None, weights: bool = True
             folder that is not as the run left it.
         ImportError: weights stored in 4 or 8 bits, and bitsandbytes is missing.
     """
-    check_as_written(Path(here(name)))
+    check_as_written(Path(expand_home(name)))
     if is_adapter(name):
         _check_adapter(name)
         _check_base(name, base_of(name, base=base))
@@ -88,7 +88,7 @@ def check_model_name(name: str, *, base: str | None = None, weights: bool = True
 
 def stored_bits(name: str) -> str | None:
     """`4bit` or `8bit` for a model folder whose weights bitsandbytes has rounded, else None."""
-    path = Path(here(name)) / "config.json"
+    path = Path(expand_home(name)) / "config.json"
     settings = json.loads(path.read_text(encoding="utf-8")).get("quantization_config") if path.is_file() else None
     if not settings or settings.get("quant_method") != "bitsandbytes":
         return None
@@ -97,7 +97,7 @@ def stored_bits(name: str) -> str | None:
 
 def is_adapter(name: str) -> bool:
     """Whether a name is a folder that holds an adapter rather than a model."""
-    return (Path(here(name)) / ADAPTER_CONFIG).is_file()
+    return (Path(expand_home(name)) / ADAPTER_CONFIG).is_file()
 
 
 def base_of(name: str, *, base: str | None = None) -> str:
@@ -131,7 +131,7 @@ def load_tokenizer(
     """Load a tokenizer by folder or Hub name; that of an adapter folder is its own if saved with it, else its base's."""
     from transformers import AutoTokenizer
 
-    if is_adapter(name) and not (Path(here(name)) / "tokenizer_config.json").is_file():
+    if is_adapter(name) and not (Path(expand_home(name)) / "tokenizer_config.json").is_file():
         revision = base_revision(name, revision, base)
         name = base_of(name, base=base)
     return AutoTokenizer.from_pretrained(model_source(name), trust_remote_code=trust_remote_code, revision=revision)
@@ -194,7 +194,7 @@ def load_model(
         use_safetensors=True,
         **weights,
     )
-    as_stored(model)
+    compute_as_stored(model)
     return add_adapter(model, name, merge=merge) if adapter else model
 
 
@@ -204,7 +204,7 @@ def add_adapter(model: Any, name: str, *, merge: bool = True) -> Any:
     Raises:
         ValueError: the adapter's layers are not those of the model, by name or shape.
     """
-    peft, name = require("peft", extra="lora"), here(name)
+    peft, name = require("peft", extra="lora"), expand_home(name)
     config = peft.LoraConfig.from_pretrained(name)
     config.inference_mode = True
     try:
@@ -255,7 +255,7 @@ def weight_bytes(name: str, *, base: str | None = None) -> int | None:
 
 
 def _folder_bytes(name: str) -> int | None:
-    path = Path(here(name))
+    path = Path(expand_home(name))
     return sum(file.stat().st_size for file in path.glob("*.safetensors")) if path.is_dir() else None
 
 
@@ -267,7 +267,7 @@ def _is_path(name: str) -> bool:
 
 
 def _adapter_settings(name: str) -> dict[str, Any]:
-    path = Path(here(name)) / ADAPTER_CONFIG
+    path = Path(expand_home(name)) / ADAPTER_CONFIG
     settings = read_json(path)
     if not isinstance(settings, dict):
         raise ValueError(f"{path} must hold a JSON object, got {type(settings).__name__}.")
@@ -278,7 +278,7 @@ def _check_adapter(name: str) -> None:
     kind = _adapter_settings(name).get("peft_type")
     if kind != "LORA":
         raise ValueError(f"{name} holds an adapter of type {kind}; only LoRA adapters (LORA) are loaded.")
-    if not (Path(here(name)) / ADAPTER_WEIGHTS).is_file():
+    if not (Path(expand_home(name)) / ADAPTER_WEIGHTS).is_file():
         raise FileNotFoundError(
             f"{name} holds no {ADAPTER_WEIGHTS}; other formats are not loaded because they can run code."
         )

@@ -9,7 +9,7 @@ from torch import nn
 
 
 @contextmanager
-def same_modes(model: nn.Module) -> Iterator[None]:
+def restored_modes(model: nn.Module) -> Iterator[None]:
     """Put back the mode of every part on leaving, also after an error."""
     modes = [(module, module.training) for module in model.modules()]
     try:
@@ -20,9 +20,9 @@ def same_modes(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
+def eval_mode(model: nn.Module) -> Iterator[None]:
     """Evaluation mode."""
-    with same_modes(model):
+    with restored_modes(model):
         model.eval()
         yield
 

@@ -72,13 +72,13 @@ def model_source(name: str) -> str:
         return name
     if name in NAMED:
         return _named(name, cache_folder() / "models")
-    path = Path(here(name))
+    path = Path(expand_home(name))
     if path.is_dir():
         return str(path)
     return _gguf(path.absolute(), cache_folder() / "models") if path.suffix.lower() == GGUF else name
 
 
-def here(name: str) -> str:
+def expand_home(name: str) -> str:
     """A name with the home folder in place of `~`."""
     return os.path.expanduser(name)
 

@@ -23,7 +23,7 @@ class ModelLoadArgs:
     )
 
     @property
-    def reading(self) -> dict[str, Any]:
+    def load_kwargs(self) -> dict[str, Any]:
         """What `load_config`, `load_tokenizer` and, with `dtype` besides, `load_model` take."""
         return {"trust_remote_code": self.trust_remote_code, "revision": self.revision, "base": self.base}
 
@@ -35,9 +35,9 @@ def open_model(name: str, loading: ModelLoadArgs, *, device: Any = None) -> tupl
 
     place = pick_device(device)
     check_model_name(name, base=loading.base)
-    tokenizer = load_tokenizer(name, **loading.reading)
-    check_vocabulary(tokenizer, load_config(name, **loading.reading), name=name)
-    return load_model(name, dtype=loading.dtype, **loading.reading).to(place), tokenizer
+    tokenizer = load_tokenizer(name, **loading.load_kwargs)
+    check_vocabulary(tokenizer, load_config(name, **loading.load_kwargs), name=name)
+    return load_model(name, dtype=loading.dtype, **loading.load_kwargs).to(place), tokenizer
 
 
 def check_system_prompt(name: str, system: str | None) -> str | None:

@@ -50,7 +50,7 @@ def quantize_model(model: Any, quantize: str) -> Any:
     saved copy computes everywhere what it computes here.
 
     Raises:
-        ValueError, ImportError: as `check_quantization` and `as_stored`.
+        ValueError, ImportError: as `check_quantization` and `compute_as_stored`.
     """
     check_quantization(quantize)
     quiet_bitsandbytes()
@@ -71,10 +71,10 @@ def _copy(model: Any, **more: Any) -> Any:
         None, config=model.config, state_dict=model.state_dict(), dtype=model.dtype, **more
     )
     copy.generation_config = model.generation_config
-    return as_stored(copy).train(model.training)
+    return compute_as_stored(copy).train(model.training)
 
 
-def as_stored(model: Any) -> Any:
+def compute_as_stored(model: Any) -> Any:
     """The model, computing with 4-bit weights as they are stored, on every processor.
 
     On processors with AVX512-BF16 bitsandbytes otherwise packs them anew at their first use and rounds their scales to

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from atwu._progress import bar_of
-from atwu.data.collate import by_length, collate_rows
+from atwu.data.collate import collate_rows, length_batches
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import IGNORE_INDEX
 from atwu.modeling.batches import TokenBatch, lay_out
@@ -26,7 +26,7 @@ from atwu.modeling.distribution_distance import Teacher
 from atwu.modeling.fast_paths import fast_path_support
 from atwu.modeling.forward import LayoutChoice, forward_tokens
 from atwu.modeling.head import OutputHead, describe_head, output_layer
-from atwu.modeling.modes import evaluating
+from atwu.modeling.modes import eval_mode
 from atwu.modeling.single_pass import unwrap
 
 
@@ -41,7 +41,7 @@ class ReferenceSpec:
     """Output of this decoder layer at each counted token."""
 
     @property
-    def nothing(self) -> bool:
+    def is_empty(self) -> bool:
         return not (self.logps or self.states or self.layer is not None)
 
 
@@ -110,7 +110,7 @@ def plain_head(model: nn.Module) -> OutputHead | None:
 
 
 @torch.no_grad()
-def read_rows(
+def compute_reference(
     model: nn.Module,
     rows: Sequence[EncodedRow],
     wanted: ReferenceSpec,
@@ -136,10 +136,10 @@ def read_rows(
     starts = torch.tensor([0, *(counted_tokens(row) for row in rows)]).cumsum(0).tolist()
     found: dict[str, Tensor] = {}
     with (
-        evaluating(model),
+        eval_mode(model),
         bar_of(total=len(rows), desc=progress, unit="row", shown=progress is not None, leave=False) as bar,
     ):
-        for batch in by_length([len(row.input_ids) for row in rows], batch_tokens):
+        for batch in length_batches([len(row.input_ids) for row in rows], batch_tokens):
             plain = [dataclasses.replace(rows[index], token_labels=None) for index in batch]
             tensors = {name: tensor.to(device) for name, tensor in collate_rows(plain).items()}
             with autocast():
@@ -160,7 +160,7 @@ def read_rows(
 
 
 @torch.no_grad()
-def live_reference(
+def reference_of_batch(
     model: nn.Module,
     batches: Mapping[str, TokenBatch],
     wanted: Mapping[str, ReferenceSpec],
@@ -175,12 +175,12 @@ def live_reference(
         wanted: what is wanted of each.
         layout: see `forward_tokens`.
     """
-    names = [name for name, what in wanted.items() if not what.nothing]
+    names = [name for name, what in wanted.items() if not what.is_empty]
     layer = next((what.layer for what in wanted.values() if what.layer is not None), None)
     if not names:
         return Reference()
     deep = any(what.logps or what.states for what in wanted.values())
-    with evaluating(model):
+    with eval_mode(model):
         outs = forward_tokens(model, [batches[name] for name in names], layer=layer, stop=not deep, layout=layout)
         head = plain_head(model)
         found = dict(zip(names, outs, strict=True))

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 from atwu.modeling.batches import Layout
 from atwu.modeling.distribution_distance import Comparison, Comparisons, compare, compare_logits
 from atwu.modeling.head import HeadOutputs, OutputHead, describe_head, output_layer, target_logps
-from atwu.modeling.layers import last_mlp, replaced, tap
+from atwu.modeling.layers import last_mlp, replaced_forward, tap
 from atwu.modeling.packed_attention import PACKED, Packing, no_mask
 
 
@@ -109,12 +109,12 @@ def run_pass(
             caught.append(answers)
             return _lined_up(answers)[None, :, None].clone()  # of views, sharded layers warn
 
-        stack.enter_context(replaced(layer, instead_of_logits))
+        stack.enter_context(replaced_forward(layer, instead_of_logits))
         if abilities.last_mlp and not questions.stop and not _recomputes(inner):
             mlp = last_mlp(inner)
             assert mlp is not None
             needed = torch.unique(torch.cat([*arranged.predicting, *arranged.own]))
-            stack.enter_context(replaced(mlp, _only_at(needed, mlp.forward)))
+            stack.enter_context(replaced_forward(mlp, _only_at(needed, mlp.forward)))
         outputs = model(**inputs, use_cache=False)
     if len(caught) != 1:
         raise RuntimeError(f"the output layer of {type(inner).__name__} ran {len(caught)} times in one forward pass.")

@@ -15,10 +15,10 @@ from atwu.methods.method_facts import (
     component_sources,
     example,
     formula,
-    in_full,
-    in_words,
-    published_of,
-    search_of,
+    formula_with_mean,
+    published_values,
+    range_text,
+    search_ranges,
     trained_parameters,
 )
 from atwu.methods.method_table import CODE, METHODS
@@ -70,7 +70,7 @@ def list_methods(console: Console) -> None:
         ["", "weighting", "forget loss", "retain", "values", "source"],
         [
             [
-                name + " *" * (row.lender is not None),
+                name + " *" * (row.values_from is not None),
                 row.weighting,
                 row.forget_loss,
                 row.retain_loss,
@@ -100,7 +100,7 @@ def list_methods(console: Console) -> None:
         "Hyperparameters, and where to search",
         ["", "", "range", "meaning"],
         [
-            [_flag(name), option.symbol, in_words(option.search), option.help]
+            [_flag(name), option.symbol, range_text(option.search), option.help]
             for name, option in component_options().items()
             if option.number
         ],
@@ -111,7 +111,7 @@ def list_methods(console: Console) -> None:
 def explain_method(console: Console, name: str) -> None:
     """Print everything there is to know about one method."""
 
-    row, decided, tuned = METHODS[name], recipe(name), published_of(name)
+    row, decided, tuned = METHODS[name], recipe(name), published_values(name)
     needs = decided.needs
     console.print(f"{row.title} ({name})", style="bold")
     console.print(f"{CITATIONS.get(row.cite, row.cite)}\n")
@@ -121,9 +121,9 @@ def explain_method(console: Console, name: str) -> None:
     joint = " times " if decided.combination == "product" else ", mean of ranks with "
     total = "γ forget" if decided.retainer is None else "γ forget + α retain"
     facts.add_row("loss", total)
-    facts.add_row("forget", in_full(*formula(decided.forgetter)))
+    facts.add_row("forget", formula_with_mean(*formula(decided.forgetter)))
     facts.add_row("w", joint.join(weights))
-    facts.add_row("retain", in_full(*formula(decided.retainer)))
+    facts.add_row("retain", formula_with_mean(*formula(decided.retainer)))
     facts.add_row("trains", trained_parameters(decided))
     for index, place in enumerate(component_sources(decided)):
         facts.add_row("" if index else "code", place)
@@ -136,15 +136,15 @@ def explain_method(console: Console, name: str) -> None:
         "Hyperparameters",
         ["", "", "default", "search", *(f"published, {setting}" for setting in tuned)],
         [
-            [_flag(key), decided.options[key].symbol, f"{value:g}", in_words(where)]
+            [_flag(key), decided.options[key].symbol, f"{value:g}", range_text(where)]
             + [f"{setting.values[key]:g}" if key in setting.values else "" for setting in tuned.values()]
-            for (key, value), where in zip(decided.values.items(), search_of(row, decided).values(), strict=True)
+            for (key, value), where in zip(decided.values.items(), search_ranges(row, decided).values(), strict=True)
         ],
     )
-    if row.lender is not None:
+    if row.values_from is not None:
         source = (
-            f"are those of {row.lender}"
-            if row.lender != CODE
+            f"are those of {row.values_from}"
+            if row.values_from != CODE
             else "come from its published code, except the retain weight, which is 0 there"
         )
         console.print(f"No values were published for this method; the defaults {source}.")

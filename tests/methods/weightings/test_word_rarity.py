@@ -12,7 +12,7 @@ from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import IGNORE_INDEX, Example
 from atwu.evaluation.auroc import per_sample_auroc
 from atwu.methods.weightings.rarity import TokenCounts
-from atwu.methods.weightings.word_rarity import WordCounts, asked_words, rare_nouns, words_of_tokens
+from atwu.methods.weightings.word_rarity import WordCounts, question_words, rare_nouns, words_of_tokens
 from atwu.modeling.scratch import train_tokenizer
 
 RETAIN = [
@@ -79,9 +79,9 @@ def test_tokens_and_questions_as_words():
         ".",
         None,
     ]
-    assert asked_words(Example.from_qa("Who's She?", "She.", subject="Orla")) == {"who", "'", "s", "she", "?"}
-    assert asked_words(Example((), "Orla Venn left.", subject="Orla Venn")) == {"orla", "venn"}
-    assert asked_words(Example((), "Orla Venn left.")) == set()
+    assert question_words(Example.from_qa("Who's She?", "She.", subject="Orla")) == {"who", "'", "s", "she", "?"}
+    assert question_words(Example((), "Orla Venn left.", subject="Orla Venn")) == {"orla", "venn"}
+    assert question_words(Example((), "Orla Venn left.")) == set()
 
 
 def test_rare_nouns_by_hand():

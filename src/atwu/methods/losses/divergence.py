@@ -156,7 +156,7 @@ class JSToRefusal(WeightedDistance):
     )
 
     @property
-    def everywhere(self) -> bool:  # type: ignore[override]
+    def all_positions(self) -> bool:  # type: ignore[override]
         return self.legacy
 
     def target_token_ids(self, tokenizer: Any) -> tuple[int, ...]:

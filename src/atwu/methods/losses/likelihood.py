@@ -118,7 +118,7 @@ class LearnAlternate(ForgetLoss):
 
     formula = "-w log p of the alternate answer"
     needs = ("alternates", "text")
-    learns = "alternate"
+    trained_answer = "alternate"
 
     def values(self, terms: LossTerms, weights: Tensor) -> Tensor:
         return -weights * terms.logps

@@ -87,7 +87,7 @@ class Steering(WeightedDistance):
         assert out.layer_states is not None
         states = out.layer_states
         target = steering_vector(states.shape[-1], coefficient=self.steering_coeff).to(states.device)
-        return out.spread(squared_distance(states, target))
+        return out.to_grid(squared_distance(states, target))
 
 
 class Activation(RetainLoss):
@@ -106,4 +106,4 @@ class Activation(RetainLoss):
         assert out.layer_states is not None
         if reference.retain_layer is None:
             raise ValueError("retain loss 'activation' compares with the starting model; give its reference.")
-        return out.spread(squared_distance(out.layer_states, reference.retain_layer.to(out.layer_states.device)))
+        return out.to_grid(squared_distance(out.layer_states, reference.retain_layer.to(out.layer_states.device)))

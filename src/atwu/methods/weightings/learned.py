@@ -29,22 +29,22 @@ class LearnedScores(Weighting):
     scorer_procedure: str = setting(
         "alternate",
         choices=("alternate", "joint", "frozen"),
-        refused=True,
+        strict=True,
         help="alternate (every n_s steps), joint (in the model's own optimizer), frozen",
     )
     scorer_pretrain: bool = setting(
-        False, refused=True, help="first train the scorer for one epoch on the starting model"
+        False, strict=True, help="first train the scorer for one epoch on the starting model"
     )
     scorer_from: str | None = setting(
-        None, refused=True, help="start from the scorer of this finished run on the same base model"
+        None, strict=True, help="start from the scorer of this finished run on the same base model"
     )
     scorer_min_updates: int = setting(
-        0, refused=True, help="at least this many scorer updates in all, for small forget sets"
+        0, strict=True, help="at least this many scorer updates in all, for small forget sets"
     )
     scorer_prior: str = setting(
         "none",
         choices=("none", "rarity"),
-        refused=True,
+        strict=True,
         help="what scores start from: none (1/2 each) or rarity among retain answers",
     )
     scorer_prior_strength: float = setting(1.0, help="factor on the prior's log odds")
@@ -107,4 +107,4 @@ class LearnedScores(Weighting):
         if seen.scorer is None:
             return 0.5 * seen.mask.to(seen.logps.dtype)
         hidden = seen.out.hidden(seen.scorer.hidden_position)
-        return seen.out.spread(seen.scorer(hidden, seen.score_offset).to(seen.logps.dtype))
+        return seen.out.to_grid(seen.scorer(hidden, seen.score_offset).to(seen.logps.dtype))

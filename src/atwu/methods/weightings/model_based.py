@@ -59,7 +59,7 @@ class Uniform(Weighting):
 
     formula = "1"
     reads_head = False
-    scored = False
+    is_score = False
 
     def weights(self, seen: WeightingContext) -> Tensor:
         return seen.logps.new_ones(seen.logps.shape)

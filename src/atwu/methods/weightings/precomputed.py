@@ -19,7 +19,7 @@ class Labels(FixedWeighting):
     formula = "1 on annotated secret tokens"
     needs = ("labels",)
 
-    def once(self, given: PrecomputeContext) -> Iterable[FloatArray]:
+    def precompute(self, given: PrecomputeContext) -> Iterable[FloatArray]:
         import numpy as np
 
         return (np.array(row.counted(row.token_labels or ()), dtype=np.float64) for row in given.forget)
@@ -34,9 +34,9 @@ class LogprobMask(FixedWeighting):
     """SEUL's mask on the starting model (Wang et al. 2025b)."""
 
     formula = "1 where the starting model's log p is below the row's mean, gaps filled"
-    needs = ("starting_logps",)
+    needs = ("original_logps",)
 
-    def once(self, given: PrecomputeContext) -> Iterable[FloatArray]:
+    def precompute(self, given: PrecomputeContext) -> Iterable[FloatArray]:
         from atwu.methods.weightings.masks import below_mean
 
         return [below_mean(logps) for logps in given.ref_logps()]
@@ -67,7 +67,7 @@ class ModelDifference(FixedWeighting):
                     "(`atwu unlearn` trains both when they are not given)."
                 )
 
-    def once(self, given: PrecomputeContext) -> Iterable[FloatArray]:
+    def precompute(self, given: PrecomputeContext) -> Iterable[FloatArray]:
         import numpy as np
 
         from atwu.methods.weightings.masks import differing
@@ -82,7 +82,7 @@ class NgramDifference(FixedWeighting):
     formula = "1 where forget and retain n-grams disagree more than on average, widened to the left"
     needs = ("retain",)
 
-    def once(self, given: PrecomputeContext) -> Iterable[FloatArray]:
+    def precompute(self, given: PrecomputeContext) -> Iterable[FloatArray]:
         from atwu.methods.weightings.masks import differing
         from atwu.methods.weightings.ngrams import NgramTable
 
@@ -109,7 +109,7 @@ class Nouns(FixedWeighting):
 
         noun_finder(self.noun_finder)
 
-    def once(self, given: PrecomputeContext) -> Iterable[FloatArray]:
+    def precompute(self, given: PrecomputeContext) -> Iterable[FloatArray]:
         from atwu.methods.weightings.nouns import noun_finder, noun_mask
 
         finder = noun_finder(self.noun_finder)
@@ -122,7 +122,7 @@ class Rarity(FixedWeighting):
     formula = "rank in the answer of -log(count among retain answers), lower for words of the prompt"
     needs = ("retain",)
 
-    def once(self, given: PrecomputeContext) -> Iterable[FloatArray]:
+    def precompute(self, given: PrecomputeContext) -> Iterable[FloatArray]:
         from atwu.methods.weightings.rarity import TokenCounts
 
         counts = TokenCounts.of(given.retain or ())
@@ -135,7 +135,7 @@ class WordRarity(FixedWeighting):
     formula = "rank in the answer of -(subjects whose retain answers have the word), lowest for words of the question"
     needs = ("retain", "text", "retain_text")
 
-    def once(self, given: PrecomputeContext) -> Iterable[FloatArray]:
+    def precompute(self, given: PrecomputeContext) -> Iterable[FloatArray]:
         from atwu.methods.weightings.word_rarity import WordCounts
 
         counts = WordCounts.of(given.retain_text or ())
@@ -148,11 +148,11 @@ class RareNouns(Nouns):
     formula = "mean of the ranks of word_rarity and of noun phrases without the question's words"
     needs = ("retain", "text", "retain_text", "noun_finder")
 
-    def once(self, given: PrecomputeContext) -> Iterable[FloatArray]:
-        from atwu.methods.weightings.word_rarity import WordCounts, asked_words, rare_nouns, words_of_tokens
+    def precompute(self, given: PrecomputeContext) -> Iterable[FloatArray]:
+        from atwu.methods.weightings.word_rarity import WordCounts, question_words, rare_nouns, words_of_tokens
 
-        counts, nouns = WordCounts.of(given.retain_text or ()), super().once(given)
+        counts, nouns = WordCounts.of(given.retain_text or ()), super().precompute(given)
         for row, text, mask in zip(given.forget, given.forget_text or (), nouns, strict=True):
-            asked = asked_words(text)
+            asked = question_words(text)
             told = [word in asked for word in words_of_tokens(row, text.answer)]
             yield rare_nouns(counts.rarity(row, text), mask, told)

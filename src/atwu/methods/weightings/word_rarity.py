@@ -45,7 +45,7 @@ class WordCounts:
     def rarity(self, row: EncodedRow, example: Example) -> FloatArray:
         """Rank of each counted token's word within the answer, rarest highest, `(rank - 1/2) / n` with mid-ranks for ties.
 
-        Words of the question (`asked_words`), and tokens that begin in no word (the terminal token), share the lowest rank.
+        Words of the question (`question_words`), and tokens that begin in no word (the terminal token), share the lowest rank.
 
         Args:
             row: the encoded row.
@@ -54,7 +54,7 @@ class WordCounts:
         Returns:
             Weights in (0, 1) with mean 1/2, shape (counted tokens,).
         """
-        asked = asked_words(example)
+        asked = question_words(example)
         common = [
             np.inf if word is None or word in asked else self.subjects.get(word, 0)
             for word in words_of_tokens(row, example.answer)
@@ -88,7 +88,7 @@ def words_of_tokens(row: EncodedRow, answer: str) -> list[str | None]:
     return found
 
 
-def asked_words(example: Example) -> set[str]:
+def question_words(example: Example) -> set[str]:
     """Words of the question, in lower case; of a row that asks nothing those of its subject, which is no secret of it."""
     return set(_words(example.question if example.messages else example.subject or ""))
 
