@@ -185,7 +185,7 @@ def our_loss(model, method: str, layout: str, batches):
         scorer = alternation.scorer if alternation else None
         forget, other = batches[number]
         rows = {"forget": forget, second: other}
-        result = recipe_loss(model, rows, decided, scorer=scorer, given=given[number], layout=layout)
+        result = recipe_loss(model, rows, decided, scorer=scorer, inputs=given[number], layout=layout)
         if alternation and alternation.due(step, MAX_STEPS):
             alternation.collect(result)
             return result.loss, lambda: alternation.step(MAX_STEPS)

@@ -85,7 +85,7 @@ def test_micro_batches_with_shared_counts_add_up(method, tiny_llama, batch):
         seen = reference_of_batch(reference, given, decided.reference_specs(2))
         weights = selection[part] if masked else None
         more = LossInputs(seen, token_weights=weights, refusal_ids=(5, 6))
-        return recipe_loss(model, given, decided, given=more, denominators=counts)
+        return recipe_loss(model, given, decided, inputs=more, denominators=counts)
 
     whole = loss(slice(None))
     counts = NormalizationCounts(

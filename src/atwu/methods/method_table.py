@@ -1,4 +1,4 @@
-"""The table of methods: each is a token weighting x a forget loss x a retain loss, with published values."""
+"""Table of methods: each combines a token weighting, a forget loss and a retain loss with published values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Ranges = Mapping[str, Range]
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One row of the table."""
+    """A method: its components, source and default hyperparameters."""
 
     title: str
     weighting: str
@@ -23,13 +23,13 @@ class Method:
     cite: str
     """Key into `atwu.methods.citations.CITATIONS`."""
     defaults: Values = field(default_factory=dict)
-    """Values used unless others are given: those of the preset `tofu-1b` (RMU: `tofu-8b`) where there is one."""
+    """Default hyperparameters: those of the preset `tofu-1b` (RMU: `tofu-8b`) if there is one."""
     search: Ranges = field(default_factory=dict)
-    """Published search ranges that differ from the part's own."""
+    """Published search ranges that differ from those of the components."""
     values_from: str | None = None
-    """Where no values were published for this method: the one of which it takes them, or its own first `CODE`."""
+    """For a method without published values: the method whose values it uses, or `CODE` for its own published code."""
     first_trial: Values = field(default_factory=dict)
-    """First trial of the published search, as far as it is known."""
+    """Hyperparameters of the first trial of the published search, if known."""
 
 
 def _tuned(name: str, scale: str = "tofu-1b") -> Values:
@@ -44,7 +44,7 @@ def _weights(forget: float, retain: float, **values: float) -> Values:
 
 _ATWU = "ATWU paper"
 CODE = "code"
-"""Lender of a method that takes the values of its published code."""
+"""`values_from` of a method that uses the values of its published code."""
 _WIDER: Ranges = {"beta": Range(1.0, 10.0, log=False)}
 
 METHODS: dict[str, Method] = {

@@ -185,7 +185,7 @@ class MethodTrainer(TokenTrainer):
             inputs,
             recipe,
             scorer=self.scorer,
-            given=self.look_ups.given(model, inputs, layout=layout),
+            inputs=self.look_ups.given(model, inputs, layout=layout),
             denominators=denominators,
             layout=layout,
         )
