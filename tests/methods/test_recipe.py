@@ -83,7 +83,7 @@ def test_the_layer_of_a_small_model_is_its_last_unless_it_was_asked_for():
         ({"method": "wga", "beta": float("inf")}, "beta.*>= 0.* inf"),
         ({"method": "npo", "beta": 0.0}, r"beta.*> 0.* 0\.0"),
         ({"method": "etw", "temperature": 0.0}, r"temperature.*> 0.* 0\.0"),
-        ({"method": "grad_diff", "weighting": "importance*entropy*rarity"}, "combination"),
+        ({"method": "grad_diff", "weighting": "importance*entropy*rarity"}, r"importance\*entropy\*rarity"),
         ({"method": "atwu", "weighting": "scorer*scorer"}, "scorer.*twice"),
         ({"method": "atwu", "weighting": "scorer+entropy"}, r"gradient.*'scorer\*"),
         (

@@ -62,7 +62,7 @@ def unlearning_loss(
         retain_loss: replace its retain loss.
         configuration: sets options that are not given: ours, authors or paper.
         layout: see `forward_tokens`.
-        options: `forget_weight`, `retain_weight`, `beta`, ...; options that are not given take the published values of the method.
+        options: `forget_weight`, `retain_weight`, `beta`, ...; by default the published values of the method.
 
     Raises:
         ValueError: unknown names, hyperparameters that the method does not have, missing inputs or wrong shapes.

@@ -21,7 +21,7 @@ LEFT = 2
 def below_mean(logps: FloatArray) -> FloatArray:
     """Select tokens less likely than the mean of the row, with short gaps filled (SEUL: Wang et al. 2025b, online mode).
 
-    Selects `log p_t < mean`, then fills gaps of at most `GAP` tokens between selected tokens, so that the selection forms spans.
+    Selects `log p_t < mean`, then fills gaps of at most `GAP` tokens between selected tokens, so selections form spans.
 
     Args:
         logps: log p(x_t | x_<t) under the original model, shape (tokens,).
