@@ -49,7 +49,7 @@ def test_copies_keep_everything_else():
     assert label_words([example], ["Tavi"])[0].forget_spans == ()
 
 
-@pytest.mark.parametrize(("words", "message"), [([], "no words"), (["Orla", " "], "blank"), ("Orla", r"\['Orla'\]")])
+@pytest.mark.parametrize(("words", "message"), [([], "empty"), (["Orla", " "], "blank"), ("Orla", r"\['Orla'\]")])
 def test_words_that_mark_nothing_are_refused(words, message):
     with pytest.raises(ValueError, match=message):
         label_words([Example.from_qa("Who?", "Orla.")], words)

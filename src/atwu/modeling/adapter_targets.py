@@ -100,10 +100,14 @@ def select_weights(model: nn.Module, targets: Sequence[str] | None, layers: Sequ
         for target, weights in groups.items():
             groups[target] = [each for each in weights if each.name.startswith(layer_prefixes)]
             if not groups[target]:
-                raise ValueError(f"{target} occurs in none of the LoRA layers {layers}; remove the target or the layers.")
+                raise ValueError(
+                    f"{target} occurs in none of the LoRA layers {layers}; remove the target or the layers."
+                )
     selected = {each.name for weights in groups.values() for each in weights}
     for name in sorted(selected & ineffective.keys()):
-        raise ValueError(f"an adapter on {name} would have no effect: {ineffective[name]}. Remove it from lora_targets.")
+        raise ValueError(
+            f"an adapter on {name} would have no effect: {ineffective[name]}. Remove it from lora_targets."
+        )
     return [each for each in every if each.name in selected]
 
 
@@ -131,8 +135,8 @@ def peft_targets(model: nn.Module, weights: Sequence[Weight], *, dropout: float)
         )
     if parameters and dropout:
         raise ValueError(
-            f"lora_dropout is not supported on {weight_kinds(parameters)}, which peft adapts as parameters; set it to 0, or choose "
-            "other layers with lora_targets."
+            f"lora_dropout is not supported on {weight_kinds(parameters)}, which peft adapts as parameters; set it to 0, or "
+            "choose other layers with lora_targets."
         )
     return [each.name for each in modules], [each.parameter_name for each in parameters]
 
