@@ -14,7 +14,7 @@ from theory.departure import concave_from, modulated_grid, modulated_minimum, ne
 from theory.instances import random_problem, separated_problem
 from theory.minima import minimum
 from theory.relaxed import (
-    Regulariser,
+    Regularizer,
     best_vertex,
     edge_margin,
     entropy,
@@ -46,13 +46,13 @@ def plus_pair():
 
 def weights(n, k, *, entropy, budget):
     limits = thresholds(OBJECTIVE, n)
-    return Regulariser(entropy * limits.entropy, budget * limits.budget, k)
+    return Regularizer(entropy * limits.entropy, budget * limits.budget, k)
 
 
-def test_regulariser_by_hand():
+def test_regularizer_by_hand():
     scores = np.array([[0.5, 1.0, 0.0], [1.0, 1.0, 1.0]])
     expected = [2 * math.log(2) + 9 * 3 * (0.5 - 1 / 3) ** 2, 9 * 3 * (1 - 1 / 3) ** 2]
-    assert Regulariser(2.0, 9.0, 1).value(scores) == pytest.approx(expected)
+    assert Regularizer(2.0, 9.0, 1).value(scores) == pytest.approx(expected)
 
 
 def test_thresholds_by_hand():
@@ -145,7 +145,7 @@ def test_relaxed_theorem_on_random_problems(seed):
 def test_search_ends_at_corners_but_not_at_the_best():
     problem = separated_problem().restrict([0, 3, 5, 7])
     limits = thresholds(OBJECTIVE, 4)
-    above = Regulariser(entropy_for_local(1.001 * limits.budget, 4), 1.001 * limits.budget, 2)
+    above = Regularizer(entropy_for_local(1.001 * limits.budget, 4), 1.001 * limits.budget, 2)
     ends = search(problem, OBJECTIVE, above, starts=8, seed=3)
     again = search(problem, OBJECTIVE, above, starts=8, seed=3)
     assert [end.value for end in ends] == [end.value for end in again]
