@@ -1,4 +1,4 @@
-"""The table of methods: what its rows are made of, and the numbers that were published for them."""
+"""The table of methods: components and published hyperparameters."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_table_has_these_methods():
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
-def test_every_row_is_made_of_known_parts_numbers_and_references(name):
+def test_every_method_has_known_components_hyperparameters_and_references(name):
     row, decided = METHODS[name], recipe(name)
     for part in split_weighting(row.weighting)[0]:
         assert part in WEIGHTINGS
@@ -63,14 +63,14 @@ def test_every_row_is_made_of_known_parts_numbers_and_references(name):
     assert len(CITATIONS[row.cite]) > 30
     for key, value in decided.values.items():
         where = row.search.get(key, decided.options[key].search)
-        # ETW's forget weight was published, and lies outside the range that was published for it.
+        # The published forget weight of ETW is outside its published range.
         assert where is None or where.low <= value <= where.high or (name, key) == ("etw", "forget_weight"), (
             key,
             value,
         )
 
 
-def test_parts_tell_what_they_are_and_what_they_take():
+def test_components_have_formula_and_options():
     for part in (*WEIGHTINGS.values(), *FORGET_LOSSES.values(), *filter(None, RETAIN_LOSSES.values())):
         assert part.formula
         for option in options_of_component(part):
@@ -118,7 +118,7 @@ def test_published_searches():
 
 
 @pytest.mark.parametrize(("low", "high", "log"), [(2.0, 1.0, False), (0.0, 1.0, True), (float("nan"), 1.0, True)])
-def test_a_range_that_cannot_be_drawn_from_is_refused(low, high, log):
+def test_invalid_range_is_rejected(low, high, log):
     with pytest.raises(ValueError, match=r"low.*high"):
         Range(low, high, log=log)
 
