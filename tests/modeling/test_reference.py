@@ -1,4 +1,4 @@
-"""What is read of the starting model equals a plain pass, row by row; tables and the live model give the same losses."""
+"""Reference outputs equal a plain pass, row by row; tables and a live model give the same losses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EVERYTHING = ReferenceSpec(logps=True, states=True, layer=0)
 
 
 def make_rows(count=7, *, seed=0, vocab=64):
-    """Rows of unequal length, some of equal length, one without any counted token, counted tokens not always last."""
+    """Return rows of equal and unequal length, one without counted tokens, counted tokens not always last."""
     generator = torch.Generator().manual_seed(seed)
     rows = []
     for index in range(count):
@@ -41,7 +41,7 @@ def make_rows(count=7, *, seed=0, vocab=64):
 
 
 def row_alone(model, row):
-    """Log-probabilities, final states and first layer's output at the counted tokens, by a plain pass."""
+    """Compute log-probabilities, final states and outputs of the first layer at counted tokens by a plain pass."""
     places = [t for t in range(1, len(row.labels)) if row.labels[t] != -100]
     with torch.no_grad():
         out = model(input_ids=torch.tensor([row.input_ids]), output_hidden_states=True)
@@ -59,7 +59,7 @@ def batch_of(rows):
 
 @pytest.mark.parametrize("batch_tokens", [1, 10, 23, 10_000])
 @pytest.mark.parametrize("order", [1, -1])
-def test_rows_come_back_in_the_order_given_whatever_the_batches(batch_tokens, order, tiny_llama):
+def test_rows_keep_their_order_for_any_batch_size(batch_tokens, order, tiny_llama):
     model, rows = tiny_llama().double().eval(), make_rows()[::order]
     found = compute_reference(model, rows, EVERYTHING, batch_tokens=batch_tokens)
     lengths = [counted_tokens(row) for row in rows]
@@ -79,7 +79,7 @@ def test_rows_come_back_in_the_order_given_whatever_the_batches(batch_tokens, or
         (ReferenceSpec(logps=True, layer=1), {"logps", "layer"}),
     ],
 )
-def test_only_what_is_wanted_is_kept(wanted, names, tiny_llama):
+def test_only_requested_quantities_are_returned(wanted, names, tiny_llama):
     model, rows = tiny_llama().eval(), make_rows()
     found = compute_reference(model, rows, wanted)
     assert found.keys() == names
@@ -97,7 +97,7 @@ def test_a_layer_alone_is_read_without_running_the_later_ones(tiny_llama):
     torch.testing.assert_close(found["layer"], compute_reference(model, make_rows(), EVERYTHING)["layer"])
 
 
-def test_reading_leaves_the_state_of_every_part(tiny_llama):
+def test_train_mode_of_every_module_is_restored(tiny_llama):
     model = tiny_llama().train()
     compute_reference(model, make_rows(1), EVERYTHING)
     model.model.layers[0].eval()
@@ -135,8 +135,8 @@ def test_autocast_is_that_of_training(tiny_llama):
     assert not torch.equal(half["logps"], compute_reference(model, rows, EVERYTHING)["logps"])
 
 
-def test_a_label_on_the_first_token_counts_nowhere():
-    # Nothing predicts the first token of a row.
+def test_label_on_the_first_token_is_ignored():
+    # The first token of a row has no prediction.
     row = EncodedRow((5, 6, 7), (5, 6, -100), None, (None,) * 3, True)
     assert counted_tokens(row) == 1 == int(batch_of([row]).mask.sum())
 
@@ -196,7 +196,7 @@ def test_live_reference_equals_tables(tiny_llama):
         assert not left.requires_grad
 
 
-def test_nothing_wanted_runs_nothing(tiny_llama):
+def test_empty_request_runs_no_pass(tiny_llama):
     model = tiny_llama()
     model.register_forward_pre_hook(lambda *_: 1 / 0)
     assert (
@@ -218,7 +218,7 @@ def row_distributions(model, rows):
 
 
 class DividedHead(torch.nn.Module):
-    """A causal model around another, with a factor on its logits that its config does not tell."""
+    """A causal model that wraps another and scales its logits, without a config entry."""
 
     def __init__(self, inner):
         super().__init__()
@@ -245,7 +245,7 @@ def no_plain_head(kind, tiny_llama):
 
 
 @pytest.mark.parametrize("kind", ["adapted output layer", "unknown scale"])
-def test_a_model_without_a_plain_output_layer_gives_its_logits(kind, tiny_llama):
+def test_model_without_a_plain_output_layer_uses_logits(kind, tiny_llama):
     model, rows = no_plain_head(kind, tiny_llama), make_rows()
     assert plain_head(model) is None
     live = reference_of_batch(model, {"retain": batch_of(rows)}, {"retain": ReferenceSpec(states=True)})
@@ -261,7 +261,7 @@ def test_a_plain_output_layer_gives_exact_distributions(changes, tiny_llama):
     torch.testing.assert_close(teacher_logps(live.retain), row_distributions(model, rows), atol=1e-9, rtol=1e-9)
 
 
-def test_a_frozen_head_does_not_follow_the_model(tiny_llama):
+def test_frozen_head_does_not_change_with_the_model(tiny_llama):
     model, rows = tiny_llama().double().eval(), make_rows()
     head, before = plain_head(model).frozen(), row_distributions(model, rows)
     states = compute_reference(model, rows, ReferenceSpec(states=True))["states"]
@@ -272,7 +272,7 @@ def test_a_frozen_head_does_not_follow_the_model(tiny_llama):
     assert not head.weight.requires_grad
 
 
-def test_reading_takes_no_graph(tiny_llama):
+def test_no_autograd_graph(tiny_llama):
     model = tiny_llama().eval()
     live = reference_of_batch(model, {"retain": batch_of(make_rows())}, {"retain": ReferenceSpec(states=True, layer=1)})
     hidden = (live.retain.states + 1).requires_grad_()
