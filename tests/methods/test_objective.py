@@ -1,4 +1,4 @@
-"""`unlearning_loss`: worked examples through a model with known probabilities, and every method against a plain implementation."""
+"""`unlearning_loss`: worked examples through a model with known probabilities, every method against a plain implementation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of methods and their parts, and one method explained, for the terminal. No torch is needed."""
+"""Print the tables of methods and components, or describe one method. Does not import torch."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from atwu.methods.method_table import CODE, METHODS
 from atwu.methods.recipe import Recipe, recipe
 
 _LEGEND = (
-    "w weight, p probability of the token, π model, π0 starting model, z0 its logits, h hidden state, u random vector, "
-    "H entropy, n tokens of the answer, σ sigmoid"
+    "w: token weight, p: probability of the token, y: answer, π: model, π0: original model, z0: its logits, h: hidden state, "
+    "h0: that of π0, u: random vector, H: entropy, n: number of answer tokens, σ: sigmoid"
 )
 _MEANS_IN_SHORT = {"tokens": "tokens", "selected": "selected", "sequences": "sequences", "row_means": "rows"}
-_MEANS_LEGEND = "selected: divided by the total weight; sequences: one loss each; rows: of each one's mean over tokens"
-_COMBINED = "a*b multiplies two weightings, a+b takes the mean of their ranks in the row"
+_MEANS_LEGEND = "selected: sum divided by the total weight; sequences: one loss per answer; rows: mean of row means"
+_COMBINED = "a*b is the product of two weightings, a+b the mean of their ranks within the row"
 
 
 def _print_table(
     console: Console, title: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, optional: int = 0
 ) -> None:
-    """Print a table whose last columns, `optional` of them, are left out as far as the terminal is too narrow."""
+    """Print a table without its last columns (at most `optional`) if the terminal is too narrow."""
     body = [list(row) for row in rows]
     kept = len(head)
     widths = [max(len(row[column]) for row in (list(head), *body)) + 2 for column in range(kept)]
@@ -62,8 +62,7 @@ def _flag(name: str) -> str:
 
 
 def list_methods(console: Console) -> None:
-    """Print every method, every part and every number."""
-
+    """Print all methods, components and hyperparameters."""
     _print_table(
         console,
         "Methods (--method)",
@@ -81,7 +80,7 @@ def list_methods(console: Console) -> None:
         ],
         optional=2,
     )
-    console.print("* no values were published for it. Formula, values, needs and an example: atwu methods NAME\n")
+    console.print("* no published hyperparameters. For formulas, values, inputs and an example, run: atwu methods NAME\n")
     _print_table(
         console,
         f"Token weightings (--weighting); {_COMBINED}",
@@ -97,7 +96,7 @@ def list_methods(console: Console) -> None:
         _print_table(console, title, ["", "loss", "mean over"], body)
     _print_table(
         console,
-        "Hyperparameters, and where to search",
+        "Hyperparameters and search ranges",
         ["", "", "range", "meaning"],
         [
             [_flag(name), option.symbol, range_text(option.search), option.help]
@@ -109,8 +108,7 @@ def list_methods(console: Console) -> None:
 
 
 def explain_method(console: Console, name: str) -> None:
-    """Print everything there is to know about one method."""
-
+    """Print the description of one method."""
     row, decided, tuned = METHODS[name], recipe(name), published_values(name)
     needs = decided.needs
     console.print(f"{row.title} ({name})", style="bold")
@@ -127,7 +125,7 @@ def explain_method(console: Console, name: str) -> None:
     facts.add_row("trains", trained_parameters(decided))
     for index, place in enumerate(component_sources(decided)):
         facts.add_row("" if index else "code", place)
-    for index, need in enumerate([NEEDS[need] for need in needs] or ["nothing but forget rows"]):
+    for index, need in enumerate([NEEDS[need] for need in needs] or ["only forget rows"]):
         facts.add_row("" if index else "needs", need)
     console.print(facts)
     console.print()

@@ -121,7 +121,7 @@ class Nouns(FixedWeighting):
 class Rarity(FixedWeighting):
     """Rank within the answer of how rare each token is in the retain answers."""
 
-    formula = "rank within the answer by rarity of the token in retain answers; lower for tokens of the prompt"
+    formula = "rank within the answer of -log(count in retain answers); lower for tokens of the prompt"
     needs = ("retain",)
 
     def precompute(self, context: PrecomputeContext) -> Iterable[FloatArray]:
@@ -135,7 +135,7 @@ class WordRarity(FixedWeighting):
     """Rank within the answer of how few subjects' retain answers contain the word; words of the question rank lowest."""
 
     formula = (
-        "rank within the answer by how few subjects' retain answers contain the word; lowest for words of the question"
+        "rank within the answer of -(subjects whose retain answers contain the word); lowest for words of the question"
     )
     needs = ("retain", "text", "retain_text")
 
