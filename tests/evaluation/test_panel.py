@@ -12,7 +12,7 @@ import pytest
 from atwu.benchmarks.rwku.rwku_probes import RwkuProbe, RwkuProbes
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.evaluate_config import EvaluateConfig
-from atwu.evaluation.registry import all_metrics, check_installed, check_measured, selected_metrics
+from atwu.evaluation.registry import all_metrics, check_inputs_used, check_installed, selected_metrics
 from atwu.evaluation.result import read_result
 from atwu.experiments.benchmark_settings import find_setting
 from atwu.experiments.queue import InProcessExecutor
@@ -84,11 +84,11 @@ def test_groups_run_in_the_order_of_the_table_and_references_are_not_attacked():
 def test_tasks_and_probes_that_nothing_measures_are_refused():
     for given in ("tasks", "rwku"):
         with pytest.raises(ValueError, match=f"{given}.*rouge.*{given}"):
-            check_measured(["rouge"], sets=[*BOTH, given], weights=True)
-        check_measured(["rouge", given], sets=[*BOTH, given], weights=True)
+            check_inputs_used(["rouge"], sets=[*BOTH, given], weights=True)
+        check_inputs_used(["rouge", given], sets=[*BOTH, given], weights=True)
     with pytest.raises(ValueError, match=r"'tasks'.*weights.*endpoint"):
-        check_measured(["rouge"], sets=[*BOTH, "tasks"], weights=False)
-    check_measured(["rouge"], sets=BOTH, weights=False)
+        check_inputs_used(["rouge"], sets=[*BOTH, "tasks"], weights=False)
+    check_inputs_used(["rouge"], sets=BOTH, weights=False)
 
 
 @pytest.fixture

@@ -164,7 +164,7 @@ def test_a_number_without_a_column_is_named(stage):
         name = "odd"
 
     with pytest.raises(ValueError, match=r"\bodd\b.*'evenness'"):
-        Odd(None).keep("forget", "evenness", (1.0,))
+        Odd(None).record_column("forget", "evenness", (1.0,))
 
 
 def test_a_derived_number_needs_a_column(table, stage):

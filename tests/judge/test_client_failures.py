@@ -10,7 +10,7 @@ from email.utils import formatdate
 import pytest
 
 from atwu.judge import client
-from atwu.judge.chat_model import Reply, Waste
+from atwu.judge.chat_model import FailedAttempt, Reply
 from atwu.judge.client import ChatServerError, OpenAIChat
 from atwu.judge.outcomes import retry_after
 from tests.judge.conftest import VERDICT, ask, make_request, stats
@@ -143,15 +143,15 @@ def test_retry_after_is_read_as_seconds_or_date(value: str, seconds: float | Non
 
 def test_tries_that_gave_nothing_are_told_with_what_the_server_billed(server: str) -> None:
     chat = OpenAIChat("tiny", base_url=f"{server}/v1", max_retries=2)
-    told: list[Waste] = []
+    told: list[FailedAttempt] = []
 
-    def on_waste(index: int, waste: Waste) -> bool:
+    def on_failed_attempt(index: int, waste: FailedAttempt) -> bool:
         told.append(waste)
         return True
 
     replies: list[Reply] = []
-    chat.complete([make_request("BEHAVE:always-null-billed")], lambda _, reply: replies.append(reply), on_waste)
-    assert told == [Waste(100, 20, again=True), Waste(100, 20, again=True), Waste(100, 20, again=False)]
+    chat.complete([make_request("BEHAVE:always-null-billed")], lambda _, reply: replies.append(reply), on_failed_attempt)
+    assert told == [FailedAttempt(100, 20, retry=True), FailedAttempt(100, 20, retry=True), FailedAttempt(100, 20, retry=False)]
     assert [reply.text for reply in replies] == [None]
     assert re.search("content.*3 times", str(replies[0].error))
 

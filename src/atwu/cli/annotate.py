@@ -14,7 +14,7 @@ from atwu.judge.open_judge import EstimatedJudgeOptions
 
 if TYPE_CHECKING:
     from atwu.data.schema import Example, Span
-    from atwu.judge.annotation import Annotated
+    from atwu.judge.annotation import AnnotatedRows
 
 PREVIEW_ROWS = 3
 """Rows that are printed with their marks."""
@@ -65,9 +65,9 @@ class AnnotateCommand:
         say(found)
         say(f"written: {self.output}; next: atwu unlearn --method gt_satga --forget {self.output} ...")
 
-    def _found(self) -> Annotated | None:
+    def _found(self) -> AnnotatedRows | None:
         """None where only the price was asked for."""
-        from atwu.judge.annotation import annotated, annotated_by, estimate_annotation
+        from atwu.judge.annotation import annotate_by_rule, annotate_rows, estimate_annotation
         from atwu.judge.open_judge import check_offline, open_asker
 
         if self.judging.judge == "offline":
@@ -75,13 +75,13 @@ class AnnotateCommand:
             if self.judging.estimate:
                 say("offline: nothing to send")
                 return None
-            return annotated_by(open_rows(self.data, limit=self.limit), _telling)
+            return annotate_by_rule(open_rows(self.data, limit=self.limit), _telling)
         asker = open_asker(self.judging, what="annotator")
         rows = open_rows(self.data, limit=self.limit)
         if self.judging.estimate:
             say(f"{self.judging.judge}: {estimate_annotation(rows, asker)}")
             return None
-        return annotated(rows, asker)
+        return annotate_rows(rows, asker)
 
 
 def _telling(row: Example) -> tuple[Span, ...]:

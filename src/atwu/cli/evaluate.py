@@ -97,14 +97,14 @@ class EvaluateCommand:
             say(listing())
             return
         from atwu.evaluation.evaluate_config import EvaluateConfig
-        from atwu.evaluation.registry import check_installed, check_measured, find_metric, selected_metrics
+        from atwu.evaluation.registry import check_inputs_used, check_installed, find_metric, selected_metrics
         from atwu.evaluation.runner import EvaluationRunner, check_names
         from atwu.judge.open_judge import open_judge
         from atwu.modeling.open_model import check_system_prompt
         from atwu.report.terminal_tables import panel_table
 
         model = self._checked()
-        config = EvaluateConfig.flagged(self.settings)
+        config = EvaluateConfig.from_flags(self.settings)
         sources = {"forget": self.forget, "retain": self.retain, "holdout": self.holdout} | named_sets(
             self.extra_retain or ()
         )
@@ -114,7 +114,7 @@ class EvaluateCommand:
             "all" if self.everything else [name.strip() for name in self.metrics.split(",")] if self.metrics else None
         )
         names = selected_metrics(wanted, sets=present, weights=self.model_url is None)
-        check_measured(names, sets=present, weights=self.model_url is None)
+        check_inputs_used(names, sets=present, weights=self.model_url is None)
         check_installed(names, config)
         if self.judging.estimate and not any(find_metric(name).judged for name in names):
             raise UsageError(f"--estimate is about the judge, which none of {', '.join(names)} asks.")
@@ -194,12 +194,12 @@ class EvaluateCommand:
 
 def named_sets(texts: Sequence[str]) -> dict[str, str | None]:
     """NAME=SOURCE pairs of --extra-retain; names that mean something else are refused by `evaluate`."""
-    from atwu.evaluation.columns import RESERVED
+    from atwu.evaluation.columns import RESERVED_SET_NAMES
 
     found: dict[str, str | None] = {}
     for text in texts:
         name, _, source = text.partition("=")
-        if not name or not source or name in RESERVED or name in found:
+        if not name or not source or name in RESERVED_SET_NAMES or name in found:
             raise UsageError(f"--extra-retain must be NAME=SOURCE with a name of its own, got {text!r}.")
         found[name] = source
     return found

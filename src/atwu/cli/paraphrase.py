@@ -21,10 +21,10 @@ class Paraphraser(EstimatedJudgeOptions):
 
 @dataclass(kw_only=True)
 class ParaphraseCommand:
-    """Have a language model write other wordings of every question, and keep those that pass the checks.
+    """Have a language model write other candidates of every question, and keep those that pass the checks.
 
-    A wording is dropped when it gives the answer away, loses a name or number of the question, or repeats another one. Make
-    them once and keep the file: scores over paraphrases are only comparable on the same wordings.
+    A candidate is dropped when it gives the answer away, loses a name or number of the question, or repeats another one. Make
+    them once and keep the file: scores over paraphrases are only comparable on the same candidates.
 
     Example: atwu paraphrase --data forget.jsonl --judge openai:my-model --count 5 --output forget-paraphrased.jsonl
     """
@@ -33,7 +33,7 @@ class ParaphraseCommand:
     output: Path = cli_option("JSONL to write: the rows with their paraphrases.", alias=("-o",))
     overwrite: bool = cli_option("Replace what is at --output.", False)
     count: int = cli_option("Wordings per question.", 5, least=1)
-    check_meaning: bool = cli_option("Ask the model whether each wording asks the same.", True)
+    check_meaning: bool = cli_option("Ask the model whether each candidate asks the same.", True)
     limit: int | None = cli_option("At most this many rows, evenly spaced.", None, least=1)
     judging: Paraphraser
 
@@ -41,7 +41,7 @@ class ParaphraseCommand:
         """Reword, check, write."""
         from atwu.data.row_parsing import write_rows
         from atwu.judge.open_judge import open_asker
-        from atwu.judge.paraphrasing import estimate_paraphrases, paraphrases
+        from atwu.judge.paraphrasing import estimate_paraphrases, write_paraphrases
 
         check_writable(self.output, overwrite=self.overwrite)
         if self.output.suffix != ".jsonl":
@@ -52,7 +52,7 @@ class ParaphraseCommand:
             estimate = estimate_paraphrases(rows, asker, count=self.count, check_meaning=self.check_meaning)
             say(f"{self.judging.judge}: {estimate}")
             return
-        found = paraphrases(rows, asker, count=self.count, check_meaning=self.check_meaning)
+        found = write_paraphrases(rows, asker, count=self.count, check_meaning=self.check_meaning)
         write_rows(self.output, found.rows)
         say(found)
         say(f"written: {self.output}")

@@ -37,7 +37,7 @@ class ProbeCommand(ReadsRows):
     def run(self) -> None:
         """Train the probes, print, write."""
         from atwu._files import write_json
-        from atwu.evaluation.linear_probe import annotated_rows, check_positions, probe, probe_record
+        from atwu.evaluation.linear_probe import check_positions, labelled_rows, probe, probe_record
         from atwu.evaluation.token_states import POSITIONS, layer_numbers
         from atwu.modeling.load import load_config
         from atwu.report.terminal_tables import print_probe
@@ -48,7 +48,7 @@ class ProbeCommand(ReadsRows):
         self.result.check()
         self.check()
         loaded = self.load_rows(self.limit)
-        rows = annotated_rows(loaded.rows)
+        rows = labelled_rows(loaded.rows)
         if missing := len(loaded.rows) - len(rows):
             warn([f"{missing} of {len(loaded.rows)} rows have no forget_spans and are left out."])
         shape = load_config(self.model, **self.loading.reading).get_text_config()

@@ -39,17 +39,17 @@ class TokensCommand(ReadsRows):
 
     def run(self) -> None:
         """Score, print, write."""
-        from atwu.evaluation.auxiliary_logps import find_auxiliary
-        from atwu.evaluation.weighting_scores import check_scores, met
+        from atwu.evaluation.auxiliary_logps import find_auxiliary_models
+        from atwu.evaluation.weighting_scores import check_scores, met_needs
         from atwu.methods.weightings.token_scorer import find_scorer
         from atwu.report.heatmap import HeatMap, render_terminal
         from atwu.report.score_words import score_rows
 
         self.check()
         scorer = find_scorer(self.model)
-        auxiliary = find_auxiliary(self.model)
+        auxiliary = find_auxiliary_models(self.model)
         # What rows and model have is known once they are read.
-        there = met(scorer=True, labels=True, retain=bool(self.retain), auxiliary=auxiliary is not None)
+        there = met_needs(scorer=True, labels=True, retain=bool(self.retain), auxiliary=auxiliary is not None)
         check_scores(self.score or (), there)
         check_writable(self.html, overwrite=self.overwrite)
         if "scorer" in (self.score or ()) and scorer is None:

@@ -49,7 +49,7 @@ def _value(name: str, found: AggregateMetric, sides: ModelComparison) -> MetricV
     )
 
 
-def sides_of(result: EvalResult, references: Sequence[EvalResult]) -> ModelComparison:
+def model_comparison(result: EvalResult, references: Sequence[EvalResult]) -> ModelComparison:
     """A result's numbers, and those of the models it was compared with as far as they are among the references."""
     known = {other.fingerprint: RowMetrics(other.rows) for other in references}
     found = {role: known.get(fingerprint) for role, fingerprint in result.references.items()}
@@ -72,7 +72,7 @@ def paired_differences(
                 f"{first.model} and {second.model} were measured on different {split} rows and cannot be compared row by "
                 "row; evaluate them again on the same rows."
             )
-    one, other = (sides_of(result, references) for result in (first, second))
+    one, other = (model_comparison(result, references) for result in (first, second))
     found = {}
     for split, metrics in first.sets.items():
         for metric in metrics:
@@ -85,7 +85,7 @@ def paired_differences(
     return found | {(OVERALL, name): combine(np.subtract, *pair) for name, pair in shared.items()}
 
 
-def over_seeds(results: Sequence[EvalResult], *, references: Sequence[EvalResult] = (), name: str) -> EvalResult:
+def mean_over_seeds(results: Sequence[EvalResult], *, references: Sequence[EvalResult] = (), name: str) -> EvalResult:
     """Average results of one method over its seeds.
 
     Returns:
@@ -101,7 +101,7 @@ def over_seeds(results: Sequence[EvalResult], *, references: Sequence[EvalResult
     for other in results[1:]:
         if any(rows.ids != first.rows[split].ids for split, rows in other.rows.items() if split in first.rows):
             raise ValueError(f"{first.model} and {other.model} were measured on different rows and cannot be averaged.")
-    sides = [sides_of(result, references) for result in results]
+    sides = [model_comparison(result, references) for result in results]
     derived = [aggregate_metrics(side) for side in sides]
 
     def estimates(split: str, metric: str) -> list[Estimate | None]:
@@ -171,7 +171,7 @@ def seed_differences(
     return {line: mean_of(*(pair[line] for pair in pairs)) for line in shared}
 
 
-def over_studies(studies: Sequence[Estimate]) -> Estimate:
+def mean_over_studies(studies: Sequence[Estimate]) -> Estimate:
     """Mean of a number over studies with different rows, every study counting alike.
 
     Their rows are drawn independently: draws depend on how many subjects there are, so each study's come in an order of their

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from atwu.data.arrays import FloatArray
 
-OneRow: TypeAlias = "Sequence[float] | Sequence[int] | Sequence[bool] | Tensor | NDArray[Any]"
+TokenValues: TypeAlias = "Sequence[float] | Sequence[int] | Sequence[bool] | Tensor | NDArray[Any]"
 """One number per token, one-dimensional."""
 
 
@@ -44,7 +44,7 @@ class RocCurve(NamedTuple):
     tpr: FloatArray
 
 
-def auroc(scores: OneRow, labels: OneRow) -> float | None:
+def auroc(scores: TokenValues, labels: TokenValues) -> float | None:
     """Probability that a random positive outscores a random negative, ties one half (Mann-Whitney).
 
     Range [0, 1]; 1 finds every secret token first, .5 is chance or a constant score. Only the order of scores matters.
@@ -67,7 +67,7 @@ def auroc(scores: OneRow, labels: OneRow) -> float | None:
     return (rank_sum - positives * (positives + 1) / 2) / (positives * negatives)
 
 
-def per_sample_auroc(scores: Sequence[OneRow], labels: Sequence[OneRow]) -> SampleAuroc:
+def per_sample_auroc(scores: Sequence[TokenValues], labels: Sequence[TokenValues]) -> SampleAuroc:
     """AUROC of each answer on its own, then mean and spread over answers (the paper's figure).
 
     Returns:
@@ -92,7 +92,7 @@ def per_sample_auroc(scores: Sequence[OneRow], labels: Sequence[OneRow]) -> Samp
     )
 
 
-def roc(scores: OneRow, labels: OneRow) -> RocCurve:
+def roc(scores: TokenValues, labels: TokenValues) -> RocCurve:
     """ROC curve: false and true positive rates, both rising from 0 to 1; its trapezoid area is `auroc`.
 
     Over the tokens of all answers together it is not comparable with the mean of `per_sample_auroc`: a score whose level
@@ -112,9 +112,9 @@ def roc(scores: OneRow, labels: OneRow) -> RocCurve:
     return RocCurve(fpr=np.append(0.0, false / false[-1]), tpr=np.append(0.0, true / true[-1]))
 
 
-def _checked(scores: OneRow, labels: OneRow) -> tuple[FloatArray, NDArray[np.bool_]]:
+def _checked(scores: TokenValues, labels: TokenValues) -> tuple[FloatArray, NDArray[np.bool_]]:
     """Scores and labels as arrays of the same length."""
-    values, marks = one_row(scores, "scores"), one_row(labels, "labels")
+    values, marks = token_values(scores, "scores"), token_values(labels, "labels")
     if len(values) != len(marks):
         raise ValueError(f"{len(values)} scores for {len(marks)} labels; give one label per scored token.")
     odd = marks[(marks != 0) & (marks != 1)]
@@ -123,7 +123,7 @@ def _checked(scores: OneRow, labels: OneRow) -> tuple[FloatArray, NDArray[np.boo
     return values, marks.astype(np.bool_)
 
 
-def one_row(values: OneRow, name: str) -> FloatArray:
+def token_values(values: TokenValues, name: str) -> FloatArray:
     """Values as float64 on the CPU, without NaN."""
     row = torch.as_tensor(values, dtype=torch.float64).detach().cpu()
     if unknown := int(row.isnan().sum()):

@@ -16,7 +16,7 @@ from atwu.evaluation.teacher_forced import read_tokens
 
 
 @dataclass(frozen=True, slots=True)
-class Auxiliary:
+class AuxiliaryModels:
     """Names of the models; tokens on which they disagree are selected."""
 
     forget: str
@@ -43,7 +43,7 @@ class AuxiliaryLogps:
     retain: Sequence[FloatArray]
 
 
-def find_auxiliary(folder: str | Path) -> Auxiliary | None:
+def find_auxiliary_models(folder: str | Path) -> AuxiliaryModels | None:
     """The models that a run in this folder selected its tokens with; None where it used none, or they are gone.
 
     Raises:
@@ -52,14 +52,14 @@ def find_auxiliary(folder: str | Path) -> Auxiliary | None:
     file = Path(folder).expanduser() / RECORD_NAME
     record = read_json(file) if file.is_file() else None
     recipe = record.get("recipe") if isinstance(record, dict) else None
-    return auxiliary_of(recipe.get("settings") if isinstance(recipe, dict) else None)
+    return auxiliary_models_of(recipe.get("settings") if isinstance(recipe, dict) else None)
 
 
-def auxiliary_of(settings: Any) -> Auxiliary | None:
+def auxiliary_models_of(settings: Any) -> AuxiliaryModels | None:
     """The models that a recipe's settings name; None where it names none, or they are gone."""
     found = [settings.get(f"auxiliary_{name}") for name in ("forget", "retain")] if isinstance(settings, dict) else []
     names = [name for name in found if isinstance(name, str) and (Path(name).is_dir() or _may_be_on_the_hub(name))]
-    return Auxiliary(*names) if len(names) == 2 else None
+    return AuxiliaryModels(*names) if len(names) == 2 else None
 
 
 def _may_be_on_the_hub(name: str) -> bool:

@@ -162,7 +162,7 @@ class VllmGenerator:
             self._weights += [stored_weights_fingerprint(path), file_digest(Path(path) / ADAPTER_CONFIG)]
         self._engine: Any = None
         self._positions = 0
-        self.beside: Any = None
+        self.offloaded_model: Any = None
         """A model that leaves the device while the engine is awake."""
 
     @property
@@ -199,9 +199,9 @@ class VllmGenerator:
     @contextmanager
     def _awake(self, positions: int) -> Iterator[Any]:
         """The engine with at least so many positions, on a device of its own."""
-        before = None if self.beside is None else next(self.beside.parameters()).device
+        before = None if self.offloaded_model is None else next(self.offloaded_model.parameters()).device
         if before is not None:
-            self.beside.to("cpu")
+            self.offloaded_model.to("cpu")
             torch.cuda.empty_cache()
         try:
             if positions > self._positions:
@@ -218,7 +218,7 @@ class VllmGenerator:
             raise
         finally:
             if before is not None:
-                self.beside.to(before)
+                self.offloaded_model.to(before)
 
     def close(self) -> None:
         """End the engine, if it runs; the next prompts start it anew."""

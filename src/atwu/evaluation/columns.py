@@ -19,9 +19,9 @@ FORGET_OR_RETAIN = "forget or retain"
 """Stands for any set of rows to forget or to keep."""
 OVERALL = "overall"
 """Where numbers are that need several sets or a second model."""
-APART = (HOLDOUT, INSTRUCTIONS, GENERAL_TEXT, RWKU, TASKS)
+SPECIAL_SETS = (HOLDOUT, INSTRUCTIONS, GENERAL_TEXT, RWKU, TASKS)
 """Sets with a purpose of their own; every other one holds rows to forget or to keep."""
-RESERVED = (FORGET, RETAIN, *APART, OVERALL, "pool")
+RESERVED_SET_NAMES = (FORGET, RETAIN, *SPECIAL_SETS, OVERALL, "pool")
 """Names that further sets cannot have."""
 
 
@@ -61,7 +61,7 @@ class Column:
 
     def on(self, split: str) -> bool:
         """Whether it can be on a set."""
-        return split in self.sets or (FORGET_OR_RETAIN in self.sets and split not in (*APART, OVERALL))
+        return split in self.sets or (FORGET_OR_RETAIN in self.sets and split not in (*SPECIAL_SETS, OVERALL))
 
     def direction_on(self, split: str) -> Direction:
         """Which way is better on a set."""

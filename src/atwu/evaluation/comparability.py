@@ -16,7 +16,7 @@ from atwu.evaluation.result import EvalResult
 from atwu.evaluation.sets import Sets
 from atwu.judge.verdicts import Judge
 
-EVERYWHERE = ("max_length", "system", "dtype", "backend")
+COMMON_SETTINGS = ("max_length", "system", "dtype", "backend")
 """What changes every number."""
 
 
@@ -38,14 +38,14 @@ def provenance(
         "judge": dict(judge.identity),
         "rows": {split: rows_fingerprint(rows) for split, rows in sets.items()},
         "questions_per_row": {
-            split: counts for split, rows in sets.items() if (counts := _wordings(rows, config.paraphrases))
+            split: counts for split, rows in sets.items() if (counts := _questions_per_row(rows, config.paraphrases))
         },
     }
     plain: dict[str, Any] = json.loads(json.dumps(chosen_settings))
     return plain
 
 
-def _wordings(rows: Sequence[Example], most: int) -> list[int]:
+def _questions_per_row(rows: Sequence[Example], most: int) -> list[int]:
     """In how many wordings questions are asked: the different numbers that rows have."""
     return sorted({len(variants(row, most)) for row in rows if row.messages})
 
@@ -65,7 +65,7 @@ def check_comparable(settings: Mapping[str, Any], other: EvalResult, *, role: st
     shared = set(settings["metrics"]) & set(theirs.get("metrics", ()))
     different = [
         f"{key} ({theirs.get(key)!r} there, {settings.get(key)!r} here)"
-        for key in dict.fromkeys([*EVERYWHERE, *_matter_to(shared)])
+        for key in dict.fromkeys([*COMMON_SETTINGS, *_matter_to(shared)])
         if theirs.get(key) != settings.get(key)
     ]
     rows = theirs.get("rows", {})

@@ -11,18 +11,18 @@ from atwu._cache import short_hash
 from atwu._files import versions
 from atwu.benchmarks.rwku.rwku_probes import RwkuProbes
 from atwu.evaluation.aggregate import overall
-from atwu.evaluation.auxiliary_logps import Auxiliary, find_auxiliary
+from atwu.evaluation.auxiliary_logps import AuxiliaryModels, find_auxiliary_models
 from atwu.evaluation.backends import TransformersGenerator
 from atwu.evaluation.columns import TASKS
 from atwu.evaluation.comparability import check_comparable, provenance
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import GenerationStore, Generator
 from atwu.evaluation.metric import Metric
-from atwu.evaluation.registry import check_installed, check_measured, find_metric, selected_metrics
+from atwu.evaluation.registry import check_inputs_used, check_installed, find_metric, selected_metrics
 from atwu.evaluation.result import EvalResult, RowValues
 from atwu.evaluation.row_statistics import ModelComparison, RowMetrics, set_values
 from atwu.evaluation.session import Session
-from atwu.evaluation.sets import measured_rows
+from atwu.evaluation.sets import load_evaluation_rows
 from atwu.evaluation.warnings import warnings
 from atwu.judge.offline import OfflineJudge
 from atwu.judge.prompted import PromptedJudge
@@ -47,7 +47,7 @@ def evaluate(
     config: EvaluateConfig | None = None,
     judge: Judge | None = None,
     scorer: TokenScorer | None = None,
-    auxiliary: Auxiliary | None = None,
+    auxiliary: AuxiliaryModels | None = None,
     original: EvalResult | None = None,
     retain_only: EvalResult | None = None,
     generator: Generator | None = None,
@@ -96,26 +96,26 @@ def evaluate(
         ImportError: a metric needs a package that is not installed.
     """
     config = EvaluateConfig(**config.values) if config else EvaluateConfig()  # with all that is registered by now
-    judge = judge.afresh() if isinstance(judge, PromptedJudge) else judge or OfflineJudge()
+    judge = judge.with_new_counters() if isinstance(judge, PromptedJudge) else judge or OfflineJudge()
     if model is None and generator is None:
         raise ValueError("nothing to evaluate: give a model or a generator.")
     if model is not None and not isinstance(model, str | Path) and tokenizer is None:
         raise ValueError("give the model's tokenizer, or the name of the model instead of the model.")
-    rows = measured_rows(forget, retain, holdout, extra_retain=extra_retain or {}, pool=pool, probes=probes)
+    rows = load_evaluation_rows(forget, retain, holdout, extra_retain=extra_retain or {}, pool=pool, probes=probes)
     if not rows.sets and not config.tasks:
         raise ValueError("nothing to evaluate: give forget rows, retain rows or both.")
     given = [*rows.sets, *([TASKS] if config.tasks else [])]
     names = selected_metrics(metrics, sets=given, weights=model is not None, plain=_plain(model), references=reference)
-    check_measured(names, sets=given if model is None else rows.sets, weights=model is not None)
+    check_inputs_used(names, sets=given if model is None else rows.sets, weights=model is not None)
     check_installed(names, config)
     if config.tasks and TASKS not in names:
         rows.warnings.append(
             f"tasks {', '.join(config.tasks)} were not run: the metrics {', '.join(names)} leave them out."
         )
     measured = [find_metric(each) for each in names]
-    rows = rows.with_own({split: own for metric in measured for split, own in metric.own_rows().items()})
+    rows = rows.with_metric_rows({split: own for metric in measured for split, own in metric.own_rows().items()})
     if isinstance(model, str | Path):
-        name, scorer, auxiliary = name or str(model), scorer or find_scorer(model), auxiliary or find_auxiliary(model)
+        name, scorer, auxiliary = name or str(model), scorer or find_scorer(model), auxiliary or find_auxiliary_models(model)
         rows.warnings.extend(filter(None, [check_system_prompt(name, config.system)]))
         model, tokenizer = open_model(str(model), ModelLoadArgs())
     settings = provenance(config, judge, rows.every, names, model=model, generator=generator)
@@ -248,7 +248,7 @@ def _cost(session: Session) -> dict[str, float]:
         cost |= {
             "judge_calls": usage.replies,
             "judge_prompt_tokens": usage.prompt_tokens,
-            "judge_max_tokens": usage.completion_tokens,
+            "judge_reply_tokens": usage.completion_tokens,
         }
         if usage.usd is not None:
             cost["judge_usd"] = usage.usd

@@ -35,7 +35,7 @@ class EvaluateConfig(SimpleNamespace):
         )
 
     @classmethod
-    def flagged(cls, flags: Mapping[str, Any]) -> EvaluateConfig:
+    def from_flags(cls, flags: Mapping[str, Any]) -> EvaluateConfig:
         """From values by flag, as the command line has them."""
         names = {setting.flag or setting.name: setting.name for setting in all_settings()}
         return cls(**{names[flag]: value for flag, value in flags.items()})

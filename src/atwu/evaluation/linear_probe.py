@@ -104,7 +104,7 @@ def probe(
     check_positions(positions)
     if folds < 2:
         raise ValueError(f"folds must be at least 2, got {folds}: a probe is tested on rows it was not trained on.")
-    annotated = annotated_rows(examples)
+    annotated = labelled_rows(examples)
     fold_of_row = subject_folds([example.subject for example in annotated], folds=folds, seed=seed)
     encoded = Encoder(tokenizer, max_length=max_length, system=system).encode_rows(annotated, what="probe rows")
     for warning in encoded.warnings:
@@ -149,7 +149,7 @@ def probe_record(
     }
 
 
-def annotated_rows(examples: Sequence[Example]) -> list[Example]:
+def labelled_rows(examples: Sequence[Example]) -> list[Example]:
     """The rows that can be probed.
 
     Raises:

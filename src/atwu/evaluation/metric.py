@@ -46,7 +46,7 @@ class Metric:
     """Asks the judge."""
     attack: ClassVar[bool] = False
     """Tells what an attack or an adversarial question brings back."""
-    of_references: ClassVar[bool] = True
+    runs_on_references: ClassVar[bool] = True
     """Also asked of models that are only compared with."""
     settings: ClassVar[tuple[MetricSetting, ...]] = ()
     """Its own settings."""
@@ -54,9 +54,9 @@ class Metric:
     """Settings of others that change its numbers."""
     columns: ClassVar[tuple[Column, ...]] = ()
     """Everything it records or derives."""
-    compares: ClassVar[tuple[str, str] | None] = None
+    needs_reference: ClassVar[tuple[str, str] | None] = None
     """Model that it compares with, `original` or `retain-only`, and what is missing without that one's numbers."""
-    compares_by: ClassVar[tuple[str, ...]] = ()
+    reference_metrics: ClassVar[tuple[str, ...]] = ()
     """Metrics of that model which are compared with; its own if empty."""
 
     def __init__(self, session: Session) -> None:
@@ -95,9 +95,9 @@ class Metric:
         return ()
 
     def record(self) -> None:
-        """Record the values of every row with `keep`."""
+        """Record the values of every row with `record_column`."""
 
-    def keep(self, split: str, name: str, values: Sequence[float | None], *, unscored: int = 0) -> None:
+    def record_column(self, split: str, name: str, values: Sequence[float | None], *, unscored: int = 0) -> None:
         """Record one value per row of a set under one of the metric's columns.
 
         Args:

@@ -82,7 +82,7 @@ class MetricSetting:
         return low if self.most is None else f"{low} and at most {self.most:g}"
 
 
-SHARED = (
+SHARED_SETTINGS = (
     MetricSetting("max_length", int, 512, "Longest row in tokens; longer answers are cut, with a warning.", least=1),
     MetricSetting(
         "system",

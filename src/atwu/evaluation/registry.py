@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from atwu._names import did_you_mean
 from atwu.evaluation import metrics as folder
-from atwu.evaluation.columns import APART, FORGET_OR_RETAIN, RWKU, TASKS, Column
+from atwu.evaluation.columns import FORGET_OR_RETAIN, RWKU, SPECIAL_SETS, TASKS, Column
 from atwu.evaluation.metric import Metric
-from atwu.evaluation.metric_settings import SHARED, MetricSetting
+from atwu.evaluation.metric_settings import SHARED_SETTINGS, MetricSetting
 
 if TYPE_CHECKING:
     from atwu.evaluation.evaluate_config import EvaluateConfig
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 METRIC_ENTRY_POINTS = "atwu.metrics"
 """Entry points of this group name a `Metric`, or a function that registers some."""
-ORDER = (
+METRIC_ORDER = (
     "memorization",
     "scores",
     "rouge",
@@ -58,7 +58,7 @@ def all_metrics() -> Mapping[str, type[Metric]]:
             for found in vars(module).values()
             if _is_metric(found) and found.name and found.__module__ == module.__name__
         ]
-        for metric in sorted(shipped, key=lambda each: ORDER.index(each.name) if each.name in ORDER else len(ORDER)):
+        for metric in sorted(shipped, key=lambda each: METRIC_ORDER.index(each.name) if each.name in METRIC_ORDER else len(METRIC_ORDER)):
             _add(metric)
         _load_entry_points()
     return _METRICS
@@ -83,7 +83,7 @@ def _add(metric: type[Metric]) -> None:
         raise ValueError(f"there are metrics {metric.name!r} already; choose another name.")
     if not getattr(metric, "about", ""):
         raise ValueError(f"the metrics {metric.name!r} do not say what they are about.")
-    settings = {setting.name for setting in SHARED}
+    settings = {setting.name for setting in SHARED_SETTINGS}
     columns: set[str] = set()
     for other in _METRICS.values():
         settings |= {setting.name for setting in other.settings}
@@ -123,7 +123,7 @@ def _load_entry_points() -> None:
 def all_settings() -> tuple[MetricSetting, ...]:
     """Every setting of an evaluation: those of all metrics, then those of each."""
     return (
-        *SHARED,
+        *SHARED_SETTINGS,
         *(replace(setting, metric=name) for name, metric in all_metrics().items() for setting in metric.settings),
     )
 
@@ -149,7 +149,7 @@ def selected_metrics(
         ValueError: an unknown name, or metrics whose sets or weights are not given.
     """
     there = all_metrics()
-    have = set(sets) | ({FORGET_OR_RETAIN} if set(sets) - set(APART) else set())
+    have = set(sets) | ({FORGET_OR_RETAIN} if set(sets) - set(SPECIAL_SETS) else set())
 
     def lacking(metric: type[Metric]) -> str | None:
         if missing := [need for need in metric.needs if need not in have]:
@@ -168,10 +168,10 @@ def selected_metrics(
         for name in wanted:
             if what := lacking(find_metric(name)):
                 raise ValueError(f"the metrics {name!r} need {what}.")
-    return [name for name, metric in there.items() if name in wanted and (metric.of_references or not references)]
+    return [name for name, metric in there.items() if name in wanted and (metric.runs_on_references or not references)]
 
 
-def check_measured(names: Collection[str], *, sets: Collection[str], weights: bool) -> None:
+def check_inputs_used(names: Collection[str], *, sets: Collection[str], weights: bool) -> None:
     """Refuse probes of RWKU, or tasks, that none of the chosen metrics measures.
 
     Raises:

@@ -11,7 +11,7 @@ from atwu._files import check_writable
 from atwu.benchmarks.rwku.rwku_probes import CAPS, RwkuProbes, load_probes
 from atwu.benchmarks.rwku.rwku_tables import rwku_tables
 from atwu.benchmarks.rwku.subjects import CANONICAL_FORGET
-from atwu.evaluation.auxiliary_logps import find_auxiliary
+from atwu.evaluation.auxiliary_logps import find_auxiliary_models
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import GenerationStore, Generator
@@ -71,11 +71,11 @@ class EvaluationRunner:
             if result is not None:
                 found[role] = result
                 if output is not None:
-                    result.write(result_beside(output, role))
+                    result.write(reference_result_path(output, role))
         if found:
             self.say(f"measuring {model}")
         if self.url is None:
-            own = {"scorer": find_scorer(model), "auxiliary": find_auxiliary(model)}
+            own = {"scorer": find_scorer(model), "auxiliary": find_auxiliary_models(model)}
             result = self._measure(model, self.loading, name=model, references=found, **own)
         else:
             result = self._evaluate(None, None, self._endpoint(model, self.url), name=model, references=found)
@@ -109,7 +109,7 @@ class EvaluationRunner:
             memory_share=GPU_MEMORY_UTILIZATION if self.gpu_memory_utilization is None else self.gpu_memory_utilization,
         )
         network, tokenizer = open_model(model, loading, device=self.device)
-        generator.beside = None if getattr(network, "is_quantized", False) else network
+        generator.offloaded_model = None if getattr(network, "is_quantized", False) else network
         try:
             return self._evaluate(network, tokenizer, generator, **options)
         finally:
@@ -164,7 +164,7 @@ def check_names(
             read_result(name)
         else:
             check_model_name(name)
-            check_writable(None if output is None else result_beside(output, role), overwrite=overwrite)
+            check_writable(None if output is None else reference_result_path(output, role), overwrite=overwrite)
 
 
 def rwku_probes(folder: Path, subjects: Sequence[str] = (), *, limit: int | None = None) -> RwkuProbes:
@@ -174,6 +174,6 @@ def rwku_probes(folder: Path, subjects: Sequence[str] = (), *, limit: int | None
     return load_probes(rwku_tables(folder), subjects=named or CANONICAL_FORGET, caps=caps)
 
 
-def result_beside(output: Path, role: str) -> Path:
+def reference_result_path(output: Path, role: str) -> Path:
     """Where the result of a model that is compared with goes: eval.json -> eval.original.json."""
     return output.with_name(f"{output.stem}.{role}{output.suffix}")

@@ -12,7 +12,7 @@ from atwu.benchmarks.rwku.rwku_probes import RwkuProbes
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.render import with_system
 from atwu.data.schema import Example
-from atwu.evaluation.auxiliary_logps import Auxiliary, AuxiliaryLogps
+from atwu.evaluation.auxiliary_logps import AuxiliaryLogps, AuxiliaryModels
 from atwu.evaluation.columns import RETAIN
 from atwu.evaluation.evaluate_config import EvaluateConfig
 from atwu.evaluation.generations import Decoding, Generation, GenerationStore, Generator, Prompt, generate_all
@@ -42,7 +42,7 @@ class Session:
     config: EvaluateConfig
     scorer: TokenScorer | None
     """Learned scorer of the model."""
-    auxiliary: Auxiliary | None = None
+    auxiliary: AuxiliaryModels | None = None
     """The two models that SU-LLM selected this model's tokens with."""
     store: GenerationStore | None
     """Where generations are kept."""
@@ -82,7 +82,7 @@ class Session:
         return self.model
 
     @property
-    def answers_before(self) -> dict[str, Sequence[Example]]:
+    def forget_and_retain_sets(self) -> dict[str, Sequence[Example]]:
         """The sets of rows to forget or to keep."""
         return {split: rows for split, rows in self.sets.items() if split not in self.apart}
 

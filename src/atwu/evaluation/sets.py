@@ -10,21 +10,21 @@ from typing import Any
 from atwu.benchmarks.rwku.rwku_probes import RwkuProbes
 from atwu.benchmarks.sources import LoadedRows
 from atwu.data.schema import Example
-from atwu.evaluation.columns import APART, FORGET, HOLDOUT, RESERVED, RETAIN, RWKU
+from atwu.evaluation.columns import FORGET, HOLDOUT, RESERVED_SET_NAMES, RETAIN, RWKU, SPECIAL_SETS
 from atwu.training.training_rows import RowSet, RowsInput, text_rows
 
 Sets = Mapping[str, Sequence[Example]]
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredRows:
+class EvaluationRows:
     """What a model is measured on."""
 
     sets: Sets
     """Set name -> rows."""
     pool: Sequence[Example]
     """Every retain row there is."""
-    apart: tuple[str, ...] = APART
+    apart: tuple[str, ...] = SPECIAL_SETS
     """Names of the sets that are neither to forget nor to keep."""
     warnings: list[str] = field(default_factory=list)
     """What is odd about them."""
@@ -34,13 +34,13 @@ class MeasuredRows:
         """All sets, the pool among them."""
         return {**self.sets, **({"pool": self.pool} if self.pool else {})}
 
-    def with_own(self, own: Mapping[str, Any]) -> MeasuredRows:
+    def with_metric_rows(self, own: Mapping[str, Any]) -> EvaluationRows:
         """With rows that metrics bring along."""
         sets = {**self.sets, **{split: tuple(rows) for split, rows in own.items()}}
         return replace(self, sets=sets, apart=(*self.apart, *own))
 
 
-def measured_rows(
+def load_evaluation_rows(
     forget: RowsInput | None,
     retain: RowsInput | None,
     holdout: RowsInput | None,
@@ -48,20 +48,20 @@ def measured_rows(
     extra_retain: Mapping[str, RowsInput],
     pool: RowsInput | None,
     probes: RwkuProbes | None,
-) -> MeasuredRows:
+) -> EvaluationRows:
     """Read the rows that `evaluate` was given; what is None or empty is left out.
 
     Raises:
         ValueError: a set of `extra_retain` has a name that means something else, or as `text_rows`.
     """
-    if reserved := sorted(set(extra_retain) & set(RESERVED)):
-        raise ValueError(f"a set cannot be called {reserved[0]!r}; choose a name other than {', '.join(RESERVED)}.")
+    if reserved := sorted(set(extra_retain) & set(RESERVED_SET_NAMES)):
+        raise ValueError(f"a set cannot be called {reserved[0]!r}; choose a name other than {', '.join(RESERVED_SET_NAMES)}.")
     odd: list[str] = []
     given = {FORGET: forget, RETAIN: retain, **extra_retain, HOLDOUT: holdout}
     sets = {split: found for split, rows in given.items() if (found := _examples(rows, split, odd))}
     if probes is not None:
         sets[RWKU] = tuple(Example.from_qa(p.query, p.answer, subject=p.subject) for p in probes.probes)
-    return MeasuredRows(sets, _examples(pool, "pool", odd) or sets.get(RETAIN, ()), warnings=odd)
+    return EvaluationRows(sets, _examples(pool, "pool", odd) or sets.get(RETAIN, ()), warnings=odd)
 
 
 def _examples(rows: RowsInput | None, split: str, odd: list[str]) -> Sequence[Example]:

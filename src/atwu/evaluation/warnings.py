@@ -36,11 +36,11 @@ def warnings(result: EvalResult, original: EvalResult | None, retain_only: EvalR
     measured = result.settings.get("metrics", ())
     for role, other in (("original", original), ("retain-only", retain_only)):
         for name, metric in all_metrics().items():
-            if other is None or metric.compares is None or metric.compares[0] != role or name not in measured:
+            if other is None or metric.needs_reference is None or metric.needs_reference[0] != role or name not in measured:
                 continue
-            wanted = metric.compares_by or (name,)
+            wanted = metric.reference_metrics or (name,)
             if not set(wanted) & set(other.settings.get("metrics", wanted)):
-                missing = metric.compares[1]
+                missing = metric.needs_reference[1]
                 yield f"{missing} cannot be told: the {role} result lacks the metrics {' and '.join(wanted)}."
     for _, _, sentence in degraded(result, original):
         yield sentence

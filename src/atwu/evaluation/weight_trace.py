@@ -21,7 +21,7 @@ from atwu._file_reading import read_declared
 from atwu._files import write_json
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import Example
-from atwu.evaluation.auxiliary_logps import auxiliary_of
+from atwu.evaluation.auxiliary_logps import auxiliary_models_of
 from atwu.evaluation.metrics.score_auroc import score_auroc
 from atwu.evaluation.result import STRICT
 from atwu.evaluation.teacher_forced import read_tokens
@@ -105,7 +105,7 @@ class WeightTrace(TrainerCallback):
         self._encoded: dict[str, Sequence[EncodedRow]] = {
             name: encoder.encode_rows(rows, what=name).rows for name, rows in self._examples.items() if rows
         }
-        auxiliary = auxiliary_of(trainer.recipe.settings)
+        auxiliary = auxiliary_models_of(trainer.recipe.settings)
         self._auxiliary = {
             name: auxiliary.logps(rows, device=trainer.args.device)  # which do not change while the run goes on
             for name, rows in self._encoded.items()

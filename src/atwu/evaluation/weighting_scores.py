@@ -45,7 +45,7 @@ _AT_ONCE = 1024
 """Rows that are padded to one length."""
 
 
-def met(*, scorer: bool = False, labels: bool = False, retain: bool = False, auxiliary: bool = False) -> frozenset[str]:
+def met_needs(*, scorer: bool = False, labels: bool = False, retain: bool = False, auxiliary: bool = False) -> frozenset[str]:
     """The needs of weightings that are met by rows as text and a model that reads them, and by what else is there."""
     further = {
         "scorer": scorer,
@@ -73,9 +73,9 @@ class ScoreContext:
     """What SU-LLM's two models say about the rows."""
 
     @property
-    def there(self) -> frozenset[str]:
+    def met_needs(self) -> frozenset[str]:
         """Which needs are met."""
-        return met(
+        return met_needs(
             scorer=all(row.scores is not None for row in self.tokens),
             labels=all(row.token_labels is not None for row in self.encoded),
             retain=bool(self.retain and self.retain_text),
@@ -141,7 +141,7 @@ def scored_weightings() -> dict[str, Weighting]:
 
 
 def available(there: Collection[str]) -> list[str]:
-    """Names of the scores whose needs (`met`) are met."""
+    """Names of the scores whose needs (`met_needs`) are met."""
     return [name for name, weighting in scored_weightings().items() if not _missing(weighting, there)]
 
 
@@ -149,7 +149,7 @@ def check_scores(names: Iterable[str], there: Collection[str]) -> None:
     """Whether scores can be computed.
 
     Raises:
-        ValueError: an unknown score, or one whose needs (`met`) are not met; says what to give.
+        ValueError: an unknown score, or one whose needs (`met_needs`) are not met; says what to give.
     """
     every = scored_weightings()
     for name in names:
@@ -169,7 +169,7 @@ def token_scores(context: ScoreContext, names: Iterable[str]) -> dict[str, list[
         ValueError: as `check_scores`.
     """
     names = list(dict.fromkeys(names))
-    check_scores(names, context.there)
+    check_scores(names, context.met_needs)
     every = scored_weightings()
     found: dict[str, list[FloatArray]] = {name: [] for name in names}
     looking = {}

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from atwu.evaluation.auroc import OneRow, one_row
+from atwu.evaluation.auroc import TokenValues, token_values
 
 # A word starts with a letter, digit or underscore and may hold combining marks (U+0300.., and the vowel signs that
 # `\w` leaves out), apostrophes and hyphens between letters, and points or commas between digits. Anything else that
@@ -35,7 +35,7 @@ class WordScore:
     """Mean over the tokens that overlap the word; None when no token does (the answer was cut)."""
 
 
-def word_scores(answer: str, offsets: Sequence[tuple[int, int] | None], scores: OneRow) -> list[WordScore]:
+def word_scores(answer: str, offsets: Sequence[tuple[int, int] | None], scores: TokenValues) -> list[WordScore]:
     """Scores of the words of an answer, each the mean over the tokens that overlap it.
 
     Words are split at white space; punctuation is a unit of its own; apostrophes, hyphens and decimal numbers inside
@@ -51,7 +51,7 @@ def word_scores(answer: str, offsets: Sequence[tuple[int, int] | None], scores: 
     Raises:
         ValueError: if the lengths differ or a score is NaN.
     """
-    values = one_row(scores, "scores")
+    values = token_values(scores, "scores")
     if len(values) != len(offsets):
         raise ValueError(f"{len(values)} scores for {len(offsets)} token offsets; give one score per answer token.")
     spans = [(match.start(), match.end()) for match in _UNIT.finditer(answer)]

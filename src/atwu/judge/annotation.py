@@ -14,11 +14,11 @@ from atwu.judge.asker import Asker, Unscored
 from atwu.judge.budget import CostEstimate
 from atwu.judge.chat_model import ChatRequest
 from atwu.judge.prompted import json_object, rubric_request
-from atwu.judge.rubrics import SECRET_WORDS
+from atwu.judge.rubrics import ANNOTATION
 
 
 @dataclass(frozen=True, slots=True)
-class Annotated:
+class AnnotatedRows:
     """Rows with their labels, in the order they were given, and how they came to them."""
 
     rows: tuple[Example, ...]
@@ -41,14 +41,14 @@ class Annotated:
         return "; ".join(parts) + "."
 
 
-def annotated(rows: Sequence[Example], asker: Asker) -> Annotated:
+def annotate_rows(rows: Sequence[Example], asker: Asker) -> AnnotatedRows:
     """Have a model name the secret pieces of every answer that has no labels.
 
     Returns:
         The rows, with `forget_spans` where a reply could be read.
     """
     requests = [_request(row) for row in rows if row.forget_spans is None]
-    replies = iter(asker.ask(requests, _read, version=SECRET_WORDS.version, description="annotate"))
+    replies = iter(asker.ask(requests, _read, version=ANNOTATION.version, description="annotate"))
     found, absent, failed = list[Example](), 0, 0
     for row in rows:
         reply = None if row.forget_spans is not None else next(replies)
@@ -56,19 +56,19 @@ def annotated(rows: Sequence[Example], asker: Asker) -> Annotated:
             failed += reply is not None
             found.append(row)
             continue
-        places = [places_of(piece, row.answer) for piece in reply]
+        places = [piece_spans(piece, row.answer) for piece in reply]
         absent += sum(not spans for spans in places)
         found.append(replace(row, forget_spans=merged_spans(span for spans in places for span in spans)))
     return _counted(rows, found, absent=absent, failed=failed)
 
 
 def estimate_annotation(rows: Sequence[Example], asker: Asker) -> CostEstimate:
-    """What `annotated` would send now. Sends nothing."""
+    """What `annotate_rows` would send now. Sends nothing."""
     requests = [_request(row) for row in rows if row.forget_spans is None]
-    return asker.estimate(requests, _read, version=SECRET_WORDS.version)
+    return asker.estimate(requests, _read, version=ANNOTATION.version)
 
 
-def annotated_by(rows: Sequence[Example], rule: Callable[[Example], Iterable[Span]]) -> Annotated:
+def annotate_by_rule(rows: Sequence[Example], rule: Callable[[Example], Iterable[Span]]) -> AnnotatedRows:
     """The same by a rule that gives the secret places of an answer."""
     found = [
         row if row.forget_spans is not None else replace(row, forget_spans=merged_spans(rule(row))) for row in rows
@@ -76,7 +76,7 @@ def annotated_by(rows: Sequence[Example], rule: Callable[[Example], Iterable[Spa
     return _counted(rows, found, absent=0, failed=0)
 
 
-def places_of(piece: str, answer: str) -> tuple[Span, ...]:
+def piece_spans(piece: str, answer: str) -> tuple[Span, ...]:
     """Where an answer says a piece: whole words in any case; in scripts without spaces wherever the letters stand."""
     if not piece.strip():
         return ()
@@ -87,17 +87,17 @@ def places_of(piece: str, answer: str) -> tuple[Span, ...]:
     return ((start, start + len(piece)),) if start >= 0 else ()
 
 
-def _counted(before: Sequence[Example], after: Sequence[Example], *, absent: int, failed: int) -> Annotated:
+def _counted(before: Sequence[Example], after: Sequence[Example], *, absent: int, failed: int) -> AnnotatedRows:
     had = sum(row.forget_spans is not None for row in before)
     new = zip(before, after, strict=True)
     without = sum(old.forget_spans is None and row.forget_spans == () for old, row in new)
-    return Annotated(tuple(after), had=had, without=without, absent=absent, failed=failed)
+    return AnnotatedRows(tuple(after), had=had, without=without, absent=absent, failed=failed)
 
 
 def _request(row: Example) -> ChatRequest:
     """A text that asks nothing is about its subject, as far as that is known."""
     question = row.question or f"(No question: a text{f' about {row.subject}' if row.subject else ''}.)"
-    return rubric_request(SECRET_WORDS, {"question": question, "answer": row.answer})
+    return rubric_request(ANNOTATION, {"question": question, "answer": row.answer})
 
 
 def _read(text: str) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 from atwu._progress import bar_of
 from atwu.errors import BudgetReached
 from atwu.judge.budget import Budget, CostEstimate, Usage, estimate_cost, prompt_tokens, text_tokens
-from atwu.judge.chat_model import CUT, ChatModel, ChatRequest, Reply, Waste
+from atwu.judge.chat_model import CUT_OFF, ChatModel, ChatRequest, FailedAttempt, Reply
 from atwu.judge.client import ChatServerError
 from atwu.judge.reply_cache import ReplyCache, reply_key
 
@@ -66,7 +66,7 @@ class Asker:
         self.max_tokens = max_tokens
         self.usage = Usage(self.budget)
 
-    def afresh(self) -> Asker:
+    def with_new_counters(self) -> Asker:
         """The same model, store and budget with the counters at zero."""
         fresh = copy.copy(self)
         fresh.usage = Usage(self.budget)
@@ -108,13 +108,13 @@ class Asker:
 
     def stored(self, requests: Sequence[ChatRequest], parse: Callable[[str], T], *, version: str) -> list[T | None]:
         """Answers as far as they can be had from the store; None for the others. Sends and counts nothing."""
-        questions = _Questions(self.afresh(), requests, parse, version)
+        questions = _Questions(self.with_new_counters(), requests, parse, version)
         questions.missing()
         return [None if isinstance(answer, Unscored) else answer for answer in questions.answers()]
 
     def estimate(self, requests: Sequence[ChatRequest], parse: Callable[[str], T], *, version: str) -> CostEstimate:
         """What `ask` would send now, if every reply can be read. Sends and counts nothing."""
-        return estimate_cost(_Questions(self.afresh(), requests, parse, version).missing(), self.budget.prices)
+        return estimate_cost(_Questions(self.with_new_counters(), requests, parse, version).missing(), self.budget.prices)
 
     def put(self, request: ChatRequest, attempt: int) -> ChatRequest:
         """The request as it is sent: our cap, and a seed for each attempt."""
@@ -171,7 +171,7 @@ class _Questions(Generic[T]):
                 still_open = self._look_up(part)
                 bar.update(len(part) - len(still_open))
                 while still_open:
-                    fitting = asker.budget.fitting(still_open)
+                    fitting = asker.budget.affordable(still_open)
                     if not fitting or not self._complete(still_open[:fitting], bar):
                         return False
                     still_open = still_open[fitting:]
@@ -199,15 +199,15 @@ class _Questions(Generic[T]):
                 self._keep(requests[index], reply)
             bar.update()
 
-        def on_waste(index: int, waste: Waste) -> bool:
+        def on_failed_attempt(index: int, attempt: FailedAttempt) -> bool:
             nonlocal stopped
-            asker.budget.add(requests[index], prompt=waste.prompt_tokens, completion=waste.completion_tokens)
-            asker.usage.waste(requests[index], waste.prompt_tokens, waste.completion_tokens)
+            asker.budget.add(requests[index], prompt=attempt.prompt_tokens, completion=attempt.completion_tokens)
+            asker.usage.add_failed(requests[index], attempt.prompt_tokens, attempt.completion_tokens)
             still_open = [request for request in requests if request not in self._known]
-            stopped |= waste.again and asker.budget.fitting(still_open) < len(still_open)
+            stopped |= attempt.will_retry and asker.budget.affordable(still_open) < len(still_open)
             return not stopped
 
-        asker.model.complete(requests, on_reply, on_waste)
+        asker.model.complete(requests, on_reply, on_failed_attempt)
         for request in requests:
             self._known.setdefault(request, Reply(error="the model gave no reply"))
         return not stopped
@@ -234,9 +234,9 @@ class _Questions(Generic[T]):
     def _learn(self, request: ChatRequest, value: Mapping[str, Any], *, stored: bool) -> T | Unscored:
         """Count a stored reply and read it."""
         prompt, completion = value["prompt_tokens"], value["completion_tokens"]
-        text, error = (None, CUT) if value.get("cut") else (value["text"], None)
+        text, error = (None, CUT_OFF) if value.get("cut") else (value["text"], None)
         self._known[request] = reply = Reply(text, error, prompt, completion)
-        self._asker.usage.use(self._key(request), prompt, completion, stored=stored)
+        self._asker.usage.add_reply(self._key(request), prompt, completion, stored=stored)
         return self._read(reply)
 
     def _key(self, request: ChatRequest) -> str:

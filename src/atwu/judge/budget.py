@@ -94,7 +94,7 @@ class Budget:
         self.spent = 0.0
         self._estimated = self._billed = 0
 
-    def fitting(self, requests: Sequence[ChatRequest]) -> int:
+    def affordable(self, requests: Sequence[ChatRequest]) -> int:
         """How many of the requests, from the first on, can be sent and fit for sure."""
         if self.max_cost is None:
             return len(requests)
@@ -140,14 +140,14 @@ class Usage:
         self._budget = budget
         self._used: set[str] = set()
 
-    def use(self, key: str, prompt: int, completion: int, *, stored: bool) -> None:
+    def add_reply(self, key: str, prompt: int, completion: int, *, stored: bool) -> None:
         """Count a reply, once."""
         if key not in self._used:
             self._used.add(key)
             self.stored += stored
             self._add(prompt, completion)
 
-    def waste(self, request: ChatRequest, prompt: int, completion: int) -> None:
+    def add_failed(self, request: ChatRequest, prompt: int, completion: int) -> None:
         """Count a try that gave nothing; without token counts, as much as it can have used."""
         if prompt or completion:
             self._add(prompt, completion)

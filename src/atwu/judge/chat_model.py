@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from atwu.data.schema import Message
 
-CUT = "the reply reached max_tokens before any text (a reasoning model? raise the cap on the reply)"
+CUT_OFF = "the reply reached max_tokens before any text (a reasoning model? raise the cap on the reply)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +37,18 @@ class Reply:
     """What the server named otherwise than it was asked: model, system_fingerprint, parameters it did not take."""
 
 
-class Waste(NamedTuple):
+class FailedAttempt(NamedTuple):
     """A try that may have been charged for although it gave nothing."""
 
     prompt_tokens: int
     """0 where the server did not say."""
     completion_tokens: int
-    again: bool
+    will_retry: bool
     """Whether it would be sent again."""
 
 
 OnReply = Callable[[int, Reply], None]
-OnWaste = Callable[[int, Waste], bool]
+OnFailedAttempt = Callable[[int, FailedAttempt], bool]
 
 
 class ChatModel(Protocol):
@@ -62,13 +62,13 @@ class ChatModel(Protocol):
         """Plain JSON that names everything about the model that can change a reply; no keys, no timeouts."""
 
     def complete(
-        self, requests: Sequence[ChatRequest], on_reply: OnReply, on_waste: OnWaste = lambda index, waste: True
+        self, requests: Sequence[ChatRequest], on_reply: OnReply, on_failed_attempt: OnFailedAttempt = lambda index, attempt: True
     ) -> None:
         """Answer all requests, in any order.
 
         Args:
             requests: the conversations.
             on_reply: called once per request with its index and reply, as soon as it is there; one call at a time.
-            on_waste: called after every try that may have been charged for and gave nothing; returns whether the request
+            on_failed_attempt: called after every try that may have been charged for and gave nothing; returns whether the request
                 may be sent again.
         """

@@ -22,7 +22,7 @@ from tqdm.auto import tqdm
 
 from atwu._extras import require
 from atwu._interrupts import deferred
-from atwu.judge.chat_model import ChatRequest, OnReply, OnWaste, Reply, Waste
+from atwu.judge.chat_model import ChatRequest, FailedAttempt, OnFailedAttempt, OnReply, Reply
 from atwu.judge.endpoint import find_endpoint, quiet
 from atwu.judge.outcomes import CallFailure, read_completion, read_status, refused_parameter
 
@@ -46,7 +46,7 @@ class _Call:
 
     todo: Iterator[tuple[int, ChatRequest]]
     on_reply: OnReply
-    on_waste: OnWaste
+    on_failed_attempt: OnFailedAttempt
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when nothing more may be sent; what is in flight has been paid for and is still waited for."""
     error: BaseException | None = None
@@ -99,7 +99,7 @@ class OpenAIChat:
         return {"kind": "openai", "model": self._model, **self._endpoint.identity}
 
     def complete(
-        self, requests: Sequence[ChatRequest], on_reply: OnReply, on_waste: OnWaste = lambda index, waste: True
+        self, requests: Sequence[ChatRequest], on_reply: OnReply, on_failed_attempt: OnFailedAttempt = lambda index, attempt: True
     ) -> None:
         """Answer all requests, in any order, several at a time.
 
@@ -116,15 +116,15 @@ class OpenAIChat:
         """
         with quiet():
             if not _in_an_event_loop():
-                asyncio.run(self._answer_all(requests, on_reply, on_waste))
+                asyncio.run(self._answer_all(requests, on_reply, on_failed_attempt))
                 return
             from anyio.from_thread import start_blocking_portal
 
             with start_blocking_portal() as portal:
-                portal.call(self._answer_all, requests, on_reply, on_waste)
+                portal.call(self._answer_all, requests, on_reply, on_failed_attempt)
 
-    async def _answer_all(self, requests: Sequence[ChatRequest], on_reply: OnReply, on_waste: OnWaste) -> None:
-        call = _Call(iter(enumerate(requests)), on_reply, on_waste)
+    async def _answer_all(self, requests: Sequence[ChatRequest], on_reply: OnReply, on_failed_attempt: OnFailedAttempt) -> None:
+        call = _Call(iter(enumerate(requests)), on_reply, on_failed_attempt)
         with deferred(_cancelling()):
             async with self._client() as client:
                 workers = [asyncio.create_task(self._work(client, call)) for _ in range(self.concurrency)]
@@ -182,19 +182,19 @@ class OpenAIChat:
                 call.flying -= 1
             if isinstance(outcome, Reply):
                 return outcome
-            again = outcome.again and tries <= self._max_retries and not call.stop.is_set()
+            again = outcome.retry and tries <= self._max_retries and not call.stop.is_set()
             if outcome.billed:
-                again &= call.on_waste(index, Waste(outcome.prompt_tokens, outcome.completion_tokens, again))
+                again &= call.on_failed_attempt(index, FailedAttempt(outcome.prompt_tokens, outcome.completion_tokens, again))
             if call.stop.is_set():
                 break
             if not again:
-                words = outcome.words + (f" (tried {tries} times)" if tries > 1 else "")
-                if outcome.fatal or (outcome.suspect and not self._answered):
+                words = outcome.message + (f" (tried {tries} times)" if tries > 1 else "")
+                if outcome.fatal or (outcome.maybe_fatal and not self._answered):
                     raise ChatServerError(words)
                 return Reply(None, words)
             delay = self._delay(outcome, tries)
             due = clock() + delay * random.uniform(1, 1.25)
-            if outcome.crowded:
+            if outcome.rate_limited:
                 call.held_until = max(call.held_until, clock() + delay)
         return None
 
@@ -212,11 +212,11 @@ class OpenAIChat:
 
     def _delay(self, failure: CallFailure, tries: int) -> float:
         """Seconds until the next try."""
-        if failure.wait is not None:
-            return failure.wait
+        if failure.wait_seconds is not None:
+            return failure.wait_seconds
         doubled: int = 2 ** (tries - 1)
-        # All pauses of a crowded server add up to the patience.
-        share = _CROWDED_PATIENCE * doubled / (2**self._max_retries - 1) if failure.crowded else 0.0
+        # All pauses of a rate_limited server add up to the patience.
+        share = _CROWDED_PATIENCE * doubled / (2**self._max_retries - 1) if failure.rate_limited else 0.0
         return max(share, min(_LONGEST_DELAY, _FIRST_DELAY * doubled))
 
     async def _try(self, client: Any, request: ChatRequest) -> Reply | CallFailure:
@@ -239,7 +239,7 @@ class OpenAIChat:
                 return CallFailure(f"no connection to {self._endpoint.url}; is the server running?", fatal=True)
             return CallFailure(f"the connection was cut ({cause})", billed=True)
         except (ValueError, TypeError) as error:
-            return CallFailure(f"the request cannot be sent ({type(error).__name__})", again=False)
+            return CallFailure(f"the request cannot be sent ({type(error).__name__})", retry=False)
         outcome = read_completion(response.content, self._model, self._endpoint)
         left_out = [name for name in ("temperature", "seed") if name not in body]
         if isinstance(outcome, Reply) and left_out:

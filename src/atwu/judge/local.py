@@ -8,7 +8,7 @@ from typing import Any
 
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example, Message
-from atwu.judge.chat_model import ChatRequest, OnReply, OnWaste, Reply
+from atwu.judge.chat_model import ChatRequest, OnFailedAttempt, OnReply, Reply
 from atwu.modeling.device import pick_device
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.generate import generate
@@ -53,7 +53,7 @@ class LocalChat:
         return self._identity
 
     def complete(
-        self, requests: Sequence[ChatRequest], on_reply: OnReply, on_waste: OnWaste = lambda index, waste: True
+        self, requests: Sequence[ChatRequest], on_reply: OnReply, on_failed_attempt: OnFailedAttempt = lambda index, attempt: True
     ) -> None:
         """Answer all requests, longest first, batch by batch.
 

@@ -16,7 +16,7 @@ from atwu.judge.rubrics import CORRECTNESS, PREFERENCE
 from atwu.judge.rules.facts import facts_of
 from atwu.judge.rules.matching import match
 from atwu.judge.rules.normalized_words import words_of
-from atwu.judge.rules.numerals import written_alike
+from atwu.judge.rules.numerals import match_number_format
 from atwu.judge.rules.polarity import polarity
 from atwu.judge.rules.stance import (
     alternatives,
@@ -30,7 +30,7 @@ from atwu.judge.rules.stance import (
 from atwu.judge.verdicts import Claim, Pair, Preference, Verdict
 
 VERSION = "offline/4"
-ENOUGH = 0.5
+STATED_SHARE = 0.5
 """More than this share of the words of the facts asked for must be stated ("predominantly right")."""
 
 
@@ -64,7 +64,7 @@ class OfflineJudge:
 
 
 def _judge(claim: Claim) -> Verdict:
-    text = written_alike(claim.answer, claim.reference)
+    text = match_number_format(claim.answer, claim.reference)
     answer = without_loops(words_of(text))
     if not answer:
         return Verdict(False, "no words")
@@ -77,7 +77,7 @@ def _judge(claim: Claim) -> Verdict:
         return Verdict(False, "the reference says nothing beyond the question")
     found = {fact: match(fact, answer, claim.question, claim.reference) for fact in facts}
     stated = sum(fact.weight * found[fact].share for fact in facts) / sum(fact.weight for fact in facts)
-    if stated <= ENOUGH:
+    if stated <= STATED_SHARE:
         missing = next(fact.text for fact in facts if found[fact].share < 1)
         return Verdict(False, f"{'refusal, ' if is_refusal(text) else ''}missing: {missing!r}")
     if (value := given_to_another(claim.question, words_of(claim.reference), answer)) is not None:

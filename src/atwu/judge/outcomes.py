@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC
 from typing import Any
 
-from atwu.judge.chat_model import CUT, Reply
+from atwu.judge.chat_model import CUT_OFF, Reply
 from atwu.judge.endpoint import Endpoint
 
 LONGEST_WAIT = 120.0
@@ -28,16 +28,16 @@ _UNSUPPORTED = re.compile(
 class CallFailure:
     """One try that gave no usable reply."""
 
-    words: str
-    again: bool = True
+    message: str
+    retry: bool = True
     """Whether another try may help."""
     fatal: bool = False
     """Whether all other requests would fail in the same way."""
-    suspect: bool = False
+    maybe_fatal: bool = False
     """Whether they would unless one was answered before; then it is this request's own failure."""
-    wait: float | None = None
+    wait_seconds: float | None = None
     """Seconds the server asks to wait."""
-    crowded: bool = False
+    rate_limited: bool = False
     """Whether all requests should wait."""
     billed: bool = False
     """Whether the try may have been charged for although it gave nothing."""
@@ -56,9 +56,9 @@ def read_completion(content: bytes, model: str, endpoint: Endpoint) -> Reply | C
     counts = [usage.get(name) if isinstance(usage, dict) else 0 for name in ("prompt_tokens", "completion_tokens")]
     prompt, completion = (count if type(count) is int and count > 0 else 0 for count in counts)
 
-    def useless(words: str, *, again: bool = True, billed: bool = True) -> CallFailure:
+    def useless(message: str, *, retry: bool = True, billed: bool = True) -> CallFailure:
         told = bool(prompt or completion)
-        return CallFailure(words, again, billed=billed or told, prompt_tokens=prompt, completion_tokens=completion)
+        return CallFailure(message, retry, billed=billed or told, prompt_tokens=prompt, completion_tokens=completion)
 
     try:
         choice = body["choices"][0]
@@ -75,9 +75,9 @@ def read_completion(content: bytes, model: str, endpoint: Endpoint) -> Reply | C
         served = {name: value for name, value in named.items() if value and value != model}
         return Reply(text, None, prompt, completion, served=served)
     if finish == "length":
-        return Reply(None, CUT, prompt, completion, cut=True)
+        return Reply(None, CUT_OFF, prompt, completion, cut=True)
     if finish == "content_filter":
-        return useless("the server's content filter held the reply back", again=False, billed=False)
+        return useless("the server's content filter held the reply back", retry=False, billed=False)
     return useless("the reply has no content")
 
 
@@ -89,24 +89,24 @@ def read_status(error: Any, endpoint: Endpoint, model: str) -> CallFailure:
         # The text of the server is left out: it may hold parts of the key.
         name = endpoint.key_name
         problem = "needs a key" if endpoint.key is None else f"does not accept the key in {name}"
-        return CallFailure(f"{endpoint.url} {problem} (401); set {name} to a valid one.", again=False, fatal=True)
+        return CallFailure(f"{endpoint.url} {problem} (401); set {name} to a valid one.", retry=False, fatal=True)
     if 300 <= status < 400:
         target = endpoint.scrub(str(headers.get("location", "elsewhere")).partition("?")[0])
-        return CallFailure(f"{endpoint.url} redirects to {target}; give the final address.", again=False, fatal=True)
+        return CallFailure(f"{endpoint.url} redirects to {target}; give the final address.", retry=False, fatal=True)
     if status == 403 and not _FLAGGED.search(said):
         hint = f"check that {endpoint.key_name} may use model {model!r}"
-        return CallFailure(f"{endpoint.url} refuses access; {words}; {hint}.", again=False, suspect=True)
+        return CallFailure(f"{endpoint.url} refuses access; {words}; {hint}.", retry=False, maybe_fatal=True)
     if status in (404, 405) or _model_is_unknown(error, said, model):
         hint = f"check the model's name, {model!r}, and the address, which usually ends in /v1"
-        return CallFailure(f"{endpoint.url} cannot answer; {words}; {hint}.", again=False, suspect=True)
+        return CallFailure(f"{endpoint.url} cannot answer; {words}; {hint}.", retry=False, maybe_fatal=True)
     if status == 402 or str(error.code) == "insufficient_quota":
-        return CallFailure(f"{endpoint.url} has no quota left for this key; {words}", again=False, fatal=True)
+        return CallFailure(f"{endpoint.url} has no quota left for this key; {words}", retry=False, fatal=True)
     asked, wish = retry_after(headers), headers.get("x-should-retry")
     again = wish == "true" or (wish != "false" and (status in (408, 409, 429) or status >= 500))
     if again and asked is not None and asked > LONGEST_WAIT:
         wait = f"{endpoint.url} asks to wait {asked:.0f} seconds; run again then ({words})."
-        return CallFailure(wait, again=False, fatal=True)
-    return CallFailure(words, again=again, wait=asked, crowded=status == 429 or asked is not None)
+        return CallFailure(wait, retry=False, fatal=True)
+    return CallFailure(words, retry=again, wait_seconds=asked, rate_limited=status == 429 or asked is not None)
 
 
 def refused_parameter(error: Any, endpoint: Endpoint, sent: Mapping[str, Any]) -> str | None:

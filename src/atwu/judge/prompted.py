@@ -31,9 +31,9 @@ class PromptedJudge:
     def __init__(self, asker: Asker) -> None:
         self.asker = asker
 
-    def afresh(self) -> PromptedJudge:
+    def with_new_counters(self) -> PromptedJudge:
         """The same judge with its counters at zero."""
-        return PromptedJudge(self.asker.afresh())
+        return PromptedJudge(self.asker.with_new_counters())
 
     @property
     def identity(self) -> Mapping[str, Any]:

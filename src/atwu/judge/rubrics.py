@@ -31,4 +31,4 @@ def _rubric(name: str) -> Rubric:
 
 CORRECTNESS, PREFERENCE = _rubric("correctness"), _rubric("preference")
 PARAPHRASE, SAME_QUESTION = _rubric("paraphrase"), _rubric("same_question")
-SECRET_WORDS = _rubric("secret_words")
+ANNOTATION = _rubric("annotation")

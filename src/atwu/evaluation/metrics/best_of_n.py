@@ -14,7 +14,7 @@ from atwu.evaluation.questions.prompts import claim, question_prompt
 from atwu.judge.verdicts import Claim
 
 
-def share_of(verdicts: Sequence[bool | None]) -> float | None:
+def share_stated(verdicts: Sequence[bool | None]) -> float | None:
     """Percent of the drawn answers with a verdict that state the fact; None where none has one."""
     known = [verdict for verdict in verdicts if verdict is not None]
     return 100.0 * sum(known) / len(known) if known else None
@@ -46,7 +46,7 @@ class BestOfN(Metric):
         ),
         Percent(
             "leak_per_sample",
-            share_of,
+            share_stated,
             "leak, per sample",
             "percent of drawn answers that state the fact",
             sets=(FORGET,),
@@ -78,5 +78,5 @@ class BestOfN(Metric):
         """Record the best of n and the mean, in percent."""
         verdicts = self.session.verdicts(self._claims())
         missing = unscored(verdicts)
-        self.keep(FORGET, f"leak_best_of_{self.session.config.samples}", as_percent(worst(verdicts)), unscored=missing)
-        self.keep(FORGET, "leak_per_sample", list(map(share_of, verdicts)), unscored=missing)
+        self.record_column(FORGET, f"leak_best_of_{self.session.config.samples}", as_percent(worst(verdicts)), unscored=missing)
+        self.record_column(FORGET, "leak_per_sample", list(map(share_stated, verdicts)), unscored=missing)

@@ -229,4 +229,4 @@ class Families(Metric):
         for name in ("worst_family", *FAMILIES):
             told = [[row[each] for each in row if name in ("worst_family", each)] for row in self._probes]
             verdicts = self.session.verdicts([map(self._claim, row) for row in told])
-            self.keep(FORGET, f"leak_{name}", as_percent(worst(verdicts)), unscored=unscored(verdicts))
+            self.record_column(FORGET, f"leak_{name}", as_percent(worst(verdicts)), unscored=unscored(verdicts))

@@ -62,7 +62,7 @@ class GeneralText(Metric):
     def record(self) -> None:
         """One probability per text."""
         found = [answer_probability(row.logps) for row in self.session.tokens(GENERAL_TEXT)]
-        self.keep(GENERAL_TEXT, "general_text_probability", found)
+        self.record_column(GENERAL_TEXT, "general_text_probability", found)
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:

@@ -91,7 +91,7 @@ class GradientNorm(Metric):
     def record(self) -> None:
         """Record them; the attack's area under the curve is derived like that of the others."""
         for split, norms in self._norms.items():
-            self.keep(split, "mia_gradient_norm", norms)
+            self.record_column(split, "mia_gradient_norm", norms)
 
 
 @contextmanager

@@ -103,7 +103,7 @@ class JudgeScores(Metric):
         MetricSetting("icr_examples", int, 3, "Retain rows shown before a question in in-context relearning.", least=0),
     )
     uses = ("max_new_tokens", "seed")
-    compares = ("original", "FQ, RD and UQ")
+    needs_reference = ("original", "FQ, RD and UQ")
     columns = (
         Percent(
             "J_P",
@@ -140,7 +140,7 @@ class JudgeScores(Metric):
         count = session.config.paraphrases
         self._plain: dict[str, list[list[Prompt]]] = {
             split: [[question_prompt(row, question) for question in variants(row, count)] for row in rows]
-            for split, rows in session.answers_before.items()
+            for split, rows in session.forget_and_retain_sets.items()
         }
         self._shown: list[list[Prompt]] = self._with_demonstrations()
         self._warn_of_uneven_wordings()
@@ -197,13 +197,13 @@ class JudgeScores(Metric):
             plain = session.verdicts(self._claims(split, rows))
             missing = unscored(plain)
             if split != FORGET:
-                self.keep(split, "J_AVG", as_percent(average(plain)), unscored=missing)
+                self.record_column(split, "J_AVG", as_percent(average(plain)), unscored=missing)
                 continue
-            self.keep(split, "J_P", as_percent(worst(plain)), unscored=missing)
+            self.record_column(split, "J_P", as_percent(worst(plain)), unscored=missing)
             if any(self._shown):
                 shown = session.verdicts(self._claims(split, self._shown))
-                self.keep(split, "J_ICR", as_percent(worst(shown)), unscored=unscored(shown))
-                self.keep(split, "J_W", as_percent(worst(plain, shown)), unscored=unscored(plain, shown))
+                self.record_column(split, "J_ICR", as_percent(worst(shown)), unscored=unscored(shown))
+                self.record_column(split, "J_W", as_percent(worst(plain, shown)), unscored=unscored(plain, shown))
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:

@@ -147,24 +147,24 @@ class KeyTokens(Metric):
                 "only what its answers say is measured."
             )
             return
-        for split in self.session.answers_before:
+        for split in self.session.forget_and_retain_sets:
             self.session.tokens(split)
 
     def prompts(self) -> Iterable[Prompt]:
         """Every row's own question."""
-        rows = [row for rows in self.session.answers_before.values() for row in rows]
+        rows = [row for rows in self.session.forget_and_retain_sets.values() for row in rows]
         return [question_prompt(row) for row in rows if row.messages]
 
     def record(self) -> None:
         """Record them."""
         teacher_forced = {"key_token_probability": key_token_probability, "key_token_accuracy": key_token_accuracy}
-        for split, rows in self.session.answers_before.items():
+        for split, rows in self.session.forget_and_retain_sets.items():
             for name, formula in teacher_forced.items() if self.session.model is not None else ():
                 read = self.session.tokens(split)
-                self.keep(split, name, [formula(row, tokens) for row, tokens in zip(rows, read, strict=True)])
+                self.record_column(split, name, [formula(row, tokens) for row, tokens in zip(rows, read, strict=True)])
             if any(row.messages for row in rows):
                 said = [
                     key_token_recall(row, self.session.answer(question_prompt(row))) if row.messages else None
                     for row in rows
                 ]
-                self.keep(split, "key_token_recall", said)
+                self.record_column(split, "key_token_recall", said)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", float, FloatArray)
 MembershipScores: TypeAlias = Sequence[float | None] | FloatArray
 
-SHARE = 0.4
+MIN_K_SHARE = 0.4
 """Share of tokens that Min-K% looks at, as in open-unlearning."""
 _CERTAIN = 1 - 1e-6
 _LEAST_VARIANCE = 1e-6
@@ -57,7 +57,7 @@ def zlib_score(loss: float | None, text: str) -> float | None:
     return None if loss is None or not text else loss / len(zlib.compress(text.encode()))
 
 
-def min_k(logps: ArrayLike, *, k: float = SHARE) -> float | None:
+def min_k(logps: ArrayLike, *, k: float = MIN_K_SHARE) -> float | None:
     """Min-K%: negated mean log-probability of the least likely tokens (Shi et al. 2024).
 
     Args:
@@ -76,7 +76,7 @@ def min_k(logps: ArrayLike, *, k: float = SHARE) -> float | None:
     return -float(np.partition(values, count - 1)[:count].mean())
 
 
-def min_k_plus_plus(logps: ArrayLike, mu: ArrayLike, sigma2: ArrayLike, *, k: float = SHARE) -> float | None:
+def min_k_plus_plus(logps: ArrayLike, mu: ArrayLike, sigma2: ArrayLike, *, k: float = MIN_K_SHARE) -> float | None:
     """Min-K%++: Min-K% of `(log p_t - mu_t) / sigma_t`, how a token fares among all that could stand there.
 
     Jingyang Zhang et al. 2024.
@@ -167,9 +167,9 @@ class Membership(Metric):
     needs_moments = True
     attack = True
     settings = (
-        MetricSetting("min_k", float, SHARE, "Share of least probable tokens in the min-k attacks.", above=0, most=1),
+        MetricSetting("min_k", float, MIN_K_SHARE, "Share of least probable tokens in the min-k attacks.", above=0, most=1),
     )
-    compares = ("retain-only", "privleak and the reference attack")
+    needs_reference = ("retain-only", "privleak and the reference attack")
     columns = (
         score_column("loss", loss_score),
         score_column("zlib", zlib_score),
@@ -205,10 +205,10 @@ class Membership(Metric):
             rows = self.session.tokens(split)
             losses = [loss_score(row.logps) for row in rows]
             texts = [row.answer for row in self.session.sets[split]]
-            self.keep(split, "mia_loss", losses)
-            self.keep(split, "mia_zlib", [zlib_score(loss, text) for loss, text in zip(losses, texts, strict=True)])
-            self.keep(split, "mia_min_k", [min_k(row.logps[row.content], k=k) for row in rows])
-            self.keep(split, "mia_min_k_plus_plus", [_min_k_plus_plus(row, k) for row in rows])
+            self.record_column(split, "mia_loss", losses)
+            self.record_column(split, "mia_zlib", [zlib_score(loss, text) for loss, text in zip(losses, texts, strict=True)])
+            self.record_column(split, "mia_min_k", [min_k(row.logps[row.content], k=k) for row in rows])
+            self.record_column(split, "mia_min_k_plus_plus", [_min_k_plus_plus(row, k) for row in rows])
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:

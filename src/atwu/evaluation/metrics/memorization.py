@@ -142,18 +142,18 @@ class Memorization(Metric):
 
     def read(self) -> None:
         """Read every set."""
-        for split in self.session.answers_before:
+        for split in self.session.forget_and_retain_sets:
             self.session.tokens(split)
 
     def record(self) -> None:
         """Record them."""
-        for split in self.session.answers_before:
+        for split in self.session.forget_and_retain_sets:
             rows = self.session.tokens(split)
-            self.keep(split, "extraction_strength", [strength(row) for row in rows])
-            self.keep(split, "extraction_strength_floored", [strength(row, floor=True) for row in rows])
+            self.record_column(split, "extraction_strength", [strength(row) for row in rows])
+            self.record_column(split, "extraction_strength_floored", [strength(row, floor=True) for row in rows])
             exact = [exact_memorization(row.predictions[row.content], row.targets[row.content]) for row in rows]
-            self.keep(split, "exact_memorization", exact)
-            self.keep(split, "probability", [answer_probability(row.logps) for row in rows])
+            self.record_column(split, "exact_memorization", exact)
+            self.record_column(split, "probability", [answer_probability(row.logps) for row in rows])
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:

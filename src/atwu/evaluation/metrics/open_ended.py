@@ -144,7 +144,7 @@ class OpenEnded(Metric):
             check=_try_tokenizer,
         ),
     )
-    compares = ("original", "the win rate")
+    needs_reference = ("original", "the win rate")
     columns = (
         Percent(
             "win_rate",
@@ -205,9 +205,9 @@ class OpenEnded(Metric):
     def record(self) -> None:
         """Record all."""
         tokenizer = self.session.config.rep_tokenizer
-        self.keep(INSTRUCTIONS, "open_words", [float(open_words(text)) for text in self._said])
-        self.keep(INSTRUCTIONS, "repetitiveness", [repetitiveness(text, tokenizer=tokenizer) for text in self._said])
+        self.record_column(INSTRUCTIONS, "open_words", [float(open_words(text)) for text in self._said])
+        self.record_column(INSTRUCTIONS, "repetitiveness", [repetitiveness(text, tokenizer=tokenizer) for text in self._said])
         if self._before:
             rated = [self.session.preference(pair) for pair in self.pairs()]
             wins = [win(pair.first, pair.second) for pair in rated]
-            self.keep(INSTRUCTIONS, "win_rate", wins, unscored=sum(win is None for win in wins))
+            self.record_column(INSTRUCTIONS, "win_rate", wins, unscored=sum(win is None for win in wins))

@@ -17,7 +17,7 @@ from atwu.evaluation.metrics.weight_attacks import WeightAttack, attack_columns
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-GROUPS: dict[int, int | None] = {8: None, 4: 128}
+INPUTS_PER_SCALE: dict[int, int | None] = {8: None, 4: 128}
 """Bits -> how many inputs share a scale; None is all inputs of one output channel."""
 
 
@@ -67,7 +67,7 @@ def quantized_weights(model: nn.Module, bits: int) -> Iterator[None]:
         )
     with restored(model):
         for weight in weights:
-            weight.copy_(rounded_weight(weight, bits, GROUPS[bits]))
+            weight.copy_(rounded_weight(weight, bits, INPUTS_PER_SCALE[bits]))
         yield
 
 
@@ -78,14 +78,14 @@ class QuantizationAttack(WeightAttack):
     about = "what rounding to 8 and 4 bits brings back"
     cost = "answers and verdicts of forget rows after each rounding"
     uses = ("max_new_tokens", "paraphrases")
-    compares = ("original", "what rounding recovers")
-    words: ClassVar = {f"int{bits}": f"rounding to {bits} bits" for bits in GROUPS}
+    needs_reference = ("original", "what rounding recovers")
+    words: ClassVar = {f"int{bits}": f"rounding to {bits} bits" for bits in INPUTS_PER_SCALE}
     columns = attack_columns(words)
 
     def attacks(self) -> Mapping[str, tuple[AbstractContextManager[None], Sequence[int]]]:
         """Both roundings."""
         model, everything = self.session.network, range(len(self.session.sets[FORGET]))
-        return {f"int{bits}": (quantized_weights(model, bits), everything) for bits in GROUPS}
+        return {f"int{bits}": (quantized_weights(model, bits), everything) for bits in INPUTS_PER_SCALE}
 
 
 def _matrices(model: nn.Module) -> Iterator[Tensor]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 CLIP = 1.0
 """Largest gradient norm of a step."""
-LEARNED = 0.9
+MIN_RELEARNED_STRENGTH = 0.9
 """Extraction strength of the rows it trained on below which a relearning attack was too weak to show anything."""
 
 
@@ -187,7 +187,7 @@ class Relearning(WeightAttack):
         ),
     )
     uses = ("max_new_tokens", "paraphrases", "seed")
-    compares = ("original", "what relearning recovers")
+    needs_reference = ("original", "what relearning recovers")
     words: ClassVar = {"relearn_forget": "relearning on forget rows", "relearn_retain": "relearning on retain rows"}
     columns = attack_columns(words)
 
@@ -219,7 +219,7 @@ class Relearning(WeightAttack):
     def prepare(self) -> None:
         """Measure under every attack; an attack that did not even learn its own rows is named."""
         super().prepare()
-        weak = [strength for strength in self._learned if strength < LEARNED]
+        weak = [strength for strength in self._learned if strength < MIN_RELEARNED_STRENGTH]
         if weak:
             self.session.warnings.append(
                 f"relearning attack too weak: it brought its own rows to an extraction strength of {min(weak):.2f} only, so "

@@ -54,18 +54,18 @@ class Rouge(Metric):
 
     def prompts(self) -> Iterable[Prompt]:
         """Every row's own question."""
-        rows = [row for rows in self.session.answers_before.values() for row in rows]
+        rows = [row for rows in self.session.forget_and_retain_sets.values() for row in rows]
         return [question_prompt(row) for row in rows if row.messages]
 
     def record(self) -> None:
         """Record the recall, and what was said."""
-        for split, rows in self.session.answers_before.items():
+        for split, rows in self.session.forget_and_retain_sets.items():
             said = [self.session.answer(question_prompt(row)) if row.messages else "" for row in rows]
             self.session.texts.setdefault(split, {})["answer"] = tuple(said)
             recalls = [
                 rouge_l_recall(row.answer, text) if row.messages else None for row, text in zip(rows, said, strict=True)
             ]
-            self.keep(split, "rouge_l_recall", recalls)
+            self.record_column(split, "rouge_l_recall", recalls)
 
 
 @lru_cache(maxsize=1)

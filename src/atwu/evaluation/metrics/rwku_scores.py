@@ -174,7 +174,7 @@ class Rwku(Metric):
         for flavour, recalls in self._recalls.items():
             for kind in _KINDS:
                 column = [recall if probe.kind == kind else None for probe, recall in zip(probes, recalls, strict=True)]
-                self.keep(RWKU, f"{kind}_{flavour}", column)
+                self.record_column(RWKU, f"{kind}_{flavour}", column)
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:

@@ -44,7 +44,7 @@ def score_aurocs(context: ScoreContext, names: Iterable[str] | None = None) -> d
     from atwu.evaluation.weighting_scores import available, token_scores
 
     if names is None:
-        names = [name for name in available(context.there) if name != "labels"]
+        names = [name for name in available(context.met_needs) if name != "labels"]
     return {name: score_auroc(found, context.tokens) for name, found in token_scores(context, names).items()}
 
 
@@ -106,7 +106,7 @@ class ScoreAurocMetric(Metric):
         )
         curves = {}
         for name, found in score_aurocs(context).items():
-            self.keep(FORGET, f"auroc_{name}", found.values)
+            self.record_column(FORGET, f"auroc_{name}", found.values)
             curves[name] = {"auroc": found.pooled, "fpr": list(found.curve.fpr), "tpr": list(found.curve.tpr)}
         session.curves["pooled_roc"] = curves
 

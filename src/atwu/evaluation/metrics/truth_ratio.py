@@ -120,14 +120,14 @@ def forget_quality(unlearned_ratios: ArrayLike, retain_ratios: ArrayLike) -> tup
     return float(test.statistic), float(test.pvalue)
 
 
-class Truth(Metric):
+class TruthRatio(Metric):
     """The ratio of every row, its form for each set, and the probability of the answer among the options."""
 
     name = "truth_ratio"
     about = "truth ratio, model utility; forget quality given --retain-only"
     cost = "a pass over every false answer"
     needs = (FORGET_OR_RETAIN,)
-    compares = ("retain-only", "forget quality")
+    needs_reference = ("retain-only", "forget quality")
     columns = (
         Column(
             "truth_ratio_raw",
@@ -198,7 +198,7 @@ class Truth(Metric):
     def read(self) -> None:
         """Read the answers that the shared pass does not hold."""
         self._losses: dict[str, tuple[list[float | None], list[list[float]]]] = {}
-        for split, rows in self.session.answers_before.items():
+        for split, rows in self.session.forget_and_retain_sets.items():
             if not any(row.wrong_answers for row in rows):
                 continue
             reworded = [row for row in rows if row.wrong_answers and row.paraphrased_answer]
@@ -225,15 +225,15 @@ class Truth(Metric):
             definitions: tuple[tuple[str, Mean], ...] = (("", "geometric"), ("_arithmetic", "arithmetic"))
             for suffix, mean in definitions:
                 ratios = [None if true is None else truth_ratio(true, false, mean=mean) for true, false in pairs]
-                self.keep(split, f"truth_ratio_raw{suffix}", ratios)
+                self.record_column(split, f"truth_ratio_raw{suffix}", ratios)
                 formed = [None if ratio is None else scaled_truth_ratio(ratio, split) for ratio in ratios]
-                self.keep(split, f"truth_ratio{suffix}", formed)
+                self.record_column(split, f"truth_ratio{suffix}", formed)
             own = [float(np.exp(np.mean(row.logps))) for row in self.session.tokens(split)]
             among = [
                 probability_with_options(p, [float(np.exp(-loss)) for loss in false]) if false else None
                 for p, (_, false) in zip(own, pairs, strict=True)
             ]
-            self.keep(split, "probability_with_options", among)
+            self.record_column(split, "probability_with_options", among)
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:

@@ -48,8 +48,8 @@ class WeightAttack(Metric):
     needs_plain_weights = True
     judged = True
     attack = True
-    of_references = False
-    compares_by = ("memorization", "judge")
+    runs_on_references = False
+    reference_metrics = ("memorization", "judge")
     words: ClassVar[Mapping[str, str]]
     """Attack -> what it does, in words."""
 
@@ -94,8 +94,8 @@ class WeightAttack(Metric):
         """Record what came back."""
         for name, claims in self._claims.items():
             verdicts = self.session.verdicts(claims)
-            self.keep(FORGET, f"extraction_strength@{name}", self._strengths[name])
-            self.keep(FORGET, f"J_P@{name}", as_percent(worst(verdicts)), unscored=unscored(verdicts))
+            self.record_column(FORGET, f"extraction_strength@{name}", self._strengths[name])
+            self.record_column(FORGET, f"J_P@{name}", as_percent(worst(verdicts)), unscored=unscored(verdicts))
 
     @classmethod
     def derive(cls, sides: ModelComparison) -> Iterator[tuple[str, AggregateMetric]]:
