@@ -139,8 +139,8 @@ def test_what_is_not_there_is_not_offered_and_its_error_says_what_to_give(worked
         encoded=[dataclasses.replace(worked.encoded[0], token_labels=None)],
         examples=worked.examples,
     )
-    assert available(worked.there) == list(scored_weightings())
-    assert available(bare.there) == ["saturation", "importance", "satimp", "entropy", "logprob_mask", "nouns"]
+    assert available(worked.met_needs) == list(scored_weightings())
+    assert available(bare.met_needs) == ["saturation", "importance", "satimp", "entropy", "logprob_mask", "nouns"]
     for name, what in (
         ("scorer", "folder"),
         ("labels", "forget_spans"),
@@ -220,7 +220,7 @@ def own(monkeypatch):
 
 
 def test_a_weighting_of_ones_own_is_a_score_like_any_other(worked, world, own):
-    assert available(worked.there)[-2:] == ["later", "numbered"]
+    assert available(worked.met_needs)[-2:] == ["later", "numbered"]
     (found,) = token_scores(worked, ["later"])["later"]
     np.testing.assert_allclose(found, np.arange(1, 7) / 6)
     model, tokenizer, forget, _ = world
@@ -246,7 +246,7 @@ def test_scores_of_what_looks_at_the_model_are_what_a_step_weighs_with(world, ow
 
 def test_a_need_that_no_score_has_leaves_a_weighting_out(worked, own, monkeypatch):
     monkeypatch.setattr(LaterCheck, "needs", ("alternates",))
-    assert "later" not in available(worked.there)
+    assert "later" not in available(worked.met_needs)
     with pytest.raises(ValueError, match="'later'"):
         token_scores(worked, ["later"])
     monkeypatch.setattr(LaterCheck, "scored", False)

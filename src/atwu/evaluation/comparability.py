@@ -1,4 +1,4 @@
-"""What a result was made with, and whether two may be put side by side: the same rows, and settings as far as they matter."""
+"""Provenance of a result, and checks that two results were measured on the same rows with the same settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from atwu.evaluation.sets import Sets
 from atwu.judge.verdicts import Judge
 
 COMMON_SETTINGS = ("max_length", "system", "dtype", "backend")
-"""What changes every number."""
+"""Settings that change the values of every metric."""
 
 
 def provenance(
@@ -29,7 +29,7 @@ def provenance(
     model: Any | None,
     generator: Generator | None,
 ) -> dict[str, Any]:
-    """Everything that was chosen, as it is read back from a file, with lists for tuples."""
+    """Return all settings, the judge and fingerprints of the rows, as plain JSON."""
     chosen_settings = {
         "metrics": list(metrics),
         **config.values,
@@ -46,7 +46,7 @@ def provenance(
 
 
 def _questions_per_row(rows: Sequence[Example], most: int) -> list[int]:
-    """In how many wordings questions are asked: the different numbers that rows have."""
+    """Return the distinct numbers of questions per row (the original question and its paraphrases)."""
     return sorted({len(variants(row, most)) for row in rows if row.messages})
 
 
@@ -56,15 +56,15 @@ def _backend(generator: Generator) -> str:
 
 
 def check_comparable(settings: Mapping[str, Any], other: EvalResult, *, role: str) -> None:
-    """Check that another model was measured on the same rows in the same way, in the metrics that both have.
+    """Check that another model was measured on the same rows with the same settings, for the metrics that both have.
 
     Raises:
-        ValueError: it was not; names what differs.
+        ValueError: The message names what differs.
     """
     theirs = other.settings
     shared = set(settings["metrics"]) & set(theirs.get("metrics", ()))
     different = [
-        f"{key} ({theirs.get(key)!r} there, {settings.get(key)!r} here)"
+        f"{key} ({theirs.get(key)!r} instead of {settings.get(key)!r})"
         for key in dict.fromkeys([*COMMON_SETTINGS, *_matter_to(shared)])
         if theirs.get(key) != settings.get(key)
     ]
@@ -72,13 +72,13 @@ def check_comparable(settings: Mapping[str, Any], other: EvalResult, *, role: st
     different += [f"the {split} rows" for split, value in settings["rows"].items() if rows.get(split, value) != value]
     if different:
         raise ValueError(
-            f"the {role} result ({other.model}) cannot be compared with: it differs in {'; '.join(different)}. "
+            f"the {role} result ({other.model}) is not comparable; it differs in {'; '.join(different)}. "
             "Evaluate it again with the same rows and options."
         )
 
 
 def _matter_to(names: Collection[str]) -> Iterator[str]:
-    """Settings that change the numbers of some metrics."""
+    """Yield the settings that change the values of the given metrics."""
     for name, metric in all_metrics().items():
         if name in names:
             yield from metric.uses

@@ -1,4 +1,4 @@
-"""The rows of an evaluation: sets by name, of any accepted kind, as text."""
+"""Load the rows of an evaluation: named sets, from any accepted source."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ Sets = Mapping[str, Sequence[Example]]
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRows:
-    """What a model is measured on."""
+    """Rows that a model is evaluated on."""
 
     sets: Sets
     """Set name -> rows."""
     pool: Sequence[Example]
-    """Every retain row there is."""
+    """All retain rows, also those not in the evaluated subset."""
     apart: tuple[str, ...] = SPECIAL_SETS
-    """Names of the sets that are neither to forget nor to keep."""
+    """Names of the sets that are neither forget nor retain sets."""
     warnings: list[str] = field(default_factory=list)
-    """What is odd about them."""
+    """Warnings about the rows."""
 
     @property
     def every(self) -> Sets:
-        """All sets, the pool among them."""
+        """All sets and the pool."""
         return {**self.sets, **({"pool": self.pool} if self.pool else {})}
 
     def with_metric_rows(self, own: Mapping[str, Any]) -> EvaluationRows:
-        """With rows that metrics bring along."""
+        """Add the sets that ship with metrics."""
         sets = {**self.sets, **{split: tuple(rows) for split, rows in own.items()}}
         return replace(self, sets=sets, apart=(*self.apart, *own))
 
@@ -49,13 +49,16 @@ def load_evaluation_rows(
     pool: RowsInput | None,
     probes: RwkuProbes | None,
 ) -> EvaluationRows:
-    """Read the rows that `evaluate` was given; what is None or empty is left out.
+    """Load the rows given to `evaluate`; None and empty sources are left out.
 
     Raises:
-        ValueError: a set of `extra_retain` has a name that means something else, or as `text_rows`.
+        ValueError: A reserved name in `extra_retain`, or as `text_rows`.
     """
     if reserved := sorted(set(extra_retain) & set(RESERVED_SET_NAMES)):
-        raise ValueError(f"a set cannot be called {reserved[0]!r}; choose a name other than {', '.join(RESERVED_SET_NAMES)}.")
+        raise ValueError(
+            f"extra retain set {reserved[0]!r} has a reserved name; choose a name other than "
+            f"{', '.join(RESERVED_SET_NAMES)}."
+        )
     odd: list[str] = []
     given = {FORGET: forget, RETAIN: retain, **extra_retain, HOLDOUT: holdout}
     sets = {split: found for split, rows in given.items() if (found := _examples(rows, split, odd))}
@@ -65,7 +68,7 @@ def load_evaluation_rows(
 
 
 def _examples(rows: RowsInput | None, split: str, odd: list[str]) -> Sequence[Example]:
-    """A set as text; what is odd about it is added to `odd`. Nothing where there are no rows."""
+    """Load one set as text and append its warnings to `odd`; an empty tuple without rows."""
     listed: Any = rows if rows is None or isinstance(rows, str | Path | LoadedRows | RowSet) else tuple(rows)
     if not listed:
         return ()

@@ -290,7 +290,7 @@ def tracing(models: Models, folder: Path) -> tuple[CallbacksOf, Callable[[], Non
     under_way = folder.with_name(f"{folder.name}.{TRACE_NAME}")
 
     def watch(trainer: Any) -> list[TrainerCallback]:
-        if not WeightTrace.watches(trainer.recipe.weighting):
+        if not WeightTrace.supports(trainer.recipe.weighting):
             return []
         benchmark = models.benchmark
         forget = [row for row in benchmark.forget if row.forget_spans]

@@ -78,5 +78,7 @@ class BestOfN(Metric):
         """Record the best of n and the mean, in percent."""
         verdicts = self.session.verdicts(self._claims())
         missing = unscored(verdicts)
-        self.record_column(FORGET, f"leak_best_of_{self.session.config.samples}", as_percent(worst(verdicts)), unscored=missing)
+        self.record_column(
+            FORGET, f"leak_best_of_{self.session.config.samples}", as_percent(worst(verdicts)), unscored=missing
+        )
         self.record_column(FORGET, "leak_per_sample", list(map(share_stated, verdicts)), unscored=missing)

@@ -167,7 +167,9 @@ class Membership(Metric):
     needs_moments = True
     attack = True
     settings = (
-        MetricSetting("min_k", float, MIN_K_SHARE, "Share of least probable tokens in the min-k attacks.", above=0, most=1),
+        MetricSetting(
+            "min_k", float, MIN_K_SHARE, "Share of least probable tokens in the min-k attacks.", above=0, most=1
+        ),
     )
     needs_reference = ("retain-only", "privleak and the reference attack")
     columns = (
@@ -206,7 +208,9 @@ class Membership(Metric):
             losses = [loss_score(row.logps) for row in rows]
             texts = [row.answer for row in self.session.sets[split]]
             self.record_column(split, "mia_loss", losses)
-            self.record_column(split, "mia_zlib", [zlib_score(loss, text) for loss, text in zip(losses, texts, strict=True)])
+            self.record_column(
+                split, "mia_zlib", [zlib_score(loss, text) for loss, text in zip(losses, texts, strict=True)]
+            )
             self.record_column(split, "mia_min_k", [min_k(row.logps[row.content], k=k) for row in rows])
             self.record_column(split, "mia_min_k_plus_plus", [_min_k_plus_plus(row, k) for row in rows])
 

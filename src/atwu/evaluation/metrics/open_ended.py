@@ -206,7 +206,9 @@ class OpenEnded(Metric):
         """Record all."""
         tokenizer = self.session.config.rep_tokenizer
         self.record_column(INSTRUCTIONS, "open_words", [float(open_words(text)) for text in self._said])
-        self.record_column(INSTRUCTIONS, "repetitiveness", [repetitiveness(text, tokenizer=tokenizer) for text in self._said])
+        self.record_column(
+            INSTRUCTIONS, "repetitiveness", [repetitiveness(text, tokenizer=tokenizer) for text in self._said]
+        )
         if self._before:
             rated = [self.session.preference(pair) for pair in self.pairs()]
             wins = [win(pair.first, pair.second) for pair in rated]
