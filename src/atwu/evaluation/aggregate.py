@@ -3,8 +3,7 @@ seeds.
 
 All are computed from row values with the same bootstrap draws for every model, so intervals of differences are paired.
 The interval of a mean over seeds resamples subjects, not seeds. The standard deviation over seeds is reported
-separately
-and shows how much another training run would change the value.
+separately and shows how much another training run would change the value.
 """
 
 from __future__ import annotations
@@ -92,8 +91,7 @@ def mean_over_seeds(results: Sequence[EvalResult], *, references: Sequence[EvalR
 
     Returns:
         A result without row values that holds every metric of any seed. Values and intervals are means over the seeds
-        that
-        have the metric, `seeds` is their number, and `seed_std` the sample standard deviation over them.
+        that have the metric, `seeds` is their number, and `seed_std` the sample standard deviation over them.
 
     Raises:
         ValueError: No results, or results on different rows.
@@ -178,8 +176,7 @@ def mean_over_studies(studies: Sequence[Estimate]) -> Estimate:
     """Average a value over studies with different rows; each study has equal weight.
 
     Draws depend on the number of subjects, so two studies of ten subjects would be correlated. Permuting the draws of
-    each
-    study makes them independent.
+    each study makes them independent.
 
     Raises:
         ValueError: No studies.

@@ -97,8 +97,7 @@ def roc(scores: TokenValues, labels: TokenValues) -> RocCurve:
     """ROC curve: false and true positive rates, both rising from 0 to 1; its trapezoid area is `auroc`.
 
     A curve over the tokens of all answers is not comparable with the mean of `per_sample_auroc`: it penalizes scores
-    whose
-    level differs between answers.
+    whose level differs between answers.
 
     Raises:
         ValueError: As for `auroc`.

@@ -1,8 +1,7 @@
 """Backends that generate text: a transformers model in this process, vLLM, and a chat server.
 
 Transformers and vLLM use the token ids of training; a server applies its own chat template. All texts are
-post-processed
-alike: no special tokens, no surrounding white space, cut before the first stop string.
+post-processed alike: no special tokens, no surrounding white space, cut before the first stop string.
 """
 
 from __future__ import annotations
@@ -110,8 +109,8 @@ class VllmGenerator:
     """Generate with a model or adapter run by vLLM (Kwon et al. 2023).
 
     Greedy texts equal those of transformers up to numerical rounding. The engine starts with the first prompts,
-    reserves
-    as many positions as they need, and sleeps between calls: its weights are then in CPU memory and the GPU is free.
+    reserves as many positions as they need, and sleeps between calls: its weights are then in CPU memory and the GPU is
+    free.
     """
 
     def __init__(
@@ -240,8 +239,7 @@ class EndpointGenerator:
     """Generate with a chat model, such as an OpenAI-compatible server, which applies its own template.
 
     A prefill is sent as the last assistant message. Servers continue it, repeat it (the repetition is removed) or start
-    a
-    new turn, so results with a prefill are comparable only on the same server.
+    a new turn, so results with a prefill are comparable only on the same server.
     """
 
     def __init__(self, chat: ChatModel) -> None:

@@ -61,8 +61,7 @@ def evaluate(
     """Evaluate a model.
 
     Row arguments accept what `UnlearnTrainer` accepts: a path or Hub name, mappings, a Hub data set, or `Example`s.
-    None or
-    an empty source leaves a set out.
+    None or an empty source leaves a set out.
 
     Args:
         model: Causal language model on its device (left unchanged), or its path or Hub name, from which tokenizer and

@@ -45,8 +45,7 @@ class ProbeResult:
     """Held-out AUROC per answer, one value per probed row, in order."""
     train_auroc: float | None
     """Mean AUROC over folds and the answers trained on; far above `auroc` if the probe overfits. None if no answer
-    outside
-    a fold has both classes."""
+    outside a fold has both classes."""
     rows: int
     """Number of rows with forget_spans."""
     tokens: int
@@ -236,8 +235,7 @@ def fit_probe(features: Tensor, labels: Tensor, *, l2: float) -> LinearProbe:
     """Fit logistic regression: mean binary cross-entropy + l2/2 |w|^2, on features scaled to mean 0 and deviation 1.
 
     Full-batch L-BFGS from zero finds the optimum, so there is no learning rate and no seed; the published probe uses
-    one
-    epoch of SGD instead.
+    one epoch of SGD instead.
 
     Args:
         features: Shape (tokens, hidden).

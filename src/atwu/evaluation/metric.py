@@ -1,9 +1,8 @@
 """Base class of metrics. Each file in `metrics/` defines one metric.
 
 `evaluate` collects the prompts of all metrics and generates their answers in one pass. It then collects their claims
-and
-pairs, has the judge rate them in one pass, and lets every metric record its values. No answer is generated or judged
-twice. Listing metrics does not import torch: their files import heavy packages inside functions.
+and pairs, has the judge rate them in one pass, and lets every metric record its values. No answer is generated or
+judged twice. Listing metrics does not import torch: their files import heavy packages inside functions.
 """
 
 from __future__ import annotations

@@ -17,8 +17,7 @@ def restored(model: nn.Module) -> Iterator[None]:
     """Restore the model exactly on leaving, also after an error.
 
     Restores parameters, buffers, requires_grad flags, gradients and train/eval modes. Inside, weights may only be
-    changed
-    in place, and gradients are None at the start. A copy of the weights is kept in CPU memory.
+    changed in place, and gradients are None at the start. A copy of the weights is kept in CPU memory.
     """
     kept = [
         (tensor, tensor.detach().to("cpu", copy=True), tensor.requires_grad, tensor.grad)

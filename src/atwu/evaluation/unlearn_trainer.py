@@ -33,8 +33,7 @@ class UnlearnTrainer(MethodTrainer):
     """Unlearn a forget set while preserving a retain set, and evaluate both.
 
     `evaluate()` computes metrics of `atwu.evaluate` and logs them; training with `eval_strategy` does the same. Logged
-    names
-    are `eval_SET_METRIC`, or `eval_METRIC` if `eval_dataset` is a single set.
+    names are `eval_SET_METRIC`, or `eval_METRIC` if `eval_dataset` is a single set.
 
     Args:
         model: Model to unlearn, as for `atwu.training.method_trainer.MethodTrainer`.

@@ -37,8 +37,7 @@ def word_scores(answer: str, offsets: Sequence[tuple[int, int] | None], scores: 
     """Return a score for each word of an answer: the mean over the tokens that overlap it.
 
     Words are split at white space; punctuation marks are words of their own; apostrophes, hyphens and decimal points
-    inside
-    a word stay ("author's", "Yun-Hwa", "3.5"). Scripts without spaces give long words.
+    inside a word stay ("author's", "Yun-Hwa", "3.5"). Scripts without spaces give long words.
 
     Args:
         offsets: Half-open character range of each token in `answer`; None or an empty range for special tokens.
