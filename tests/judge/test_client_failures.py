@@ -150,8 +150,14 @@ def test_tries_that_gave_nothing_are_told_with_what_the_server_billed(server: st
         return True
 
     replies: list[Reply] = []
-    chat.complete([make_request("BEHAVE:always-null-billed")], lambda _, reply: replies.append(reply), on_failed_attempt)
-    assert told == [FailedAttempt(100, 20, retry=True), FailedAttempt(100, 20, retry=True), FailedAttempt(100, 20, retry=False)]
+    chat.complete(
+        [make_request("BEHAVE:always-null-billed")], lambda _, reply: replies.append(reply), on_failed_attempt
+    )
+    assert told == [
+        FailedAttempt(100, 20, retry=True),
+        FailedAttempt(100, 20, retry=True),
+        FailedAttempt(100, 20, retry=False),
+    ]
     assert [reply.text for reply in replies] == [None]
     assert re.search("content.*3 times", str(replies[0].error))
 

@@ -90,8 +90,7 @@ def probe(
     Args:
         layers: Layer numbers as in transformers' hidden states, negative ones from the end; None: all.
         folds: Number of folds >= 2; rows of one subject share a fold, rows without subject are their own group. With
-        fewer
-            subjects than folds, each subject is held out once.
+            fewer subjects than folds, each subject is held out once.
         seed: Seed of the assignment of subjects to folds.
         l2: Weight of the ridge penalty >= 0; larger values reduce overfitting.
 

@@ -41,8 +41,7 @@ class UnlearnTrainer(MethodTrainer):
         forget_dataset: Forget set, of any accepted kind.
         retain_dataset: Retain set, likewise.
         eval_dataset: Rows to evaluate, of the same kinds, or several sets by name. `forget`, `retain` and `holdout`
-        have the
-            same meaning as in `atwu.evaluate`; other sets are retain sets. Default: the forget and retain sets.
+            have the same meaning as in `atwu.evaluate`; other sets are retain sets. Default: forget and retain sets.
         eval_metrics: Metric names (`atwu evaluate --list`), or "all" for every metric whose sets are given.
         eval_config: Evaluation settings; by default length and system prompt of `args`.
         options: Further arguments of `atwu.training.method_trainer.MethodTrainer`.

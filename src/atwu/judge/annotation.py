@@ -1,6 +1,7 @@
-"""Secret words of rows, marked by a chat model: what methods with labels train on, and what token scores are compared with.
+"""Annotate rows with a chat model: find the parts of each answer that carry the fact (`forget_spans`).
 
-The published labels of TOFU were made like this (Zhou et al. 2025, arXiv 2506.03142).
+Methods with labels train on them, and token scores are compared with them. The published labels of TOFU were made in
+this way (Zhou et al. 2025, arXiv 2506.03142).
 """
 
 from __future__ import annotations
@@ -19,33 +20,33 @@ from atwu.judge.rubrics import ANNOTATION
 
 @dataclass(frozen=True, slots=True)
 class AnnotatedRows:
-    """Rows with their labels, in the order they were given, and how they came to them."""
+    """Annotated rows in their original order, and counts."""
 
     rows: tuple[Example, ...]
     had: int
-    """Rows that had labels before and keep them."""
+    """Rows that already had labels, which are kept."""
     without: int
-    """Rows in which nothing was found to be secret."""
+    """Newly annotated rows without any labelled part."""
     absent: int
-    """Pieces that the model named and the answer does not say."""
+    """Parts named by the model that do not occur in the answer."""
     failed: int
-    """Rows without a readable reply, which stay without labels."""
+    """Rows without a readable reply; they stay unlabelled."""
 
     def __str__(self) -> str:
         new = len(self.rows) - self.had - self.failed
-        parts = [f"{new} of {len(self.rows)} rows marked"]
-        parts += [f"{self.had} had labels and keep them"] if self.had else []
-        parts += [f"in {self.without} nothing is secret"] if self.without else []
-        parts += [f"{self.absent} pieces that no answer says were left out"] if self.absent else []
-        parts += [f"{self.failed} stay without labels: no readable reply"] if self.failed else []
+        parts = [f"{new} of {len(self.rows)} rows labelled"]
+        parts += [f"{self.had} had labels, which are kept"] if self.had else []
+        parts += [f"{self.without} have no labelled words"] if self.without else []
+        parts += [f"{self.absent} parts are not in the answer and were dropped"] if self.absent else []
+        parts += [f"{self.failed} stay unlabelled (no readable reply)"] if self.failed else []
         return "; ".join(parts) + "."
 
 
 def annotate_rows(rows: Sequence[Example], asker: Asker) -> AnnotatedRows:
-    """Have a model name the secret pieces of every answer that has no labels.
+    """Let a model label the key parts of every answer without labels.
 
     Returns:
-        The rows, with `forget_spans` where a reply could be read.
+        The rows; those with a readable reply have `forget_spans`.
     """
     requests = [_request(row) for row in rows if row.forget_spans is None]
     replies = iter(asker.ask(requests, _read, version=ANNOTATION.version, description="annotate"))
@@ -63,13 +64,13 @@ def annotate_rows(rows: Sequence[Example], asker: Asker) -> AnnotatedRows:
 
 
 def estimate_annotation(rows: Sequence[Example], asker: Asker) -> CostEstimate:
-    """What `annotate_rows` would send now. Sends nothing."""
+    """Estimate the cost of `annotate_rows`; nothing is sent."""
     requests = [_request(row) for row in rows if row.forget_spans is None]
     return asker.estimate(requests, _read, version=ANNOTATION.version)
 
 
 def annotate_by_rule(rows: Sequence[Example], rule: Callable[[Example], Iterable[Span]]) -> AnnotatedRows:
-    """The same by a rule that gives the secret places of an answer."""
+    """Label rows with a rule that returns the spans of an answer's key parts."""
     found = [
         row if row.forget_spans is not None else replace(row, forget_spans=merged_spans(rule(row))) for row in rows
     ]
@@ -77,7 +78,7 @@ def annotate_by_rule(rows: Sequence[Example], rule: Callable[[Example], Iterable
 
 
 def piece_spans(piece: str, answer: str) -> tuple[Span, ...]:
-    """Where an answer says a piece: whole words in any case; in scripts without spaces wherever the letters stand."""
+    """Return where an answer contains a part: as whole words, ignoring case; in scripts without spaces, anywhere."""
     if not piece.strip():
         return ()
     (row,) = label_words([Example((), answer)], [piece])
@@ -95,7 +96,7 @@ def _counted(before: Sequence[Example], after: Sequence[Example], *, absent: int
 
 
 def _request(row: Example) -> ChatRequest:
-    """A text that asks nothing is about its subject, as far as that is known."""
+    """Build the request of a row; a row without question is described by its subject, if known."""
     question = row.question or f"(No question: a text{f' about {row.subject}' if row.subject else ''}.)"
     return rubric_request(ANNOTATION, {"question": question, "answer": row.answer})
 

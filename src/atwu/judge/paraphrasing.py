@@ -1,8 +1,8 @@
-"""Other candidates of the questions of rows, written by a chat model and checked.
+"""Paraphrase the questions of rows with a chat model, and check the paraphrases.
 
-A candidate is kept if it keeps the question's names, numbers and dates, holds none of the words that make the answer
-secret, is new, is a question if the original is one, and, by a second question to the model, asks for the same thing.
-Maxima over paraphrases grow with their number, so rows that got fewer than asked for are counted.
+A candidate is kept if it preserves the question's names, numbers and dates, does not contain key words of the answer,
+is new, is a question if the original is one, and asks for the same thing according to a second call of the model. Worst
+cases over paraphrases grow with their number, so rows with fewer paraphrases than requested are counted.
 """
 
 from __future__ import annotations
@@ -21,54 +21,56 @@ from atwu.judge.rules.normalized_words import Word, words_of
 from atwu.judge.rules.numerals import MONTHS
 
 EMPTY = "empty"
-REPEATED = "repeats the question or another candidate"
+REPEATED = "repeats the question or another paraphrase"
 NO_QUESTION = "is not a question"
 DROPPED = "drops a name, a number or a date"
-LEAK = "holds a word of the answer"
+LEAK = "contains a word of the answer"
 OTHER_MEANING = "asks for something else"
 UNCHECKED = "meaning could not be checked"
 
 _TOKENS_PER_PARAPHRASE = 60
 _QUESTION_MARKS = ("?", "？", "؟")
 _LONG_STEM = 4
-"""Letters from which on a longer word that begins with a secret word gives it away ("Kelburyan")."""
+"""Minimum letters of a key word for which longer words that start with it also reveal it ("Kelburyan")."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParaphrasedRows:
-    """Rows with their new paraphrases, in the order they were given, and what became of the other candidates."""
+    """Rows with their new paraphrases, in their original order, and counts of rejected candidates."""
 
     rows: tuple[Example, ...]
     rejected: Mapping[str, int]
-    """Wordings that were not kept, by reason."""
+    """Number of rejected candidates, by reason."""
     incomplete: int
-    """Rows with fewer new paraphrases than asked for."""
+    """Rows with fewer new paraphrases than requested."""
     failed: int
-    """Rows for which the model gave no readable reply; part of `incomplete`."""
+    """Rows without a readable reply; included in `incomplete`."""
 
     def __str__(self) -> str:
         kept = sum(len(row.paraphrases) for row in self.rows)
         reasons = "".join(f"; {number} rejected: {reason}" for reason, number in self.rejected.items())
         return (
-            f"{kept} paraphrases kept{reasons}. {self.incomplete} rows have fewer new ones than asked for, "
-            f"{self.failed} of them because the model gave no readable reply; a row without any keeps those it had."
+            f"{kept} paraphrases kept{reasons}. {self.incomplete} rows have fewer new paraphrases than requested, "
+            f"{self.failed} of them because the model gave no readable reply; rows without new paraphrases keep their old "
+            "ones."
         )
 
 
-def write_paraphrases(rows: Sequence[Example], asker: Asker, *, count: int, check_meaning: bool = True) -> ParaphrasedRows:
-    """Write paraphrases of the last user turn of rows.
+def write_paraphrases(
+    rows: Sequence[Example], asker: Asker, *, count: int, check_meaning: bool = True
+) -> ParaphrasedRows:
+    """Paraphrase the last user turn of rows.
 
     Args:
-        count: paraphrases per row; half as many more are asked for, because some will be rejected.
-        check_meaning: whether the model is asked, once per candidate that passed the other checks, if it asks for the
-            same thing as the question.
+        count: Paraphrases per row; half as many more are requested, since some will be rejected.
+        check_meaning: Whether the model checks each remaining candidate for equal meaning, in a second call.
 
     Returns:
-        The rows, each with at most `count` new paraphrases in place of those it had, or those where none was kept, and what
-        became of the other candidates.
+        The rows, each with at most `count` new paraphrases (or its old ones, if none was kept), and counts of rejected
+        candidates.
 
     Raises:
-        ValueError: count below 1, or a row without a question.
+        ValueError: `count` below 1, or a row without a question.
     """
     requests = _requests(rows, count)
     replies = asker.ask(requests, _read_paraphrases, version=PARAPHRASE.version, description="paraphrase")
@@ -76,8 +78,8 @@ def write_paraphrases(rows: Sequence[Example], asker: Asker, *, count: int, chec
     written = [[] if isinstance(reply, Unscored) else reply for reply in replies]
     kept = [_valid_paraphrases(row, candidates, rejected) for row, candidates in zip(rows, written, strict=True)]
     if check_meaning:
-        asked = [_meaning_request(row, text) for row, texts in zip(rows, kept, strict=True) for text in texts]
-        answers = iter(asker.ask(asked, _read_same, version=SAME_QUESTION.version, description="check meaning"))
+        checks = [_meaning_request(row, text) for row, texts in zip(rows, kept, strict=True) for text in texts]
+        answers = iter(asker.ask(checks, _read_same, version=SAME_QUESTION.version, description="check meaning"))
         same = [[(text, next(answers)) for text in texts] for texts in kept]
         kept = [[text for text, answer in texts if answer is True] for texts in same]
         others = [answer for texts in same for _, answer in texts if answer is not True]
@@ -96,9 +98,9 @@ def write_paraphrases(rows: Sequence[Example], asker: Asker, *, count: int, chec
 def estimate_paraphrases(
     rows: Sequence[Example], asker: Asker, *, count: int, check_meaning: bool = True
 ) -> CostEstimate:
-    """What `write_paraphrases` would send now, at most. Sends nothing.
+    """Estimate the maximum cost of `write_paraphrases`; nothing is sent.
 
-    Wordings that are not written yet count as long as their question, and as if all were compared with it.
+    Candidates that are not written yet count as long as their question, and as if all passed the first checks.
     """
     requests = _requests(rows, count)
     total = asker.estimate(requests, _read_paraphrases, version=PARAPHRASE.version)
@@ -112,13 +114,13 @@ def estimate_paraphrases(
             unknown[request] = _meaning_request(row, row.question)
         else:
             known += [_meaning_request(row, text) for text in _valid_paraphrases(row, candidates, Counter())]
-    later = [asker.put(request, 0) for request in unknown.values()] * _requested(count)
+    later = [asker.prepared(request, 0) for request in unknown.values()] * _requested(count)
     total += estimate_cost(later, asker.budget.prices)
     return total + asker.estimate(known, _read_same, version=SAME_QUESTION.version)
 
 
 def problem(row: Example, text: str) -> str | None:
-    """What is wrong with a candidate of a row's question, as far as that shows without asking a model; None: nothing."""
+    """Return why a candidate is rejected, as far as rules can tell; None: no problem found."""
     words, asked = words_of(text), words_of(row.question)
     if not words:
         return EMPTY
@@ -126,15 +128,15 @@ def problem(row: Example, text: str) -> str | None:
         return REPEATED
     if row.question.rstrip().endswith(_QUESTION_MARKS) and not text.rstrip().endswith(_QUESTION_MARKS):
         return NO_QUESTION
-    if not _to_keep(asked, words_of(row.answer)) <= {word.text for word in words}:
+    if not _names_and_numbers(asked, words_of(row.answer)) <= {word.text for word in words}:
         return DROPPED
-    if any(_gives_away(secret, words) for secret in _secrets(row)):
+    if any(_reveals(key_word, words) for key_word in _key_words(row)):
         return LEAK
     return None
 
 
-def _to_keep(question: Sequence[Word], answer: Sequence[Word]) -> set[str]:
-    """Names and numbers of a question. A sentence's first word is a name if the answer writes it with a capital too."""
+def _names_and_numbers(question: Sequence[Word], answer: Sequence[Word]) -> set[str]:
+    """Return names and numbers of a question. A sentence's first word is a name if the answer also capitalizes it."""
     names_in_answer = {word.text for word in answer if word.capital}
     kept = set()
     for place, word in enumerate(question):
@@ -146,18 +148,18 @@ def _to_keep(question: Sequence[Word], answer: Sequence[Word]) -> set[str]:
     return kept
 
 
-def _secrets(row: Example) -> list[Word]:
-    """Words of the row's secret, or of the whole answer where it has no annotation, that the question does not give."""
+def _key_words(row: Example) -> list[Word]:
+    """Return the content words of the labelled parts (without labels: of the whole answer) that are not in the question."""
     given = {word.stem for word in words_of(row.question)}
     texts = [row.answer] if not row.forget_spans else [row.answer[start:end] for start, end in row.forget_spans]
     return [word for text in texts for word in words_of(text) if not word.function and word.stem not in given]
 
 
-def _gives_away(secret: Word, words: Sequence[Word]) -> bool:
-    if not secret.text.isascii():  # scripts without spaces
-        return secret.text in "".join(word.text for word in words)
-    long = len(secret.text) >= _LONG_STEM and not secret.number
-    return any(word.stem == secret.stem or (long and word.text.startswith(secret.text)) for word in words)
+def _reveals(key_word: Word, words: Sequence[Word]) -> bool:
+    if not key_word.text.isascii():  # scripts without spaces
+        return key_word.text in "".join(word.text for word in words)
+    long = len(key_word.text) >= _LONG_STEM and not key_word.number
+    return any(word.stem == key_word.stem or (long and word.text.startswith(key_word.text)) for word in words)
 
 
 def _word_texts(words: Sequence[Word]) -> tuple[str, ...]:
@@ -165,7 +167,7 @@ def _word_texts(words: Sequence[Word]) -> tuple[str, ...]:
 
 
 def _valid_paraphrases(row: Example, candidates: Sequence[str], rejected: Counter[str]) -> list[str]:
-    """Wordings in which no problem shows; the others are counted."""
+    """Return the candidates without a problem; count the others by reason."""
     kept: dict[tuple[str, ...], str] = {}
     for text in (candidate.strip() for candidate in candidates):
         bare = _word_texts(words_of(text))
@@ -201,7 +203,11 @@ def _meaning_request(row: Example, text: str) -> ChatRequest:
 
 def _read_paraphrases(text: str) -> list[str]:
     candidates = json_object(text).get("paraphrases")
-    if not isinstance(candidates, list) or not candidates or not all(isinstance(candidate, str) for candidate in candidates):
+    if (
+        not isinstance(candidates, list)
+        or not candidates
+        or not all(isinstance(candidate, str) for candidate in candidates)
+    ):
         raise ValueError("no list of paraphrases")
     return candidates
 
