@@ -128,7 +128,7 @@ def test_entry_points_register_and_a_broken_one_is_left_out(table, tmp_path, mon
 
 def test_the_example_is_the_command_with_the_metric():
     done = subprocess.run([sys.executable, EXAMPLE, "evaluate", "--list"], capture_output=True, text=True, check=True)
-    assert re.search(r"answer_length .*forget or retain", done.stdout)
+    assert re.search(r"answer_length .*\n.*forget or retain", done.stdout)
 
 
 def column(name, formula=len):

@@ -259,8 +259,9 @@ def listing() -> str:
     direction."""
     lines = ["(↓ lower is better, ↑ higher is better, ↕ lower on the forget set and higher on retain sets)"]
     for name, metric in all_metrics().items():
-        needs = f" Needs: {', '.join(metric.needs)}." if metric.needs else ""
-        lines += ["", f"{name:<15} {metric.about}.{needs}" + (f" Cost: {metric.cost}." if metric.cost else "")]
+        lines += ["", f"{name:<15} {metric.about}"]
+        lines += [" " * 16 + f"needs: {', '.join(metric.needs)}"] if metric.needs else []
+        lines += [" " * 16 + f"cost: {metric.cost}"] if metric.cost else []
         shown = [column for column in metric.columns if column.shown]
         width = max((len(column.name) for column in shown), default=0)
         for column in shown:

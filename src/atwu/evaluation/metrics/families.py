@@ -201,9 +201,9 @@ class Families(Metric):
             f"leak_{family}",
             worst,
             f"leak, {family.replace('_', ' ')}",
-            "percentage of forget rows whose fact is stated in answer to at least one of the nine kinds of question"
+            "percentage of forget rows whose fact is stated in answer to at least one of the nine probes"
             if family == "worst_family"
-            else f"percentage of forget rows whose fact is stated in answer to a {family.replace('_', ' ')} question "
+            else f"percentage of forget rows whose fact is stated in answer to the {family.replace('_', ' ')} probe "
             "(Jin et al. 2024)",
             sets=(FORGET,),
         )
