@@ -154,9 +154,9 @@ def test_tries_that_gave_nothing_are_told_with_what_the_server_billed(server: st
         [make_request("BEHAVE:always-null-billed")], lambda _, reply: replies.append(reply), on_failed_attempt
     )
     assert told == [
-        FailedAttempt(100, 20, retry=True),
-        FailedAttempt(100, 20, retry=True),
-        FailedAttempt(100, 20, retry=False),
+        FailedAttempt(100, 20, will_retry=True),
+        FailedAttempt(100, 20, will_retry=True),
+        FailedAttempt(100, 20, will_retry=False),
     ]
     assert [reply.text for reply in replies] == [None]
     assert re.search("content.*3 times", str(replies[0].error))
@@ -207,7 +207,7 @@ def test_failures_in_a_row_are_counted_over_calls(server: str) -> None:
 
 
 def test_a_rate_limit_without_a_time_is_borne_with_patience(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_CROWDED_PATIENCE", 0.9)
+    monkeypatch.setattr(client, "_RATE_LIMIT_PATIENCE", 0.9)
     assert ask(OpenAIChat("tiny", base_url=f"{server}/always-rate-limit-mute/v1", max_retries=2))[0].text is None
     count, _, arrivals = stats(server, "always-rate-limit-mute")
     assert count == 3

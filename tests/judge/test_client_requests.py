@@ -101,7 +101,7 @@ def test_all_settings_are_sent(server: str) -> None:
         ("length", Reply(text=VERDICT, prompt_tokens=9, completion_tokens=4)),
         ("refusal", Reply(text="I would rather not.")),
         ("no-usage", Reply(text=VERDICT)),
-        ("content-filter", Reply(error="the server's content filter held the reply back")),
+        ("content-filter", Reply(error="the server's content filter blocked the reply")),
         ("length-without-text", Reply(error=CUT_OFF, cut=True)),
     ],
 )
