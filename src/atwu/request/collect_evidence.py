@@ -135,7 +135,7 @@ def _measure(session: EvidenceSession) -> Missing:
         if (
             limit.split == OVERALL and limit.metric not in known
         ):  # needs more metrics of the original model than a verdict
-            for name in find_metric(metric_of(limit)).compares_by or (metric_of(limit),):
+            for name in find_metric(metric_of(limit)).reference_metrics or (metric_of(limit),):
                 ask(BEFORE, name)
     return missing
 

@@ -172,7 +172,7 @@ def metrics_on(split: str, config: EvaluateConfig) -> tuple[str, ...]:
         named.get(column.name, column.name)
         for metric in all_metrics().values()
         if set(metric.needs) <= {FORGET, RETAIN, FORGET_OR_RETAIN}
-        and (metric.compares or ("original",))[0] == "original"
+        and (metric.needs_reference or ("original",))[0] == "original"
         for column in metric.columns
         if column.on(set_of(split)) and column.shown and ("{" not in column.name or column.name in named)
     )
