@@ -1,1 +1,1 @@
-"""Models: loading, forward passes, generation, adapters, quantization and GGUF files."""
+"""Models: loading, forward passes, decoding, adapters and quantization."""

@@ -48,7 +48,7 @@ def auxiliary_models(
     start = str(source.model)
     adapted = is_adapter(start)  # an adapter folder does not contain the base model
     starting = (
-        model_fingerprint(load_model(start, **source.reading))
+        model_fingerprint(load_model(start, **source.load_kwargs))
         if adapted
         else stored_weights_fingerprint(start, source.revision)
     )

@@ -87,7 +87,7 @@ def _check_parts(source: ModelSource, recipe: Recipe, tokenizer: Any) -> None:
     Raises:
         ValueError, FileNotFoundError, ImportError: the message names the option.
     """
-    for part in recipe.parts:
+    for part in recipe.components:
         if "auxiliary_models" not in part.needs:  # auxiliary models exist only after training
             part.check()
     shape = source.architecture().get_text_config()

@@ -265,7 +265,11 @@ def _preset_file(variant: Variant, folder: Path) -> Path | None:
 def _lent(setting: BenchmarkSetting, method: str) -> Preset | None:
     """Return the preset of the method whose published values a method uses, if it has none of its own at a setting."""
     row = METHODS.get(method)
-    found = None if row is None or row.lender is None else find_preset(setting.presets or setting.name, row.lender)
+    found = (
+        None
+        if row is None or row.values_from is None
+        else find_preset(setting.presets or setting.name, row.values_from)
+    )
     if found is None:
         return None
     taken, numbers = set(recipe(method).options), component_options()
