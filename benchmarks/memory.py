@@ -121,7 +121,7 @@ def large(sizes: list[float]) -> None:
     for name, shape in LARGE.items():
         for each in strategy_estimates(shaped(shape), {}, lengths, device="cuda", free=max(sizes) * 1e9):
             fits = "  ".join("yes" if each.memory.peak <= 0.9e9 * size else "no " for size in sizes)
-            print(f"{name:13} {each.way.words:26} {each.memory.peak / 1e9:6.1f} GB  {fits}")
+            print(f"{name:13} {each.strategy.description:36} {each.memory.peak / 1e9:6.1f} GB  {fits}")
 
 
 ROWS = ("people:small:forget", "people:small:retain")

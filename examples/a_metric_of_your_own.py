@@ -25,13 +25,13 @@ class AnswerLength(Metric):
     )
 
     def prompts(self):
-        return [question_prompt(row) for rows in self.session.answers_before.values() for row in rows]
+        return [question_prompt(row) for rows in self.session.forget_and_retain_sets.values() for row in rows]
 
     def record(self):
-        for split, rows in self.session.answers_before.items():
+        for split, rows in self.session.forget_and_retain_sets.items():
             found = [words(self.session.answer(question_prompt(row))) for row in rows]
-            self.keep(split, "answer_words", found)
-            self.keep(split, "too_long", [number > self.session.config.most_words for number in found])
+            self.record_column(split, "answer_words", found)
+            self.record_column(split, "too_long", [number > self.session.config.most_words for number in found])
 
 
 if __name__ == "__main__":

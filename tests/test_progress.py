@@ -74,3 +74,28 @@ def test_where_everything_is_names_what_is_not_at_its_end() -> None:
         assert where() == "at runs: 3 of 12 runs"
         runs.update(9)
         assert where() == "after: training"
+
+
+def test_the_remaining_time_has_evaluation_in_it_and_no_first_overhead() -> None:
+    """Evaluation every 5 steps takes 10 s, a step 1 s, the first step 100 s more: 20 more steps take 20 + 4 * 10 s."""
+    from atwu.training.progress import remaining_seconds
+
+    times, steps = [105.0, 120.0, 135.0], [5, 10, 15]
+    assert remaining_seconds(times[:1], steps[:1], step=5, total=40) is None
+    assert remaining_seconds(times[:2], steps[:2], step=10, total=30) == 60.0
+    assert remaining_seconds(times, steps, step=15, total=35) == 60.0
+    assert remaining_seconds(times, steps, step=18, total=35) == 51.0  # between evaluations it counts down
+    assert remaining_seconds(times, steps, step=15, total=15) == 0.0
+
+
+def test_a_given_estimate_is_shown_as_soon_as_there_is_one(now: list[float]) -> None:
+    out = io.StringIO()
+    estimates = iter([None, 70.0])
+    lines = Lines(total=40, desc="training", unit="step", file=out, remaining=lambda: next(estimates))
+    for _ in range(2):
+        now[0] += 20
+        lines.update(5)
+    assert out.getvalue().splitlines()[1:] == [
+        "training: 5 of 40 steps, 0:20 gone",
+        "training: 10 of 40 steps, 0:40 gone, about 1:10 left",
+    ]

@@ -6,7 +6,7 @@ import importlib.util
 import sys
 import time
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
 EVERY = 15.0
@@ -22,6 +22,7 @@ def bar_of(
     shown: bool = True,
     leave: bool = True,
     initial: int = 0,
+    remaining: Callable[[], float | None] | None = None,
 ) -> Any:
     """A bar, or lines on standard error, with tqdm's `update`, `set_postfix_str`, `total`, `n` and `close`.
 
@@ -33,6 +34,7 @@ def bar_of(
         shown: False for nothing at all.
         leave: keep a finished bar on the terminal.
         initial: how many were done before.
+        remaining: estimates the remaining seconds, None while it cannot; by default from the time per unit so far.
     """
     desc = desc or "progress"
     bar: Any
@@ -45,8 +47,19 @@ def bar_of(
             from tqdm import tqdm
 
         bar = tqdm(rows, total=total, desc=desc, unit=unit, leave=leave, initial=initial, dynamic_ncols=True)
+        if remaining is not None:
+            bar.bar_format = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
+            show = bar.set_postfix_str
+
+            def with_estimate(text: str, refresh: bool = True) -> None:
+                seconds = remaining()
+                left = [] if seconds is None else [f"about {clock(seconds)} left"]
+                show(", ".join([*left, *filter(None, [text])]), refresh=refresh)
+
+            bar.set_postfix_str = with_estimate
     else:
-        bar = Lines(rows, total=total, desc=desc, unit=unit, initial=initial, file=sys.stderr if shown else None)
+        file = sys.stderr if shown else None
+        bar = Lines(rows, total=total, desc=desc, unit=unit, initial=initial, file=file, remaining=remaining)
     _bars[:] = [each for each in _bars if _going(each[0]())]
     _bars.append((weakref.ref(bar), desc))
     return bar
@@ -80,11 +93,12 @@ class Lines:
         unit: str,
         initial: int = 0,
         file: TextIO | None,
+        remaining: Callable[[], float | None] | None = None,
     ) -> None:
         self.total, self.n, self.desc, self.unit = total, initial, desc, unit
         self.disable = False
         """Closed, as tqdm calls it."""
-        self._rows, self._initial, self._file = rows, initial, file
+        self._rows, self._initial, self._file, self._remaining = rows, initial, file, remaining
         self._begun = self._told = time.monotonic()
         self._after = ""
         self._write(f"{desc}: {total - initial} {unit}{'' if total - initial == 1 else 's'}")
@@ -97,7 +111,11 @@ class Lines:
             return
         self._told = now
         gone, done = now - self._begun, self.n - self._initial
-        left = f", about {clock(gone / done * (self.total - self.n))} left" if done else ""
+        if self._remaining is not None:
+            seconds = self._remaining()
+        else:
+            seconds = gone / done * (self.total - self.n) if done else None
+        left = "" if seconds is None else f", about {clock(seconds)} left"
         self._write(f"{self.desc}: {self.n} of {self.total} {self.unit}s, {clock(gone)} gone{left}{self._after}")
 
     def set_postfix_str(self, text: str, refresh: bool = True) -> None:

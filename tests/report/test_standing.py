@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from atwu._cache import short_hash
-from atwu.evaluation.aggregate import over_seeds
+from atwu.evaluation.aggregate import mean_over_seeds
 from atwu.evaluation.result import EvalResult, MetricValue
 from atwu.report.export_formats import WRITERS
 from atwu.report.figures import FIGURES
@@ -69,7 +69,7 @@ def test_a_model_with_the_weights_of_one_that_is_compared_with_wins_nothing() ->
     both = {
         "original": ORIGINAL,
         "retain-only": retain_only,
-        "frozen": over_seeds(frozen, references=[], name="frozen"),
+        "frozen": mean_over_seeds(frozen, references=[], name="frozen"),
     }
     assert standings(both) == {"frozen": UNCHANGED}
 

@@ -23,7 +23,7 @@ from atwu.benchmarks.sources import JOIN, load_rows
 from atwu.benchmarks.subsample import evenly_spaced
 from atwu.data.alternates import check_alternates
 from atwu.data.schema import Example
-from atwu.evaluation.auxiliary_logps import find_auxiliary
+from atwu.evaluation.auxiliary_logps import find_auxiliary_models
 from atwu.evaluation.columns import HOLDOUT, RWKU
 from atwu.evaluation.evaluate import evaluate
 from atwu.evaluation.evaluate_config import EvaluateConfig
@@ -290,7 +290,7 @@ def tracing(models: Models, folder: Path) -> tuple[CallbacksOf, Callable[[], Non
     under_way = folder.with_name(f"{folder.name}.{TRACE_NAME}")
 
     def watch(trainer: Any) -> list[TrainerCallback]:
-        if not WeightTrace.watches(trainer.recipe.weighting):
+        if not WeightTrace.supports(trainer.recipe.weighting):
             return []
         benchmark = models.benchmark
         forget = [row for row in benchmark.forget if row.forget_spans]
@@ -336,7 +336,7 @@ def evaluate_run(
         config=EvaluateConfig(**setup.setting.evaluation),
         judge=None if setup.judging is None else _judge(setup.judging, setup.command),
         scorer=find_scorer(model) if Path(model).is_dir() else None,
-        auxiliary=find_auxiliary(model),
+        auxiliary=find_auxiliary_models(model),
         original=references.get(ORIGINAL),
         retain_only=references.get(RETAIN_ONLY),
         reference=name in REFERENCE_MODELS,

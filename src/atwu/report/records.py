@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from atwu._cache import short_hash
 from atwu._file_reading import printable
 from atwu._manifest import RECORD_NAME, check_as_written
-from atwu.evaluation.aggregate import over_seeds, seed_differences
+from atwu.evaluation.aggregate import mean_over_seeds, seed_differences
 from atwu.evaluation.intervals import Estimate
 from atwu.evaluation.result import EvalResult, read_result
 from atwu.evaluation.weight_trace import TRACE_NAME, Trace, read_trace
@@ -118,7 +118,7 @@ class Records:
             found[label] = (
                 runs[0].result
                 if len(runs) == 1
-                else over_seeds([run.result for run in runs], references=list(self.references.values()), name=label)
+                else mean_over_seeds([run.result for run in runs], references=list(self.references.values()), name=label)
             )
         return found
 

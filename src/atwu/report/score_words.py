@@ -10,7 +10,7 @@ from typing import Any
 from atwu.data.encode import Encoder
 from atwu.data.schema import Example
 from atwu.evaluation import weighting_scores
-from atwu.evaluation.auxiliary_logps import Auxiliary, find_auxiliary
+from atwu.evaluation.auxiliary_logps import AuxiliaryModels, find_auxiliary_models
 from atwu.evaluation.teacher_forced import read_tokens
 from atwu.evaluation.weighting_scores import ScoreContext
 from atwu.evaluation.word_scores import word_scores
@@ -50,7 +50,7 @@ def heat_map(
         *open_model(model, ModelLoadArgs(), device=device),
         examples,
         scorer=find_scorer(model),
-        auxiliary=find_auxiliary(model),
+        auxiliary=find_auxiliary_models(model),
         retain=None if retain is None else text_rows(retain, what="retain").examples,
         scores=None if scores is None else {name: name for name in scores},
         system=system,
@@ -66,7 +66,7 @@ def score_rows(
     scorer: TokenScorer | None = None,
     scores: Mapping[str, str] | None = None,
     retain: Sequence[Example] | None = None,
-    auxiliary: Auxiliary | None = None,
+    auxiliary: AuxiliaryModels | None = None,
     max_length: int = 512,
     system: str | None = None,
     progress: str | None = None,
@@ -81,7 +81,7 @@ def score_rows(
     Raises:
         ValueError: an unknown score, or one that needs a scorer, labels or retain rows that are not there.
     """
-    there = weighting_scores.met(
+    there = weighting_scores.met_needs(
         scorer=scorer is not None,
         labels=all(example.forget_spans is not None for example in examples),
         retain=bool(retain),

@@ -15,7 +15,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from atwu.evaluation.aggregate import over_studies, paired_differences
+from atwu.evaluation.aggregate import mean_over_studies, paired_differences
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.formatting import format_number
 from atwu.evaluation.intervals import Estimate
@@ -210,7 +210,7 @@ def studies_table(
         digits = 3 if column is None else column[1].digits
         found = {name: [study.get(model, {}).get(head.line) for model in models] for name, study in studies.items()}
         columns = [[cell for cell in cells if cell is not None] for cells in zip(*found.values(), strict=True)]
-        found["mean"] = [over_studies(cells) if len(cells) == len(studies) else None for cells in columns]
+        found["mean"] = [mean_over_studies(cells) if len(cells) == len(studies) else None for cells in columns]
         rows.append(TerminalRow(Text(head.full, "bold underline")))
         rows += [
             TerminalRow(Text(f"  {name}"), [_difference(cell, digits) for cell in cells])

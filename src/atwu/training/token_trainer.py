@@ -72,7 +72,9 @@ class TokenTrainer(Trainer):
         """What it trains on, by name."""
         self.timing = Timing()
         self.expected_steps: int | None = None
-        """Steps that training is likely to take, where a callback may end it early."""
+        """Estimated number of steps, where a callback may end training early; None: all."""
+        self.eval_every: int | None = None
+        """Optimizer steps between two evaluation steps of a callback; None without evaluation."""
         super().__init__(model=self.loaded.model, args=args, callbacks=callbacks, **kwargs)
         merges = adapters_of(self.loaded.model) is not None and not args.save_adapter
         if self.sharded and merges and self.loaded.source is None:
@@ -92,7 +94,9 @@ class TokenTrainer(Trainer):
         self.add_callback(self._interrupted)
         self._epochs = _Epochs()
         self.add_callback(self._epochs)
-        self.add_callback(ProgressLine(lambda: self.expected_steps, shown=not args.disable_tqdm))
+        self.add_callback(
+            ProgressLine(lambda: self.expected_steps, lambda: self.eval_every, shown=not args.disable_tqdm)
+        )
 
     @property
     def sharded(self) -> bool:

@@ -23,7 +23,7 @@ from atwu._progress import bar_of
 from atwu.errors import BudgetReached, NonFiniteLossError, WorkerError
 from atwu.evaluation.auroc import SampleAuroc
 from atwu.evaluation.linear_probe import PROBE_SCHEMA as PROBE_SCHEMA
-from atwu.evaluation.linear_probe import ProbeResult, annotated_rows, probe
+from atwu.evaluation.linear_probe import ProbeResult, labelled_rows, probe
 from atwu.evaluation.result import EvalResult
 from atwu.experiments.experiment_run import (
     ORIGINAL,
@@ -230,7 +230,7 @@ def probe_original(setup: RunContext) -> list[dict[str, Any]]:
     """A linear probe on the starting model, as plain JSON."""
     training = setup.setting.training
     given = {name: training[name] for name in ("system", "max_length") if training.get(name) is not None}
-    rows = annotated_rows(setup.models.benchmark.forget)
+    rows = labelled_rows(setup.models.benchmark.forget)
     found = probe(*open_model(setup.models.target, ModelLoadArgs()), rows, progress=False, **given)
     return [dataclasses.asdict(result) for result in found]
 

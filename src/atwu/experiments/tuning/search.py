@@ -42,7 +42,7 @@ class Objective:
     @property
     def needs_original(self) -> bool:
         """Whether it compares with the starting model's result."""
-        return any((found := find_metric(name).compares) and found[0] == "original" for name in self.groups)
+        return any((found := find_metric(name).needs_reference) and found[0] == "original" for name in self.groups)
 
 
 OBJECTIVES: dict[str, Objective] = {
