@@ -39,7 +39,7 @@ def test_every_study_plans_what_was_published(table, command, tmp_path):
         asked.study,
         asked.setting,
         output=tmp_path,
-        paraphrases=asked.wordings or (),
+        paraphrases=asked.paraphrases or (),
         configurations=asked.configuration,
     )
     assert {run.config(found.setting).configuration for run in found.runs} == {"authors"}

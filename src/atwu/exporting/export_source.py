@@ -85,26 +85,28 @@ class Source:
         return dequantize_model(model)
 
     def rows(self, name: str, given: str | None) -> Sequence[Example]:
-        """The rows of a set: those that are given, else those of the run.
+        """Return the rows of a set: the given ones, else those of the run.
 
         Raises:
-            FileNotFoundError: they are not where they were.
-            ValueError: none are known, or they have changed since.
+            FileNotFoundError: the rows of the run are missing.
+            ValueError: the run has no such rows, or they have changed.
         """
         if given is not None:
             return load_rows(given).rows
         known = self.record.get("data", {}).get(name)
         if known is None or known["source"] is None:
-            raise ValueError(f"{self.path} does not say which {name} rows it belongs to; name them with --{name} FILE.")
+            raise ValueError(f"{self.path} has no record of its {name} rows; give them with --{name} FILE.")
         try:
             rows = load_rows(known["source"]).rows
         except FileNotFoundError as error:
             raise FileNotFoundError(
-                f"the run's {name} rows, {known['source']}, are not found from here; name them with --{name} FILE."
+                f"the run's {name} rows, {known['source']}, were not found; give them with --{name} FILE."
             ) from error
-        labelled = self.config.get("forget_words") is not None  # the record's rows have labels that the file has not
+        labelled = self.config.get("forget_words") is not None  # only the recorded rows have labels
         if len(rows) != known["rows"] or (not labelled and fingerprint(rows) != known["fingerprint"]):
-            raise ValueError(f"{known['source']} no longer holds the run's {name} rows; name them with --{name} FILE.")
+            raise ValueError(
+                f"{known['source']} no longer has the {name} rows of the run; give them with --{name} FILE."
+            )
         return rows
 
     def config_and_tokenizer(self) -> tuple[Any, Any]:
