@@ -1,4 +1,4 @@
-"""Which candidates stand in which table of docs/research.md."""
+"""Candidates of each table in docs/research.md."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ TABLES = {
             RARE_NOUNS, TRANSFERRED["other benchmark's labels, layer 20, both states"]
         ),
     },
-    "named": {  # in rows that ask nothing, the package's weights leave out their subject's name
+    "named": {  # for rows without questions, the package's weights exclude their subject's name
         "word_rarity without the name": weighting("word_rarity"),
         "rare_nouns": RARE_NOUNS,
         "rare_nouns without the name": weighting("rare_nouns"),

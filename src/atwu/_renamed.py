@@ -1,4 +1,4 @@
-"""Names that changed: options, which are refused with their new name, and keys of result files, which are read."""
+"""Renamed options, whose errors name the new one, and renamed keys of result files, which are still read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SCHEMAS: Mapping[str, str] = {
     "atwu.evidence/1": "atwu.evidence/2",
     "atwu.history/1": "atwu.history/2",
 }
-"""Schema whose files are still read -> the schema that they are read as."""
+"""Earlier schema -> schema that its files are read as."""
 _KEYS: Mapping[str, str] = {
     "telling": "key_tokens",
     "telling_probability": "key_token_probability",
@@ -49,8 +49,9 @@ _KEYS: Mapping[str, str] = {
     "vllm_share": "gpu_memory_utilization",
     "starting_model": "original_model",
     "scale": "setting",
+    "taught_seconds": "target_seconds",
 }
-"""Old key, or name of a metric, -> new one."""
+"""Old key or metric name -> new one."""
 
 
 _SETS: Mapping[str, str] = {"unseen": "holdout_rows", "reworded": "other_prompts"}
@@ -162,12 +163,13 @@ _FIELDS: Mapping[str, Fields] = {
 
 
 def upgrade(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a result file's content with today's schema and keys; a record of any other schema is returned unchanged."""
+    """Return the content of a result file with the current schema and keys; records of any other schema stay
+    unchanged."""
     schema = record.get("schema")
     if not isinstance(schema, str) or schema not in _SCHEMAS:
         return dict(record)
     fields = _FIELDS.get(schema)
-    renamed: dict[str, Any] = _rename_keys(record if fields is None else _rename_fields(record, fields))
+    renamed: dict[str, Any] = rename_keys(record if fields is None else _rename_fields(record, fields))
     if schema == "atwu.evidence/1":
         for each in [*_listed(renamed.get("thresholds"), "results"), *_metrics_of_attacks(renamed)]:
             each |= {
@@ -186,14 +188,15 @@ def current_set(name: str) -> str:
     return _SETS.get(name, name)
 
 
-def _rename_keys(value: Any) -> Any:
+def rename_keys(value: Any) -> Any:
+    """Return plain data with all renamed keys and metric names replaced, at any depth."""
     if isinstance(value, dict):
         names = value.get("metrics")
         listed = {}
         if isinstance(names, list) and all(isinstance(name, str) for name in names):
             listed = {"metrics": [_KEYS.get(name, name) for name in names]}
-        return {_KEYS.get(key, key): _rename_keys(inner) for key, inner in value.items()} | listed
-    return [_rename_keys(inner) for inner in value] if isinstance(value, list) else value
+        return {_KEYS.get(key, key): rename_keys(inner) for key, inner in value.items()} | listed
+    return [rename_keys(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _rename_fields(value: Any, fields: Fields) -> Any:

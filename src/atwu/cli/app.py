@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from atwu._file_reading import printable
-from atwu._interrupts import name_command
+from atwu._interrupts import set_command_name
 from atwu._names import did_you_mean
 from atwu.cli.cli_options import UsageError
 from atwu.cli.output import any_terminal, stand_out
@@ -104,7 +104,7 @@ def run_cli(words: Sequence[str]) -> None:
         )
     restart = name in DISTRIBUTED and "--overwrite" in rest
     then = "the same command starts again (--overwrite)" if restart else "the same command resumes"
-    name_command(name, then=then if name in RESUMABLE else "")
+    set_command_name(name, then=then if name in RESUMABLE else "")
     try:
         if name in COMMANDS:
             parsed(_command(name), rest, name=name).run()

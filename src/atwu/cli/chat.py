@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from atwu._interrupts import abandon, deferred
+from atwu._interrupts import deferred, leave_deferred
 from atwu.cli.cli_options import cli_option
 from atwu.cli.output import note, say
 from atwu.modeling.open_model import ModelLoadArgs
@@ -40,7 +40,7 @@ class ChatCommand:
         note("empty line: new conversation; Ctrl-D: exit")
         while True:
             try:
-                with deferred(abandon):  # restores the terminal
+                with deferred(leave_deferred):  # restores the terminal
                     words = input("you> ").strip()
             except EOFError:
                 say("")

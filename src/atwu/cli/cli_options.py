@@ -17,7 +17,7 @@ from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-GENERAL, MORE = "Options", "More"
+OPTIONS_GROUP, MORE_GROUP = "Options", "More"
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", Path: "text"}
 
 
@@ -38,7 +38,7 @@ class CliOption:
     help: str = ""
     many: bool = False
     """Whether it can be repeated."""
-    group: str = GENERAL
+    group: str = OPTIONS_GROUP
     common: bool = True
     choices: tuple[str, ...] = ()
     least: float | None = None
@@ -90,7 +90,7 @@ def settings(quick: Callable[[], Iterable[CliOption]], rest: Callable[[], Iterab
 
 
 def cli_options_of(
-    source: type, *, without: Collection[str] = (), group: str = GENERAL, common: bool = True
+    source: type, *, without: Collection[str] = (), group: str = OPTIONS_GROUP, common: bool = True
 ) -> list[CliOption]:
     """Return the options of a dataclass and of nested dataclasses, without fields that a command line cannot set.
 
@@ -121,7 +121,7 @@ def cli_options_of(
                     each.default if each.default_factory is MISSING else each.default_factory(),
                     about.get("help", ""),
                     many,
-                    about.get("group", group) or MORE,
+                    about.get("group", group) or MORE_GROUP,
                     about.get("common", common) and about.get("group") != "",
                     tuple(about.get("choices") or choices),
                     about.get("least"),

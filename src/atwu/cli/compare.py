@@ -14,7 +14,7 @@ from atwu.cli.output import note, say, terminal, warn
 if TYPE_CHECKING:
     from atwu.evaluation.result import EvalResult
     from atwu.report.report_table import Head
-    from atwu.report.table_values import TableLine
+    from atwu.report.table_values import MetricKey
 
 
 @dataclass(kw_only=True)
@@ -48,13 +48,13 @@ class CompareCommand:
         """Compare single results, or the methods of one study."""
         from atwu.evaluation.result import read_result
         from atwu.report.markdown import panel_markdown
+        from atwu.report.metric_labels import PANEL
         from atwu.report.report_table import table_of
-        from atwu.report.table_lines import PANEL
         from atwu.report.terminal_tables import differences_table, panel_table
 
         found = None
         if len(self.results) == 1 and self.results[0].is_dir():
-            from atwu.report.records import read_records
+            from atwu.report.run_records import read_records
 
             records = read_records(self.results)
             loaded = records.results
@@ -71,7 +71,7 @@ class CompareCommand:
             raise UsageError(f"--baseline prints a table; omit --format {self.form} or --baseline.")
         if self.metrics and self.everything:
             raise UsageError("give --metrics or --all, not both.")
-        known = table_of(loaded).lines
+        known = table_of(loaded).keys
         if self.metrics:
             lines = [_line(text.strip(), known) for text in self.metrics.split(",")]
         else:
@@ -80,7 +80,7 @@ class CompareCommand:
         if self.baseline is not None:
             if self.baseline not in loaded:
                 raise UsageError(f"--baseline must be one of {', '.join(loaded)}; got {self.baseline!r}.")
-            terminal().print(differences_table(loaded, to=self.baseline, lines=lines, found=found))
+            terminal().print(differences_table(loaded, to=self.baseline, keys=lines, found=found))
             lacking = {
                 role for result in loaded.values() for role, name in result.references.items() if name not in given
             }
@@ -92,7 +92,7 @@ class CompareCommand:
         elif self.form == "markdown":
             say(panel_markdown(table_of(loaded, lines)).rstrip("\n"))
         else:
-            terminal().print(panel_table(loaded, lines=None if self.everything else lines))
+            terminal().print(panel_table(loaded, keys=None if self.everything else lines))
         models_by_warning: dict[str, list[str]] = {}
         for name, result in loaded.items():
             for warning in result.warnings:
@@ -101,9 +101,9 @@ class CompareCommand:
 
     def _studies(self) -> None:
         """Show the differences in each of several studies, and their mean."""
-        from atwu.report.records import read_records
+        from atwu.report.metric_labels import LEADING_METRICS
         from atwu.report.report_table import table_of
-        from atwu.report.table_lines import DECISIVE_LINES
+        from atwu.report.run_records import read_records
         from atwu.report.terminal_tables import studies_table
 
         if self.baseline is None or self.form != "table" or self.everything:
@@ -114,18 +114,18 @@ class CompareCommand:
         short = [path.resolve().name for path in self.results]
         names = short if len(set(short)) == len(short) else [str(path) for path in self.results]
         studies = {name: read_records([path]) for name, path in zip(names, self.results, strict=True)}
-        heads: dict[TableLine, Head] = {}
+        heads: dict[MetricKey, Head] = {}
         found = {}
         for name, records in studies.items():
             if self.baseline not in records.results:
                 raise UsageError(
                     f"--baseline must be one of {', '.join(records.results)} (study {name}); got {self.baseline!r}."
                 )
-            heads |= {head.line: head for head in table_of(records.results).heads}
+            heads |= {head.key: head for head in table_of(records.results).heads}
             others = [label for label in records.results if label != self.baseline]
             found[name] = {label: records.differences(label, self.baseline) for label in others}
         selected = [_line(text.strip(), list(heads)) for text in self.metrics.split(",")] if self.metrics else []
-        lines = selected or [line for line in DECISIVE_LINES if line in heads][:1] or list(heads)
+        lines = selected or [line for line in LEADING_METRICS if line in heads][:1] or list(heads)
         terminal().print(studies_table(found, to=self.baseline, heads=[heads[line] for line in lines]))
 
 
@@ -141,7 +141,7 @@ def _named(results: Sequence[tuple[Path, EvalResult]]) -> dict[str, EvalResult]:
     return dict(zip(names, (result for _, result in results), strict=True))
 
 
-def _line(text: str, known: Sequence[TableLine]) -> TableLine:
+def _line(text: str, known: Sequence[MetricKey]) -> MetricKey:
     split, _, metric = text.rpartition(":")
     found = [line for line in known if line[1] == metric and split in ("", line[0])]
     if not found:

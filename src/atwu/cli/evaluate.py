@@ -13,7 +13,7 @@ from atwu.cli.shared import DEVICE, ROWS_HELP, open_rows
 from atwu.judge.open_judge import EstimatedJudgeOptions
 from atwu.modeling.open_model import ModelLoadArgs
 
-SETS, READING, MODEL = "Model and data", "Metrics and settings", "Model loading and generation"
+EVALUATED_SETS, EVALUATION, EVALUATED_MODEL = "Model and data", "Metrics and settings", "Model loading and generation"
 
 
 def metric_settings() -> Iterator[CliOption]:
@@ -27,7 +27,7 @@ def metric_settings() -> Iterator[CliOption]:
             each.default,
             each.help,
             many=each.many,
-            group=f"Settings of {each.metric}" if each.metric else READING,
+            group=f"Settings of {each.metric}" if each.metric else EVALUATION,
             common=not each.metric,
             choices=each.choices,
             least=each.least,
@@ -49,47 +49,57 @@ class EvaluateCommand:
         "Model to evaluate: folder (also of an adapter), Hub name, or name on the server at --model-url. (needed)",
         None,
         alias=("-m",),
-        group=SETS,
+        group=EVALUATED_SETS,
     )
-    forget: str | None = cli_option(f"Forget set: {ROWS_HELP}.", None, group=SETS)
-    retain: str | None = cli_option("Retain set, same kinds of source.", None, group=SETS)
-    holdout: str | None = cli_option("Holdout set (never trained on), for membership attacks.", None, group=SETS)
-    extra_retain: list[str] | None = cli_option("Further retain set, as NAME=SOURCE; repeatable.", None, group=SETS)
+    forget: str | None = cli_option(f"Forget set: {ROWS_HELP}.", None, group=EVALUATED_SETS)
+    retain: str | None = cli_option("Retain set, same kinds of source.", None, group=EVALUATED_SETS)
+    holdout: str | None = cli_option(
+        "Holdout set (never trained on), for membership attacks.", None, group=EVALUATED_SETS
+    )
+    extra_retain: list[str] | None = cli_option(
+        "Further retain set, as NAME=SOURCE; repeatable.", None, group=EVALUATED_SETS
+    )
     original: str | None = cli_option(
         "Original model, or its result file. Adds judged forget quality (FQ), retain degradation (RD), unlearning "
         "quality (UQ), win rate and recovery under attacks.",
         None,
-        group=SETS,
+        group=EVALUATED_SETS,
     )
     retain_only: str | None = cli_option(
         "Model trained without the forget set, or its result file. Adds forget quality (p-value) and privleak.",
         None,
-        group=SETS,
+        group=EVALUATED_SETS,
     )
-    rwku: Path | None = cli_option("Folder with RWKU's probe files (forget_level1.jsonl, ...).", None, group=SETS)
+    rwku: Path | None = cli_option(
+        "Folder with RWKU's probe files (forget_level1.jsonl, ...).", None, group=EVALUATED_SETS
+    )
     rwku_subjects: str | None = cli_option(
-        "RWKU subjects, separated by ';'. Default: the ten of the ATWU paper.", None, group=SETS
+        "RWKU subjects, separated by ';'. Default: the ten of the ATWU paper.", None, group=EVALUATED_SETS
     )
     metrics: str | None = cli_option(
-        "Metrics, comma-separated; see --list. Default: memorization,scores,rouge.", None, group=READING
+        "Metrics, comma-separated; see --list. Default: memorization,scores,rouge.", None, group=EVALUATION
     )
-    everything: bool = cli_option("Compute all metrics whose sets are given.", False, flag="all", group=READING)
-    listing: bool = cli_option("List the metrics and exit.", False, flag="list", group=READING)
-    limit: int | None = cli_option("Maximum number of rows per set, evenly spaced.", None, least=1, group=READING)
+    everything: bool = cli_option("Compute all metrics whose sets are given.", False, flag="all", group=EVALUATION)
+    listing: bool = cli_option("List the metrics and exit.", False, flag="list", group=EVALUATION)
+    limit: int | None = cli_option("Maximum number of rows per set, evenly spaced.", None, least=1, group=EVALUATION)
     settings: dict[str, Any] = settings(metric_settings)
     judging: EstimatedJudgeOptions
-    backend: str = cli_option("Generation backend.", "transformers", choices=("transformers", "vllm"), group=MODEL)
+    backend: str = cli_option(
+        "Generation backend.", "transformers", choices=("transformers", "vllm"), group=EVALUATED_MODEL
+    )
     gpu_memory_utilization: float | None = cli_option(
         "Share of GPU memory for vLLM. Default: 0.92, as in vLLM.", None, group=""
     )
     model_url: str | None = cli_option(
-        "Evaluate --model on this OpenAI-compatible server; only metrics of generated answers.", None, group=MODEL
+        "Evaluate --model on this OpenAI-compatible server; only metrics of generated answers.",
+        None,
+        group=EVALUATED_MODEL,
     )
     model_key: str = cli_option(
-        "Environment variable with the API key of --model-url, if required.", "ATWU_MODEL_KEY", group=MODEL
+        "Environment variable with the API key of --model-url, if required.", "ATWU_MODEL_KEY", group=EVALUATED_MODEL
     )
-    device: str | None = cli_option(DEVICE, None, group=MODEL)
-    loading: ModelLoadArgs = cli_option("", group=MODEL)
+    device: str | None = cli_option(DEVICE, None, group=EVALUATED_MODEL)
+    loading: ModelLoadArgs = cli_option("", group=EVALUATED_MODEL)
     result: ResultFile
 
     def run(self) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from atwu.cli.cli_options import UsageError, cli_option, settings
 from atwu.cli.output import say, terminal
 from atwu.cli.shared import ROWS_HELP
-from atwu.cli.train import MODEL, trainer_options, unlearn_options
+from atwu.cli.train import MODEL_HELP, trainer_options, unlearn_options
 from atwu.modeling.open_model import ModelLoadArgs
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class PlanCommand:
     Example: atwu plan --model smollm2 --forget mine.jsonl --device-memory 24GB
     """
 
-    model: str = cli_option(f"Original model: {MODEL}.", alias=("-m",))
+    model: str = cli_option(f"Original model: {MODEL_HELP}.", alias=("-m",))
     forget: str = cli_option(f"Forget rows: {ROWS_HELP}.")
     retain: str = cli_option("Retain rows, likewise; auto: self-generated answers to general questions.", "auto")
     device_memory: str | None = cli_option(

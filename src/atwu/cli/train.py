@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from atwu.request.unlearn import UnlearnResult
 
 RUN = "Model and data"
-MODEL = "folder, Hub name, smollm2, or a .gguf file"
+MODEL_HELP = "folder, Hub name, smollm2, or a .gguf file"
 COMMON_COMPONENT_OPTIONS = ("forget_weight", "retain_weight", "beta", "rho", "scorer_every")
 """Options of method components that `--help` lists; `atwu methods NAME` shows which ones a method has."""
 ALIASES = {
@@ -128,7 +128,7 @@ class UnlearnCommand:
     Example: atwu unlearn --model smollm2 --forget mine.jsonl --output unlearned
     """
 
-    model: str | None = cli_option(f"Original model: {MODEL}. (required)", None, alias=("-m",), group=RUN)
+    model: str | None = cli_option(f"Original model: {MODEL_HELP}. (required)", None, alias=("-m",), group=RUN)
     forget: str = cli_option("Forget rows: file, Hub dataset or people:SIZE:SPLIT.", group=RUN)
     retain: str = cli_option(
         "Retain rows, likewise; auto: self-generated answers to general questions.", "auto", group=RUN
@@ -213,7 +213,7 @@ class FinetuneCommand:
     Example: atwu finetune --scratch tofu6m --data full.jsonl --learning-rate 1e-3 --num-train-epochs 20 --output target
     """
 
-    model: str | None = cli_option(f"Model to fine-tune: {MODEL}.", None, alias=("-m",), group=RUN)
+    model: str | None = cli_option(f"Model to fine-tune: {MODEL_HELP}.", None, alias=("-m",), group=RUN)
     scratch: str | None = cli_option("Train a new Llama of this size instead, e.g. tofu6m.", None, group=RUN)
     tokenizer: str | None = cli_option(
         "Tokenizer folder for --scratch. Default: a tokenizer trained on the data.", None, group=RUN

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from atwu._names import place_of
+from atwu._names import source_location
 
 if TYPE_CHECKING:
     from atwu.evaluation.result import Direction
@@ -72,7 +72,7 @@ class Column:
     def where(self) -> str:
         """File and function of the formula, such as `atwu/evaluation/metrics/memorization.py:extraction_strength`."""
         if not isinstance(self.formula, str):
-            return place_of(self.formula)
+            return source_location(self.formula)
         module, _, function = self.formula.partition(":")
         return f"{module.replace('.', '/')}.py:{function}"
 

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from atwu._cache import cache_folder, short_hash, warn_uncached
 from atwu._disk_errors import cannot_write
-from atwu._progress import bar_of
+from atwu._progress import progress_bar
 from atwu.data.schema import Message
 
 logger = logging.getLogger(__name__)
@@ -175,7 +175,9 @@ def generate_all(
     missing = [key for key in dict.fromkeys(keys) if key not in found]
     if missing:
         start, spent = time.perf_counter(), 0
-        with bar_of(total=len(missing), desc=progress, unit="prompt", shown=progress is not None, leave=False) as bar:
+        with progress_bar(
+            total=len(missing), desc=progress, unit="prompt", shown=progress is not None, leave=False
+        ) as bar:
 
             def keep(done: Sequence[tuple[int, Generation]]) -> None:
                 nonlocal spent

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atwu._files import versions
-from atwu._progress import bar_of
+from atwu._progress import progress_bar
 from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.schema import Example
 from atwu.evaluation.auroc import SampleAuroc, per_sample_auroc
@@ -121,7 +121,7 @@ def probe(
     device = next(model.parameters()).device
     results = []
     count = len(read.states) * len(set(positions))
-    with bar_of(total=count, desc="fit probes", unit="probe", shown=progress, leave=False) as bar:
+    with progress_bar(total=count, desc="fit probes", unit="probe", shown=progress, leave=False) as bar:
         for layer in read.states:
             for position in dict.fromkeys(positions):
                 features = [row.to(device) for row in read.features(layer, position)]

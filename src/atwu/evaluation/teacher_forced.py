@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from atwu._progress import bar_of
+from atwu._progress import progress_bar
 from atwu.data.arrays import FloatArray, IntArray
 from atwu.data.collate import collate_rows, length_batches
 from atwu.data.encode import EncodedRow
@@ -60,7 +60,7 @@ def read_tokens(
     device = next(model.parameters()).device
     if scorer is not None:
         scorer = scorer.to(device)
-    shown = bar_of(total=len(rows), desc=progress, unit="row", shown=progress is not None, leave=False)
+    shown = progress_bar(total=len(rows), desc=progress, unit="row", shown=progress is not None, leave=False)
     with eval_mode(model), shown as bar:
         for batch in length_batches([len(row.input_ids) for row in rows], batch_tokens):
             tensors = {

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from atwu._progress import bar_of
+from atwu._progress import progress_bar
 from atwu.data.collate import collate_rows, length_batches
 from atwu.data.encode import EncodedRow
 from atwu.modeling.batches import TokenBatch, lay_out
@@ -65,7 +65,10 @@ def read_states(
     own: list[Tensor] = [torch.empty(0)] * len(rows)
     pred = list(own)
     slots = 0
-    with eval_mode(model), bar_of(total=len(rows), desc="read states", unit="row", shown=progress, leave=False) as bar:
+    with (
+        eval_mode(model),
+        progress_bar(total=len(rows), desc="read states", unit="row", shown=progress, leave=False) as bar,
+    ):
         for batch in length_batches([len(row.input_ids) for row in rows], batch_tokens):
             tensors = collate_rows([dataclasses.replace(rows[index], token_labels=None) for index in batch])
             tokens = TokenBatch.of({key: value.to(device) for key, value in tensors.items()})

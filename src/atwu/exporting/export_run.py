@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from atwu._disk_errors import format_bytes, room
+from atwu._disk_errors import explain_full_disk, format_bytes
 from atwu._files import atomic_sibling, clear_atomic_siblings, plain_modes, sha256_of, versions, write_json
 from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint
@@ -32,7 +32,7 @@ from atwu.request.verdict import HOLDOUT_SET, RequestVerdict, answers_after, ans
 from atwu.training.model_card import public_text
 from atwu.training.progress import Say, logged
 
-EXPORT_NAME, RECORD_SCHEMA = "export.json", "atwu.export/2"
+EXPORT_NAME, EXPORT_SCHEMA = "export.json", "atwu.export/2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def export(
     step = _unlearning(source, model, say) if form.name != "adapter" else None
 
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with room(folder), atomic_sibling(folder) as staging:
+    with explain_full_disk(folder), atomic_sibling(folder) as staging:
         say(f"writing {form.title}")
         written = form.write(source, model, tokenizer, staging)
         read, their_tokenizer = _read_back(written, loading or ModelLoadArgs(), place)
@@ -149,7 +149,7 @@ def export(
             next_commands=_next_commands(model_path, source, form, forget),
         )
         record = {
-            "schema": RECORD_SCHEMA,
+            "schema": EXPORT_SCHEMA,
             "run": source.path.name,
             "run_fingerprint": source.record.get("result_fingerprint"),
             "original_model": None if source.original_model is None else public_text(source.original_model),

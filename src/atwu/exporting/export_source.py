@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +9,8 @@ from typing import Any
 
 import torch
 
+from atwu._file_reading import read_upgraded_json
 from atwu._manifest import RECORD_NAME
-from atwu._renamed import upgrade
 from atwu.benchmarks.sources import load_rows
 from atwu.data.row_parsing import fingerprint
 from atwu.data.schema import Example
@@ -105,7 +104,9 @@ class Source:
             ) from error
         labelled = self.config.get("forget_words") is not None  # only the recorded rows have labels
         if len(rows) != known["rows"] or (not labelled and fingerprint(rows) != known["fingerprint"]):
-            raise ValueError(f"{known['source']} no longer has the {name} rows of the run; give them with --{name} FILE.")
+            raise ValueError(
+                f"{known['source']} no longer has the {name} rows of the run; give them with --{name} FILE."
+            )
         return rows
 
     def config_and_tokenizer(self) -> tuple[Any, Any]:
@@ -144,4 +145,4 @@ def read_source(path: str | Path, loading: ModelLoadArgs) -> Source:
         raise FileNotFoundError(f"{path} not found: atwu export needs the folder of a run or of a model.{hint}")
     check_model_name(str(folder), base=loading.base)
     file = folder / RECORD_NAME
-    return Source(folder, loading, upgrade(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else {})
+    return Source(folder, loading, read_upgraded_json(file) if file.is_file() else {})

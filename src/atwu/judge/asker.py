@@ -15,14 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from atwu._progress import bar_of
+from atwu._progress import progress_bar
 from atwu.errors import BudgetReached
 from atwu.judge.budget import Budget, CostEstimate, Usage, estimate_cost, prompt_tokens, text_tokens
 from atwu.judge.chat_model import CUT_OFF, ChatModel, ChatRequest, FailedAttempt, Reply
 from atwu.judge.client import ChatServerError
 from atwu.judge.reply_cache import ReplyCache, reply_key
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 SLICE = 64
 """Minimum requests per batch; between batches, budget and cache are checked."""
@@ -80,11 +80,11 @@ class Asker:
     def ask(
         self,
         requests: Sequence[ChatRequest],
-        parse: Callable[[str], T],
+        parse: Callable[[str], _T],
         *,
         version: str,
         description: str = "judge",
-    ) -> list[T | Unscored]:
+    ) -> list[_T | Unscored]:
         """Return an answer to every request; equal requests are sent once.
 
         Args:
@@ -106,13 +106,13 @@ class Asker:
                 raise BudgetReached(spent=self.budget.spent, limit=self.budget.max_cost or 0.0, unjudged=unjudged)
         return questions.answers()
 
-    def stored(self, requests: Sequence[ChatRequest], parse: Callable[[str], T], *, version: str) -> list[T | None]:
+    def stored(self, requests: Sequence[ChatRequest], parse: Callable[[str], _T], *, version: str) -> list[_T | None]:
         """Return answers from the cache, None for those missing. Nothing is sent or counted."""
         questions = _Questions(self.with_new_counters(), requests, parse, version)
         questions.missing()
         return [None if isinstance(answer, Unscored) else answer for answer in questions.answers()]
 
-    def estimate(self, requests: Sequence[ChatRequest], parse: Callable[[str], T], *, version: str) -> CostEstimate:
+    def estimate(self, requests: Sequence[ChatRequest], parse: Callable[[str], _T], *, version: str) -> CostEstimate:
         """Estimate the cost of `ask` if every reply is readable. Nothing is sent or counted."""
         return estimate_cost(
             _Questions(self.with_new_counters(), requests, parse, version).missing(), self.budget.prices
@@ -123,18 +123,18 @@ class Asker:
         return replace(request, seed=request.seed + attempt, max_tokens=self.max_tokens or request.max_tokens)
 
 
-class _Questions(Generic[T]):
+class _Questions(Generic[_T]):
     """Requests of one call of `ask`, with the replies known so far."""
 
-    def __init__(self, asker: Asker, requests: Sequence[ChatRequest], parse: Callable[[str], T], version: str) -> None:
+    def __init__(self, asker: Asker, requests: Sequence[ChatRequest], parse: Callable[[str], _T], version: str) -> None:
         self._asker, self._requests, self._parse, self._version = asker, requests, parse, version
         self._identity = asker.identity
         self._known: dict[ChatRequest, Reply] = {}
         self._received, self._any_readable = 0, False
 
-    def answers(self) -> list[T | Unscored]:
+    def answers(self) -> list[_T | Unscored]:
         """Return one answer per request, from the replies known so far."""
-        answers: dict[ChatRequest, T | Unscored] = {}
+        answers: dict[ChatRequest, _T | Unscored] = {}
         for request in dict.fromkeys(self._requests):
             answers[request] = Unscored("not asked")
             for attempt in range(self._asker.attempts):
@@ -168,7 +168,7 @@ class _Questions(Generic[T]):
         size = max(SLICE, 4 * asker.model.concurrency)
         slices = [requests[start : start + size] for start in range(0, len(requests), size)]
         random.Random().shuffle(slices)
-        with bar_of(total=len(requests), desc=description, unit="call", shown=asker.progress) as bar:
+        with progress_bar(total=len(requests), desc=description, unit="call", shown=asker.progress) as bar:
             for part in slices:
                 still_open = self._look_up(part)
                 bar.update(len(part) - len(still_open))
@@ -235,7 +235,7 @@ class _Questions(Generic[T]):
                 f"instructions)."
             )
 
-    def _learn(self, request: ChatRequest, value: Mapping[str, Any], *, stored: bool) -> T | Unscored:
+    def _learn(self, request: ChatRequest, value: Mapping[str, Any], *, stored: bool) -> _T | Unscored:
         """Count and parse a stored reply."""
         prompt, completion = value["prompt_tokens"], value["completion_tokens"]
         text, error = (None, CUT_OFF) if value.get("cut") else (value["text"], None)
@@ -246,7 +246,7 @@ class _Questions(Generic[T]):
     def _key(self, request: ChatRequest) -> str:
         return reply_key(request, identity=self._identity, version=self._version)
 
-    def _read(self, reply: Reply) -> T | Unscored:
+    def _read(self, reply: Reply) -> _T | Unscored:
         if reply.text is None:
             return Unscored(f"no reply: {reply.error}")
         try:

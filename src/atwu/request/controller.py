@@ -30,7 +30,7 @@ from atwu.modeling.modes import full_precision
 from atwu.training.progress import Say
 from atwu.training.sharding import broadcast_from_main
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 LR_INCREASE, LR_DECREASE = 2.0, 0.5
 """Factors on the learning rate: after slow progress, and after a rollback."""
@@ -43,7 +43,7 @@ MAX_EVAL_STEPS = 40
 USUAL_EVAL_STEPS = 8
 """Expected number of evaluation steps, until measurements give a better estimate."""
 HISTORY_SCHEMA: Final = "atwu.history/2"
-STATE_NAME, WEIGHTS_NAME = "controller.json", "controller.safetensors"
+CONTROLLER_STATE_NAME, CONTROLLER_WEIGHTS_NAME = "controller.json", "controller.safetensors"
 """Files in a checkpoint: the state of the controller, and the best weights so far."""
 
 
@@ -229,7 +229,7 @@ class AdaptiveController(TrainerCallback):
             f"retain loss {self.retain_loss_increase(measured):+.3f} (limit {goals.retain_loss_increase:.3f})"
         )
 
-    def _from_first_process(self, measure: Callable[[], T]) -> T:
+    def _from_first_process(self, measure: Callable[[], _T]) -> _T:
         """Return what the first process measures, so that all processes decide alike; sharded weights are read together."""
         return measure() if self.trainer.sharded else broadcast_from_main(self.trainer.args, measure)
 
@@ -328,16 +328,18 @@ class AdaptiveController(TrainerCallback):
         """Write the state into a checkpoint."""
         from safetensors.torch import save_file
 
-        save_file({str(place): tensor for place, tensor in enumerate(self._weights)}, Path(folder) / WEIGHTS_NAME)
+        save_file(
+            {str(place): tensor for place, tensor in enumerate(self._weights)}, Path(folder) / CONTROLLER_WEIGHTS_NAME
+        )
         state = _State(tuple(self.eval_steps), self.best, self.rollbacks)
-        write_json(Path(folder) / STATE_NAME, dataclasses.asdict(state))
+        write_json(Path(folder) / CONTROLLER_STATE_NAME, dataclasses.asdict(state))
 
     def load(self, folder: str | Path) -> None:
         """Read the state from a checkpoint."""
         from safetensors.torch import load_file
 
-        state: _State = type_adapter(_State).validate_json((Path(folder) / STATE_NAME).read_bytes())
-        weights = load_file(Path(folder) / WEIGHTS_NAME)
+        state: _State = type_adapter(_State).validate_json((Path(folder) / CONTROLLER_STATE_NAME).read_bytes())
+        weights = load_file(Path(folder) / CONTROLLER_WEIGHTS_NAME)
         self.eval_steps, self.best, self.rollbacks = list(state.eval_steps), state.best, state.rollbacks
         self._weights = [weights[str(place)] for place in range(len(weights))]
 

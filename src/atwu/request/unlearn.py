@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atwu._cache import cache_folder, place_for
+from atwu._cache import cache_folder, writable_folder
 from atwu.benchmarks.sources import LoadedRows, load_rows
 from atwu.benchmarks.subsample import evenly_spaced
 from atwu.data.encode import Encoder
@@ -257,7 +257,7 @@ def _retain_rows(prepared: PreparedRequest, request: UnlearningRequest) -> Loade
     """Return the retain rows; generated ones are written into the cache."""
     if prepared.generated_retain is None:
         return request.retain_set
-    path = place_for(cache_folder() / "retain") / f"{fingerprint(prepared.generated_retain)[:16]}.jsonl"
+    path = writable_folder(cache_folder() / "retain") / f"{fingerprint(prepared.generated_retain)[:16]}.jsonl"
     write_rows(path, prepared.generated_retain)
     return LoadedRows(prepared.generated_retain, str(path), ())
 

@@ -1,4 +1,4 @@
-"""What a running training shows and writes: one progress line, and one JSON line per log."""
+"""Progress display and log of a training run: one progress line, and one JSON line per logged step."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import Any
 
 from transformers.trainer_callback import TrainerCallback
 
-from atwu._progress import bar_of
+from atwu._progress import progress_bar
 
 Say = Callable[[str], None]
 """Receives one line of plain text."""
 
 
 def logged(line: str) -> None:
-    """For Python code that names no listener."""
+    """Log a status message; the default in Python code."""
     logging.getLogger("atwu").info(line)
 
 
 def silent(line: str) -> None:
-    """For all processes but the first."""
+    """Ignore a status message; for all processes but the main one."""
 
 
 _SHOWN = {"loss": "loss", "forget_loss": "forget", "retain_loss": "retain", "mean_score": "score"}
@@ -75,7 +75,7 @@ class ProgressLine(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._times, self._steps = [], []
         if state.is_world_process_zero:
-            self._bar = bar_of(
+            self._bar = progress_bar(
                 total=self._total(state),
                 desc="training",
                 unit="step",
@@ -114,7 +114,7 @@ class ProgressLine(TrainerCallback):
 
 
 class JsonLog(TrainerCallback):
-    """Appends every log to a JSONL file; a resumed run first writes what its checkpoint knows."""
+    """Append every log to a JSONL file; a resumed run first writes the logs in its checkpoint."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -130,7 +130,7 @@ class JsonLog(TrainerCallback):
 
 
 def log_text(state: Any) -> str:
-    """Everything that a trainer logged, by its state, as the lines of `log.jsonl`."""
+    """Return all logs of a trainer's state as the lines of `log.jsonl`."""
     return "".join(
         log_line(logs["step"], {name: value for name, value in logs.items() if name != "step"})
         for logs in state.log_history
@@ -138,7 +138,7 @@ def log_text(state: Any) -> str:
 
 
 def log_line(step: int, logs: Mapping[str, Any]) -> str:
-    """What was logged at a step as one line of JSON, sorted by name; numbers that are not finite become null."""
+    """Format the logs of a step as one line of JSON, sorted by name; non-finite numbers become null."""
     finite = {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in sorted(logs.items())

@@ -44,14 +44,16 @@ def gradient_norms(model: nn.Module, rows: Sequence[EncodedRow], *, progress: st
     """
     import torch
 
-    from atwu._progress import bar_of
+    from atwu._progress import progress_bar
     from atwu.data.collate import collate_rows
     from atwu.modeling.forward import forward_tokens
 
     device = next(model.parameters()).device
     results = []
     with _collecting(model) as norms, torch.enable_grad():
-        for row in bar_of(rows, total=len(rows), desc=progress, unit="row", shown=progress is not None, leave=False):
+        for row in progress_bar(
+            rows, total=len(rows), desc=progress, unit="row", shown=progress is not None, leave=False
+        ):
             tensors = collate_rows([_without_terminal(row)])
             (out,) = forward_tokens(model, [{name: tensor.to(device) for name, tensor in tensors.items()}])
             (-out.logps[out.mask].mean()).backward()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
     from atwu.evaluation.session import Session
 
-T = TypeVar("T", float, FloatArray)
+_T = TypeVar("_T", float, FloatArray)
 Verdicts: TypeAlias = Sequence[Sequence[bool | None]]
 """Per row, one verdict for the question and each paraphrase; None if unscored. Numbers may differ between rows."""
 
@@ -60,7 +60,7 @@ def unscored(*tables: Verdicts) -> int:
     return sum(verdict is None for table in tables for row in table for verdict in row)
 
 
-def share_lost(now: T, before: T) -> T:
+def share_lost(now: _T, before: _T) -> _T:
     """Relative loss `max(0, 1 - now / before)`: FQ if applied to J_W, RD if applied to J_AVG.
 
     Range [0, 1]; higher is better for FQ, lower for RD. NaN if `before`, the value of the original model, is 0. Both
@@ -69,16 +69,16 @@ def share_lost(now: T, before: T) -> T:
     was = np.asarray(before, dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         lost: Any = np.where(was > 0, np.maximum(0.0, 1 - now / was), np.nan)
-    result: T = lost[()]  # a scalar for scalar inputs
+    result: _T = lost[()]  # a scalar for scalar inputs
     return result
 
 
-def uq(fq: T, rd: T) -> T:
+def uq(fq: _T, rd: _T) -> _T:
     """Unlearning quality `max(0, FQ - RD)`. Range [0, 1], higher is better.
 
     FQ and RD are fractions, not rounded; NaN in either gives NaN.
     """
-    result: T = np.maximum(0.0, fq - rd)
+    result: _T = np.maximum(0.0, fq - rd)
     return result
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison, RowMetrics
     from atwu.evaluation.teacher_forced import TokenRow
 
-T = TypeVar("T", float, FloatArray)
+_T = TypeVar("_T", float, FloatArray)
 MembershipScores: TypeAlias = Sequence[float | None] | FloatArray
 
 MIN_K_SHARE = 0.4
@@ -127,7 +127,7 @@ def attack_auc(
     return float(areas) if weights is None else areas
 
 
-def privleak(auc: T, auc_reference: T | float = 0.5) -> T:
+def privleak(auc: _T, auc_reference: _T | float = 0.5) -> _T:
     """Relative difference of `1 - AUC` from that of the retain-only model, in percent (MUSE, Shi et al. 2024).
 
     0 is ideal; negative: members are still recognized (under-unlearning); positive: over-unlearning. Large if the
@@ -136,7 +136,7 @@ def privleak(auc: T, auc_reference: T | float = 0.5) -> T:
     Args:
         auc_reference: AUC of the retain-only model; 0.5 is expected of a model trained on neither set.
     """
-    result: T = 100 * ((1 - auc) - (1 - auc_reference)) / ((1 - auc_reference) + GUARD)
+    result: _T = 100 * ((1 - auc) - (1 - auc_reference)) / ((1 - auc_reference) + GUARD)
     return result
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from atwu.data.schema import Example
     from atwu.evaluation.row_statistics import AggregateMetric, ModelComparison
 
-T = TypeVar("T", float, FloatArray)
+_T = TypeVar("_T", float, FloatArray)
 Mean = Literal["geometric", "arithmetic"]
 """How the probabilities of false answers are averaged."""
 
@@ -62,13 +62,13 @@ def truth_ratio(correct_loss: float, wrong_losses: Sequence[float], *, mean: Mea
     return math.exp(-wrong_loss) / (math.exp(-correct_loss) + GUARD)
 
 
-def scaled_truth_ratio(ratio: T, split: str) -> T:
+def scaled_truth_ratio(ratio: _T, split: str) -> _T:
     """Truth ratio scaled to [0, 1], so that 1 is the goal of the set.
 
     Forget set: `min(R, 1 / R)`, how indistinguishable true and false answers are. Other sets: `max(0, 1 - R)`, how
     clearly the true answer is preferred.
     """
-    result: T = np.minimum(ratio, 1 / (ratio + GUARD)) if split == FORGET else np.maximum(0.0, 1 - ratio)
+    result: _T = np.minimum(ratio, 1 / (ratio + GUARD)) if split == FORGET else np.maximum(0.0, 1 - ratio)
     return result
 
 
@@ -86,7 +86,7 @@ def probability_with_options(probability: float, wrong_probabilities: Sequence[f
     return probability / (sum((probability, *wrong_probabilities)) + GUARD)
 
 
-def model_utility(values: Sequence[T]) -> T:
+def model_utility(values: Sequence[_T]) -> _T:
     """Model utility: harmonic mean, so that one value near 0 makes it small.
 
     TOFU averages nine means: probability, ROUGE-L recall and `scaled_truth_ratio` on the retain set, real authors and
@@ -100,7 +100,7 @@ def model_utility(values: Sequence[T]) -> T:
     if not len(stacked) or bool((stacked < 0).any()):
         raise ValueError(f"model utility needs at least one value, all >= 0, got {values}.")
     with np.errstate(divide="ignore", over="ignore"):
-        mean: T = len(stacked) / (1 / stacked).sum(axis=0)  # 1 / 0 is inf, and n / inf is 0
+        mean: _T = len(stacked) / (1 / stacked).sum(axis=0)  # 1 / 0 is inf, and n / inf is 0
     return mean
 
 
