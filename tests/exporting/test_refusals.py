@@ -27,7 +27,7 @@ REFUSED = [
     ("plain", {}, "--forget FILE"),
     ("stale", {}, "rows.*--forget FILE"),
     ("lost", {}, "--forget FILE"),
-    ("qwen", {}, "GGUF.*qwen2.*Llama"),
+    ("qwen", {}, "GGUF.*qwen2.*[Ll]lama"),
     ("words", {}, "GGUF.*Whitespace"),
 ]
 

@@ -204,7 +204,7 @@ def test_a_model_finds_its_ledger_and_says_when_it_is_gone(
 ) -> None:
     found = gather._ledger(EvidenceSession(started / "models" / "0001"))
     assert found is not None
-    assert (found.number, found.requests) == (1, 1)
+    assert (found.request_number, found.requests_total) == (1, 1)
     alone = shutil.copytree(started / "models" / "0001", tmp_path / "alone")
     with pytest.raises(FileNotFoundError, match="requests"):
         gather._ledger(EvidenceSession(alone))

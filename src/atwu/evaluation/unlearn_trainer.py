@@ -94,7 +94,7 @@ class UnlearnTrainer(MethodTrainer):
 
         Args:
             eval_dataset: Rows instead of the trainer's, of the same kinds; the name of one of its sets; or sets by
-            name.
+                name.
             ignore_keys: Ignored; part of transformers' signature.
             metric_key_prefix: Prefix of every name.
 
