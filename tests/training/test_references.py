@@ -193,7 +193,7 @@ def test_an_adapted_output_layer_is_not_cached(model_folder, tmp_path, reads):
         said = []
         trainer = make_trainer(folder, tmp_path, lora=lora, method="undial", reference=mode, said=said)
         trainer.train()
-        assert ("adapters off" in said[0]) == (mode == "auto")
+        assert ("adapters disabled" in said[0]) == (mode == "auto")
         losses.append(logged(trainer, "loss"))
     assert reads == []
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)

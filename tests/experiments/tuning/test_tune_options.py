@@ -122,19 +122,19 @@ def test_storage_lies_in_the_output_that_was_given(searches, tmp_path):
         (("--setting", "tofu-1b", "--transfer-to", "tofu-small"), ["tofu-1b", "tofu-small"]),
     ],
 )
-def test_first_stage_is_what_is_given_or_the_surrogate_or_the_scale_itself(searches, given, stages):
+def test_first_stage_is_what_is_given_or_the_surrogate_or_the_setting_itself(searches, given, stages):
     assert run("--method", "grad_diff", *given).exit_code == 0
-    assert searches.scales == stages
+    assert searches.settings == stages
 
 
-def test_two_scales_of_one_name_are_refused(searches, tmp_path):
+def test_two_settings_of_one_name_are_refused(searches, tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "mine.yaml").write_text(f"like: people-tiny\nabout: {name}\n")
     given = ("--setting", str(tmp_path / "a" / "mine.yaml"), "--transfer-to", str(tmp_path / "b" / "mine.yaml"))
     result = run("--method", "grad_diff", *given)
     assert "'mine'" in str(result.exception)
-    assert not searches.scales
+    assert not searches.settings
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_what_a_line_sets_itself_cannot_be_set_for_all(searches):
     assert re.search("'sharp' .*--set beta", str(done.exception))
 
 
-def test_preset_says_which_files_the_scales_were_read_from(searches):
+def test_preset_says_which_files_the_settings_were_read_from(searches):
     one, other = setting_file("one"), setting_file("other")
     assert run("--method", "grad_diff", "--setting", one, "--transfer-to", other, "--output", "out").exit_code == 0
     source = read_preset("out/grad_diff.yaml").about["source"]
