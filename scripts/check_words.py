@@ -16,9 +16,11 @@ SUFFIXES = {".py", ".md", ".html", ".css", ".js", ".yaml", ".ipynb"}
 EXEMPT = {
     GLOSSARY,
     "src/atwu/_renamed.py",  # the old names of options and keys
-    "src/atwu/benchmarks/people/facts.yaml",  # these three hold text for models
+    "src/atwu/benchmarks/people/facts.yaml",  # these five hold text for models
     "src/atwu/data/alternates.py",
     "src/atwu/evaluation/questions/shipped_texts.yaml",
+    "src/atwu/judge/rubrics.yaml",
+    "src/atwu/judge/rules/normalized_words.yaml",
 }
 BETWEEN = r"""(?:[\s#*>/]|["']\s*\n\s*[fr]?["'])+"""
 
@@ -48,6 +50,8 @@ def found(root: Path) -> Iterator[str]:
         for phrase, pattern in patterns.items():
             for match in pattern.finditer(text):
                 line = text.count("\n", 0, match.start()) + 1
+                if "# old name" in text.split("\n")[line - 1]:  # a seed or a key that must stay what it was
+                    continue
                 yield f"{name}:{line}: {phrase!r} (use: {instead[phrase]})"
 
 

@@ -1,4 +1,4 @@
-"""Best-of-n sampling attack (leak@n): sample several answers at temperature 1 and judge each."""
+"""Best-of-n sampling (leak@n): sample several answers at temperature 1 and judge each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class BestOfN(Metric):
     """Best-of-n sampling: whether any of n sampled answers states the fact, and how many do."""
 
     name = "sampling"
-    about = "Best-of-n sampling attack (leak@n): answers sampled at temperature 1, checked by the judge"
+    about = "Best-of-n sampling (leak@n): answers sampled at temperature 1, checked by the judge"
     cost = "n answers and n judge calls per forget row"
     needs = (FORGET,)
     needs_weights = False
