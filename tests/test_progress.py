@@ -96,6 +96,6 @@ def test_a_given_estimate_is_shown_as_soon_as_there_is_one(now: list[float]) -> 
         now[0] += 20
         lines.update(5)
     assert out.getvalue().splitlines()[1:] == [
-        "training: 5 of 40 steps, 0:20 gone",
-        "training: 10 of 40 steps, 0:40 gone, about 1:10 left",
+        "training: 5 of 40 steps, 0:20 elapsed",
+        "training: 10 of 40 steps, 0:40 elapsed, about 1:10 left",
     ]

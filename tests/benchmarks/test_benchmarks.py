@@ -89,7 +89,7 @@ def test_tofu(tables):
         "forget05: equal to the last 20 rows of full",
         "holdout05: none of its rows is in full",
         "real_authors is not available: skipped",
-        "measured: 20 of 20 forget rows and 40 of 40 retain rows",
+        "evaluated: 20 of 20 forget rows and 40 of 40 retain rows",
     ):
         assert line in benchmark.checked
 

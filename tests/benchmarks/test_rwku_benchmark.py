@@ -97,7 +97,7 @@ def test_what_was_counted_is_said() -> None:
     assert len(set(checked)) == len(checked)
     assert any(re.search(f"{TAVI}!{ORLA}:passages: 3 rows.*1 that", line) for line in checked)
     assert "1 rows of 4" in checked[-1]
-    assert checked[-2] == "probes: 8 of 1 subjects; 1 exact duplicates dropped, 0 beyond the caps"
+    assert checked[-2] == "probes: 8 of 1 subjects; 1 exact duplicates dropped, 0 above the limit per kind"
 
 
 def test_miniature() -> None:

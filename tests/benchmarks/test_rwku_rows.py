@@ -147,7 +147,7 @@ def test_what_is_about_a_left_out_subject_is_dropped_and_counted(folder: Path) -
     found = rwku_rows(f"rwku:{TAVI}!{ORLA}:passages")
     assert [row.answer for row in found.rows] == ["Tavi keeps bees.", "He met Órla Vennard."]
     assert (found.duplicates, found.shared, found.named) == (1, 1, 1)
-    assert "1 that a left-out subject has as well, 1 that name one" in found.checked[-1]
+    assert "1 shared with an excluded subject, 1 that name one" in found.checked[-1]
     assert answers(f"rwku:{TAVI}!{ORLA}:questions") == ["Bees"]
     near = rwku_rows(f"rwku:first2!{ORLA}:neighbours")
     assert [row.answer for row in near.rows] == ["sea", "North", "Sel Marrow"]

@@ -134,7 +134,7 @@ def test_marks(records) -> None:
     assert marks["wga", "FQ"] == "second"
     assert marks["atwu", "mia_auc_loss"] == ""  # neither way is better
     assert marks["original", "win_rate"] == ""
-    assert degradation_notes(records, table) == ["npo: win rate 40.0 is below 45: generation degraded."]
+    assert degradation_notes(records, table) == ["npo: win rate 40.0 is below 45: generation is degraded."]
     markdown = markdown_rows(to_markdown(records))
     column = [name for _, name in headline_metrics(records)].index("win_rate")
     assert markdown["npo"][column].startswith("40.0 (!) ± 0.0")

@@ -167,7 +167,7 @@ def test_every_metric_is_explained_and_its_formula_named(page: Page, records: Re
         assert meaning, metric
         assert meaning.replace("J_", "J").replace("ES Δ", "ESΔ") in text
         assert f"Computed in {where_computed(metric, split)}." in text
-    assert "1 − J<sub>W</sub> / J<sub>W</sub> of the starting model" in page.html
+    assert "1 − J<sub>W</sub> / J<sub>W</sub> of the original model" in page.html
 
 
 @pytest.mark.parametrize("dark", [False, True])

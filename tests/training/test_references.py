@@ -168,7 +168,7 @@ def test_the_source_and_its_size_are_said(mode, model_folder, tmp_path):
         assert said_size == pytest.approx(file.stat().st_size / 2**20, abs=0.051)
         assert str(file.parent) in line
     else:
-        assert {"model": "second, frozen model", "adapters": "adapters disabled"}[mode] in line
+        assert {"model": "second, frozen copy", "adapters": "adapters disabled"}[mode] in line
         assert files(tmp_path) == []
 
 
@@ -350,11 +350,11 @@ def test_auto_takes_a_table_that_is_there_already_even_on_a_full_disk(model_fold
     monkeypatch.setattr(module, "_free", lambda folder: 0)
     elsewhere: list[str] = []
     make_trainer(model_folder, tmp_path / "elsewhere", said=elsewhere, **options).train()
-    assert "second, frozen model" in elsewhere[0]
+    assert "second, frozen copy" in elsewhere[0]
     again: list[str] = []
     make_trainer(model_folder, tmp_path, said=again, **options).train()
     assert len(reads) == 1
-    assert "second, frozen model" not in again[0]
+    assert "second, frozen copy" not in again[0]
 
 
 def test_a_damaged_table_is_read_again(model_folder, tmp_path, reads):

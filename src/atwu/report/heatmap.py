@@ -133,7 +133,7 @@ def _terminal_legend(rows: Sequence[ScoredRow], coloured: bool, *, dark: bool) -
             paper = background(tenth / 10, dark=dark)
             legend.append(f" {10 * tenth} ", Style(color=css(ink(paper)), bgcolor=css(paper)))
         if annotated:
-            legend.append("   ").append("secret", "underline").append(" word", "dim")
+            legend.append("   ").append("labelled", "underline").append(" word", "dim")
     else:
         legend.append(f"[word:93] = 93 of 100, shown from {percent_of_score(_MARKED_FROM)} on")
         if annotated:

@@ -17,7 +17,7 @@ from atwu.methods.alternation import ScorerAlternation
 from atwu.methods.component_inputs import NormalizationCounts
 from atwu.methods.objective import UnlearningLoss, recipe_loss
 from atwu.methods.recipe import Recipe
-from atwu.methods.weightings.label_agreement import labelled_rows, row_auroc
+from atwu.methods.weightings.label_agreement import count_labelled_rows, row_auroc
 from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.layers import train_only_down_projections
@@ -165,7 +165,7 @@ class MethodTrainer(TokenTrainer):
         if self.recipe.forgetter.reduction == "selected":
             counts["selected"] = sum(self.precomputed.selected(batch) for batch in batches)
         if self._scores_tokens:
-            counts["labelled_rows"] = sum(labelled_rows(*self.precomputed.labels(batch)) for batch in batches)
+            counts["labelled_rows"] = sum(count_labelled_rows(*self.precomputed.labels(batch)) for batch in batches)
         return counts
 
     @property

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-def labelled_rows(labels: Tensor, mask: Tensor) -> float:
+def count_labelled_rows(labels: Tensor, mask: Tensor) -> float:
     """Count the rows with both labelled and unlabelled counted tokens; arguments of shape (batch, tokens), bool."""
     labelled, other = (labels & mask).any(dim=1), (~labels & mask).any(dim=1)
     return float((labelled & other).sum())

@@ -14,7 +14,7 @@ from atwu.evaluation.formatting import format_number
 from atwu.evaluation.intervals import mean_of
 from atwu.evaluation.result import MetricValue
 from atwu.evaluation.row_statistics import RowMetrics
-from atwu.report.figures.figure import FigureDraft, figure
+from atwu.report.figures.figure import FigureDraft, report_figure
 from atwu.report.figures.figure_style import INK, REFERENCE_DASHES, Series, grid, name_rows, new_figure
 from atwu.report.run_records import Records, RunRecord
 from atwu.report.table_values import cell_of
@@ -51,7 +51,7 @@ class Panel:
         return _MEASURES[self.before]
 
 
-@figure("Metrics under attack")
+@report_figure("Metrics under attack")
 def attacks(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
     """Draw relearning, quantization, the worst attack family of probes and best-of-n sampling."""
     names = _metrics(records)
@@ -68,7 +68,7 @@ def attacks(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str
     return _dots(records, panels, styles, caption) if panels else reason
 
 
-@figure("Adversarial probes by family")
+@report_figure("Adversarial probes by family")
 def attack_families(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
     """Draw the leak rate under each family of adversarial probes (Jin et al. 2024)."""
     family = re.compile("leak_(?!worst_family|best_of|per_sample)")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from atwu.report.figures.figure import FigureDraft, figure
+from atwu.report.figures.figure import FigureDraft, report_figure
 from atwu.report.figures.figure_style import GUIDE, Series, grid, new_figure
 from atwu.report.figures.label_placement import name_ends
 from atwu.report.run_records import Records, RunRecord
@@ -24,7 +24,7 @@ def mask_note(records: Records) -> str:
     return f" {', '.join(found)}: training uses the mask of the original model; this is the mask of the current model."
 
 
-@figure("AUROC of token scores during training")
+@report_figure("AUROC of token scores during training")
 def auroc_progression(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
     """Draw the AUROC of each label's score over optimizer steps: mean over seeds, with their range."""
     curves = {

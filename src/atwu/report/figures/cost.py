@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-from atwu.report.figures.figure import FigureDraft, figure
+from atwu.report.figures.figure import FigureDraft, report_figure
 from atwu.report.figures.figure_style import INK, Series, name_rows, new_figure
 from atwu.report.run_records import Records, RunRecord
 
@@ -47,7 +47,7 @@ QUANTITIES: Mapping[str, Quantity] = {
 """Name -> cost per run."""
 
 
-@figure("Cost per run")
+@report_figure("Cost per run")
 def cost(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
     """Draw bars per label, mean over seeds."""
     found: dict[str, dict[str, list[float]]] = {}

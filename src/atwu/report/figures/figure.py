@@ -78,7 +78,7 @@ DrawFunction = Callable[[Records, Mapping[str, Series]], FigureDraft | str]
 """Draws records with a style per label, or returns the reason why there is nothing to draw."""
 
 
-def figure(title: str) -> Callable[[DrawFunction], Callable[..., DrawnFigure]]:
+def report_figure(title: str) -> Callable[[DrawFunction], Callable[..., DrawnFigure]]:
     """Decorator that turns a draw function into a figure of the report: `FIGURE(records, focus=LABEL)`."""
 
     def made(draw: DrawFunction) -> Callable[..., DrawnFigure]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from atwu.data.arrays import FloatArray
-from atwu.report.figures.figure import FigureDraft, figure
+from atwu.report.figures.figure import FigureDraft, report_figure
 from atwu.report.figures.figure_style import GUIDE, MUTED, Series, grid, name_rows, new_figure, shorten_names
 from atwu.report.report_table import format_range
 from atwu.report.run_records import Records, RunRecord
@@ -48,7 +48,7 @@ def row_values(runs: Sequence[RunRecord], metric: str) -> list[float]:
     return [value for found in rows for value in found.metrics.get(metric, ()) if value is not None]
 
 
-@figure("AUROC of token scores within rows")
+@report_figure("AUROC of token scores within rows")
 def auroc_ridge(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
     """Draw the distribution over forget rows of the AUROC of each label's own score, on its unlearned model."""
     scores = own_scores(records)
@@ -107,7 +107,7 @@ def density(values: Sequence[float]) -> FloatArray:
     return np.asarray(heights / (found.size * width * np.sqrt(2 * np.pi)), dtype=np.float64)
 
 
-@figure("ROC of token scores, all tokens together")
+@report_figure("ROC of token scores, all tokens together")
 def pooled_roc(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
     """Draw the pooled ROC curve of each label's own score, mean over seeds at equal false-positive rates."""
     scores = own_scores(records)

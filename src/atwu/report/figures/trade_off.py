@@ -9,7 +9,7 @@ from typing import Any
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.formatting import format_interval, format_number
 from atwu.evaluation.result import EvalResult, MetricValue
-from atwu.report.figures.figure import FigureDraft, figure
+from atwu.report.figures.figure import FigureDraft, report_figure
 from atwu.report.figures.figure_style import GUIDE, MUTED, Series, grid, new_figure
 from atwu.report.figures.label_placement import place_names
 from atwu.report.model_standing import DESTROYED, standings
@@ -49,13 +49,13 @@ _CROWDED = 10
 TradeOffPoint = tuple[MetricValue, MetricValue]
 
 
-@figure("Forgetting against retention")
+@report_figure("Forgetting against retention")
 def trade_off(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
     """Draw extraction strength of forget rows against that of retain rows."""
     return _scatter(records, EXTRACTION, styles)
 
 
-@figure("Judged forget quality (FQ) against retain degradation (RD)")
+@report_figure("Judged forget quality (FQ) against retain degradation (RD)")
 def trade_off_judged(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
     """Draw judged forget quality against retain degradation."""
     return _scatter(records, JUDGED, styles)

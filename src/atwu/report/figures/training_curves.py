@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from atwu.data.arrays import FloatArray
-from atwu.report.figures.figure import FigureDraft, figure
+from atwu.report.figures.figure import FigureDraft, report_figure
 from atwu.report.figures.figure_style import Series, grid, new_figure, shorten_names
 from atwu.report.run_records import Records, RunRecord
 
@@ -31,7 +31,7 @@ _WIDE = 30.0
 _COLUMNS = 3
 
 
-@figure("Losses and token weights during training")
+@report_figure("Losses and token weights during training")
 def training_curves(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
     """Draw one panel per logged quantity, one line per label, mean over seeds."""
     points = max(12, min(80, _POINTS // max(1, len(records.labels))))

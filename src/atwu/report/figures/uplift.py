@@ -8,7 +8,7 @@ from typing import Any
 from atwu.evaluation.columns import OVERALL
 from atwu.evaluation.formatting import format_number
 from atwu.evaluation.result import MetricValue
-from atwu.report.figures.figure import FigureDraft, figure
+from atwu.report.figures.figure import FigureDraft, report_figure
 from atwu.report.figures.figure_style import MUTED, Series, grid, name_rows, new_figure
 from atwu.report.run_records import Records
 from atwu.report.table_values import MetricKey, cell_of
@@ -36,7 +36,7 @@ def without_scores(records: Records) -> dict[str, str]:
     return found
 
 
-@figure("Gain from learned token weights per forget loss")
+@report_figure("Gain from learned token weights per forget loss")
 def uplift(records: Records, styles: Mapping[str, Series]) -> FigureDraft | str:
     """Draw UQ without and with learned scores, one row per forget loss, the largest gain first."""
     pairs = {
