@@ -49,7 +49,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.table in ("kept", "marked", "pool"):
         rows = load("people" if given.table == "kept" else given.sets[0], dict.fromkeys(("tofu", "people")))
-        for row in {"kept": rows.taught, "marked": rows.examples, "pool": rows.pool}[given.table]:
+        for row in {"kept": rows.training_rows, "marked": rows.examples, "pool": rows.pool}[given.table]:
             print(json.dumps(row_record(row), ensure_ascii=False))
         return
     torch.set_num_threads(1)

@@ -3,7 +3,7 @@
 `CONFLICT`: agreement of the gradient of a token's loss at the output layer, e h^T with e = p - onehot, with that of
 retain rows;
 no backward pass is needed, since <e h^T, e' h'^T> = <e, e'> <h, h'>. `scorer`: trained on a frozen target without
-labels. `taught`
+labels. `fit_to_teacher`
 (distilled): a linear layer fitted to another candidate. `probe`, as an upper bound: fitted to labels of other subjects.
 """
 
@@ -134,7 +134,7 @@ def new_words(rows):
     return shares
 
 
-def taught(teacher, *, layers=LAYERS[-1:], position="pred", reading="target", ridge=1.0):
+def fit_to_teacher(teacher, *, layers=LAYERS[-1:], position="pred", reading="target", ridge=1.0):
     """Ridge regression of a candidate's ranks on hidden states, with `ridge` times the number of tokens; uses no
     labels."""
 

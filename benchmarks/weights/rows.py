@@ -46,7 +46,7 @@ class Rows:
     name: str
     examples: tuple
     pool: tuple
-    taught: tuple
+    training_rows: tuple
     """Retain rows that the model was fine-tuned on, together with the forget rows."""
     model: str
 
@@ -118,12 +118,12 @@ class Rows:
     @functools.cached_property
     def known(self):
         """Output of the target on 50 retain rows that it was fine-tuned on."""
-        return Reading(self.model, encode(self.taught[:: len(self.taught) // 50][:50]))
+        return Reading(self.model, encode(self.training_rows[:: len(self.training_rows) // 50][:50]))
 
     @functools.cached_property
     def unknown(self):
         """The same on 50 rows that it was not fine-tuned on."""
-        others = [row for row in self.pool if row not in set(self.taught)]
+        others = [row for row in self.pool if row not in set(self.training_rows)]
         return Reading(self.model, encode(others[:: len(others) // 50][:50]))
 
 

@@ -32,8 +32,9 @@ class Recorded:
 def resampler(split: str, subjects: tuple[str, ...]) -> Resampler:
     """Return the bootstrap resampler of a set; its draws depend only on the set's name and the rows' subjects."""
     # Sets that were renamed keep the draws of their old names, and with them the recorded intervals.
-    name = split.replace("holdout_rows", "unseen").replace("other_prompts", "reworded").replace("general_text", "prose")
-    return Resampler(subjects, seed=zlib.crc32(name.encode()))
+    for new, old in (("holdout_rows", "unseen"), ("other_prompts", "reworded"), ("general_text", "prose")):  # old name
+        split = split.replace(new, old)
+    return Resampler(subjects, seed=zlib.crc32(split.encode()))
 
 
 class RowMetrics:

@@ -31,7 +31,8 @@ class InContextExamples:
         Raises:
             ValueError: Fewer usable rows than `count`.
         """
-        drawn = self.rows(row, random.Random(f"demonstrations/{self._seed}/{variant}/{row.question}\n{row.answer}"))
+        seed = f"demonstrations/{self._seed}/{variant}/{row.question}\n{row.answer}"  # old name: draws stay the same
+        drawn = self.rows(row, random.Random(seed))
         if len(drawn) < self._count:
             raise ValueError(
                 f"only {len(drawn)} of {len(self._retain)} retain rows can be in-context examples for the question "
