@@ -8,9 +8,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from atwu._names import lookup
-from atwu.methods.component import NEEDS, Component, FixedWeighting, ForgetLoss, RetainLoss, TermWeights, Weighting
+from atwu.methods.component import (
+    NEEDS,
+    Component,
+    FixedWeighting,
+    ForgetLoss,
+    PreserveLoss,
+    RetainLoss,
+    TermWeights,
+    Weighting,
+)
 from atwu.methods.component_options import ComponentOption, options_of_component
-from atwu.methods.components import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, component_options
+from atwu.methods.components import FORGET_LOSSES, PRESERVE_LOSSES, RETAIN_LOSSES, WEIGHTINGS, component_options
 from atwu.methods.configurations import CONFIGURATIONS
 from atwu.methods.functions import check_same, forget_loss_of, name_of, weighting_of
 from atwu.methods.method_table import METHODS, Method
@@ -38,12 +47,14 @@ class Recipe:
     weighters: tuple[Weighting, ...]
     forgetter: ForgetLoss
     retainer: RetainLoss | None
+    preserve: str = "none"
+    preserver: PreserveLoss | None = None
     given: frozenset[str] = frozenset()
     """Options that the user set."""
 
     @property
     def parts(self) -> tuple[Component, ...]:
-        return (self.factors, *self.weighters, self.forgetter, *filter(None, [self.retainer]))
+        return (self.factors, *self.weighters, self.forgetter, *filter(None, [self.retainer, self.preserver]))
 
     @property
     def options(self) -> dict[str, ComponentOption]:
@@ -69,7 +80,9 @@ class Recipe:
     def as_plain(self) -> dict[str, Any]:
         """As plain JSON, for `run.json`."""
         names = ("name", "weighting", "forget_loss", "retain_loss", "values", "settings")
-        return {name: getattr(self, name) for name in names} | {"given": sorted(self.given)}
+        plain = {name: getattr(self, name) for name in names}
+        plain |= {} if self.preserver is None else {"preserve": self.preserve}
+        return plain | {"given": sorted(self.given)}
 
     @property
     def weighting_names(self) -> tuple[str, ...]:
@@ -108,7 +121,12 @@ class Recipe:
     def reads_head(self) -> bool:
         """Something reads log-probabilities or final hidden states of the model."""
         kept = self.retainer is not None and self.retainer.reads_head
-        return kept or self.forgetter.reads_head or any(weighter.reads_head for weighter in self.weighters)
+        return (
+            kept
+            or self.preserver is not None
+            or self.forgetter.reads_head
+            or any(weighter.reads_head for weighter in self.weighters)
+        )
 
     def layer(self, layers: int) -> int | None:
         """Index of the decoder layer that is read, for a model with that many; None when none is.
@@ -133,7 +151,12 @@ class Recipe:
         Args:
             layers: decoder layers of the model.
         """
+        from atwu.modeling.reference import ReferenceSpec
+
         found = self.forgetter.wanted()
+        if self.preserver is not None and (spec := self.preserver.wanted()) is not None:
+            known = found.get("forget", ReferenceSpec())
+            found = {**found, "forget": ReferenceSpec(logps=known.logps, states=known.states or spec.states)}
         kept = None if self.retainer is None else self.retainer.wanted(layers)
         return found if kept is None else {**found, "retain": kept}
 
@@ -164,6 +187,7 @@ def recipe(
     weighting: str | Callable[..., Any] | None = None,
     forget_loss: str | Callable[..., Any] | None = None,
     retain_loss: str | None = None,
+    preserve: str | None = None,
     configuration: str = "ours",
     **options: Any,
 ) -> Recipe:
@@ -175,6 +199,7 @@ def recipe(
             function (`atwu.methods.functions`).
         forget_loss: a name from `FORGET_LOSSES`, or a function.
         retain_loss: a name from `RETAIN_LOSSES`.
+        preserve: a name from `PRESERVE_LOSSES`; none by default.
         configuration: a name from `CONFIGURATIONS`: values of settings that are not given.
         options: numbers and settings of the parts by name; None means not given.
 
@@ -194,21 +219,27 @@ def recipe(
     weighters: list[type[Weighting]] = [lookup("weighting", name, WEIGHTINGS) for name in names]
     forgetter: type[ForgetLoss] = lookup("forget loss", parts[1], FORGET_LOSSES)
     retainer: type[RetainLoss] | None = lookup("retain loss", parts[2], RETAIN_LOSSES)
+    preserver: type[PreserveLoss] | None = lookup("preserve loss", preserve or "none", PRESERVE_LOSSES)
     _check_parts(parts, weighters, combination, forgetter)
-    classes: list[type[Component]] = [TermWeights, *weighters, forgetter, *filter(None, [retainer])]
+    if preserver is not None:
+        _check_preserve(preserver, parts, forgetter)
+    classes: list[type[Component]] = [TermWeights, *weighters, forgetter, *filter(None, [retainer, preserver])]
     taken = _taken(classes, learned=LearnedScores in weighters, retained=retainer is not None)
     given = {name: value for name, value in options.items() if value is not None}
     _check_given(given, taken, f"method {method!r} ({' x '.join(parts)})")
     start = {**lookup("configuration", configuration, CONFIGURATIONS), **row.defaults, **given}
     values = {name: value for name, value in start.items() if name in taken}
     changed = parts != (row.weighting, row.forget_loss, row.retain_loss)
+    name = " x ".join(parts[: 2 if parts[2] == "nll" else 3]) if changed else method
     made = Recipe(
-        " x ".join(parts[: 2 if parts[2] == "nll" else 3]) if changed else method,
+        name if preserver is None else f"{name} + preserve {preserve}",
         *parts,
         factors=_make(TermWeights, values),
         weighters=tuple(_make(weighter, values) for weighter in weighters),
         forgetter=_make(forgetter, values),
         retainer=None if retainer is None else _make(retainer, values),
+        preserve=preserve or "none",
+        preserver=None if preserver is None else _make(preserver, values),
         given=frozenset(given) & frozenset(taken),
     )
     if made.everywhere and "labels" in made.needs:
@@ -271,3 +302,19 @@ def _check_parts(
         )
     if forgetter.learns == "alternate" and parts[0] != "uniform":
         raise ValueError(f"forget loss {parts[1]!r} learns another answer, whose tokens {parts[0]!r} does not weigh.")
+
+
+def _check_preserve(preserver: type[PreserveLoss], parts: tuple[str, str, str], forgetter: type[ForgetLoss]) -> None:
+    """Refuse a preserve loss where nothing is spared or where the forget loss leaves no answer token to read."""
+    if parts[0] == "uniform":
+        raise ValueError(
+            "preserve needs a token weighting: 'uniform' gives every token weight 1 and spares none; give weighting, "
+            "such as rare_nouns or scorer."
+        )
+    if forgetter.learns == "alternate" or not forgetter.reads_head:
+        raise ValueError(f"preserve reads the tokens of the forget answers, which forget loss {parts[1]!r} does not.")
+    if "reference_distributions" in preserver.needs and forgetter.comparison is not ForgetLoss.comparison:
+        raise ValueError(
+            f"forget loss {parts[1]!r} compares distributions on forget rows itself; take preserve='nll', or another "
+            "forget loss such as satga."
+        )

@@ -102,6 +102,12 @@ class UnlearnOptions(TrainingOptions):
         None, "Forget loss instead of the method's.", group="Method"
     )
     retain_loss: str | None = training_option(None, "Retain loss instead of the method's.", group="Method")
+    preserve: str | None = training_option(
+        None,
+        "Keep the answer tokens that the weighting spares: kl (close to the original model), nll or none.",
+        group="Method",
+        choices=("kl", "nll", "none"),
+    )
     configuration: str = training_option(
         "ours",
         "Settings that are not given: ours (measured best), authors (published code), paper (its text).",
