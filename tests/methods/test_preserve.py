@@ -111,12 +111,12 @@ def test_a_run_logs_it(extra, tmp_path, tiny_llama):
         EncodedRow((1, 2, 3 + n, 4), (-100, -100, 3 + n, 4), None, (None, None, (0, 1), (1, 2)), True) for n in range(4)
     ]
     args = atwu.UnlearnConfig(
-        method="atwu", preserve="kl", max_steps=2, per_device_train_batch_size=2, learning_rate=1e-3,
+        method="atwu", preserve="kl", max_steps=3, per_device_train_batch_size=2, learning_rate=1e-2,
         output_dir=str(tmp_path), save_strategy="no", scorer_every=1, **extra,
     )  # fmt: skip
     trainer = atwu.UnlearnTrainer(tiny_llama(), args, forget_dataset=rows, retain_dataset=rows)
     trainer.train()
     logged = [line["preserve_loss"] for line in trainer.state.log_history if "preserve_loss" in line]
-    assert len(logged) == 2
+    assert len(logged) == 3
     assert logged[0] == pytest.approx(0.0, abs=1e-6)
-    assert logged[1] > logged[0]
+    assert logged[-1] > 1e-6
