@@ -165,15 +165,15 @@ def our_loss(model, method: str, layout: str, batches):
     from atwu.methods.weightings.token_scorer import TokenScorer
     from atwu.modeling.batches import TokenBatch
     from atwu.modeling.layers import decoder_layers
-    from atwu.modeling.reference import Reference, live_reference
+    from atwu.modeling.reference import Reference, reference_of_batch
 
     decided = recipe(method, **({"retain_loss": "none"} if method == "dpo" else {"scorer_every": SCORER_EVERY}))
     second = "retain" if decided.retainer is not None else "alternate"
-    wanted = decided.wanted(len(decoder_layers(model)))
+    wanted = decided.reference_specs(len(decoder_layers(model)))
     given = [LossInputs(Reference())] * len(batches)
     if wanted:
         rows = [{"forget": TokenBatch.of(forget), second: TokenBatch.of(other)} for forget, other in batches]
-        given = [LossInputs(live_reference(model, each, wanted)) for each in rows]
+        given = [LossInputs(reference_of_batch(model, each, wanted)) for each in rows]
     alternation = None
     if decided.scores is not None:
         device = next(model.parameters()).device
@@ -185,7 +185,7 @@ def our_loss(model, method: str, layout: str, batches):
         scorer = alternation.scorer if alternation else None
         forget, other = batches[number]
         rows = {"forget": forget, second: other}
-        result = recipe_loss(model, rows, decided, scorer=scorer, given=given[number], layout=layout)
+        result = recipe_loss(model, rows, decided, scorer=scorer, inputs=given[number], layout=layout)
         if alternation and alternation.due(step, MAX_STEPS):
             alternation.collect(result)
             return result.loss, lambda: alternation.step(MAX_STEPS)

@@ -21,7 +21,7 @@ from atwu.data.encode import Encoder
 from atwu.modeling.adapters import adapters_of
 from atwu.modeling.fingerprint import model_fingerprint
 from atwu.modeling.load import load_model
-from atwu.modeling.reference import ReferenceSpec, read_rows
+from atwu.modeling.reference import ReferenceSpec, compute_reference
 from atwu.training.config import FinetuneConfig
 from atwu.training.load_to_train import check_training, space_needed, with_adapters
 from atwu.training.run_record import read_back
@@ -44,7 +44,7 @@ def unlearn(folder, files, output, *, source=None, overwrite=False, say=lambda l
 
 def logps(model, folder):
     rows = Encoder(AutoTokenizer.from_pretrained(folder), max_length=64).encode_rows(make_rows(6), what="test").rows
-    return read_rows(model, rows, ReferenceSpec(logps=True))["logps"]
+    return compute_reference(model, rows, ReferenceSpec(logps=True))["logps"]
 
 
 @pytest.fixture(scope="module")

@@ -81,13 +81,13 @@ def files(output):
 @pytest.fixture
 def reads(monkeypatch):
     """Records every reading pass."""
-    calls, original = [], module.read_rows
+    calls, original = [], module.compute_reference
 
     def spy(model, rows, wanted, **options):
         calls.append((len(rows), wanted))
         return original(model, rows, wanted, **options)
 
-    monkeypatch.setattr(module, "read_rows", spy)
+    monkeypatch.setattr(module, "compute_reference", spy)
     return calls
 
 

@@ -94,7 +94,7 @@ def test_is_what_plain_passes_over_a_moved_copy_give(method, how, bf16, model_fo
     def parts(network, recipe):
         given = trainer.look_ups.given(model, inputs, layout="auto")
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-            return recipe_loss(network, inputs, recipe, scorer=trainer.scorer, given=given, denominators=counts)
+            return recipe_loss(network, inputs, recipe, scorer=trainer.scorer, inputs=given, denominators=counts)
 
     recipe = trainer.recipe
     factors = recipe.factors

@@ -23,7 +23,7 @@ from atwu.benchmarks.tofu.tofu_rows import tofu_rows
 from atwu.data.records import READERS, Record, file_records, hub_records
 from atwu.data.row_parsing import fingerprint, ignored_columns, parse_row
 from atwu.data.schema import Example
-from atwu.data.spool import kept
+from atwu.data.spool import store_rows
 from atwu.data.target_words import target_words_warnings
 
 JOIN = " + "
@@ -92,7 +92,7 @@ def load_rows(source: str | Path, *, limit: int | None = None) -> LoadedRows:
                 raise ValueError(f"{part} is empty: it holds no rows; expected at least one.")
             warnings.extend(note if len(parts) == 1 else f"{part}: {note}" for note in notes)
 
-    rows = kept(every())
+    rows = store_rows(every())
     if repeats := len(rows) - _different(hashes):
         warnings.append(f"duplicate rows: {repeats} of {len(rows)} repeat an earlier row exactly (kept)")
     return LoadedRows(rows=rows, source=name, warnings=tuple(warnings))

@@ -51,7 +51,7 @@ class ProbeCommand(ReadsRows):
         rows = annotated_rows(loaded.rows)
         if missing := len(loaded.rows) - len(rows):
             warn([f"{missing} of {len(loaded.rows)} rows have no forget_spans and are left out."])
-        shape = load_config(self.model, **self.loading.reading).get_text_config()
+        shape = load_config(self.model, **self.loading.load_kwargs).get_text_config()
         layer_numbers(layers, 1 + int(shape.num_hidden_layers))
         network, tokenizer = self.open()
         start = time.perf_counter()

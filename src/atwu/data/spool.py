@@ -1,4 +1,4 @@
-"""Rows that are too many for memory: kept in a nameless file, which goes with this process, and read one by one."""
+"""Store large sets of rows in a temporary file without a name, and read them one by one."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 IN_MEMORY = 20_000
-"""Rows that are simply held: some 150 MB once they are encoded, at 110 tokens a row."""
+"""Number of rows stored in memory: about 150 MB of encoded rows with 110 tokens each."""
 
 
-def kept(rows: Iterable[T]) -> Sequence[T]:
-    """All rows of an iterable that is read once: a tuple, or a `DiskRows` where there are more than `IN_MEMORY`.
+def store_rows(rows: Iterable[T]) -> Sequence[T]:
+    """Read an iterable once into a tuple, or into a `DiskRows` if it has more than `IN_MEMORY` rows.
 
     Raises:
-        DiskFullError: the cache folder has no room for them.
+        DiskFullError: the cache folder has no space for the rows.
     """
     rows = iter(rows)
-    held = tuple(islice(rows, IN_MEMORY + 1))
-    if len(held) <= IN_MEMORY:
-        return held
-    spool = DiskRows(type(held[0]))
+    first_rows = tuple(islice(rows, IN_MEMORY + 1))
+    if len(first_rows) <= IN_MEMORY:
+        return first_rows
+    spool = DiskRows(type(first_rows[0]))
     with room(cache_folder()):
-        spool.extend(chain(held, rows))
+        spool.extend(chain(first_rows, rows))
     return spool
 
 
 class DiskRows(Sequence[T], Generic[T]):
-    """A sequence on disk: memory for it grows by 8 bytes a row alone. Forked processes read the same file.
+    """Sequence of rows on disk, with 8 bytes of memory per row. Forked processes share the file.
 
     Args:
-        kind: class of all rows, whose JSON pydantic makes and reads.
+        kind: class of the rows; pydantic converts them to and from JSON.
     """
 
     def __init__(self, kind: type[T]) -> None:
@@ -49,12 +49,12 @@ class DiskRows(Sequence[T], Generic[T]):
 
         folder = cache_folder()
         folder.mkdir(parents=True, exist_ok=True)
-        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  (and not in /tmp, which may be memory)
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  (not in /tmp, which may be in memory)
         self._form: TypeAdapter[T] = TypeAdapter(kind)
         self._ends = array("q", [0])
 
     def extend(self, rows: Iterable[T]) -> None:
-        """Write rows at the end."""
+        """Append rows."""
         for row in rows:
             self._ends.append(self._ends[-1] + self._file.write(self._form.dump_json(row)))
         self._file.flush()

@@ -9,7 +9,7 @@ from itertools import chain
 import torch
 from torch import nn
 
-from atwu.modeling.modes import same_modes
+from atwu.modeling.modes import restored_modes
 
 
 @contextmanager
@@ -27,7 +27,7 @@ def restored(model: nn.Module) -> Iterator[None]:
     for tensor, *_ in kept:
         tensor.grad = None
     try:
-        with same_modes(model):
+        with restored_modes(model):
             yield
     finally:
         with torch.no_grad():

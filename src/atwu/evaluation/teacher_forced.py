@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from atwu._progress import bar_of
 from atwu.data.arrays import FloatArray, IntArray
-from atwu.data.collate import by_length, collate_rows
+from atwu.data.collate import collate_rows, length_batches
 from atwu.data.encode import EncodedRow
 from atwu.methods.weightings.token_scorer import TokenScorer
 from atwu.modeling.forward import TokenOutputs, forward_tokens
-from atwu.modeling.modes import evaluating
+from atwu.modeling.modes import eval_mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ def read_tokens(
     if scorer is not None:
         scorer = scorer.to(device)
     shown = bar_of(total=len(rows), desc=progress, unit="row", shown=progress is not None, leave=False)
-    with evaluating(model), shown as bar:
-        for batch in by_length([len(row.input_ids) for row in rows], batch_tokens):
+    with eval_mode(model), shown as bar:
+        for batch in length_batches([len(row.input_ids) for row in rows], batch_tokens):
             tensors = {
                 k: v.to(device)
                 for k, v in collate_rows([dataclasses.replace(rows[i], token_labels=None) for i in batch]).items()
@@ -95,4 +95,4 @@ def _scores(scorer: TokenScorer | None, out: TokenOutputs, rows: Sequence[Encode
         return None
     offsets = [offset for offset in (scorer.offset(row) for row in rows) if offset is not None]
     offset = torch.cat(offsets).to(out.logps.device) if offsets else None
-    return out.spread(scorer(out.hidden(scorer.hidden_position), offset))
+    return out.to_grid(scorer(out.hidden(scorer.hidden_position), offset))

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from atwu._progress import bar_of
-from atwu.data.collate import by_length, collate_rows
+from atwu.data.collate import collate_rows, length_batches
 from atwu.data.encode import EncodedRow
 from atwu.modeling.batches import TokenBatch, lay_out
-from atwu.modeling.modes import evaluating
+from atwu.modeling.modes import eval_mode
 from atwu.modeling.single_pass import unwrap
 
 ProbePosition = Literal["own", "pred", "both"]
@@ -65,8 +65,8 @@ def read_states(
     own: list[Tensor] = [torch.empty(0)] * len(rows)
     pred = list(own)
     slots = 0
-    with evaluating(model), bar_of(total=len(rows), desc="read states", unit="row", shown=progress, leave=False) as bar:
-        for batch in by_length([len(row.input_ids) for row in rows], batch_tokens):
+    with eval_mode(model), bar_of(total=len(rows), desc="read states", unit="row", shown=progress, leave=False) as bar:
+        for batch in length_batches([len(row.input_ids) for row in rows], batch_tokens):
             tensors = collate_rows([dataclasses.replace(rows[index], token_labels=None) for index in batch])
             tokens = TokenBatch.of({key: value.to(device) for key, value in tensors.items()})
             arranged = lay_out([tokens], packed=False)

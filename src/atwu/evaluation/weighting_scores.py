@@ -54,7 +54,7 @@ def met(*, scorer: bool = False, labels: bool = False, retain: bool = False, aux
         "retain_text": retain,
         "auxiliary_models": auxiliary,
     }
-    return frozenset({"text", "starting_logps", "noun_finder", *(need for need, yes in further.items() if yes)})
+    return frozenset({"text", "original_logps", "noun_finder", *(need for need, yes in further.items() if yes)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class ScoreContext:
             auxiliary=self.auxiliary is not None,
         )
 
-    def before_training(self) -> PrecomputeContext:
+    def precompute_context(self) -> PrecomputeContext:
         """The same as training's weightings take it; the model that read the rows is the starting model."""
         return PrecomputeContext(
             forget=self.encoded,
@@ -133,7 +133,7 @@ def scored_weightings() -> dict[str, Weighting]:
     found = {}
     for name in sorted(WEIGHTINGS, key=lambda name: not issubclass(WEIGHTINGS[name], LearnedScores)):
         made = WEIGHTINGS[name]
-        if made.scored:
+        if made.is_score:
             values = {**_SETTINGS, **(METHODS[name].defaults if name in METHODS else {})}
             taken = {option.name for option in options_of_component(made)}
             found[name] = made(**{key: value for key, value in values.items() if key in taken})
@@ -178,7 +178,7 @@ def token_scores(context: ScoreContext, names: Iterable[str]) -> dict[str, list[
         if isinstance(weighting, LearnedScores):
             found[name] += [row.scores for row in context.tokens if row.scores is not None]
         elif isinstance(weighting, FixedWeighting):
-            found[name] += weighting.once(context.before_training())
+            found[name] += weighting.precompute(context.precompute_context())
         else:
             looking[name] = weighting
     for seen in context.in_steps() if looking else ():

@@ -64,7 +64,7 @@ class Source:
         bits, name = self.base_bits, str(self.path)
         if bits is None or stored_bits(base_of(name, base=self.loading.base)) is not None:
             return open_model(name, self.loading, device=device)
-        tokenizer = load_tokenizer(name, **self.loading.reading)
+        tokenizer = load_tokenizer(name, **self.loading.load_kwargs)
         return add_adapter(self._rounded_base(bits, device), name, merge=False), tokenizer
 
     def merged(self, model: Any, device: torch.device) -> Any:
@@ -110,7 +110,7 @@ class Source:
     def look(self) -> tuple[Any, Any]:
         """Configuration and tokenizer, without weights."""
         name = str(self.path)
-        return load_config(name, **self.loading.reading), load_tokenizer(name, **self.loading.reading)
+        return load_config(name, **self.loading.load_kwargs), load_tokenizer(name, **self.loading.load_kwargs)
 
     def _rounded_base(self, bits: str, device: torch.device) -> Any:
         """The base model of the adapters as they were trained on it."""

@@ -48,7 +48,7 @@ def auxiliary_models(
     start = str(source.model)
     adapted = is_adapter(start)  # whose files say nothing of its base model
     starting = (
-        model_fingerprint(load_model(start, **source.reading))
+        model_fingerprint(load_model(start, **source.load_kwargs))
         if adapted
         else stored_weights_fingerprint(start, source.revision)
     )

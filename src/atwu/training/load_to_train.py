@@ -67,7 +67,7 @@ class ModelSource(ModelLoadArgs):
         """The model's configuration, as transformers has it."""
         if self.model is None:
             return scratch_config(str(self.scratch))
-        return load_config(self.model, **self.reading)
+        return load_config(self.model, **self.load_kwargs)
 
     def weight_bytes(self) -> int:
         """Size of its weight files, 0 where that is not known."""
@@ -118,7 +118,7 @@ def check_training(source: ModelSource, config: TokenTrainingConfig) -> int:
 def load_checked_tokenizer(source: ModelSource) -> Any:
     """The tokenizer, checked against the model's vocabulary."""
     name = str(source.model or source.tokenizer)
-    tokenizer = load_tokenizer(name, **source.reading)
+    tokenizer = load_tokenizer(name, **source.load_kwargs)
     check_vocabulary(tokenizer, source.architecture(), name=name)
     return tokenizer
 
@@ -212,7 +212,7 @@ def load_source(source: ModelSource, config: TokenTrainingConfig, say: Say) -> A
     """
     if source.model is None:
         return scratch_model(str(source.scratch), seed=config.seed)
-    model = load_model(source.model, dtype=source.dtype, quantize=config.quantize, **source.reading)
+    model = load_model(source.model, dtype=source.dtype, quantize=config.quantize, **source.load_kwargs)
     if (adapted := adapters_of(model)) is not None:
         raise ValueError(
             f"the adapter {source.model} cannot be merged into its base model ({unmergeable(adapted)}), so there is no "

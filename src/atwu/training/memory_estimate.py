@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from atwu.modeling.batches import RowLengths, worth_sharing
+from atwu.modeling.batches import RowLengths, shared_prefix
 from atwu.modeling.footprint import Footprint, footprint
 from atwu.training.config import TokenTrainingConfig, UnlearnConfig
 from atwu.training.load_to_train import ModelSource, model_without_weights, with_adapters
@@ -112,7 +112,7 @@ def longest_batch(rows: UnlearningRows, config: TokenTrainingConfig) -> RowLengt
                 begun = tuple(token for token, _ in alike)
         longest += heapq.nlargest(size, lengths)
         shortest = min(shortest, *lengths)
-    return RowLengths(tuple(longest), worth_sharing(len(begun or ()), shortest))
+    return RowLengths(tuple(longest), shared_prefix(len(begun or ()), shortest))
 
 
 def _dtype(source: ModelSource) -> torch.dtype:

@@ -86,7 +86,7 @@ class MethodTrainer(TokenTrainer):
         if peft_config is not None:
             args = with_lora(args, peft_config)
         self.recipe = args.recipe()
-        for part in self.recipe.parts:
+        for part in self.recipe.components:
             part.check()
         if scorer is not None and self.recipe.scores is None:
             raise ValueError(
@@ -154,7 +154,7 @@ class MethodTrainer(TokenTrainer):
 
     def _count(self, batches: Sequence[Any]) -> dict[str, float]:
         counts = {
-            "forget_tokens": sum(_counted(batch[self.recipe.forgetter.learns]) for batch in batches),
+            "forget_tokens": sum(_counted(batch[self.recipe.forgetter.trained_answer]) for batch in batches),
             "forget_rows": float(sum(len(batch["rows"]) for batch in batches)),
         }
         if self.recipe.retainer is not None:
@@ -185,7 +185,7 @@ class MethodTrainer(TokenTrainer):
             inputs,
             recipe,
             scorer=self.scorer,
-            given=self.look_ups.given(model, inputs, layout=layout),
+            inputs=self.look_ups.given(model, inputs, layout=layout),
             denominators=denominators,
             layout=layout,
         )

@@ -106,7 +106,7 @@ def precomputed_tables(trainer: MethodTrainer) -> PrecomputedTables:
         fingerprint=trainer.loaded.fingerprint,
         stays=not trainer.sharded,
     )
-    wanted = recipe.wanted(len(decoder_layers(start.model)) if recipe.layered else 0)
+    wanted = recipe.reference_specs(len(decoder_layers(start.model)) if recipe.layered else 0)
     pairs, drawn = cast(PairedDataset, trainer.train_dataset), None
     if "retain" in wanted and not args.dataloader_drop_last:
         drawn = pairs.drawn(planned_epochs(args, len(pairs)))
@@ -124,7 +124,7 @@ def _whole_on(
     device: torch.device, model: nn.Module, recipe: Recipe, wanted: Mapping[str, ReferenceSpec]
 ) -> Iterator[None]:
     """The starting model on the device, where it is read before it is sharded."""
-    if not wanted and not {"starting_logps", "auxiliary_models"}.intersection(recipe.needs):
+    if not wanted and not {"original_logps", "auxiliary_models"}.intersection(recipe.needs):
         yield
         return
     waits = next(model.parameters()).device
@@ -158,7 +158,7 @@ def fixed_tables(recipe: Recipe, rows: UnlearningRows, start: OriginalModel) -> 
         logps_of=lambda folder: _logps_of_model(folder, rows.forget.rows, start),
     )
     found = {
-        name: weighter.once(given)
+        name: weighter.precompute(given)
         for name, weighter in zip(recipe.weighting_names, recipe.weighters, strict=True)
         if isinstance(weighter, FixedWeighting)
     }

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from atwu._cache import cache_folder, cached_tensors, hash_of_list, is_cached
 from atwu.data.encode import EncodedRow
-from atwu.modeling.adapters import adapters_of, fresh, original_model
+from atwu.modeling.adapters import adapters_of, equals_base, original_model
 from atwu.modeling.batches import TokenBatch
 from atwu.modeling.distribution_distance import Teacher
 from atwu.modeling.fingerprint import model_fingerprint
@@ -32,10 +32,10 @@ from atwu.modeling.reference import (
     Reference,
     ReferenceSpec,
     TokenTable,
+    compute_reference,
     counted_tokens,
-    live_reference,
     plain_head,
-    read_rows,
+    reference_of_batch,
 )
 from atwu.training.progress import Say
 
@@ -78,7 +78,7 @@ class OriginalModel:
             tensors = cached_tensors(
                 self.folder,
                 self._key(rows, wanted),
-                lambda: read_rows(self.model, rows, wanted, autocast=self.autocast, progress=label),
+                lambda: compute_reference(self.model, rows, wanted, autocast=self.autocast, progress=label),
             )
         lengths = [counted_tokens(row) for row in rows]
         return {name: TokenTable(tensor, lengths) for name, tensor in tensors.items()}
@@ -138,7 +138,7 @@ class References:
         if self.mode != "cache":
             batches = {name: TokenBatch.of(inputs[name]) for name in _ROWS if name in inputs}
             with original_model(model) if self.second is None else nullcontext(self.second) as start, self.autocast():
-                return live_reference(start, batches, self.wanted, layout=layout)
+                return reference_of_batch(start, batches, self.wanted, layout=layout)
 
         def look_up(name: str, what: str) -> Tensor | None:
             table = self.tables.get(name, {}).get(what)
@@ -184,10 +184,10 @@ def prepare_references(
     Raises:
         ValueError: a mode that this model does not allow, or adapters that are trained already.
     """
-    wanted = {name: what for name, what in wanted.items() if not what.nothing}
+    wanted = {name: what for name, what in wanted.items() if not what.is_empty}
     if not wanted:
         return References({})
-    if not fresh(start.model):
+    if not equals_base(start.model):
         raise ValueError(
             "the model's adapters are trained already, so it is not its own starting model; merge them first."
         )

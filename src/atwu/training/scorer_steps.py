@@ -15,7 +15,7 @@ from atwu.methods.recipe import Recipe
 from atwu.methods.weightings.learned import LearnedScores
 from atwu.methods.weightings.rarity import TokenCounts
 from atwu.methods.weightings.token_scorer import TokenScorer
-from atwu.modeling.modes import evaluating
+from atwu.modeling.modes import eval_mode
 from atwu.training.training_rows import UnlearningRows
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class ScorerSteps(TrainerCallback):
         )
         training, model = self._alternation(recipe), trainer.model
         assert model is not None
-        with evaluating(model), torch.no_grad():
+        with eval_mode(model), torch.no_grad():
             for batch in trainer.get_train_dataloader():
                 inputs = trainer._prepare_inputs(batch)
                 self._keep(training, trainer.micro_batch_loss(model, inputs, recipe), inputs)

@@ -19,7 +19,7 @@ from atwu.data.encode import EncodedRow, Encoder
 from atwu.data.labelled_words import label_words, read_words
 from atwu.data.row_parsing import fingerprint, parse_row
 from atwu.data.schema import IGNORE_INDEX, Example
-from atwu.data.spool import DiskRows, kept
+from atwu.data.spool import DiskRows, store_rows
 from atwu.training.config import UnlearnConfig
 from atwu.training.progress import Say
 
@@ -90,7 +90,7 @@ def encode_dataset(
     if all(isinstance(row, EncodedRow) for row in given):
         if words is not None:
             raise ValueError("forget_words labels text; give the forget rows as Examples.")
-        return RowSet(kept(_without_first(row) for row in given), None)
+        return RowSet(store_rows(_without_first(row) for row in given), None)
     if tokenizer is None:
         raise ValueError(f"the {what} set holds text; give the tokenizer as processing_class.")
     examples = add_labels(_examples(given, what), words)
@@ -131,7 +131,7 @@ def _listed(rows: RowsInput, what: str) -> tuple[Sequence[Any], str | None, tupl
 def _examples(rows: Sequence[Any], what: str) -> Sequence[Example]:
     if isinstance(rows, DiskRows):
         return rows
-    return kept(
+    return store_rows(
         row if isinstance(row, Example) else parse_row(row, where=f"{what} set, row {index + 1}")
         for index, row in enumerate(rows)
     )
@@ -163,7 +163,7 @@ def without_labels(rows: RowSet) -> RowSet:
     """Rows without secret-token labels, for a set where nothing uses them or only some rows have them."""
     if all(row.token_labels is None for row in rows.rows):
         return rows
-    return dataclasses.replace(rows, rows=kept(dataclasses.replace(row, token_labels=None) for row in rows.rows))
+    return dataclasses.replace(rows, rows=store_rows(dataclasses.replace(row, token_labels=None) for row in rows.rows))
 
 
 def unlearning_rows(
@@ -184,7 +184,7 @@ def unlearning_rows(
     if retain is None and (recipe.retainer is not None or "retain" in recipe.needs):
         instead = " or set retain_loss='none'" if recipe.retainer is not None else ""
         raise ValueError(f"method {recipe.name!r} needs a retain_dataset; give one{instead}.")
-    longest = config.max_length - bool(recipe.everywhere)  # `_everywhere` adds a token
+    longest = config.max_length - bool(recipe.all_positions)  # `_everywhere` adds a token
     limits: dict[str, Any] = {"max_length": longest, "system": config.system}
     removed = encode_dataset(forget, tokenizer, what="forget", words=config.forget_words, **limits)
     if missing := sum(row.token_labels is None for row in removed.rows):
@@ -208,9 +208,9 @@ def unlearning_rows(
             raise ValueError(
                 f"weighting {recipe.weighting!r} reads the text of retain rows; give them as Examples, not encoded."
             )
-    if "forget" in recipe.everywhere:
+    if "forget" in recipe.all_positions:
         removed = _everywhere(removed)
-    if kept is not None and "retain" in recipe.everywhere:
+    if kept is not None and "retain" in recipe.all_positions:
         kept = _everywhere(kept)
     preferred = None
     if "alternates" in recipe.needs:
@@ -229,7 +229,7 @@ def add_labels(examples: Sequence[Example], words: str | None) -> Sequence[Examp
     if words is None:
         return examples
     found = label_words(examples, read_words(words))
-    return kept(old if old.forget_spans is not None else new for old, new in zip(examples, found, strict=True))
+    return store_rows(old if old.forget_spans is not None else new for old, new in zip(examples, found, strict=True))
 
 
 def planned_epochs(config: UnlearnConfig, rows: int) -> int:
@@ -245,7 +245,7 @@ def _everywhere(rows: RowSet) -> RowSet:
     A token counts at the position before it, so a row's last position gets one after it. Only its place matters:
     distances compare distributions, whatever token follows.
     """
-    return dataclasses.replace(rows, rows=kept(_whole(row) for row in rows.rows))
+    return dataclasses.replace(rows, rows=store_rows(_whole(row) for row in rows.rows))
 
 
 def _whole(row: EncodedRow) -> EncodedRow:

@@ -87,7 +87,7 @@ def _check_parts(source: ModelSource, recipe: Recipe, tokenizer: Any) -> None:
     Raises:
         ValueError, FileNotFoundError, ImportError: see the message.
     """
-    for part in recipe.parts:
+    for part in recipe.components:
         if "auxiliary_models" not in part.needs:  # these are there only after they were trained
             part.check()
     shape = source.architecture().get_text_config()

@@ -97,7 +97,7 @@ class GradientNorm(Metric):
 @contextmanager
 def _collecting(model: nn.Module) -> Iterator[list[Tensor]]:
     """A list to which every backward pass adds the norm of each parameter's gradient instead of keeping the gradient."""
-    from atwu.modeling.modes import evaluating
+    from atwu.modeling.modes import eval_mode
 
     parameters = [parameter for parameter in model.parameters() if parameter.is_floating_point()]
     before = [(parameter.requires_grad, parameter.grad) for parameter in parameters]
@@ -114,7 +114,7 @@ def _collecting(model: nn.Module) -> Iterator[list[Tensor]]:
             parameter.grad = None
             parameter.requires_grad_(True)
             hooks.append(parameter.register_post_accumulate_grad_hook(collect))
-        with evaluating(model):
+        with eval_mode(model):
             yield norms
     finally:
         for hook in hooks:

@@ -82,10 +82,10 @@ def relearned(
 def _adapted(model: nn.Module, rank: int, seed: int) -> Iterator[None]:
     """Fresh adapters on the model, which come off on leaving; its own weights do not change."""
     from atwu.modeling.adapters import Lora, attach
-    from atwu.modeling.modes import same_modes
+    from atwu.modeling.modes import restored_modes
 
     trainable = [(weight, weight.requires_grad) for weight in model.parameters()]
-    with same_modes(model):
+    with restored_modes(model):
         adapted = attach(model, Lora(rank), seed=seed)
         try:
             yield

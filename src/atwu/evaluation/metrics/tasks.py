@@ -249,12 +249,12 @@ def _as_before(model: PreTrainedModel) -> Iterator[None]:
     """Put back the modes of the modules and the random generators, which the harness sets for good."""
     import torch
 
-    from atwu.modeling.modes import same_modes
+    from atwu.modeling.modes import restored_modes
 
     python, arrays = random.getstate(), np.random.get_state()
     devices = [model.device] if model.device.type == "cuda" else []
     try:
-        with same_modes(model), torch.random.fork_rng(devices=devices):
+        with restored_modes(model), torch.random.fork_rng(devices=devices):
             yield
     finally:
         random.setstate(python)

@@ -262,7 +262,11 @@ def _preset_file(variant: Variant, folder: Path) -> Path | None:
 def _lent(setting: BenchmarkSetting, method: str) -> Preset | None:
     """For a method without tuned values at a setting: those of the one whose published values it takes everywhere else."""
     row = METHODS.get(method)
-    found = None if row is None or row.lender is None else find_preset(setting.presets or setting.name, row.lender)
+    found = (
+        None
+        if row is None or row.values_from is None
+        else find_preset(setting.presets or setting.name, row.values_from)
+    )
     if found is None:
         return None
     taken, numbers = set(recipe(method).options), component_options()

@@ -60,7 +60,7 @@ def first_points(method: str, *, learning_rate: float, **parts: Any) -> list[dic
     return [
         {"learning_rate": learning_rate}
         | {name: getattr(owner, kind).get(name, decided.options[name].default) for name, owner in owners.items()}
-        for kind in (("first", "defaults") if row.first else ("defaults",))
+        for kind in (("first", "defaults") if row.first_trial else ("defaults",))
     ]
 
 
