@@ -15,7 +15,7 @@ from atwu.data.render import RenderedRow, check_system, render_row
 from atwu.data.schema import IGNORE_INDEX, Example, Span
 from atwu.data.spool import store_rows
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 _SPACE_MARKS = "▁Ġ "
 
 
@@ -38,7 +38,7 @@ class EncodedRow:
         """Index of the first counted token."""
         return next(index for index, label in enumerate(self.labels) if label != IGNORE_INDEX)
 
-    def counted(self, values: Sequence[T]) -> list[T]:
+    def counted(self, values: Sequence[_T]) -> list[_T]:
         """Select the values of counted tokens from one value per token."""
         return [value for value, label in zip(values, self.labels, strict=True) if label != IGNORE_INDEX]
 

@@ -161,8 +161,8 @@ def _parse_messages(value: Any, where: str) -> tuple[tuple[Message, ...], str]:
     turn_roles = roles[1:] if roles[:1] == ["system"] else roles
     if not turn_roles or turn_roles != ["user", "assistant"] * (len(turn_roles) // 2):
         raise ValueError(
-            f"{where}, column 'messages': roles must be an optional system turn first, then user and assistant in turn, ending with "
-            f"the assistant turn that is the answer; got roles {', '.join(roles) or 'none'}."
+            f"{where}, column 'messages': roles must be an optional system turn first, then user and assistant in turn, ending "
+            f"with the assistant turn that is the answer; got roles {', '.join(roles) or 'none'}."
         )
     return tuple(messages[:-1]), messages[-1].content
 

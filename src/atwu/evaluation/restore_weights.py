@@ -1,4 +1,4 @@
-"""Changing a model's weights in place for a while: all that training or rounding changes is put back, byte for byte."""
+"""Change a model's weights in place temporarily, for training and quantization attacks."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from atwu.modeling.modes import restored_modes
 
 @contextmanager
 def restored(model: nn.Module) -> Iterator[None]:
-    """Put the model back on leaving, also after an error.
+    """Restore the model exactly on leaving, also after an error.
 
-    Restored are the bytes of parameters and buffers, requires_grad flags, gradients and train/eval modes. Inside,
-    weights may only be changed in place, and gradients start out empty. A copy of the weights is held in CPU memory
-    meanwhile.
+    Restores parameters, buffers, requires_grad flags, gradients and train/eval modes. Inside, weights may only be
+    changed in place, and gradients are None at the start. A copy of the weights is kept in CPU memory.
     """
     kept = [
         (tensor, tensor.detach().to("cpu", copy=True), tensor.requires_grad, tensor.grad)

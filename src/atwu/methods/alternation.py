@@ -24,7 +24,7 @@ from atwu.methods.objective import UnlearningLoss
 from atwu.methods.recipe import Recipe
 from atwu.methods.weightings.token_scorer import TokenScorer, scorer_objective
 
-STATE_NAME = "scorer_optimizer.safetensors"
+SCORER_OPTIMIZER_NAME = "scorer_optimizer.safetensors"
 PROGRESS_NAME = "scorer_progress.json"
 
 Reduce = Callable[[Tensor], Tensor]
@@ -222,7 +222,7 @@ class ScorerAlternation:
             for name, parameter in named.items()
             if self.optimizer.state.get(parameter, {}).get("momentum_buffer") is not None
         }
-        save_file(buffers, folder / STATE_NAME)
+        save_file(buffers, folder / SCORER_OPTIMIZER_NAME)
         (folder / PROGRESS_NAME).write_text(json.dumps({"updates": self.updates}) + "\n", encoding="utf-8")
 
     def load(self, folder: str | Path) -> None:
@@ -230,7 +230,7 @@ class ScorerAlternation:
         from safetensors.torch import load_file
 
         folder = Path(folder)
-        buffers = load_file(folder / STATE_NAME)
+        buffers = load_file(folder / SCORER_OPTIMIZER_NAME)
         for name, parameter in self.scorer.named_parameters():
             self.optimizer.state.pop(parameter, None)
             if name in buffers:

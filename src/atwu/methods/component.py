@@ -16,7 +16,8 @@ from atwu.methods.component_options import Range, number, setting
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from atwu.methods.component_inputs import FloatArray, LossInputs, LossTerms, PrecomputeContext, WeightingContext
+    from atwu.data.arrays import FloatArray
+    from atwu.methods.component_inputs import LossInputs, LossTerms, PrecomputeContext, WeightingContext
     from atwu.modeling.batches import TokenBatch
     from atwu.modeling.distribution_distance import Comparison
     from atwu.modeling.forward import TokenOutputs

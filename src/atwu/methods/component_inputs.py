@@ -5,21 +5,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
     from torch import Tensor
 
+    from atwu.data.arrays import FloatArray
     from atwu.data.encode import EncodedRow
     from atwu.data.schema import Example
     from atwu.methods.weightings.token_scorer import TokenScorer
     from atwu.modeling.batches import TokenBatch
     from atwu.modeling.forward import TokenOutputs
     from atwu.modeling.reference import Reference
-
-FloatArray: TypeAlias = "NDArray[np.float64]"
 
 
 @dataclass(frozen=True, slots=True)

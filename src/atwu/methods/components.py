@@ -1,4 +1,4 @@
-"""Tables of components by name; `atwu.methods.registry` adds to them. Importing this module does not import torch."""
+"""Tables of components by name; `atwu.methods.method_registry` adds to them. Importing this module does not import torch."""
 
 from __future__ import annotations
 

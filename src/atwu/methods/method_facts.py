@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from atwu._names import place_of
+from atwu._names import source_location
 from atwu.methods.citations import CITATIONS
 from atwu.methods.component import ForgetLoss, RetainLoss
 from atwu.methods.component_options import Range
@@ -84,7 +84,7 @@ def trained_parameters(decided: Recipe) -> str:
 def component_sources(decided: Recipe) -> list[str]:
     """Return file and class of weighting, forget loss and retain loss."""
     components = (*decided.weighters, decided.forgetter, decided.retainer)
-    return [place_of(type(component)) for component in components if component is not None]
+    return [source_location(type(component)) for component in components if component is not None]
 
 
 def example(name: str, needs: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """Load methods and components from installed packages.
 
 A package declares an entry point in the group `atwu.methods`. Its value is a function without arguments that calls the
-functions of `atwu.methods.registry`; it is called before the tables are first read.
+functions of `atwu.methods.method_registry`; it is called before the tables are first read.
 """
 
 from __future__ import annotations

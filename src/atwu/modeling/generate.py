@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from atwu._progress import bar_of
+from atwu._progress import progress_bar
 from atwu.modeling.decoding import bare_config, decode
 from atwu.modeling.modes import eval_mode
 
@@ -78,7 +78,10 @@ def generate(
     ends = end_ids(model, tokenizer)
     outputs: list[tuple[int, ...]] = [()] * len(prompts)
     todo = [index for index, cap in enumerate(caps) if cap > 0]
-    with _bare(model, ends), bar_of(total=len(todo), desc="generate", unit="row", shown=progress, leave=False) as bar:
+    with (
+        _bare(model, ends),
+        progress_bar(total=len(todo), desc="generate", unit="row", shown=progress, leave=False) as bar,
+    ):
         for rows in _batches(todo, [len(prompt) for prompt in prompts], caps, batch_tokens):
             generated = decode(
                 model,

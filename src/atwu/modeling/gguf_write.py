@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from atwu._progress import bar_of
+from atwu._progress import progress_bar
 from atwu.modeling.gguf_vocabulary import ELSEWHERE, gguf_vocabulary
 from atwu.modeling.named_models import gguf_tokenizer
 
@@ -108,7 +108,7 @@ def write_gguf(
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
     digests = {}
-    for each in bar_of(stored, total=len(stored), desc=f"write {kind}", unit="weight", shown=progress):
+    for each in progress_bar(stored, total=len(stored), desc=f"write {kind}", unit="weight", shown=progress):
         plain = each.weight.detach().to("cpu", torch.float32).numpy()
         with np.errstate(over="ignore"):  # checked below
             written = quantize(_interleaved(plain, each.heads), each.kind)
@@ -121,8 +121,8 @@ def write_gguf(
     writer.close()
     with path.open("rb") as file:
         os.fsync(file.fileno())
-    read_back = {tensor.name: _digest(tensor.data) for tensor in gguf.GGUFReader(path).tensors}
-    if read_back != digests:
+    load_base_with_adapter = {tensor.name: _digest(tensor.data) for tensor in gguf.GGUFReader(path).tensors}
+    if load_base_with_adapter != digests:
         raise OSError(f"{path} does not contain what was written; check the disk.")
 
 

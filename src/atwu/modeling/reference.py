@@ -17,7 +17,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from atwu._progress import bar_of
+from atwu._progress import progress_bar
 from atwu.data.collate import collate_rows, length_batches
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import IGNORE_INDEX
@@ -138,7 +138,7 @@ def compute_reference(
     found: dict[str, Tensor] = {}
     with (
         eval_mode(model),
-        bar_of(total=len(rows), desc=progress, unit="row", shown=progress is not None, leave=False) as bar,
+        progress_bar(total=len(rows), desc=progress, unit="row", shown=progress is not None, leave=False) as bar,
     ):
         for batch in length_batches([len(row.input_ids) for row in rows], batch_tokens):
             plain = [dataclasses.replace(rows[index], token_labels=None) for index in batch]

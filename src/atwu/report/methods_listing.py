@@ -80,7 +80,9 @@ def list_methods(console: Console) -> None:
         ],
         optional=2,
     )
-    console.print("* no published hyperparameters. For formulas, values, inputs and an example, run: atwu methods NAME\n")
+    console.print(
+        "* no published hyperparameters. For formulas, values, inputs and an example, run: atwu methods NAME\n"
+    )
     _print_table(
         console,
         f"Token weightings (--weighting); {_COMBINED}",
@@ -151,5 +153,5 @@ def explain_method(console: Console, name: str) -> None:
         console.print(f"Published learning rates, {setting}: {rates}")
     if names := [name for values in tuned.values() for name in values.presets]:
         console.print(f"Presets (--config): {', '.join(names)}")
-    # As it is, so that no terminal breaks a command in two.
+    # Printed unwrapped, so that no terminal breaks a command in two.
     console.print(f"\nExample\n\n{TARGET_COMMAND}\n{example(name, needs)}", soft_wrap=True)

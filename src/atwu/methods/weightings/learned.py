@@ -85,9 +85,7 @@ class LearnedScores(Weighting):
             )
         prior = self.scorer_prior != "none" and self.scorer_prior_strength > 0
         if self.scorer_procedure == "frozen" and not (self.scorer_from or self.scorer_pretrain or prior):
-            raise ValueError(
-                "a frozen scorer needs initial scores; set scorer_from, scorer_pretrain or scorer_prior."
-            )
+            raise ValueError("a frozen scorer needs initial scores; set scorer_from, scorer_pretrain or scorer_prior.")
         if self.scorer_procedure == "joint" and self.scorer_min_updates:
             raise ValueError("scorer_procedure='joint' updates the scorer at every step; leave out scorer_min_updates.")
         try:

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from atwu.methods.component_inputs import FloatArray
+from atwu.data.arrays import FloatArray
 
 GAP = 2
 """Longest gap between selected tokens that `below_mean` fills, in tokens."""

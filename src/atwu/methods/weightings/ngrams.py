@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from atwu.data.arrays import FloatArray
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import IGNORE_INDEX
-from atwu.methods.component_inputs import FloatArray
 
 N = 3
 """Length of an n-gram, including the predicted token."""

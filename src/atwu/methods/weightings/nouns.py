@@ -13,9 +13,9 @@ from typing import TypeAlias
 import numpy as np
 
 from atwu._extras import require
+from atwu.data.arrays import FloatArray
 from atwu.data.encode import EncodedRow, touches
 from atwu.data.schema import Span
-from atwu.methods.component_inputs import FloatArray
 
 NounFinder: TypeAlias = Callable[[str], Sequence[Span]]
 """Maps an answer to the half-open, non-empty character ranges of its nouns or noun phrases, in any order."""

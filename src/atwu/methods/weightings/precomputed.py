@@ -6,11 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from atwu.methods.component import FixedWeighting
-from atwu.methods.component_inputs import FloatArray, PrecomputeContext, WeightingContext
+from atwu.methods.component_inputs import PrecomputeContext, WeightingContext
 from atwu.methods.component_options import setting
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from atwu.data.arrays import FloatArray
 
 
 class Labels(FixedWeighting):

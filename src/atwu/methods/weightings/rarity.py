@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from atwu.data.arrays import FloatArray
 from atwu.data.encode import EncodedRow
-from atwu.methods.component_inputs import FloatArray
 
 PROMPT_FACTOR = 0.5
 """Factor on the surprise of a token that occurs in the prompt. A name in the question is as rare as a key token without

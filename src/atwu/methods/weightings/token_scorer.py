@@ -16,8 +16,8 @@ from atwu.data.encode import EncodedRow
 from atwu.methods.weightings.rarity import TokenCounts, log_odds
 from atwu.modeling.forward import HiddenPosition
 
-WEIGHTS_NAME = "scorer.safetensors"
-CONFIG_NAME = "scorer_config.json"
+SCORER_WEIGHTS_NAME = "scorer.safetensors"
+SCORER_CONFIG_NAME = "scorer_config.json"
 _PRIOR = "prior_counts"
 
 
@@ -89,14 +89,14 @@ class TokenScorer(nn.Module):
         tensors = {name: tensor.contiguous().cpu() for name, tensor in self.state_dict().items()}
         if self.prior is not None:
             tensors[_PRIOR] = torch.tensor(self.prior.counts)
-        save_file(tensors, folder / WEIGHTS_NAME)
+        save_file(tensors, folder / SCORER_WEIGHTS_NAME)
         config = {
             "hidden_size": self.linear.in_features,
             "bias": self.linear.bias is not None,
             "hidden_position": self.hidden_position,
             "prior_strength": self.prior_strength if self.prior is not None else None,
         }
-        (folder / CONFIG_NAME).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        (folder / SCORER_CONFIG_NAME).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> TokenScorer:
@@ -109,15 +109,15 @@ class TokenScorer(nn.Module):
         from safetensors.torch import load_file
 
         folder = Path(folder)
-        missing = [name for name in (CONFIG_NAME, WEIGHTS_NAME) if not (folder / name).is_file()]
+        missing = [name for name in (SCORER_CONFIG_NAME, SCORER_WEIGHTS_NAME) if not (folder / name).is_file()]
         if missing:
             raise FileNotFoundError(f"{folder} contains no token scorer: {' and '.join(missing)} not found.")
-        config = json.loads((folder / CONFIG_NAME).read_text(encoding="utf-8"))
-        tensors = load_file(folder / WEIGHTS_NAME)
+        config = json.loads((folder / SCORER_CONFIG_NAME).read_text(encoding="utf-8"))
+        tensors = load_file(folder / SCORER_WEIGHTS_NAME)
         counts = tensors.pop(_PRIOR, None)
         if counts is not None and (counts.dtype != torch.int64 or counts.ndim != 1 or (counts < 0).any()):
             raise ValueError(
-                f"{folder / WEIGHTS_NAME}: {_PRIOR} must be an int64 vector of counts >= 0; the file is damaged."
+                f"{folder / SCORER_WEIGHTS_NAME}: {_PRIOR} must be an int64 vector of counts >= 0; the file is damaged."
             )
         scorer = cls(
             config["hidden_size"],
@@ -207,4 +207,4 @@ def scorer_objective(
 def find_scorer(folder: str | Path) -> TokenScorer | None:
     """Load the scorer of an unlearned model folder; None if it has none."""
     folder = Path(folder).expanduser()
-    return TokenScorer.from_pretrained(folder) if (folder / CONFIG_NAME).is_file() else None
+    return TokenScorer.from_pretrained(folder) if (folder / SCORER_CONFIG_NAME).is_file() else None

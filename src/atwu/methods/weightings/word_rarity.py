@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from atwu.data.arrays import FloatArray
 from atwu.data.encode import EncodedRow
 from atwu.data.schema import Example
-from atwu.methods.component_inputs import FloatArray
 from atwu.methods.weightings.rarity import mid_ranks
 
 _UNIT = re.compile(r"\w+|[^\w\s]")
