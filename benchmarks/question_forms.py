@@ -93,7 +93,9 @@ def main() -> None:
             }
             records.append(record)
             shown = "  ".join(f"{form} {value:.2f}" for form, value in recalls.items())
-            print(f"{name} {what}: mean {record['mean']:.3f}  surprise {surprise:.2f}  repeated {record['repeated']:.2f}")
+            print(
+                f"{name} {what}: mean {record['mean']:.3f}  surprise {surprise:.2f}  repeated {record['repeated']:.2f}"
+            )
             print(f"    {shown}", flush=True)
     if given.output:
         given.output.write_text(json.dumps(records, indent=1, ensure_ascii=False), encoding="utf-8")
