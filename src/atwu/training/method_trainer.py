@@ -223,13 +223,8 @@ class MethodTrainer(TokenTrainer):
             moves: Iterable[Tensor] = sam_perturbation(result.forget, trained, radius=args.sam_radius)
         else:
             drawn = (args.rows_seed, self.state.global_step, *inputs["rows"].tolist())
-<<<<<<< HEAD
-            moves = noise(trained, deviation=args.weight_noise, seed=drawn)
-        alone = dataclasses.replace(recipe, retain_loss="none", retainer=None, preserve="none", preserver=None)
-=======
             moves = gaussian_noise(trained, deviation=args.weight_noise, seed=drawn)
-        alone = dataclasses.replace(recipe, retain_loss="none", retainer=None)
->>>>>>> main
+        alone = dataclasses.replace(recipe, retain_loss="none", retainer=None, preserve="none", preserver=None)
         kept = None if result.retain is None else recipe.factors.retain_weight * result.retain
         if result.preserve is not None and recipe.preserver is not None:
             kept = (0 if kept is None else kept) + recipe.preserver.preserve_weight * result.preserve

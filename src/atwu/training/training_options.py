@@ -100,17 +100,13 @@ class UnlearnOptions(TrainingOptions):
     forget_loss: str | Callable[..., Any] | None = training_option(
         None, "Forget loss, replaces the method's.", group="Method"
     )
-<<<<<<< HEAD
-    retain_loss: str | None = training_option(None, "Retain loss instead of the method's.", group="Method")
+    retain_loss: str | None = training_option(None, "Retain loss, replaces the method's.", group="Method")
     preserve: str | None = training_option(
         None,
-        "Keep the answer tokens that the weighting spares: kl (close to the original model), nll or none.",
+        "Preserve loss on the answer tokens that the weighting spares: kl (to the original model), nll or none.",
         group="Method",
         choices=("kl", "nll", "none"),
     )
-=======
-    retain_loss: str | None = training_option(None, "Retain loss, replaces the method's.", group="Method")
->>>>>>> main
     configuration: str = training_option(
         "ours",
         "Values of unset options: ours (best in our experiments), authors (published code), paper (its text).",
