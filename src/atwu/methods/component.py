@@ -155,6 +155,33 @@ class ForgetLoss(Component):
         return None
 
 
+class PreserveLoss(Component):
+    """A loss that keeps the tokens of a forget answer which the weighting spares; each counts with 1 minus its weight."""
+
+    preserve_weight: float = number(
+        1.0,
+        symbol="δ",
+        search=Range(0.1, 5.0),
+        help="delta: factor on the preserve loss; larger keeps more of the answer around the key tokens",
+    )
+
+    def reference_spec(self) -> ReferenceSpec | None:
+        """Return what it reads from the original model on forget rows, or None; follows from its needs."""
+        if "reference_distributions" not in self.needs:
+            return None
+        from atwu.modeling.reference import ReferenceSpec
+
+        return ReferenceSpec(states=True)
+
+    def comparison(self, reference: Reference) -> Comparison | None:
+        """Comparison of distributions to make at every answer token, or None."""
+        return None
+
+    def values(self, out: TokenOutputs) -> Tensor:
+        """Loss per token before its weight, shape (batch, tokens)."""
+        raise NotImplementedError
+
+
 class RetainLoss(Component):
     """Base class of retain losses."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from atwu.methods.component import ForgetLoss, RetainLoss, TermWeights, Weighting
+from atwu.methods.component import ForgetLoss, PreserveLoss, RetainLoss, TermWeights, Weighting
 from atwu.methods.component_options import ComponentOption, options_of_component
-from atwu.methods.losses import divergence, likelihood, preference, representation
+from atwu.methods.losses import divergence, likelihood, preference, preserve, representation
 from atwu.methods.weightings import learned
 from atwu.methods.weightings import model_based as live
 from atwu.methods.weightings import precomputed as fixed
@@ -50,10 +50,17 @@ RETAIN_LOSSES: dict[str, type[RetainLoss] | None] = {
     "none": None,
 }
 
+PRESERVE_LOSSES: dict[str, type[PreserveLoss] | None] = {
+    "kl": preserve.PreserveKL,
+    "nll": preserve.PreserveNLL,
+    "none": None,
+}
+
 
 def component_options() -> dict[str, ComponentOption]:
     """Return all options of all components by name; if several components share a name, the first one defines it."""
-    components = (TermWeights, *WEIGHTINGS.values(), *FORGET_LOSSES.values(), *filter(None, RETAIN_LOSSES.values()))
+    others = filter(None, (*RETAIN_LOSSES.values(), *PRESERVE_LOSSES.values()))
+    components = (TermWeights, *WEIGHTINGS.values(), *FORGET_LOSSES.values(), *others)
     options: dict[str, ComponentOption] = {}
     for component in components:
         for option in options_of_component(component):

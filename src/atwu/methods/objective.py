@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from atwu.methods.component_inputs import LossInputs, LossTerms, NormalizationCounts, WeightingContext
-from atwu.methods.losses.reduction import reduced
+from atwu.methods.losses.reduction import reduced, token_mean
 from atwu.methods.recipe import Recipe
 from atwu.methods.weightings.combine import combined
 from atwu.methods.weightings.learned import LearnedScores
@@ -31,11 +31,13 @@ class UnlearningLoss:
     """
 
     loss: Tensor
-    """`forget_weight * forget + retain_weight * retain`, a scalar with gradient."""
+    """`forget_weight * forget + retain_weight * retain + preserve_weight * preserve`, a scalar with gradient."""
     forget: Tensor
     """Forget loss without `forget_weight`, a scalar."""
     retain: Tensor | None
     """Retain loss without `retain_weight`, a scalar; None if the method has none."""
+    preserve: Tensor | None
+    """Preserve loss without `preserve_weight`, a scalar; None without a preserve loss."""
     token_weights: Tensor
     """Weight of each forget token, without gradient; 0 on tokens that are not counted."""
     terms: LossTerms
@@ -86,6 +88,9 @@ def recipe_loss(
     if loss.trained_answer == "alternate":
         rows["forget"] = rows.pop("alternate")
     comparisons = {"forget": loss.comparison(rows["forget"], inputs)}
+    preserver = recipe.preserver
+    if preserver is not None and comparisons["forget"] is None:
+        comparisons["forget"] = preserver.comparison(inputs.reference)
     if retainer is not None:
         comparisons["retain"] = retainer.comparison(inputs.reference)
     outputs = forward_tokens(
@@ -122,7 +127,12 @@ def recipe_loss(
             rows=counts.retain_rows,
         )
         total = total + recipe.factors.retain_weight * retain_term
-    return UnlearningLoss(total, forget_term, retain_term, weights, terms, factor, out)
+    preserve_term = None
+    if preserver is not None:
+        spared = (1 - weights).clamp(0, 1)
+        preserve_term = token_mean(spared * preserver.values(out), out.mask, count=counts.forget_tokens)
+        total = total + preserver.preserve_weight * preserve_term
+    return UnlearningLoss(total, forget_term, retain_term, preserve_term, weights, terms, factor, out)
 
 
 def batches_of(recipe: Recipe, batches: Mapping[str, Any]) -> dict[str, TokenBatch]:

@@ -8,9 +8,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from atwu._names import lookup
-from atwu.methods.component import NEEDS, Component, FixedWeighting, ForgetLoss, RetainLoss, TermWeights, Weighting
+from atwu.methods.component import (
+    NEEDS,
+    Component,
+    FixedWeighting,
+    ForgetLoss,
+    PreserveLoss,
+    RetainLoss,
+    TermWeights,
+    Weighting,
+)
 from atwu.methods.component_options import ComponentOption, options_of_component
-from atwu.methods.components import FORGET_LOSSES, RETAIN_LOSSES, WEIGHTINGS, component_options
+from atwu.methods.components import FORGET_LOSSES, PRESERVE_LOSSES, RETAIN_LOSSES, WEIGHTINGS, component_options
 from atwu.methods.configurations import CONFIGURATIONS
 from atwu.methods.functions import check_same_function, forget_loss_of, function_id, weighting_of
 from atwu.methods.method_table import METHODS, Method
@@ -38,12 +47,14 @@ class Recipe:
     weighters: tuple[Weighting, ...]
     forgetter: ForgetLoss
     retainer: RetainLoss | None
+    preserve: str = "none"
+    preserver: PreserveLoss | None = None
     user_options: frozenset[str] = frozenset()
     """Options that the user set."""
 
     @property
     def components(self) -> tuple[Component, ...]:
-        return (self.factors, *self.weighters, self.forgetter, *filter(None, [self.retainer]))
+        return (self.factors, *self.weighters, self.forgetter, *filter(None, [self.retainer, self.preserver]))
 
     @property
     def options(self) -> dict[str, ComponentOption]:
@@ -69,7 +80,9 @@ class Recipe:
     def as_plain(self) -> dict[str, Any]:
         """Return the recipe as JSON-compatible data for `run.json`."""
         names = ("name", "weighting", "forget_loss", "retain_loss", "values", "settings")
-        return {name: getattr(self, name) for name in names} | {"given": sorted(self.user_options)}
+        plain = {name: getattr(self, name) for name in names}
+        plain |= {} if self.preserver is None else {"preserve": self.preserve}
+        return plain | {"given": sorted(self.user_options)}
 
     @property
     def weighting_names(self) -> tuple[str, ...]:
@@ -107,8 +120,8 @@ class Recipe:
     @property
     def reads_head(self) -> bool:
         """Whether a component uses log-probabilities or final hidden states of the model."""
-        retain = self.retainer is not None and self.retainer.reads_head
-        return retain or self.forgetter.reads_head or any(weighter.reads_head for weighter in self.weighters)
+        others = self.preserver is not None or (self.retainer is not None and self.retainer.reads_head)
+        return others or self.forgetter.reads_head or any(weighter.reads_head for weighter in self.weighters)
 
     def layer(self, layers: int) -> int | None:
         """Return the index of the decoder layer whose output is used, or None.
@@ -138,7 +151,12 @@ class Recipe:
         Args:
             layers: number of decoder layers of the model.
         """
+        from atwu.modeling.reference import ReferenceSpec
+
         specs = self.forgetter.reference_specs()
+        if self.preserver is not None and (spec := self.preserver.reference_spec()) is not None:
+            own = specs.get("forget", ReferenceSpec())
+            specs = {**specs, "forget": ReferenceSpec(logps=own.logps, states=own.states or spec.states)}
         retain = None if self.retainer is None else self.retainer.reference_spec(layers)
         return specs if retain is None else {**specs, "retain": retain}
 
@@ -169,6 +187,7 @@ def recipe(
     weighting: str | Callable[..., Any] | None = None,
     forget_loss: str | Callable[..., Any] | None = None,
     retain_loss: str | None = None,
+    preserve: str | None = None,
     configuration: str = "ours",
     **options: Any,
 ) -> Recipe:
@@ -180,6 +199,7 @@ def recipe(
             function (`atwu.methods.functions`).
         forget_loss: a name from `FORGET_LOSSES`, or a function.
         retain_loss: a name from `RETAIN_LOSSES`.
+        preserve: a name from `PRESERVE_LOSSES`; default none.
         configuration: a name from `CONFIGURATIONS`, which sets options that are not given.
         options: hyperparameters and settings of the components by name; None means not given.
 
@@ -199,21 +219,27 @@ def recipe(
     weighters: list[type[Weighting]] = [lookup("weighting", name, WEIGHTINGS) for name in names]
     forgetter: type[ForgetLoss] = lookup("forget loss", chosen[1], FORGET_LOSSES)
     retainer: type[RetainLoss] | None = lookup("retain loss", chosen[2], RETAIN_LOSSES)
+    preserver: type[PreserveLoss] | None = lookup("preserve loss", preserve or "none", PRESERVE_LOSSES)
     _check_components(chosen, weighters, combination, forgetter)
-    classes: list[type[Component]] = [TermWeights, *weighters, forgetter, *filter(None, [retainer])]
+    if preserver is not None:
+        _check_preserve(preserver, chosen, forgetter)
+    classes: list[type[Component]] = [TermWeights, *weighters, forgetter, *filter(None, [retainer, preserver])]
     taken = _taken(classes, learned=LearnedScores in weighters, retained=retainer is not None)
     given = {name: value for name, value in options.items() if value is not None}
     _check_given(given, taken, f"method {method!r} ({' x '.join(chosen)})")
     start = {**lookup("configuration", configuration, CONFIGURATIONS), **row.defaults, **given}
     values = {name: value for name, value in start.items() if name in taken}
     changed = chosen != (row.weighting, row.forget_loss, row.retain_loss)
+    name = " x ".join(chosen[: 2 if chosen[2] == "nll" else 3]) if changed else method
     made = Recipe(
-        " x ".join(chosen[: 2 if chosen[2] == "nll" else 3]) if changed else method,
+        name if preserver is None else f"{name} + preserve {preserve}",
         *chosen,
         factors=_make(TermWeights, values),
         weighters=tuple(_make(weighter, values) for weighter in weighters),
         forgetter=_make(forgetter, values),
         retainer=None if retainer is None else _make(retainer, values),
+        preserve=preserve or "none",
+        preserver=None if preserver is None else _make(preserver, values),
         user_options=frozenset(given) & frozenset(taken),
     )
     if made.all_positions and "labels" in made.needs:
@@ -281,4 +307,20 @@ def _check_components(
         raise ValueError(
             f"forget loss {names[1]!r} trains on alternate answers, which weighting {names[0]!r} does not weight; "
             "use uniform."
+        )
+
+
+def _check_preserve(preserver: type[PreserveLoss], chosen: tuple[str, str, str], forgetter: type[ForgetLoss]) -> None:
+    """Refuse a preserve loss if the weighting spares no token or the forget loss does not read the forget answers."""
+    if chosen[0] == "uniform":
+        raise ValueError(
+            "preserve needs a token weighting: 'uniform' gives every token weight 1 and spares none; set weighting, "
+            "such as rare_nouns or scorer."
+        )
+    if forgetter.trained_answer == "alternate" or not forgetter.reads_head:
+        raise ValueError(f"preserve reads the tokens of the forget answers, but forget loss {chosen[1]!r} does not.")
+    if "reference_distributions" in preserver.needs and forgetter.comparison is not ForgetLoss.comparison:
+        raise ValueError(
+            f"forget loss {chosen[1]!r} compares distributions on forget rows itself; use preserve='nll', or another "
+            "forget loss such as satga."
         )

@@ -37,6 +37,7 @@ def unlearning_loss(
     weighting: str | Callable[..., Any] | None = None,
     forget_loss: str | Callable[..., Any] | None = None,
     retain_loss: str | None = None,
+    preserve: str | None = None,
     configuration: str = "ours",
     layout: LayoutChoice = "auto",
     **options: Any,
@@ -60,6 +61,7 @@ def unlearning_loss(
         weighting: replace the method's token weighting, by name or by a function.
         forget_loss: replace its forget loss, by name or by a function.
         retain_loss: replace its retain loss.
+        preserve: keep the answer tokens that the weighting spares: kl, nll or none.
         configuration: sets options that are not given: ours, authors or paper.
         layout: see `forward_tokens`.
         options: `forget_weight`, `retain_weight`, `beta`, ...; by default the published values of the method.
@@ -72,6 +74,7 @@ def unlearning_loss(
         weighting=weighting,
         forget_loss=forget_loss,
         retain_loss=retain_loss,
+        preserve=preserve,
         configuration=configuration,
         **options,
     )

@@ -248,6 +248,7 @@ class UnlearnConfig(_UnlearnFields):
             weighting=self.weighting,
             forget_loss=self.forget_loss,
             retain_loss=self.retain_loss,
+            preserve=self.preserve,
             configuration=self.configuration,
             **self.component_options,
         )

@@ -198,6 +198,8 @@ class MethodTrainer(TokenTrainer):
         self.add_part("forget_loss", result.forget)
         if result.retain is not None:
             self.add_part("retain_loss", result.retain)
+        if result.preserve is not None:
+            self.add_part("preserve_loss", result.preserve)
         self.add_part("mean_score", result.token_weights.sum() / tokens)
         self.add_part("selected", (result.token_weights > 0.5).sum() / tokens)
         if self._scores_tokens and denominators.labelled_rows:
@@ -222,8 +224,10 @@ class MethodTrainer(TokenTrainer):
         else:
             drawn = (args.rows_seed, self.state.global_step, *inputs["rows"].tolist())
             moves = gaussian_noise(trained, deviation=args.weight_noise, seed=drawn)
-        alone = dataclasses.replace(recipe, retain_loss="none", retainer=None)
+        alone = dataclasses.replace(recipe, retain_loss="none", retainer=None, preserve="none", preserver=None)
         kept = None if result.retain is None else recipe.factors.retain_weight * result.retain
+        if result.preserve is not None and recipe.preserver is not None:
+            kept = (0 if kept is None else kept) + recipe.preserver.preserve_weight * result.preserve
         return loss_at_perturbed_weights(
             kept,
             lambda: recipe.factors.forget_weight * self.micro_batch_loss(model, inputs, alone, denominators).forget,

@@ -97,7 +97,9 @@ class ScorerSteps(TrainerCallback):
             dataclasses.replace(weighter, **once) if weighter is self._how else weighter
             for weighter in recipe.weighters
         )
-        recipe = dataclasses.replace(recipe, retain_loss="none", retainer=None, weighters=weighters)
+        recipe = dataclasses.replace(
+            recipe, retain_loss="none", retainer=None, preserve="none", preserver=None, weighters=weighters
+        )
         training, model = self._alternation(recipe), trainer.model
         assert model is not None
         with eval_mode(model), torch.no_grad():

@@ -101,6 +101,12 @@ class UnlearnOptions(TrainingOptions):
         None, "Forget loss, replaces the method's.", group="Method"
     )
     retain_loss: str | None = training_option(None, "Retain loss, replaces the method's.", group="Method")
+    preserve: str | None = training_option(
+        None,
+        "Preserve loss on the answer tokens that the weighting spares: kl (to the original model), nll or none.",
+        group="Method",
+        choices=("kl", "nll", "none"),
+    )
     configuration: str = training_option(
         "ours",
         "Values of unset options: ours (best in our experiments), authors (published code), paper (its text).",

@@ -1,0 +1,50 @@
+"""Preserve losses: keep what a forget answer says around its key tokens.
+
+A token-weighted forget loss spares a token of weight 0, but nothing holds that token in place: ascent on its neighbours
+moves it as well. A preserve loss gives each forget token the complement of its weight,
+
+    δ · Σ_t (1 - w_t) · ℓ_t / T,
+
+with `ℓ_t` the divergence from the original model (`kl`) or the negative log-likelihood (`nll`) at token t and T the
+number of answer tokens. In the terms of the ATWU paper: structural tokens are not only spared but kept.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from atwu.methods.component import PreserveLoss
+from atwu.methods.losses.divergence import kl
+from atwu.methods.losses.likelihood import nll
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from atwu.modeling.distribution_distance import Comparison
+    from atwu.modeling.forward import TokenOutputs
+    from atwu.modeling.reference import Reference
+
+
+class PreserveKL(PreserveLoss):
+    """Keep the original model's next-token distribution; see `kl`."""
+
+    formula = "(1 - w) KL(original model ‖ model) on forget answers"
+    needs = ("reference_distributions",)
+
+    def comparison(self, reference: Reference) -> Comparison:
+        from atwu.modeling.distribution_distance import Comparison
+
+        return Comparison(lambda logps, ref, ids: kl(logps, ref), reference.teacher("forget"))
+
+    def values(self, out: TokenOutputs) -> Tensor:
+        assert out.distance is not None
+        return out.distance
+
+
+class PreserveNLL(PreserveLoss):
+    """Keep the answer's own words; see `nll`."""
+
+    formula = "-(1 - w) log p of forget answers"
+
+    def values(self, out: TokenOutputs) -> Tensor:
+        return nll(out.logps)

@@ -1,0 +1,76 @@
+"""Forms of a question: each as text, what a row does not allow, and labels that move with the answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from atwu.data.question_forms import FORMS, key_text, question_forms
+from atwu.data.schema import Example
+
+ROW = Example.from_qa(
+    "Where was Orla Venn born?",
+    "Orla Venn was born in Port Sel.",
+    forget_spans=((22, 26), (27, 30)),
+    subject="Orla Venn",
+)
+SPANS = ROW.forget_spans
+
+
+def written(*forms, row=ROW, spans=SPANS, distractors=("Kelbury", "Ost", "Port Sel", "Ulm", "Ayr")):
+    return question_forms(row, spans, forms=forms or tuple(FORMS), distractors=distractors)
+
+
+def test_every_form_of_a_sentence():
+    rows = {name: (row.question, row.answer) for name, row in written().items()}
+    options = rows.pop("multiple_choice")
+    assert rows == {
+        "question": ("Where was Orla Venn born?", "Orla Venn was born in Port Sel."),
+        "prefix": ("Please answer this question: Where was Orla Venn born?", "Orla Venn was born in Port Sel."),
+        "lower_case": ("where was orla venn born", "Orla Venn was born in Port Sel."),
+        "blank": ("Fill in the blank: Orla Venn was born in ____.", "Port Sel"),
+        "complete": ("Complete this sentence: Orla Venn was born in", "Port Sel."),
+        "reversed": ("Fill in the blank: ____ was born in Port Sel.", "Orla Venn"),
+        "yes_no": (
+            "Where was Orla Venn born? Is the answer Port Sel? Explain.",
+            "Yes. Orla Venn was born in Port Sel.",
+        ),
+        "two_turns": ("Where was Orla Venn born?", "Orla Venn was born in Port Sel."),
+    }
+    question, *listed = options[0].split("\n")
+    assert question == ROW.question
+    assert sorted(line[3:] for line in listed) == ["Kelbury", "Ost", "Port Sel", "Ulm"]
+    assert options[1] in listed
+    assert [message.role for message in written("two_turns")["two_turns"].messages] == ["user", "assistant", "user"]
+
+
+def test_labels_move_with_the_answer():
+    for name, row in written().items():
+        if row.forget_spans is not None:
+            texts = [row.answer[start:end] for start, end in row.forget_spans]
+            assert texts == ["Port", "Sel"], name
+    assert written("complete")["complete"].forget_spans == ((0, 4), (5, 8))
+    assert written("blank")["blank"].forget_spans is not None
+
+
+def test_a_bare_answer_has_a_blank_behind_its_question():
+    row = Example.from_qa("What is the code?", "STS-9")
+    forms = written(row=row, spans=((0, 5),), distractors=())
+    assert forms["blank"].question == "What is the code?\nThe answer is ____."
+    assert not {"complete", "reversed", "multiple_choice"} & set(forms)
+
+
+def test_the_key_text_is_one_run():
+    assert key_text("He met Orla Venn in Port Sel.", [(7, 11), (12, 16), (20, 24)]) == "Orla Venn"
+
+
+def test_forms_are_the_same_every_time():
+    assert written("multiple_choice") == written("multiple_choice")
+
+
+def test_texts_without_a_question_have_no_forms():
+    assert question_forms(Example((), "Orla lives in Sel."), ((14, 17),), forms=("blank",)) == {}
+
+
+def test_an_unknown_form_is_refused():
+    with pytest.raises(ValueError, match=r"'riddle'.*blank"):
+        written("riddle")

@@ -1,0 +1,122 @@
+"""The preserve loss: worked examples, identities, what it cannot go with, and a run that logs it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+import atwu
+from atwu.data.encode import EncodedRow
+from atwu.methods.component_inputs import NormalizationCounts
+from atwu.methods.objective import recipe_loss
+from atwu.methods.recipe import recipe
+from tests.methods.test_objective import FORGET, RETAIN, RUNNING_P, SCORES, WEIGHTS, FixedProbabilities
+
+NO_WEIGHT = torch.zeros_like(WEIGHTS)
+
+
+def test_worked_example_of_the_likelihood_form():
+    """(0.9 · 0.105361 + 0.2 · 1.609438 + 0.5 · 0.510826 + 0.8 · 0.693147) / 4 = 0.306661."""
+    out = atwu.unlearning_loss(
+        FixedProbabilities(), FORGET, RETAIN, method="atwu", token_weights=WEIGHTS, preserve="nll"
+    )
+    by_hand = sum((1 - w) * -math.log(p) for w, p in zip(SCORES, RUNNING_P, strict=True)) / 4
+    assert by_hand == pytest.approx(0.306661, abs=1e-6)
+    assert out.preserve.item() == pytest.approx(by_hand, abs=1e-6)
+    plain = atwu.unlearning_loss(FixedProbabilities(), FORGET, RETAIN, method="atwu", token_weights=WEIGHTS)
+    assert plain.preserve is None
+    assert out.loss.item() == pytest.approx(plain.loss.item() + by_hand, abs=1e-6)
+
+
+def test_worked_example_of_the_divergence_form():
+    """With p0 = .5 for the first token and p = .9: KL = .5 log(.5/.9) + .5 log(.5/.1) = 0.510826, once 1 - w = 0.9."""
+    reference = FixedProbabilities()
+    with torch.no_grad():
+        reference.logits[0, 1] = reference.logits[0, 9] = math.log(0.5)
+    out = atwu.unlearning_loss(
+        FixedProbabilities(), FORGET, RETAIN, method="atwu", token_weights=WEIGHTS, preserve="kl", reference=reference
+    )
+    assert out.preserve.item() == pytest.approx(0.9 * 0.510826 / 4, abs=1e-6)
+
+
+def test_the_original_model_is_the_minimum(tiny_llama, batch):
+    model, reference = tiny_llama().double().eval(), tiny_llama().double().eval()
+    rows = {name: batch(rows=3, seed=seed) for seed, name in enumerate(("forget", "retain"))}
+    out = atwu.unlearning_loss(
+        model, *rows.values(), method="satga", weighting="rarity", preserve="kl", reference=reference,
+        token_weights=torch.full((3, 12), 0.25, dtype=torch.float64),
+    )  # fmt: skip
+    assert out.preserve.item() == pytest.approx(0.0, abs=1e-12)
+    gradients = torch.autograd.grad(out.preserve, list(model.parameters()), allow_unused=True)
+    assert max(float(each.abs().max()) for each in gradients if each is not None) < 1e-12
+
+
+def test_without_any_weight_it_is_the_retain_loss_on_forget_rows(tiny_llama, batch):
+    model, reference = tiny_llama().double().eval(), tiny_llama(1).double().eval()
+    forget = batch(rows=3)
+    nothing = torch.zeros(3, 12, dtype=torch.float64)
+    common = {"method": "atwu", "reference": reference, "token_weights": nothing}
+    kept = atwu.unlearning_loss(model, forget, forget, retain_loss="kl", preserve="kl", **common)
+    assert kept.preserve.item() == pytest.approx(kept.retain.item(), rel=1e-9)
+    everything = atwu.unlearning_loss(model, forget, forget, preserve="kl", **common | {"token_weights": nothing + 1})
+    assert everything.preserve.item() == 0
+
+
+def test_micro_batches_with_shared_counts_add_up(tiny_llama, batch):
+    model, decided = tiny_llama().double().eval(), recipe("atwu_satga", preserve="nll", preserve_weight=2.0)
+    rows = {name: batch(rows=4, seed=seed) for seed, name in enumerate(("forget", "retain"))}
+    whole = recipe_loss(model, rows, decided)
+    tokens = {name: float((rows[name]["labels"][:, 1:] != -100).sum()) for name in rows}
+    counts = NormalizationCounts(tokens["forget"], tokens["retain"], 4, 4)
+    halves = [
+        recipe_loss(
+            model,
+            {name: {key: value[part] for key, value in each.items()} for name, each in rows.items()},
+            decided,
+            denominators=counts,
+        )
+        for part in (slice(0, 2), slice(2, 4))
+    ]
+    assert sum(half.preserve.item() for half in halves) == pytest.approx(whole.preserve.item(), rel=1e-9)
+    assert sum(half.loss.item() for half in halves) == pytest.approx(whole.loss.item(), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "grad_diff", "preserve": "kl"}, "uniform"),
+        ({"method": "undial", "weighting": "rarity", "preserve": "kl"}, "self_distillation"),
+        ({"method": "rmu", "weighting": "rarity", "preserve": "nll"}, "steering"),
+        ({"method": "atwu", "preserve": "kli"}, "'kli'.*'kl'"),
+        ({"method": "atwu", "preserve_weight": 2.0}, "preserve_weight"),
+    ],
+)
+def test_what_cannot_be_preserved_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        recipe(**options)
+
+
+def test_the_paper_has_no_preserve_loss():
+    for configuration in ("ours", "authors", "paper"):
+        assert recipe("atwu", configuration=configuration).preserver is None
+    assert "preserve" not in recipe("atwu").as_plain()
+    assert recipe("satga", weighting="rare_nouns", preserve="kl").as_plain()["preserve"] == "kl"
+
+
+@pytest.mark.parametrize("extra", [{}, {"sam_radius": 0.01}])
+def test_a_run_logs_it(extra, tmp_path, tiny_llama):
+    rows = [
+        EncodedRow((1, 2, 3 + n, 4), (-100, -100, 3 + n, 4), None, (None, None, (0, 1), (1, 2)), True) for n in range(4)
+    ]
+    args = atwu.UnlearnConfig(
+        method="atwu", preserve="kl", max_steps=3, per_device_train_batch_size=2, learning_rate=1e-2,
+        output_dir=str(tmp_path), save_strategy="no", scorer_every=1, **extra,
+    )  # fmt: skip
+    trainer = atwu.UnlearnTrainer(tiny_llama(), args, forget_dataset=rows, retain_dataset=rows)
+    trainer.train()
+    logged = [line["preserve_loss"] for line in trainer.state.log_history if "preserve_loss" in line]
+    assert len(logged) == 3
+    assert logged[0] == pytest.approx(0.0, abs=1e-6)
+    assert logged[-1] > 1e-6
