@@ -11,6 +11,7 @@ from atwu.benchmarks.people.people_rows import SIZES
 from atwu.benchmarks.rwku.rwku_benchmark import rwku_benchmark
 from atwu.benchmarks.sources import load_rows
 from atwu.benchmarks.subsample import rows_to_measure
+from atwu.benchmarks.suite.suite_benchmark import suite_benchmark
 from atwu.benchmarks.tofu.tofu_benchmark import tofu_benchmark
 from atwu.benchmarks.tofu.tofu_rows import FORGET_SPLITS
 
@@ -18,6 +19,7 @@ BENCHMARKS: Mapping[str, Callable[[str], Benchmark]] = {
     "people": people_benchmark,
     "tofu": tofu_benchmark,
     "rwku": rwku_benchmark,
+    "suite": suite_benchmark,
 }
 """What stands before the first colon of a name -> what loads it, which takes the whole name."""
 
@@ -36,8 +38,8 @@ def load_benchmark(name: str | OwnRows) -> Benchmark:
 
     Args:
         name: `people:SIZE`; `tofu:SPLIT` for a forget split, or `tofu:SPLIT:N` with its first N retain rows only;
-            `rwku`, or `rwku:` and what `atwu.benchmarks.rwku.rwku_benchmark` takes; or rows of one's own, which are measured
-            themselves, at most 400 of each kind.
+            `rwku`, or `rwku:` and what `atwu.benchmarks.rwku.rwku_benchmark` takes; `suite:TOPIC`; or rows of one's own, which
+            are measured themselves, at most 400 of each kind.
 
     Raises:
         FileNotFoundError: its data are not at hand.
@@ -51,7 +53,7 @@ def load_benchmark(name: str | OwnRows) -> Benchmark:
     raise ValueError(
         f"unknown benchmark {name!r}; choose one of {', '.join(f'people:{size}' for size in SIZES)}, "
         f"{', '.join(f'tofu:{split}' for split in FORGET_SPLITS)} (with :N for the first N retain rows only), "
-        "rwku or rwku:SUBJECTS."
+        "rwku or rwku:SUBJECTS, suite:TOPIC."
     )
 
 
